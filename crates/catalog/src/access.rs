@@ -11,7 +11,9 @@
 //! changed, and for a token that was not seen yet.
 
 mod audit;
+mod catalog_roles;
 mod clients;
+pub(crate) mod entities;
 mod grants;
 mod keys;
 mod known;
@@ -41,7 +43,13 @@ pub use self::audit::{
     AuditFilter, AuditLimits, AuditLine, AuditPage, Origin, STRANGERS_PER_SECOND_MAX, WAITING_MAX,
     WRITE_INTERVAL,
 };
+pub use self::catalog_roles::{
+    CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal,
+};
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
+pub use self::entities::{
+    ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, Entity, EntityChange, EntityKey, EntityKind,
+};
 pub use self::grants::{GRANTS_MAX, Grant, Rights};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewKey,
@@ -60,14 +68,17 @@ pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
 use self::audit::Audit;
+use self::catalog_roles::CatalogRoles;
 use self::clients::Client;
 use self::grants::Grants;
 use self::keys::Keys;
 use self::known::Known;
 use self::oidc::Issuers;
 use self::policies::Policies;
+pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{Ready, Roles};
 use self::store::AccessStore;
+pub(crate) use self::store::entities::{changed as entity_changed, made as entity_made};
 pub(crate) use self::store::{
     MIGRATIONS, SERVICE, forget_namespace, forget_relation, forget_warehouse, relation_moved,
     relation_replaced,
@@ -235,7 +246,8 @@ impl Access {
         }
         let mut loaded = self.0.loaded.write();
         let keys = Keys::new(kept.keys, &loaded.keys);
-        let (version, roles) = (kept.version, Roles::new(kept.roles));
+        let (version, roles) =
+            (kept.version, Roles::new(kept.roles, CatalogRoles::new(kept.catalog_roles)));
         let (policies, ready) = (Policies::new(kept.policies), Ready::default());
         *loaded = Loaded { version, clients, keys, roles, grants, policies, ready };
         Ok(())
@@ -259,7 +271,7 @@ impl Access {
     /// is not; `NoSuchNamespace`, `NoSuchTable`.
     pub async fn grant(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
-        self.require_principal(&grant.principal)?;
+        self.require_principal(warehouse, &grant.principal)?;
         self.0.store.grant(warehouse.id(), grant).await?;
         self.load().await
     }
@@ -292,8 +304,11 @@ impl Access {
 
     /// Refuses a role or a client that there is not: a mistake, and whoever gets the name later
     /// would have the rights. Others are not known before they come.
-    fn require_principal(&self, id: &str) -> Result<()> {
+    fn require_principal(&self, warehouse: &Warehouse, id: &str) -> Result<()> {
         let loaded = self.0.loaded.read();
+        if let Some(id) = id.strip_prefix(catalog_roles::PREFIX) {
+            return loaded.roles.require_catalog_role(warehouse, id);
+        }
         if let Some(client) = id.strip_prefix("client:") {
             let found = loaded.clients.get(client);
             return found.map(drop).ok_or_else(|| clients::no_such(client));
@@ -304,7 +319,11 @@ impl Access {
         }
     }
 
-    fn may_change(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
+    /// Refuses who may not give, or take back, these rights.
+    ///
+    /// # Errors
+    /// `Forbidden` and `BadRequest` as of [`Access::grant`].
+    pub fn may_change(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
         grant.check()?;
         let ident = match (&grant.namespace, &grant.name) {
             (Some(namespace), Some(name)) => Some(TableIdent::new(namespace.clone(), name)?),

@@ -59,13 +59,15 @@ pub enum Kind {
     Gone,
     /// The request is longer than the limit.
     TooLarge,
+    /// Something that another system of this interface has, and this one has not.
+    NotImplemented,
     /// The server failed.
     Internal,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::NoSuchNamespace,
         Kind::NoSuchTable,
         Kind::NoSuchView,
@@ -89,6 +91,7 @@ impl Kind {
         Kind::ServiceUnavailable,
         Kind::Gone,
         Kind::TooLarge,
+        Kind::NotImplemented,
         Kind::Internal,
     ];
 
@@ -114,6 +117,7 @@ impl Kind {
             Kind::NotAuthorized => "NotAuthorizedException",
             Kind::Forbidden => "ForbiddenException",
             Kind::UnsupportedOperation => "UnsupportedOperationException",
+            Kind::NotImplemented => "NotImplementedException",
             Kind::UnprocessableEntity => "UnprocessableEntityException",
             Kind::AuthenticationTimeout => "AuthenticationTimeoutException",
             Kind::CommitStateUnknown => "CommitStateUnknownException",
@@ -144,6 +148,7 @@ impl Kind {
             Kind::AuthenticationTimeout => 419,
             Kind::UnprocessableEntity => 422,
             Kind::CommitStateUnknown | Kind::Internal => 500,
+            Kind::NotImplemented => 501,
             Kind::ServiceUnavailable => 503,
         }
     }

@@ -15,6 +15,7 @@
 //! | `identities`, `warehouses` | API keys and roles; warehouses |
 //! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
 //! | `policies`, `audit` | what is shown of tables to whom; who did what |
+//! | `polaris` | Polaris's management |
 //! | `inspect`, `maintenance` | a table's metadata in rows; jobs that look after tables |
 
 mod answer;
@@ -32,6 +33,7 @@ mod namespaces;
 mod oauth;
 mod operations;
 mod plans;
+mod polaris;
 mod policies;
 mod request;
 mod tables;
@@ -56,6 +58,7 @@ pub use self::answer::{from_shell, render as render_error};
 use self::audit::{Given, Trace};
 pub use self::moment::time_ms;
 pub use self::operations::{Op, Operation, PREFIX, operations};
+pub use self::polaris::PolarisOp;
 pub use self::request::BODY_BYTES_MAX;
 use self::request::Input;
 use crate::access::Access;
@@ -246,6 +249,7 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::StartMaintenance => maintenance::start(input).await,
         Op::LoadMaintenance => maintenance::load(input),
         Op::CancelMaintenance => maintenance::cancel(input),
+        Op::Polaris(op) => polaris::carry_out(op, input).await,
     }
 }
 

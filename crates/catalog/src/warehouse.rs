@@ -96,6 +96,7 @@ pub struct Warehouse {
     files: Files,
     status: Status,
     storage: Option<Storage>,
+    has_plain_locations: bool,
 }
 
 impl Warehouse {
@@ -106,6 +107,7 @@ impl Warehouse {
     pub fn new(spec: WarehouseSpec) -> Result<Warehouse> {
         let WarehouseSpec { id, name, root, locations, anchors, credentials, storage, status } =
             spec;
+        let has_plain_locations = storage.plain_locations;
         let roots = std::iter::once(&root).chain(&locations);
         let files = Files::new(roots.map(String::as_str), &anchors, credentials.as_ref())?;
         let storage = match credentials {
@@ -115,7 +117,8 @@ impl Warehouse {
             _ => None,
         };
         let root = root.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned();
-        Ok(Warehouse { id: id.into(), name: name.into(), root, files, status, storage })
+        let (id, name) = (id.into(), name.into());
+        Ok(Warehouse { id, name, root, files, status, storage, has_plain_locations })
     }
 
     /// What may be done with it.
@@ -128,6 +131,12 @@ impl Warehouse {
     #[must_use]
     pub fn storage(&self) -> Option<&Storage> {
         self.storage.as_ref()
+    }
+
+    /// Whether new tables are in directories of their own names.
+    #[must_use]
+    pub fn has_plain_locations(&self) -> bool {
+        self.has_plain_locations
     }
 
     /// Names it for as long as it lives.

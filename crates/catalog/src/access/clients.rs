@@ -9,9 +9,10 @@ use serde::Serialize;
 use subtle::ConstantTimeEq as _;
 
 use super::random::{self, Hash, hash};
-use super::{Access, only_operators};
+use super::{Access, entities, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
+use crate::store::Properties;
 
 /// Most clients.
 pub const CLIENTS_MAX: usize = 10_000;
@@ -64,6 +65,9 @@ pub struct ClientRecord {
     pub operator: bool,
     /// When it was made (RFC 3339).
     pub created: String,
+    /// The same in milliseconds since 1970.
+    #[serde(skip)]
+    pub created_ms: u64,
 }
 
 /// A client with a secret that is told once.
@@ -108,6 +112,7 @@ impl Client {
             name: self.name.to_string(),
             operator: self.operator,
             created: clock::rfc3339_of_ms(self.created_ms),
+            created_ms: self.created_ms,
         }
     }
 }
@@ -157,8 +162,33 @@ impl Access {
     /// `Forbidden` for whoever is no operator; `BadRequest` when the name is none, or there are
     /// too many.
     pub async fn create_client(&self, who: &Who, name: &str, operator: bool) -> Result<NewSecret> {
+        self.make_client(who, name, operator, None).await
+    }
+
+    /// Makes a client that is known by its name, which no other has, and has properties.
+    ///
+    /// # Errors
+    /// Those of [`Access::create_client`]; `AlreadyExists`; `BadRequest` when the properties are
+    /// too many.
+    pub async fn create_named_client(
+        &self,
+        who: &Who,
+        name: &str,
+        properties: Properties,
+    ) -> Result<NewSecret> {
+        self.make_client(who, name, false, Some(properties)).await
+    }
+
+    async fn make_client(
+        &self,
+        who: &Who,
+        name: &str,
+        operator: bool,
+        properties: Option<Properties>,
+    ) -> Result<NewSecret> {
         only_operators(who)?;
         check_name(name)?;
+        properties.as_ref().map_or(Ok(()), entities::check_properties)?;
         let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
         let client = Client {
             id: self.0.ids.next("cl_").into(),
@@ -169,7 +199,7 @@ impl Access {
             created_ms: clock::wall_ms(),
         };
         let made = NewSecret { client: client.record(), client_secret: text };
-        self.0.store.insert_client(client).await?;
+        self.0.store.insert_client(client, properties).await?;
         self.load().await?;
         Ok(made)
     }
@@ -202,6 +232,26 @@ impl Access {
             return Err(no_such(id));
         }
         self.load().await
+    }
+
+    /// The client of this name.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`; `AlreadyExists`
+    /// when several have the name, which then names none of them.
+    pub fn client_named(&self, who: &Who, name: &str) -> Result<ClientRecord> {
+        let loaded = self.0.loaded.read();
+        let mut found = loaded.clients.values().filter(|it| *it.name == *name);
+        let (first, second) = (found.next(), found.next());
+        match first {
+            Some(client) if second.is_none() => require_own(who, &client.id)?,
+            _ => only_operators(who)?,
+        }
+        if second.is_some() {
+            let message = format!("several clients are called `{name}`: they have ids alone");
+            return Err(Error::new(Kind::AlreadyExists, message));
+        }
+        first.map(|it| it.record()).ok_or_else(|| no_such(name))
     }
 
     /// All clients, by their ids, which sort by when they were made.

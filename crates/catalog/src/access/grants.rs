@@ -125,7 +125,8 @@ impl<'de> Deserialize<'de> for Rights {
 pub struct Grant {
     /// Who: `client:` and the id of a client, `role:` and the name of a role, `tenant:` and the
     /// tenant of a token, or `oidc:` or `group:`, the name of an issuer, and what it calls
-    /// somebody or a group.
+    /// somebody or a group; or `catalog-role:`, the id of the warehouse, and the name of a role of
+    /// it.
     pub principal: String,
     /// A namespace; none for the whole warehouse.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -263,7 +263,7 @@ impl Access {
         check_name(name)?;
         if new.principal != EVERYBODY {
             roles::check_principal(&new.principal, roles::PRINCIPALS)?;
-            self.require_principal(&new.principal)?;
+            self.require_principal(warehouse, &new.principal)?;
         }
         TableIdent::check_name(&new.table)?;
         let policy = PolicyRecord {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use super::catalog_roles::{self, CatalogRoles};
 use super::grants::{Grants, Trees};
-use super::{Access, only_operators};
+use super::{Access, entities, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::{Claims, Who};
+use crate::store::Properties;
 
 /// Most roles.
 pub const ROLES_MAX: usize = 1000;
@@ -30,7 +32,8 @@ const NAME_BYTES_MAX: usize = 100;
 const PREFIX: &str = "role:";
 
 /// What can be granted something.
-pub(super) const PRINCIPALS: &[&str] = &["client:", "tenant:", "oidc:", "group:", PREFIX];
+pub(super) const PRINCIPALS: &[&str] =
+    &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX];
 
 /// What can be a member of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
@@ -78,7 +81,8 @@ pub(super) fn check_principal(id: &str, kinds: &[&str]) -> Result<()> {
     Err(Error::new(Kind::BadRequest, message))
 }
 
-fn check_name(name: &str) -> Result<()> {
+/// Refuses what no role may be called.
+pub(super) fn check_name(name: &str) -> Result<()> {
     let is_name = |byte: u8| byte.is_ascii_graphic() && !b":/\\\"".contains(&byte);
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_name) {
         return Ok(());
@@ -110,11 +114,13 @@ pub(super) struct Roles {
     all: Vec<RoleRecord>,
     /// Names of roles, by member.
     of: HashMap<Box<str>, Vec<Box<str>>>,
+    /// What roles have in turn.
+    pub(super) catalog_roles: CatalogRoles,
 }
 
 impl Roles {
     /// All roles.
-    pub(super) fn new(mut all: Vec<RoleRecord>) -> Roles {
+    pub(super) fn new(mut all: Vec<RoleRecord>, catalog_roles: CatalogRoles) -> Roles {
         let mut of: HashMap<Box<str>, Vec<Box<str>>> = HashMap::new();
         for role in &all {
             for member in &role.members {
@@ -123,7 +129,7 @@ impl Roles {
         }
         // By bytes, whatever the database's order is.
         all.sort_by(|one, other| one.name.cmp(&other.name));
-        Roles { all, of }
+        Roles { all, of, catalog_roles }
     }
 
     /// Whether there is one of this name.
@@ -146,7 +152,7 @@ impl Roles {
         let only = who.claims.as_ref().and_then(|it| it.role.as_deref());
         if let Some(only) = only {
             let has = self.of_who(who).any(|role| role == only);
-            return has.then(|| principal(only)).into_iter().collect();
+            return if has { self.principals_of(only).collect() } else { Vec::new() };
         }
         self.every_principal(who)
     }
@@ -155,10 +161,16 @@ impl Roles {
     pub(super) fn every_principal(&self, who: &Who) -> Vec<String> {
         let mut all = vec![who.id.to_string()];
         all.extend(who.claims.iter().flat_map(|it| &it.groups).map(ToString::to_string));
-        all.extend(self.of_who(who).map(principal));
+        all.extend(self.of_who(who).flat_map(|role| self.principals_of(role)));
         all.sort();
         all.dedup();
         all
+    }
+
+    /// Ids of a role and of all catalog roles that it has.
+    fn principals_of<'a>(&'a self, role: &'a str) -> impl Iterator<Item = String> + 'a {
+        let own = self.catalog_roles.of_role(role).map(str::to_owned);
+        std::iter::once(principal(role)).chain(own)
     }
 
     /// Whether somebody is nothing but himself, so that what was given to him is all he has.
@@ -208,10 +220,25 @@ impl Access {
     /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
     /// a member is none, or there are too many.
     pub async fn create_role(&self, who: &Who, name: &str, members: &[String]) -> Result<()> {
+        self.create_role_with(who, name, members, &Properties::new()).await
+    }
+
+    /// Makes a role that has properties.
+    ///
+    /// # Errors
+    /// Those of [`Access::create_role`]; `BadRequest` when the properties are too many.
+    pub async fn create_role_with(
+        &self,
+        who: &Who,
+        name: &str,
+        members: &[String],
+        properties: &Properties,
+    ) -> Result<()> {
         only_operators(who)?;
         check_name(name)?;
         check_members(members)?;
-        self.0.store.insert_role(name, members).await?;
+        entities::check_properties(properties)?;
+        self.0.store.insert_role(name, members, properties).await?;
         self.load().await
     }
 
@@ -258,7 +285,7 @@ impl Access {
     }
 }
 
-pub(super) fn no_such(role: &str) -> Error {
+pub(crate) fn no_such(role: &str) -> Error {
     let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
     Error::new(Kind::NotFound, format!("Role does not exist: {shown}"))
 }
@@ -266,24 +293,37 @@ pub(super) fn no_such(role: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::CatalogRoleRecord;
 
     fn roles() -> Roles {
         let role = |name: &str, members: &[&str]| RoleRecord {
             name: name.to_owned(),
             members: members.iter().map(|it| (*it).to_owned()).collect(),
         };
-        Roles::new(vec![
+        let all = vec![
             role("etl", &["client:a", "group:okta:data"]),
             role("bi", &["client:a", "tenant:bi"]),
-        ])
+        ];
+        let catalog_roles = CatalogRoles::new(vec![CatalogRoleRecord {
+            warehouse: "wh_1".to_owned(),
+            name: "reader".to_owned(),
+            holders: vec!["bi".to_owned(), "gone".to_owned()],
+        }]);
+        Roles::new(all, catalog_roles)
     }
 
     #[test]
     fn somebody_has_the_rights_of_his_roles_and_groups_or_of_one_role() {
         let roles = roles();
         for (id, groups, role, expected) in [
-            ("client:a", &[][..], None, &["client:a", "role:bi", "role:etl"][..]),
-            ("client:a", &[], Some("bi"), &["role:bi"]),
+            (
+                "client:a",
+                &[][..],
+                None,
+                &["catalog-role:wh_1:reader", "client:a", "role:bi", "role:etl"][..],
+            ),
+            ("client:a", &[], Some("bi"), &["catalog-role:wh_1:reader", "role:bi"]),
+            ("client:a", &[], Some("etl"), &["role:etl"]),
             ("client:a", &[], Some("none"), &[]),
             ("client:b", &[], None, &["client:b"]),
             ("client:b", &[], Some("bi"), &[]),
@@ -301,7 +341,9 @@ mod tests {
                 key: None,
             };
             let who = Who { claims: Some(Arc::new(claims)), ..Who::new(id, id) };
-            assert_eq!(roles.principals(&who), expected, "{id} {groups:?} {role:?}");
+            let mut found = roles.principals(&who);
+            found.sort();
+            assert_eq!(found, expected, "{id} {groups:?} {role:?}");
         }
     }
 

@@ -2,6 +2,8 @@
 //! the store learn of it.
 
 mod audit;
+mod catalog_roles;
+pub(crate) mod entities;
 mod keys;
 mod objects;
 mod policies;
@@ -16,7 +18,9 @@ pub(crate) use self::objects::{
 };
 pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 
+use super::catalog_roles::CatalogRoleRecord;
 use super::clients::{CLIENTS_MAX, Client};
+use super::entities::EntityKey;
 use super::grants::{GRANTS_MAX, Grant, Rights};
 use super::keys::ApiKey;
 use super::policies::PolicyRecord;
@@ -24,6 +28,7 @@ use super::random::Hash;
 use super::roles::RoleRecord;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, SEPARATOR};
+use crate::store::Properties;
 
 type Stored<T> = std::result::Result<T, StoreError>;
 
@@ -38,6 +43,7 @@ pub(super) struct Kept {
     pub(super) clients: Vec<Client>,
     pub(super) keys: Vec<ApiKey>,
     pub(super) roles: Vec<RoleRecord>,
+    pub(super) catalog_roles: Vec<CatalogRoleRecord>,
     /// Hashes of access tokens that were taken back before their end.
     pub(super) revoked: Vec<Hash>,
     /// With the id of the warehouse of each.
@@ -71,16 +77,29 @@ impl AccessStore {
                 ORDER BY r.principal, r.warehouse, r.kind, r.object";
             let grants = it.query(sql, &[])?.iter().map(grant).collect::<Stored<_>>()?;
             let (keys, roles) = (keys::all(it)?, roles::all(it)?);
-            let policies = policies::all(it)?;
+            let (policies, catalog_roles) = (policies::all(it)?, catalog_roles::all(it)?);
             let revoked = tokens::revoked(it)?;
-            Ok(Kept { version, clients, keys, roles, revoked, policies, grants })
+            Ok(Kept { version, clients, keys, roles, catalog_roles, revoked, policies, grants })
         });
         Ok(read.await?)
     }
 
-    /// Keeps a new client.
-    pub(super) async fn insert_client(&self, client: Client) -> Result<()> {
+    /// Keeps a new client. One that has properties has a name of its own.
+    pub(super) async fn insert_client(
+        &self,
+        client: Client,
+        properties: Option<Properties>,
+    ) -> Result<()> {
         let written = self.0.transact("catalog.insert_client", move |it| {
+            if let Some(properties) = &properties {
+                let sql = "SELECT 1 FROM catalog_clients WHERE name = $1 LIMIT 1";
+                if it.query_one(sql, &[Value::from(&*client.name)])?.is_some() {
+                    let message = format!("Client already exists: {}", client.name);
+                    return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                }
+                let key = EntityKey::client(&client.id);
+                entities::made(it, &key, properties, client.created_ms)?;
+            }
             require_room(it, "SELECT COUNT(*) FROM catalog_clients", CLIENTS_MAX, "clients")?;
             let sql = "INSERT INTO catalog_clients \
                 (id, name, operator, secret, previous, previous_until_ms, created_ms) \
@@ -130,13 +149,10 @@ impl AccessStore {
             ] {
                 it.execute(sql, &[Value::from(&id)])?;
             }
-            for sql in [
-                "DELETE FROM catalog_rights WHERE principal = $1",
-                "DELETE FROM catalog_role_members WHERE member = $1",
-                "DELETE FROM catalog_policies WHERE principal = $1",
-            ] {
-                it.execute(sql, &[Value::from(&principal)])?;
-            }
+            let sql = "DELETE FROM catalog_role_members WHERE member = $1";
+            it.execute(sql, &[Value::from(&principal)])?;
+            roles::forget_principal(it, &principal)?;
+            entities::gone(it, &EntityKey::client(&id))?;
             changed(it)?;
             Ok(count > 0)
         });

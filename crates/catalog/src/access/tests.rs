@@ -93,7 +93,7 @@ async fn make_namespace(catalog: &CatalogStore, name: &str) {
         let (id, name) = ("wh_1".to_owned(), "main".to_owned());
         let root = "file:///w".to_owned();
         let row = WarehouseRow { id, name, root, created_ms: 1, storage: None };
-        catalog.insert_warehouse(row, Vec::new()).await.unwrap();
+        catalog.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
     }
     let ident = NamespaceIdent::new([name]).unwrap();
     catalog.insert_namespace(&stamp(), "wh_1", &ident, &Properties::new()).await.unwrap();

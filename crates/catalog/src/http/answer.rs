@@ -56,6 +56,18 @@ pub(super) fn done() -> Response {
     response
 }
 
+/// That something is there from now on, as it is.
+pub(super) fn made<T: Serialize>(value: &T) -> Result<Response> {
+    Ok(with_status(StatusCode::CREATED, body(value)?))
+}
+
+/// That something is so from now on.
+pub(super) fn made_so() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}
+
 /// Iceberg's envelope of an error.
 fn envelope(status: u16, kind: &str, message: &str) -> Response {
     let mut text = br#"{"error":"#.to_vec();
@@ -82,7 +94,7 @@ fn put_reason(text: &mut Vec<u8>, status: u16, kind: &str, message: &str) {
 
 /// Why an operation was not done.
 pub(super) fn refusal(error: &Error) -> Response {
-    if error.kind.status() >= 500 {
+    if error.kind.status() >= 500 && error.kind != Kind::NotImplemented {
         let cause = error as &dyn std::error::Error;
         tracing::error!(error = cause, "an operation of the catalog failed");
     }

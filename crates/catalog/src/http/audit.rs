@@ -73,8 +73,11 @@ fn changes(op: Op) -> bool {
 
 /// What an operation is called: `drop-table`.
 fn name(op: Op) -> String {
-    let mut name = String::new();
-    for letter in format!("{op:?}").chars() {
+    let (mut name, said) = match op {
+        Op::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),
+        _ => (String::new(), format!("{op:?}")),
+    };
+    for letter in said.chars() {
         if letter.is_ascii_uppercase() && !name.is_empty() {
             name.push('-');
         }
@@ -115,6 +118,7 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::PolarisOp;
 
     #[test]
     fn what_changes_something_is_written_down() {
@@ -128,9 +132,12 @@ mod tests {
             (Op::TableExists, false),
             (Op::PlanScan, false),
             (Op::Audit, false),
+            (Op::Polaris(PolarisOp::CreateCatalog), true),
+            (Op::Polaris(PolarisOp::GetCatalog), false),
         ] {
             assert_eq!(changes(op), expected, "{op:?}");
         }
         assert_eq!(name(Op::CommitTransaction), "commit-transaction");
+        assert_eq!(name(Op::Polaris(PolarisOp::AddGrant)), "polaris-add-grant");
     }
 }

@@ -1,7 +1,11 @@
 //! What there is: one table for the routes, for what clients are told, and for the test that asks
 //! of each operation which right it needs.
 
+use std::sync::LazyLock;
+
 use axum::routing::MethodFilter;
+
+use super::polaris::{self, PolarisOp};
 
 /// Where the catalog is on a server.
 pub const PREFIX: &str = "/catalog";
@@ -128,6 +132,7 @@ pub enum Op {
     StartMaintenance,
     LoadMaintenance,
     CancelMaintenance,
+    Polaris(PolarisOp),
 }
 
 impl Op {
@@ -174,7 +179,8 @@ impl Op {
             | Op::ListMaintenance
             | Op::StartMaintenance
             | Op::LoadMaintenance
-            | Op::CancelMaintenance => false,
+            | Op::CancelMaintenance
+            | Op::Polaris(_) => false,
             _ => true,
         }
     }
@@ -191,7 +197,7 @@ pub struct Operation {
     pub path: &'static str,
 }
 
-const fn get(path: &'static str, op: Op) -> Operation {
+pub(super) const fn get(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Get, path }
 }
 
@@ -199,11 +205,11 @@ const fn head(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Head, path }
 }
 
-const fn post(path: &'static str, op: Op) -> Operation {
+pub(super) const fn post(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Post, path }
 }
 
-const fn put(path: &'static str, op: Op) -> Operation {
+pub(super) const fn put(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Put, path }
 }
 
@@ -211,7 +217,7 @@ const fn patch(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Patch, path }
 }
 
-const fn delete(path: &'static str, op: Op) -> Operation {
+pub(super) const fn delete(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Delete, path }
 }
 
@@ -319,10 +325,14 @@ const OPERATIONS: [Operation; 75] = [
     delete(JOB, Op::CancelMaintenance),
 ];
 
+/// With those of Polaris.
+static ALL: LazyLock<Vec<Operation>> =
+    LazyLock::new(|| OPERATIONS.into_iter().chain(polaris::OPERATIONS).collect());
+
 /// All of them.
 #[must_use]
 pub fn operations() -> &'static [Operation] {
-    &OPERATIONS
+    &ALL
 }
 
 /// What clients are told that the catalog does: a JSON list of methods and paths.

@@ -94,6 +94,11 @@ impl<'a> Input<'a> {
         self.ground.catalog.warehouse(self.param("prefix")?)
     }
 
+    /// The warehouse that the path of a management call names.
+    pub(super) fn managed(&self) -> Result<Arc<Warehouse>> {
+        self.ground.catalog.warehouse(self.param("warehouse")?)
+    }
+
     /// The namespace that the path names.
     pub(super) fn namespace(&self) -> Result<NamespaceIdent> {
         self.split(self.param("namespace")?)
@@ -146,6 +151,11 @@ impl<'a> Input<'a> {
     /// The body, which has to be JSON whatever its content type says.
     pub(super) fn json(&self) -> Result<Fragment> {
         Ok(Fragment::parse(self.body.clone())?)
+    }
+
+    /// Whether there is a body at all.
+    pub(super) fn has_body(&self) -> bool {
+        !self.body.is_empty()
     }
 
     /// The body as this.

@@ -160,7 +160,39 @@ impl Catalog {
         uuid: Uuid,
     ) -> Result<String> {
         let home = home(warehouse, &self.chain(warehouse, &ident.namespace).await?);
-        Ok(warehouse.location_in(&home, &ident.name, uuid))
+        let own = warehouse.location_in(&home, &ident.name, uuid);
+        if !warehouse.has_plain_locations() {
+            return Ok(own);
+        }
+        let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
+        // That may be the home of a namespace, and what is in a home may be in that of a table.
+        let levels = ident.namespace.levels().iter().chain([&ident.name]);
+        let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
+            Ok(beside) => self.0.store.namespace(warehouse.id(), &beside).await?.is_some(),
+            Err(_) => false,
+        };
+        for location in (!is_home).then_some(plain).into_iter().chain([own]) {
+            if !self.0.store.is_shared(&location, "").await? {
+                return Ok(location);
+            }
+        }
+        Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid))
+    }
+
+    /// The home that a namespace will have which is not there yet, as its `location` says it.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when the one it is to be in is not there.
+    pub(super) async fn home_of_new(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<String> {
+        let mut chain = vec![(ident.clone(), Properties::new())];
+        if let Some(parent) = ident.parent() {
+            chain.extend(self.chain(warehouse, &parent).await?);
+        }
+        Ok(format!("{}/", home(warehouse, &chain)))
     }
 
     /// The homes of namespaces, each of which is in the next one.

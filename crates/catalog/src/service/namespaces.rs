@@ -45,9 +45,13 @@ impl Catalog {
         call: &Call<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
-        properties: Properties,
+        mut properties: Properties,
     ) -> Result<Properties> {
         self.allow(call.who, warehouse, Right::Write, below(ident.parent().as_ref()))?;
+        if warehouse.has_plain_locations() && !properties.contains_key(LOCATION) {
+            let location = self.home_of_new(warehouse, ident).await?;
+            properties.insert(LOCATION.to_owned(), location);
+        }
         check(warehouse, &properties)?;
         let above = ident.parent();
         self.check_rules(call.who, warehouse, below(above.as_ref()), (&[], &properties))?;

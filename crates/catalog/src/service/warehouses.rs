@@ -13,10 +13,12 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Object, Right, Settings, Who};
+use crate::access::EntityChange;
+use crate::access::entities::check_properties;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::storage::StorageSettings;
-use crate::store::{Counts, StorageRow, WarehouseRow, no_such_warehouse};
+use crate::store::{Counts, Properties, StorageRow, WarehouseRow, no_such_warehouse};
 use crate::warehouse::{Place, Status, Warehouse, WarehouseSpec};
 
 /// How long another server may go on with a warehouse as it was.
@@ -70,48 +72,48 @@ impl std::fmt::Debug for NewKey {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewWarehouse {
-    name: String,
-    root: String,
+    pub(crate) name: String,
+    pub(crate) root: String,
     #[serde(default)]
-    locations: Vec<String>,
+    pub(crate) locations: Vec<String>,
     #[serde(default)]
-    status: Status,
+    pub(crate) status: Status,
     #[serde(default)]
-    storage: StorageSettings,
+    pub(crate) storage: StorageSettings,
     #[serde(default)]
-    credentials: Option<NewKey>,
+    pub(crate) credentials: Option<NewKey>,
 }
 
 /// What is to be different of a warehouse: what is not there stays.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarehouseChange {
     #[serde(default)]
-    status: Option<Status>,
+    pub(crate) status: Option<Status>,
     #[serde(default)]
-    locations: Option<Vec<String>>,
+    pub(crate) locations: Option<Vec<String>>,
     #[serde(default)]
-    storage: Option<StorageSettings>,
+    pub(crate) storage: Option<StorageSettings>,
     #[serde(default)]
-    credentials: Option<NewKey>,
+    pub(crate) credentials: Option<NewKey>,
 }
 
 /// A warehouse, for people who look after it. It has no secret.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WarehouseRecord {
-    id: String,
-    name: String,
-    root: String,
-    locations: Vec<String>,
-    status: Status,
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) root: String,
+    pub(crate) locations: Vec<String>,
+    pub(crate) status: Status,
     /// Whether the configuration describes it, and not the store.
-    configured: bool,
+    pub(crate) configured: bool,
     /// Whether it has a key of its own.
-    has_credentials: bool,
-    storage: StorageSettings,
-    created_ms: u64,
-    updated_ms: Option<u64>,
+    pub(crate) has_credentials: bool,
+    pub(crate) storage: StorageSettings,
+    pub(crate) created_ms: u64,
+    pub(crate) updated_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     statistics: Option<Statistics>,
 }
@@ -275,7 +277,21 @@ impl Catalog {
     /// may be in; `AlreadyExists` when another one has its name or a part of its place;
     /// `BadRequest` when something about it cannot be.
     pub async fn create_warehouse(&self, who: &Who, new: NewWarehouse) -> Result<WarehouseRecord> {
+        self.create_warehouse_with(who, new, Properties::new()).await
+    }
+
+    /// Makes a warehouse that has properties.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::create_warehouse`]; `BadRequest` when the properties are too many.
+    pub async fn create_warehouse_with(
+        &self,
+        who: &Who,
+        new: NewWarehouse,
+        properties: Properties,
+    ) -> Result<WarehouseRecord> {
         only_operators(who)?;
+        check_properties(&properties)?;
         let NewWarehouse { name, root, locations, status, storage, credentials } = new;
         TableIdent::check_name(&name)?;
         if RESERVED.contains(&&*name) || name.contains('/') {
@@ -295,7 +311,8 @@ impl Catalog {
         };
         let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(said) };
         self.check_row(&row)?;
-        self.0.store.insert_warehouse(row.clone(), self.configured_places()?).await?;
+        let taken = self.configured_places()?;
+        self.0.store.insert_warehouse(row.clone(), taken, properties).await?;
         self.load_warehouses().await?;
         Ok(self.record(&row, Some(Counts::default())))
     }
@@ -310,7 +327,24 @@ impl Catalog {
         name: &str,
         change: WarehouseChange,
     ) -> Result<WarehouseRecord> {
+        self.update_warehouse_with(who, name, change, None).await
+    }
+
+    /// Says something else of a warehouse, and of its properties.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::update_warehouse`]; `CommitFailed` when it has another version;
+    /// `BadRequest` when the properties are too many.
+    pub async fn update_warehouse_with(
+        &self,
+        who: &Who,
+        name: &str,
+        change: WarehouseChange,
+        entity: Option<EntityChange>,
+    ) -> Result<WarehouseRecord> {
         only_operators(who)?;
+        let properties = entity.as_ref().and_then(|it| it.properties.as_ref());
+        properties.map_or(Ok(()), check_properties)?;
         self.reload_warehouses().await?;
         let mut row = self.known(name)?.row;
         let expected_ms = row.storage.as_ref().map(|it| it.updated_ms);
@@ -340,7 +374,7 @@ impl Catalog {
             self.check_row(&row)?;
         }
         let taken = self.configured_places()?;
-        self.0.store.update_warehouse(row.clone(), expected_ms, taken).await?;
+        self.0.store.update_warehouse(row.clone(), expected_ms, taken, entity).await?;
         self.load_warehouses().await?;
         Ok(self.record(&row, None))
     }

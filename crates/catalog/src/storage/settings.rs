@@ -44,6 +44,10 @@ pub struct StorageSettings {
     pub remote_signing: bool,
     /// How long credentials are good for.
     pub credentials_seconds: u64,
+    /// Whether new tables are in directories of their own names, below those of their namespaces,
+    /// where no other one is or was.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain_locations: bool,
 }
 
 impl Default for StorageSettings {
@@ -58,6 +62,7 @@ impl Default for StorageSettings {
             vended_credentials: false,
             remote_signing: false,
             credentials_seconds: 3600,
+            plain_locations: false,
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Warehouses that were made while serving, and what is said of them: in tables of their own, with
 //! a version that moves by every change, by which servers that share the store learn of it.
 
+use node::clock;
 use node::store::{Migration, Row, StoreError, Transaction, Value};
 
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
-use super::{CatalogStore, ms};
-use crate::access;
+use super::{CatalogStore, Properties, ms};
+use crate::access::{self, EntityChange, EntityKey};
 use crate::error::{Error, Kind, Result};
 use crate::storage::StorageSettings;
 use crate::warehouse::{Place, Status};
@@ -112,7 +113,12 @@ impl CatalogStore {
     /// # Errors
     /// `AlreadyExists` when one has its name, or is in its place; `BadRequest` when there are too
     /// many.
-    pub async fn insert_warehouse(&self, row: WarehouseRow, taken: Vec<Place>) -> Result<()> {
+    pub async fn insert_warehouse(
+        &self,
+        row: WarehouseRow,
+        taken: Vec<Place>,
+        properties: Properties,
+    ) -> Result<()> {
         let written = self.store.transact("catalog.insert_warehouse", move |it| {
             require_room(it, &row, &taken)?;
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
@@ -120,12 +126,15 @@ impl CatalogStore {
             let parameters =
                 [Value::from(&row.id), (&row.name).into(), (&row.root).into(), ms(row.created_ms)];
             it.execute(sql, &parameters)?;
+            let key = EntityKey::warehouse(&row.id);
+            access::entity_made(it, &key, &properties, row.created_ms)?;
             write(it, &row)
         });
         Ok(written.await?)
     }
 
-    /// Says something else of a warehouse, unless somebody has since `expected_ms`.
+    /// Says something else of a warehouse, unless somebody has since `expected_ms`, and of its
+    /// properties.
     ///
     /// # Errors
     /// `NoSuchWarehouse`; `CommitFailed` when somebody was faster; as of
@@ -135,7 +144,9 @@ impl CatalogStore {
         row: WarehouseRow,
         expected_ms: Option<u64>,
         taken: Vec<Place>,
+        change: Option<EntityChange>,
     ) -> Result<()> {
+        let now_ms = clock::wall_ms();
         let written = self.store.transact("catalog.update_warehouse", move |it| {
             let sql = "SELECT s.updated_ms FROM catalog_warehouses w \
                 LEFT JOIN catalog_storage s ON s.warehouse = w.id WHERE w.id = $1";
@@ -149,6 +160,8 @@ impl CatalogStore {
             if row.storage.as_ref().is_some_and(|it| it.is_made) {
                 require_room(it, &row, &taken)?;
             }
+            let key = EntityKey::warehouse(&row.id);
+            access::entity_changed(it, &key, change.as_ref(), now_ms)?;
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &[(&row.id).into()])?;
             write(it, &row)
         });

@@ -27,7 +27,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
         let (id, name) = (WAREHOUSE.to_owned(), "first".to_owned());
         let root = "file:///w".to_owned();
         let row = WarehouseRow { id, name, root, created_ms: NOW, storage: None };
-        store.insert_warehouse(row, Vec::new()).await.unwrap();
+        store.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
         claim(&store).await;
         store.store.close().await;
     }

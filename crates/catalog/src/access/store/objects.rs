@@ -2,7 +2,7 @@
 
 use node::store::{StoreError, Transaction, Value};
 
-use super::{Stored, changed};
+use super::{Stored, catalog_roles, changed, entities};
 use crate::access::grants::Grant;
 use crate::error::{Error, Kind};
 use crate::ident::{NamespaceIdent, TableIdent};
@@ -85,9 +85,12 @@ pub(crate) fn relation_replaced(it: &mut dyn Transaction, old: &str, new: &str) 
     }
 }
 
-/// Removes what was given on a warehouse that goes, in the transaction that removes it.
+/// Removes what was given on a warehouse that goes, and its catalog roles, in the transaction that
+/// removes it.
 pub(crate) fn forget_warehouse(it: &mut dyn Transaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_rights WHERE warehouse = $1", &[id.into()])?;
+    catalog_roles::warehouse_gone(it, id)?;
+    entities::warehouse_gone(it, id)?;
     changed(it)
 }
 

@@ -1,10 +1,13 @@
 //! Roles at rest.
 
+use node::clock;
 use node::store::{StoreError, Transaction, Value};
 
-use super::{AccessStore, Stored, changed, require_room};
+use super::{AccessStore, Stored, changed, entities, require_room};
+use crate::access::entities::EntityKey;
 use crate::access::roles::{MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord, no_such, principal};
 use crate::error::{Error, Kind, Result};
+use crate::store::Properties;
 
 impl AccessStore {
     /// Keeps a new role.
@@ -12,8 +15,10 @@ impl AccessStore {
         &self,
         name: &str,
         members: &[String],
+        properties: &Properties,
     ) -> Result<()> {
         let (name, members) = (name.to_owned(), members.to_vec());
+        let (properties, now_ms) = (properties.clone(), clock::wall_ms());
         let written = self.0.transact("catalog.insert_role", move |it| {
             if is_there(it, &name)? {
                 let message = format!("Role already exists: {name}");
@@ -22,6 +27,7 @@ impl AccessStore {
             require_room(it, "SELECT COUNT(*) FROM catalog_roles", ROLES_MAX, "roles")?;
             it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[Value::from(&name)])?;
             add(it, &name, &members)?;
+            entities::made(it, &EntityKey::role(&name), &properties, now_ms)?;
             changed(it)
         });
         Ok(written.await?)
@@ -35,9 +41,7 @@ impl AccessStore {
     ) -> Result<()> {
         let (role, to) = (role.to_owned(), to.clone());
         let written = self.0.transact("catalog.change_members", move |it| {
-            if !is_there(it, &role)? {
-                return Err(StoreError::refuse(no_such(&role)));
-            }
+            require(it, &role)?;
             for member in &to.remove {
                 let sql = "DELETE FROM catalog_role_members WHERE role = $1 AND member = $2";
                 it.execute(sql, &[Value::from(&role), Value::from(member)])?;
@@ -56,14 +60,14 @@ impl AccessStore {
             if it.execute(sql, &[Value::from(&role)])? == 0 {
                 return Err(StoreError::refuse(no_such(&role)));
             }
-            let sql = "DELETE FROM catalog_role_members WHERE role = $1";
-            it.execute(sql, &[Value::from(&role)])?;
             for sql in [
-                "DELETE FROM catalog_rights WHERE principal = $1",
-                "DELETE FROM catalog_policies WHERE principal = $1",
+                "DELETE FROM catalog_role_members WHERE role = $1",
+                "DELETE FROM catalog_catalog_role_holders WHERE role = $1",
             ] {
-                it.execute(sql, &[principal(&role).into()])?;
+                it.execute(sql, &[Value::from(&role)])?;
             }
+            forget_principal(it, &principal(&role))?;
+            entities::gone(it, &EntityKey::role(&role))?;
             changed(it)
         });
         Ok(written.await?)
@@ -73,6 +77,25 @@ impl AccessStore {
 fn is_there(it: &mut dyn Transaction, role: &str) -> Stored<bool> {
     let sql = "SELECT name FROM catalog_roles WHERE name = $1";
     Ok(it.query_one(sql, &[role.into()])?.is_some())
+}
+
+/// Refuses one that there is not.
+pub(super) fn require(it: &mut dyn Transaction, role: &str) -> Stored<()> {
+    match is_there(it, role)? {
+        true => Ok(()),
+        false => Err(StoreError::refuse(no_such(role))),
+    }
+}
+
+/// Forgets what was granted to a principal that goes, and what it is restricted by.
+pub(super) fn forget_principal(it: &mut dyn Transaction, principal: &str) -> Stored<()> {
+    for sql in [
+        "DELETE FROM catalog_rights WHERE principal = $1",
+        "DELETE FROM catalog_policies WHERE principal = $1",
+    ] {
+        it.execute(sql, &[principal.into()])?;
+    }
+    Ok(())
 }
 
 fn add(it: &mut dyn Transaction, role: &str, members: &[String]) -> Stored<()> {

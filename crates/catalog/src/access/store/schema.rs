@@ -142,4 +142,29 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_audit_at ON catalog_audit (at_ms);
         CREATE INDEX catalog_audit_principal ON catalog_audit (principal, seq)",
     },
+    // What Polaris's management has beside clients and roles.
+    Migration::Same(
+        "CREATE TABLE catalog_catalog_roles (
+            warehouse TEXT NOT NULL,
+            name TEXT NOT NULL,
+            PRIMARY KEY (warehouse, name)
+        );
+        CREATE TABLE catalog_catalog_role_holders (
+            warehouse TEXT NOT NULL,
+            name TEXT NOT NULL,
+            role TEXT NOT NULL,
+            PRIMARY KEY (warehouse, name, role)
+        );
+        CREATE INDEX catalog_catalog_role_holders_role ON catalog_catalog_role_holders (role);
+        CREATE TABLE catalog_entities (
+            kind TEXT NOT NULL,
+            warehouse TEXT NOT NULL,
+            name TEXT NOT NULL,
+            properties BYTEA NOT NULL,
+            version BIGINT NOT NULL,
+            created_ms BIGINT,
+            updated_ms BIGINT NOT NULL,
+            PRIMARY KEY (kind, warehouse, name)
+        )",
+    ),
 ];

@@ -95,6 +95,46 @@ fn need(op: Op) -> Need {
         | Op::CreateWarehouse
         | Op::UpdateWarehouse
         | Op::DeleteWarehouse => Need::ToOperate,
+        Op::Polaris(op) => need_of_polaris(op),
+    }
+}
+
+/// As [`need`].
+fn need_of_polaris(op: PolarisOp) -> Need {
+    match op {
+        PolarisOp::ListCatalogs => Need::ToBeKnown,
+        PolarisOp::GetCatalog => Need::To(Right::Manage),
+        PolarisOp::ListCatalogRoles
+        | PolarisOp::GetCatalogRole
+        | PolarisOp::ListGrants
+        | PolarisOp::AddGrant
+        | PolarisOp::RevokeGrant => Need::To(Right::Grant),
+        PolarisOp::CreateCatalog
+        | PolarisOp::UpdateCatalog
+        | PolarisOp::DeleteCatalog
+        | PolarisOp::ListPrincipals
+        | PolarisOp::CreatePrincipal
+        | PolarisOp::GetPrincipal
+        | PolarisOp::UpdatePrincipal
+        | PolarisOp::DeletePrincipal
+        | PolarisOp::RotateCredentials
+        | PolarisOp::ResetCredentials
+        | PolarisOp::ListRolesOfPrincipal
+        | PolarisOp::AssignPrincipalRole
+        | PolarisOp::RevokePrincipalRole
+        | PolarisOp::ListPrincipalRoles
+        | PolarisOp::CreatePrincipalRole
+        | PolarisOp::GetPrincipalRole
+        | PolarisOp::UpdatePrincipalRole
+        | PolarisOp::DeletePrincipalRole
+        | PolarisOp::ListPrincipalsOfRole
+        | PolarisOp::ListCatalogRolesOfRole
+        | PolarisOp::AssignCatalogRole
+        | PolarisOp::RevokeCatalogRole
+        | PolarisOp::CreateCatalogRole
+        | PolarisOp::UpdateCatalogRole
+        | PolarisOp::DeleteCatalogRole
+        | PolarisOp::ListRolesOfCatalogRole => Need::ToOperate,
     }
 }
 
@@ -128,6 +168,9 @@ fn body(server: &Server, op: Op) -> Value {
         Op::ReportMetrics => json!({"report-type": "scan-report"}),
         Op::CreateClient | Op::CreateKey | Op::CreateRole => json!({"name": "x"}),
         Op::Grant | Op::Revoke => json!({"principal": "tenant:x", "rights": ["grant"]}),
+        Op::Polaris(PolarisOp::AddGrant | PolarisOp::RevokeGrant) => {
+            json!({"grant": {"type": "catalog", "privilege": "CATALOG_MANAGE_ACCESS"}})
+        }
         Op::Undrop => json!({"id": "tb_0"}),
         Op::Protect => json!({"namespace": ["n"], "protected": false}),
         Op::SetRetention => json!({"undrop-seconds": null}),
@@ -153,6 +196,8 @@ fn path(operation: &Operation) -> String {
         ("{warehouse}", "main"),
         ("{aspect}", "snapshots"),
         ("{job}", "mj_0"),
+        ("{principal}", "nobody"),
+        ("{catalog-role}", "r"),
     ] {
         path = path.replace(part, value);
     }

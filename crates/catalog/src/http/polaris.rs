@@ -1,0 +1,213 @@
+//! Polaris's management interface, for its tools: catalogs are warehouses, principals are clients,
+//! principal roles are roles. Catalog roles and their privileges are rights in one warehouse.
+//!
+//! What has no equal here is refused with 501 and said by name; nothing is taken and left undone.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `catalogs`, `storage` | warehouses; where they are, in Polaris's words |
+//! | `principals` | clients, and which roles they have |
+//! | `roles` | roles, catalog roles, and which of them has which |
+//! | `grants`, `privileges` | rights; which privilege is which of them |
+
+mod catalogs;
+mod grants;
+mod principals;
+mod privileges;
+mod roles;
+mod storage;
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::operations::{Operation, delete, get, post, put};
+use super::request::Input;
+use super::{Op, answer};
+use crate::access::{Entity, EntityChange};
+use crate::error::{Error, Kind, Result};
+use crate::store::Properties;
+
+/// One thing that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table below says what each is")]
+pub enum PolarisOp {
+    ListCatalogs,
+    CreateCatalog,
+    GetCatalog,
+    UpdateCatalog,
+    DeleteCatalog,
+    ListPrincipals,
+    CreatePrincipal,
+    GetPrincipal,
+    UpdatePrincipal,
+    DeletePrincipal,
+    RotateCredentials,
+    ResetCredentials,
+    ListRolesOfPrincipal,
+    AssignPrincipalRole,
+    RevokePrincipalRole,
+    ListPrincipalRoles,
+    CreatePrincipalRole,
+    GetPrincipalRole,
+    UpdatePrincipalRole,
+    DeletePrincipalRole,
+    ListPrincipalsOfRole,
+    ListCatalogRolesOfRole,
+    AssignCatalogRole,
+    RevokeCatalogRole,
+    ListCatalogRoles,
+    CreateCatalogRole,
+    GetCatalogRole,
+    UpdateCatalogRole,
+    DeleteCatalogRole,
+    ListRolesOfCatalogRole,
+    ListGrants,
+    AddGrant,
+    RevokeGrant,
+}
+
+/// A path of the management.
+macro_rules! path {
+    ($rest:literal) => {
+        concat!("/polaris/api/management/v1/", $rest)
+    };
+}
+
+const CATALOGS: &str = path!("catalogs");
+const CATALOG: &str = path!("catalogs/{warehouse}");
+const PRINCIPALS: &str = path!("principals");
+const PRINCIPAL: &str = path!("principals/{principal}");
+const ROLES_OF_PRINCIPAL: &str = path!("principals/{principal}/principal-roles");
+const ROLES: &str = path!("principal-roles");
+const ROLE: &str = path!("principal-roles/{role}");
+const CATALOG_ROLES_OF_ROLE: &str = path!("principal-roles/{role}/catalog-roles/{warehouse}");
+const CATALOG_ROLES: &str = path!("catalogs/{warehouse}/catalog-roles");
+const CATALOG_ROLE: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-role}");
+const GRANTS: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-role}/grants");
+
+/// How each is asked for.
+pub(super) const OPERATIONS: [Operation; 33] = [
+    get(CATALOGS, Op::Polaris(PolarisOp::ListCatalogs)),
+    post(CATALOGS, Op::Polaris(PolarisOp::CreateCatalog)),
+    get(CATALOG, Op::Polaris(PolarisOp::GetCatalog)),
+    put(CATALOG, Op::Polaris(PolarisOp::UpdateCatalog)),
+    delete(CATALOG, Op::Polaris(PolarisOp::DeleteCatalog)),
+    get(PRINCIPALS, Op::Polaris(PolarisOp::ListPrincipals)),
+    post(PRINCIPALS, Op::Polaris(PolarisOp::CreatePrincipal)),
+    get(PRINCIPAL, Op::Polaris(PolarisOp::GetPrincipal)),
+    put(PRINCIPAL, Op::Polaris(PolarisOp::UpdatePrincipal)),
+    delete(PRINCIPAL, Op::Polaris(PolarisOp::DeletePrincipal)),
+    post(path!("principals/{principal}/rotate"), Op::Polaris(PolarisOp::RotateCredentials)),
+    post(path!("principals/{principal}/reset"), Op::Polaris(PolarisOp::ResetCredentials)),
+    get(ROLES_OF_PRINCIPAL, Op::Polaris(PolarisOp::ListRolesOfPrincipal)),
+    put(ROLES_OF_PRINCIPAL, Op::Polaris(PolarisOp::AssignPrincipalRole)),
+    delete(
+        path!("principals/{principal}/principal-roles/{role}"),
+        Op::Polaris(PolarisOp::RevokePrincipalRole),
+    ),
+    get(ROLES, Op::Polaris(PolarisOp::ListPrincipalRoles)),
+    post(ROLES, Op::Polaris(PolarisOp::CreatePrincipalRole)),
+    get(ROLE, Op::Polaris(PolarisOp::GetPrincipalRole)),
+    put(ROLE, Op::Polaris(PolarisOp::UpdatePrincipalRole)),
+    delete(ROLE, Op::Polaris(PolarisOp::DeletePrincipalRole)),
+    get(path!("principal-roles/{role}/principals"), Op::Polaris(PolarisOp::ListPrincipalsOfRole)),
+    get(CATALOG_ROLES_OF_ROLE, Op::Polaris(PolarisOp::ListCatalogRolesOfRole)),
+    put(CATALOG_ROLES_OF_ROLE, Op::Polaris(PolarisOp::AssignCatalogRole)),
+    delete(
+        path!("principal-roles/{role}/catalog-roles/{warehouse}/{catalog-role}"),
+        Op::Polaris(PolarisOp::RevokeCatalogRole),
+    ),
+    get(CATALOG_ROLES, Op::Polaris(PolarisOp::ListCatalogRoles)),
+    post(CATALOG_ROLES, Op::Polaris(PolarisOp::CreateCatalogRole)),
+    get(CATALOG_ROLE, Op::Polaris(PolarisOp::GetCatalogRole)),
+    put(CATALOG_ROLE, Op::Polaris(PolarisOp::UpdateCatalogRole)),
+    delete(CATALOG_ROLE, Op::Polaris(PolarisOp::DeleteCatalogRole)),
+    get(
+        path!("catalogs/{warehouse}/catalog-roles/{catalog-role}/principal-roles"),
+        Op::Polaris(PolarisOp::ListRolesOfCatalogRole),
+    ),
+    get(GRANTS, Op::Polaris(PolarisOp::ListGrants)),
+    put(GRANTS, Op::Polaris(PolarisOp::AddGrant)),
+    post(GRANTS, Op::Polaris(PolarisOp::RevokeGrant)),
+];
+
+pub(super) async fn carry_out(op: PolarisOp, input: &Input<'_>) -> Result<Response> {
+    match op {
+        PolarisOp::ListCatalogs => catalogs::list(input).await,
+        PolarisOp::CreateCatalog => catalogs::create(input).await,
+        PolarisOp::GetCatalog => catalogs::get(input).await,
+        PolarisOp::UpdateCatalog => catalogs::update(input).await,
+        PolarisOp::DeleteCatalog => catalogs::delete(input).await,
+        PolarisOp::ListPrincipals => principals::list(input).await,
+        PolarisOp::CreatePrincipal => principals::create(input).await,
+        PolarisOp::GetPrincipal => principals::get(input).await,
+        PolarisOp::UpdatePrincipal => principals::update(input).await,
+        PolarisOp::DeletePrincipal => principals::delete(input).await,
+        PolarisOp::RotateCredentials => principals::rotate(input).await,
+        PolarisOp::ResetCredentials => principals::reset(input).await,
+        PolarisOp::ListRolesOfPrincipal => principals::list_roles(input).await,
+        PolarisOp::AssignPrincipalRole => principals::assign_role(input).await,
+        PolarisOp::RevokePrincipalRole => principals::revoke_role(input).await,
+        PolarisOp::ListPrincipalRoles => roles::list(input).await,
+        PolarisOp::CreatePrincipalRole => roles::create(input).await,
+        PolarisOp::GetPrincipalRole => roles::get(input).await,
+        PolarisOp::UpdatePrincipalRole => roles::update(input).await,
+        PolarisOp::DeletePrincipalRole => roles::delete(input).await,
+        PolarisOp::ListPrincipalsOfRole => principals::list_of_role(input).await,
+        PolarisOp::ListCatalogRolesOfRole => roles::list_catalog_roles_of(input).await,
+        PolarisOp::AssignCatalogRole => roles::assign_catalog_role(input).await,
+        PolarisOp::RevokeCatalogRole => roles::revoke_catalog_role(input).await,
+        PolarisOp::ListCatalogRoles => roles::list_catalog_roles(input).await,
+        PolarisOp::CreateCatalogRole => roles::create_catalog_role(input).await,
+        PolarisOp::GetCatalogRole => roles::get_catalog_role(input).await,
+        PolarisOp::UpdateCatalogRole => roles::update_catalog_role(input).await,
+        PolarisOp::DeleteCatalogRole => roles::delete_catalog_role(input).await,
+        PolarisOp::ListRolesOfCatalogRole => roles::list_holders(input).await,
+        PolarisOp::ListGrants => grants::list(input).await,
+        PolarisOp::AddGrant => grants::add(input).await,
+        PolarisOp::RevokeGrant => grants::revoke(input).await,
+    }
+}
+
+/// What everything that has a version says of itself.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versioned {
+    properties: Properties,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    create_timestamp: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_update_timestamp: Option<u64>,
+    entity_version: u64,
+}
+
+impl Versioned {
+    /// `created_ms` is when it was made where that is known without it.
+    fn of(entity: Entity, created_ms: Option<u64>) -> Versioned {
+        Versioned {
+            create_timestamp: created_ms.or(entity.created_ms),
+            last_update_timestamp: entity.updated_ms.or(entity.created_ms).or(created_ms),
+            entity_version: entity.version,
+            properties: entity.properties,
+        }
+    }
+}
+
+/// What changes of a principal or a role.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Update {
+    current_entity_version: u64,
+    properties: Properties,
+}
+
+impl From<Update> for EntityChange {
+    fn from(update: Update) -> EntityChange {
+        EntityChange { version: update.current_entity_version, properties: Some(update.properties) }
+    }
+}
+
+/// That something of Polaris's is not here.
+fn missing(message: impl Into<String>) -> Error {
+    Error::new(Kind::NotImplemented, message)
+}

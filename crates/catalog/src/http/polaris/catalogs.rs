@@ -1,0 +1,168 @@
+//! Catalogs: warehouses.
+
+use axum::response::Response;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::storage::{self, StorageInfo};
+use super::{Versioned, answer, missing};
+use crate::access::{Entity, EntityChange, EntityKey, EntityKind, only_operators};
+use crate::error::{Result, bad};
+use crate::http::request::Input;
+use crate::service::{NewWarehouse, WarehouseChange, WarehouseRecord};
+use crate::store::Properties;
+use crate::warehouse::Status;
+
+/// The property that says where a catalog is.
+const BASE: &str = "default-base-location";
+
+/// The kind of catalogs that there are here.
+const INTERNAL: &str = "INTERNAL";
+
+#[derive(Serialize)]
+struct Catalogs {
+    catalogs: Vec<Catalog>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Catalog {
+    r#type: &'static str,
+    name: String,
+    #[serde(flatten)]
+    versioned: Versioned,
+    storage_config_info: StorageInfo,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Create {
+    catalog: New,
+}
+
+/// What only answers have is passed over.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct New {
+    #[serde(default)]
+    r#type: Option<String>,
+    name: String,
+    properties: Properties,
+    storage_config_info: serde_json::Value,
+    #[serde(default)]
+    connection_config_info: Option<IgnoredAny>,
+    #[serde(default, rename = "createTimestamp")]
+    _created: IgnoredAny,
+    #[serde(default, rename = "lastUpdateTimestamp")]
+    _updated: IgnoredAny,
+    #[serde(default, rename = "entityVersion")]
+    _version: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Update {
+    current_entity_version: u64,
+    #[serde(default)]
+    properties: Option<Properties>,
+    #[serde(default)]
+    storage_config_info: Option<serde_json::Value>,
+}
+
+impl Catalog {
+    fn of(record: WarehouseRecord, entity: Entity) -> Catalog {
+        let mut versioned = Versioned::of(entity, Some(record.created_ms));
+        versioned.properties.insert(BASE.to_owned(), record.root.clone());
+        Catalog {
+            r#type: INTERNAL,
+            versioned,
+            storage_config_info: StorageInfo::of(&record),
+            name: record.name,
+        }
+    }
+}
+
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    let all = input.ground.catalog.list_warehouses(&input.who).await?;
+    let mut entities = input.ground.access.entities(EntityKind::Warehouse, "").await?;
+    let catalogs = all.into_iter().map(|it| {
+        let entity = entities.remove(&it.id).unwrap_or_default();
+        Catalog::of(it, entity)
+    });
+    answer::of(&Catalogs { catalogs: catalogs.collect() })
+}
+
+pub(super) async fn get(input: &Input<'_>) -> Result<Response> {
+    answer::of(&shown(input, input.param("warehouse")?).await?)
+}
+
+async fn shown(input: &Input<'_>, name: &str) -> Result<Catalog> {
+    let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
+    let entity = input.ground.access.entity(EntityKey::warehouse(&record.id)).await?;
+    Ok(Catalog::of(record, entity))
+}
+
+pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+    // Before the body is looked at: it is nobody else's business what a good one is.
+    only_operators(&input.who)?;
+    let Create { catalog } = input.body()?;
+    if catalog.connection_config_info.is_some() {
+        return Err(missing("`connectionConfigInfo`: catalogs of other servers are not served"));
+    }
+    match catalog.r#type.as_deref().unwrap_or(INTERNAL) {
+        INTERNAL => {}
+        "EXTERNAL" => return Err(missing("`type`: there are no catalogs of type EXTERNAL")),
+        _ => return Err(bad("`type` is INTERNAL")),
+    }
+    let mut properties = catalog.properties;
+    let root = properties.remove(BASE).ok_or_else(|| bad(format!("`{BASE}` is missing")))?;
+    let asked = storage::read(catalog.storage_config_info)?;
+    let root = root.trim_end_matches('/').to_owned();
+    storage::require_kind(&asked, &root)?;
+    let new = NewWarehouse {
+        name: catalog.name.clone(),
+        locations: storage::others(&asked, &root),
+        root,
+        status: Status::Active,
+        storage: storage::settings(&asked, None),
+        credentials: None,
+    };
+    input.ground.catalog.create_warehouse_with(&input.who, new, properties).await?;
+    answer::made(&shown(input, &catalog.name).await?)
+}
+
+pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
+    only_operators(&input.who)?;
+    let name = input.param("warehouse")?;
+    let Update { current_entity_version, properties, storage_config_info } = input.body()?;
+    let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
+    let mut change = WarehouseChange::default();
+    if let Some(asked) = storage_config_info {
+        let asked = storage::read(asked)?;
+        storage::require_kind(&asked, &record.root)?;
+        // Said again, it is no change: the configured warehouse takes none.
+        let locations = storage::others(&asked, &record.root);
+        change.locations = Some(locations)
+            .filter(|it| asked.allowed_locations.is_some() && *it != record.locations);
+        let settings = storage::settings(&asked, Some(&record.storage));
+        change.storage = Some(settings).filter(|it| *it != record.storage);
+    }
+    let properties = properties.map(|mut properties| match properties.remove(BASE) {
+        Some(base) if base.trim_end_matches('/') != record.root => {
+            Err(bad(format!("`{BASE}` does not change: it is {}", record.root)))
+        }
+        _ => Ok(properties),
+    });
+    let entity =
+        EntityChange { version: current_entity_version, properties: properties.transpose()? };
+    let catalog = &input.ground.catalog;
+    catalog.update_warehouse_with(&input.who, name, change, Some(entity)).await?;
+    answer::of(&shown(input, name).await?)
+}
+
+pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+    only_operators(&input.who)?;
+    let name = input.param("warehouse")?;
+    input.ground.catalog.delete_warehouse(&input.who, name, false).await?;
+    Ok(answer::done())
+}

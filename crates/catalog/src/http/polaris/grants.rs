@@ -1,0 +1,164 @@
+//! Grants of catalog roles: rights, by the names that Polaris has for them.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::privileges::Securable;
+use super::{answer, missing, roles};
+use crate::access::{Grant, catalog_role_principal};
+use crate::error::{Error, Kind, Result, bad};
+use crate::http::request::Input;
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::RelationKind;
+use crate::warehouse::Warehouse;
+
+#[derive(Serialize)]
+struct Grants {
+    grants: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<NamespaceIdent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view_name: Option<String>,
+    privilege: &'static str,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    grant: Asked,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Asked {
+    r#type: String,
+    #[serde(default)]
+    namespace: Option<NamespaceIdent>,
+    #[serde(default)]
+    table_name: Option<String>,
+    #[serde(default)]
+    view_name: Option<String>,
+    #[serde(default)]
+    policy_name: Option<String>,
+    privilege: String,
+}
+
+/// What is asked for, taken apart.
+struct Wanted {
+    securable: Securable,
+    grant: Grant,
+}
+
+impl Asked {
+    /// The grant that it is.
+    ///
+    /// # Errors
+    /// `NotImplemented` for what there is not here; `BadRequest` for what makes no sense.
+    fn read(self, principal: String) -> Result<Wanted> {
+        let Asked { r#type, namespace, table_name, view_name, policy_name, privilege } = self;
+        if r#type == "policy" {
+            return Err(missing("`type`: policies of Polaris are not here"));
+        }
+        let is_there =
+            (namespace.is_some(), table_name.is_some(), view_name.is_some(), policy_name.is_some());
+        let securable = match (&*r#type, is_there) {
+            ("catalog", (false, false, false, false)) => Securable::Catalog,
+            ("namespace", (true, false, false, false)) => Securable::Namespace,
+            ("table", (true, true, false, false)) => Securable::Table,
+            ("view", (true, false, true, false)) => Securable::View,
+            ("catalog" | "namespace" | "table" | "view", _) => {
+                let message = "a grant has the members of its `type`: `namespace` unless it is to \
+                    a catalog, and `tableName` or `viewName`";
+                return Err(bad(message));
+            }
+            _ => return Err(bad("`type` is catalog, namespace, table or view")),
+        };
+        let rights = std::iter::once(securable.right(&privilege)?).collect();
+        let name = table_name.or(view_name);
+        Ok(Wanted { securable, grant: Grant { principal, namespace, name, rights } })
+    }
+}
+
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, role) = (input.managed()?, roles::catalog_role(input)?);
+    let (access, principal) =
+        (&input.ground.access, catalog_role_principal(&role.warehouse, &role.name));
+    let all = access.grants(&input.who, &warehouse, Some(&principal)).await?;
+    let views = access.granted_views(&warehouse, &principal).await?;
+    let is_view = |grant: &Grant, name: &str| {
+        let namespace = grant.namespace.as_ref().map(NamespaceIdent::key).unwrap_or_default();
+        views.iter().any(|(of, view)| (of, &**view) == (&namespace, name))
+    };
+    let mut grants = Vec::new();
+    for grant in all {
+        let (securable, r#type) = match (&grant.namespace, &grant.name) {
+            (_, Some(name)) if is_view(&grant, name) => (Securable::View, "view"),
+            (_, Some(_)) => (Securable::Table, "table"),
+            (Some(_), None) => (Securable::Namespace, "namespace"),
+            (None, None) => (Securable::Catalog, "catalog"),
+        };
+        let is_view = securable == Securable::View;
+        for privilege in grant.rights.iter().flat_map(|right| securable.privileges(right)) {
+            grants.push(Shown {
+                r#type,
+                namespace: grant.namespace.clone(),
+                table_name: grant.name.clone().filter(|_| !is_view),
+                view_name: grant.name.clone().filter(|_| is_view),
+                privilege,
+            });
+        }
+    }
+    answer::of(&Grants { grants })
+}
+
+pub(super) async fn add(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, wanted) = wanted(input).await?;
+    input.ground.access.grant(&input.who, &warehouse, &wanted.grant).await?;
+    Ok(answer::made_so())
+}
+
+pub(super) async fn revoke(input: &Input<'_>) -> Result<Response> {
+    if input.flag("cascade")? {
+        return Err(missing("`cascade`: what is granted below stays until it is revoked there"));
+    }
+    let (warehouse, wanted) = wanted(input).await?;
+    input.ground.access.revoke(&input.who, &warehouse, &wanted.grant).await?;
+    Ok(answer::made_so())
+}
+
+/// What is asked for, by somebody who may.
+async fn wanted(input: &Input<'_>) -> Result<(Arc<Warehouse>, Wanted)> {
+    let (warehouse, role) = (input.managed()?, input.param("catalog-role")?);
+    let Change { grant } = input.body()?;
+    let wanted = grant.read(catalog_role_principal(warehouse.id(), role))?;
+    input.ground.access.may_change(&input.who, &warehouse, &wanted.grant)?;
+    require_kind(input, &warehouse, &wanted).await?;
+    Ok((warehouse, wanted))
+}
+
+/// Refuses a table that is a view, and the other way round: their privileges are not the same.
+async fn require_kind(input: &Input<'_>, warehouse: &Warehouse, wanted: &Wanted) -> Result<()> {
+    let (Some(namespace), Some(name)) = (&wanted.grant.namespace, &wanted.grant.name) else {
+        return Ok(());
+    };
+    let ident = TableIdent::new(namespace.clone(), name)?;
+    let found = input.ground.catalog.store().pointer(warehouse.id(), &ident).await?;
+    let (kind, refusal, title) = match wanted.securable {
+        Securable::View => (RelationKind::View, Kind::NoSuchView, "View"),
+        _ => (RelationKind::Table, Kind::NoSuchTable, "Table"),
+    };
+    match found.is_some_and(|it| it.kind == kind) {
+        true => Ok(()),
+        false => Err(Error::new(refusal, format!("{title} does not exist: {ident}"))),
+    }
+}

@@ -1,0 +1,155 @@
+//! Which of Polaris's privileges is which right.
+//!
+//! There are many of those and four of these. A privilege is taken where a right gives what it
+//! gives, and access to no data that it does not give; every other one is refused, and says why.
+//! For each kind of thing a privilege is one right and the other way round, so that what was
+//! granted is listed as it was granted.
+
+use super::missing;
+use crate::error::{Error, bad};
+use crate::service::Right;
+
+/// What a privilege is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Securable {
+    Catalog,
+    Namespace,
+    Table,
+    View,
+}
+
+const MANAGE_ACCESS: &str = "CATALOG_MANAGE_ACCESS";
+const MANAGE_CONTENT: &str = "CATALOG_MANAGE_CONTENT";
+const READ_DATA: &str = "TABLE_READ_DATA";
+const WRITE_DATA: &str = "TABLE_WRITE_DATA";
+const TABLE_METADATA: &str = "TABLE_FULL_METADATA";
+const READ_VIEW: &str = "VIEW_READ_PROPERTIES";
+const WRITE_VIEW: &str = "VIEW_WRITE_PROPERTIES";
+const VIEW_METADATA: &str = "VIEW_FULL_METADATA";
+
+/// What Polaris calls privileges begin with, so that a mistake is told from what is not here.
+const BEGINNINGS: [&str; 5] = ["CATALOG_", "NAMESPACE_", "TABLE_", "VIEW_", "POLICY_"];
+
+impl Securable {
+    /// The right that a privilege is.
+    ///
+    /// # Errors
+    /// `NotImplemented` for a privilege that no right is; `BadRequest` for what is none.
+    pub(super) fn right(self, privilege: &str) -> Result<Right, Error> {
+        use Securable::{Catalog, Namespace, Table, View};
+        match (self, privilege) {
+            (_, MANAGE_ACCESS) => Ok(Right::Grant),
+            (Catalog | Namespace, MANAGE_CONTENT) | (View, VIEW_METADATA) => Ok(Right::Manage),
+            (Catalog | Namespace | Table, WRITE_DATA) | (View, WRITE_VIEW) => Ok(Right::Write),
+            (Catalog | Namespace | Table, READ_DATA) | (View, READ_VIEW) => Ok(Right::Read),
+            _ => Err(self.refuse(privilege)),
+        }
+    }
+
+    /// What a right is listed as.
+    pub(super) fn privileges(self, right: Right) -> &'static [&'static str] {
+        use Securable::{Catalog, Namespace, Table, View};
+        match (self, right) {
+            (_, Right::Grant) => &[MANAGE_ACCESS],
+            (Catalog | Namespace, Right::Manage) => &[MANAGE_CONTENT],
+            // Given by Cove's own calls: everything that can be done with a table.
+            (Table, Right::Manage) => &[TABLE_METADATA, WRITE_DATA],
+            (View, Right::Manage) => &[VIEW_METADATA],
+            (View, Right::Write) => &[WRITE_VIEW],
+            (View, Right::Read) => &[READ_VIEW],
+            (_, Right::Write) => &[WRITE_DATA],
+            (_, Right::Read) => &[READ_DATA],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Securable::Catalog => "a catalog",
+            Securable::Namespace => "a namespace",
+            Securable::Table => "a table",
+            Securable::View => "a view",
+        }
+    }
+
+    /// All privileges that are rights to it.
+    fn taken(self) -> Vec<&'static str> {
+        let all = [Right::Read, Right::Write, Right::Manage, Right::Grant].into_iter();
+        let all = all.flat_map(|right| self.privileges(right)).copied();
+        let mut all: Vec<&str> = all.filter(|it| self.is_taken(it)).collect();
+        all.dedup();
+        all
+    }
+
+    fn is_taken(self, privilege: &str) -> bool {
+        self != Securable::Table || privilege != TABLE_METADATA
+    }
+
+    fn refuse(self, privilege: &str) -> Error {
+        let is_plain = privilege.bytes().all(|it| it.is_ascii_uppercase() || it == b'_');
+        let is_known = privilege.len() <= 64 && is_plain;
+        if !is_known || !BEGINNINGS.iter().any(|it| privilege.starts_with(it)) {
+            return bad("`privilege` is none of Polaris's");
+        }
+        missing(format!(
+            "`privilege`: no right here is {privilege} on {}; those are {}",
+            self.name(),
+            self.taken().join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    const ALL: [Securable; 4] =
+        [Securable::Catalog, Securable::Namespace, Securable::Table, Securable::View];
+
+    #[test]
+    fn a_privilege_is_the_right_that_it_is_listed_as() {
+        for securable in ALL {
+            for right in [Right::Read, Right::Write, Right::Manage, Right::Grant] {
+                let listed = securable.privileges(right);
+                if (securable, right) == (Securable::Table, Right::Manage) {
+                    assert_eq!(
+                        securable.right(TABLE_METADATA).unwrap_err().kind,
+                        Kind::NotImplemented
+                    );
+                    continue;
+                }
+                let [privilege] = listed else { panic!("{securable:?} {right:?} {listed:?}") };
+                assert_eq!(securable.right(privilege).unwrap(), right, "{securable:?}");
+            }
+            for privilege in securable.taken() {
+                securable.right(privilege).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_give_more_than_it_says_is_refused() {
+        for (securable, privilege, status) in [
+            (Securable::Catalog, "CATALOG_MANAGE_METADATA", 501),
+            (Securable::Catalog, "TABLE_LIST", 501),
+            (Securable::Catalog, "NAMESPACE_CREATE", 501),
+            (Securable::Catalog, "VIEW_FULL_METADATA", 501),
+            (Securable::Namespace, "TABLE_FULL_METADATA", 501),
+            (Securable::Table, "TABLE_DROP", 501),
+            (Securable::Table, "TABLE_READ_PROPERTIES", 501),
+            (Securable::Table, "CATALOG_MANAGE_CONTENT", 501),
+            (Securable::View, "TABLE_READ_DATA", 501),
+            (Securable::View, "VIEW_DROP", 501),
+            (Securable::Catalog, "POLICY_READ", 501),
+            (Securable::Catalog, "read", 400),
+            (Securable::Catalog, "TABLE_\"", 400),
+            (Securable::Catalog, "", 400),
+        ] {
+            let refused = securable.right(privilege).unwrap_err();
+            assert_eq!(refused.kind.status(), status, "{privilege} {}", refused.message);
+            if status == 501 {
+                assert!(refused.message.contains(privilege), "{}", refused.message);
+            }
+        }
+    }
+}

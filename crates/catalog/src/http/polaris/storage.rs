@@ -1,0 +1,238 @@
+//! Where a catalog is, as Polaris says it: `storageConfigInfo`.
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::missing;
+use crate::error::{Result, bad};
+use crate::service::WarehouseRecord;
+use crate::storage::StorageSettings;
+
+/// In a directory of the server.
+const FILE: &str = "FILE";
+
+/// In a bucket.
+const S3: &str = "S3";
+
+/// What a request says. What there is no place for here makes it one that is refused, whatever it
+/// is set to: to pass over a key for encryption would be to promise it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct Asked {
+    storage_type: String,
+    pub(super) allowed_locations: Option<Vec<String>>,
+    role_arn: Option<String>,
+    external_id: Option<String>,
+    region: Option<String>,
+    endpoint: Option<String>,
+    endpoint_internal: Option<String>,
+    sts_endpoint: Option<String>,
+    sts_unavailable: Option<bool>,
+    path_style_access: Option<bool>,
+    /// Nothing is encrypted with keys of theirs, available or not.
+    #[serde(rename = "kmsUnavailable")]
+    _kms_unavailable: IgnoredAny,
+    storage_name: Option<IgnoredAny>,
+    user_arn: Option<IgnoredAny>,
+    current_kms_key: Option<IgnoredAny>,
+    allowed_kms_keys: Option<Vec<IgnoredAny>>,
+}
+
+/// What an answer says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StorageInfo {
+    storage_type: &'static str,
+    allowed_locations: Vec<String>,
+    #[serde(flatten)]
+    bucket: Option<Bucket>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Bucket {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role_arn: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sts_endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_style_access: Option<bool>,
+    sts_unavailable: bool,
+}
+
+impl StorageInfo {
+    pub(super) fn of(record: &WarehouseRecord) -> StorageInfo {
+        let locations = std::iter::once(&record.root).chain(&record.locations);
+        let is_bucket = record.root.starts_with("s3");
+        let StorageSettings { role_arn, external_id, region, endpoint, sts_endpoint, .. } =
+            record.storage.clone();
+        let bucket = is_bucket.then_some(Bucket {
+            role_arn,
+            external_id,
+            region,
+            endpoint,
+            sts_endpoint,
+            path_style_access: record.storage.path_style,
+            sts_unavailable: !record.storage.vended_credentials,
+        });
+        StorageInfo {
+            storage_type: if is_bucket { S3 } else { FILE },
+            allowed_locations: locations.cloned().collect(),
+            bucket,
+        }
+    }
+}
+
+/// Reads what a request says.
+///
+/// # Errors
+/// `NotImplemented` for what there is not here, by name; `BadRequest` for what is nothing.
+pub(super) fn read(text: serde_json::Value) -> Result<Asked> {
+    match text.get("storageType").and_then(serde_json::Value::as_str) {
+        Some(FILE | S3) => {}
+        Some(other @ ("GCS" | "AZURE")) => {
+            let message = format!("`storageType`: there is no storage of type {other}");
+            return Err(missing(message));
+        }
+        _ => return Err(bad("`storageType` is FILE or S3")),
+    }
+    let asked: Asked = serde_json::from_value(text)
+        .map_err(|error| bad(format!("`storageConfigInfo`: {error}")))?;
+    let elsewhere =
+        asked.endpoint_internal.as_ref().filter(|it| asked.endpoint.as_ref() != Some(it));
+    for (name, is_there) in [
+        ("storageName", asked.storage_name.is_some()),
+        ("userArn", asked.user_arn.is_some()),
+        ("currentKmsKey", asked.current_kms_key.is_some()),
+        ("allowedKmsKeys", asked.allowed_kms_keys.as_ref().is_some_and(|it| !it.is_empty())),
+        ("endpointInternal", elsewhere.is_some()),
+    ] {
+        if is_there {
+            return Err(missing(format!(
+                "`storageConfigInfo.{name}` is nothing that there is here"
+            )));
+        }
+    }
+    let of_buckets = [
+        ("roleArn", asked.role_arn.is_some()),
+        ("externalId", asked.external_id.is_some()),
+        ("region", asked.region.is_some()),
+        ("endpoint", asked.endpoint.is_some()),
+        ("stsEndpoint", asked.sts_endpoint.is_some()),
+        ("stsUnavailable", asked.sts_unavailable.is_some()),
+        ("pathStyleAccess", asked.path_style_access.is_some()),
+    ];
+    match of_buckets.into_iter().find(|(_, is_there)| *is_there && asked.storage_type == FILE) {
+        Some((name, _)) => Err(bad(format!("`storageConfigInfo.{name}` is none of FILE"))),
+        None => Ok(asked),
+    }
+}
+
+/// Refuses storage of another type than its place.
+pub(super) fn require_kind(asked: &Asked, root: &str) -> Result<()> {
+    match root.starts_with("s3") == (asked.storage_type == S3) {
+        true => Ok(()),
+        false => Err(bad(format!("`storageType` {} does not fit {root}", asked.storage_type))),
+    }
+}
+
+/// The places that it may have beside its root.
+pub(super) fn others(asked: &Asked, root: &str) -> Vec<String> {
+    let all = asked.allowed_locations.iter().flatten().map(|it| it.trim_end_matches('/'));
+    all.filter(|it| *it != root).map(str::to_owned).collect()
+}
+
+/// How clients get at it. What Polaris does not know of stays as it is in `now`.
+pub(super) fn settings(asked: &Asked, now: Option<&StorageSettings>) -> StorageSettings {
+    let now = now.cloned().unwrap_or_else(|| StorageSettings {
+        // Its tools look for tables where Polaris puts them.
+        plain_locations: true,
+        ..StorageSettings::default()
+    });
+    if asked.storage_type == FILE {
+        return now;
+    }
+    let mut settings = StorageSettings {
+        endpoint: asked.endpoint.clone(),
+        region: asked.region.clone(),
+        path_style: asked.path_style_access,
+        role_arn: asked.role_arn.clone(),
+        external_id: asked.external_id.clone(),
+        sts_endpoint: asked.sts_endpoint.clone(),
+        ..now
+    };
+    settings.vended_credentials =
+        settings.has_token_service() && !asked.sts_unavailable.unwrap_or(false);
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn what_there_is_not_is_refused_by_name() {
+        for (text, expected) in [
+            (json!({"storageType": "FILE"}), None),
+            (json!({"storageType": "FILE", "allowedLocations": null}), None),
+            (json!({"storageType": "S3", "roleArn": "arn:aws:iam::1:role/x"}), None),
+            (json!({"storageType": "S3", "kmsUnavailable": true, "allowedKmsKeys": []}), None),
+            (json!({"storageType": "S3", "endpoint": "h", "endpointInternal": "h"}), None),
+            (json!({"storageType": "GCS", "gcsServiceAccount": "x"}), Some((501, "GCS"))),
+            (json!({"storageType": "AZURE", "tenantId": "x"}), Some((501, "AZURE"))),
+            (json!({"storageType": "S3", "currentKmsKey": "k"}), Some((501, "currentKmsKey"))),
+            (json!({"storageType": "S3", "allowedKmsKeys": ["k"]}), Some((501, "allowedKmsKeys"))),
+            (json!({"storageType": "S3", "userArn": "k"}), Some((501, "userArn"))),
+            (json!({"storageType": "FILE", "storageName": "k"}), Some((501, "storageName"))),
+            (
+                json!({"storageType": "S3", "endpoint": "h", "endpointInternal": "i"}),
+                Some((501, "endpointInternal")),
+            ),
+            (json!({"storageType": "FILE", "region": "x"}), Some((400, "region"))),
+            (json!({"storageType": "FILE", "secret": "x"}), Some((400, "secret"))),
+            (json!({"storageType": "TAPE"}), Some((400, "storageType"))),
+            (json!({}), Some((400, "storageType"))),
+            (json!([]), Some((400, "storageType"))),
+        ] {
+            let refused = read(text.clone()).err();
+            let refused = refused.map(|error| (error.kind.status(), error.message));
+            match (refused, expected) {
+                (None, None) => {}
+                (Some((status, message)), Some((wanted, part))) => {
+                    assert_eq!(status, wanted, "{text} {message}");
+                    assert!(message.contains(part), "{text} {message}");
+                }
+                (refused, _) => panic!("{text} {refused:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn places_and_settings_are_those_of_a_warehouse() {
+        let asked = read(json!({"storageType": "S3", "roleArn": "arn:aws:iam::1:role/x",
+            "allowedLocations": ["s3://b/w/", "s3://b/other/"], "pathStyleAccess": true}));
+        let asked = asked.unwrap();
+        assert_eq!(others(&asked, "s3://b/w"), ["s3://b/other"]);
+        let made = settings(&asked, None);
+        assert!(made.plain_locations && made.vended_credentials, "{made:?}");
+        assert_eq!((made.path_style, made.remote_signing), (Some(true), false));
+        let now = StorageSettings { remote_signing: true, ..StorageSettings::default() };
+        let kept = settings(&asked, Some(&now));
+        assert!(kept.remote_signing && !kept.plain_locations, "{kept:?}");
+        let without = read(json!({"storageType": "S3", "endpoint": "http://h",
+            "stsUnavailable": true}));
+        assert!(!settings(&without.unwrap(), None).vended_credentials);
+        require_kind(&asked, "s3://b/w").unwrap();
+        let refused = require_kind(&asked, "file:///w").unwrap_err();
+        assert_eq!(refused.kind, Kind::BadRequest);
+    }
+}
