@@ -38,7 +38,8 @@ impl Chunks {
                 let (part, rest) = bytes.split_at(left.min(bytes.len()));
                 body(part);
                 bytes = rest;
-                self.0 = if part.len() == left { Part::DataEnd } else { Part::Data(left - part.len()) };
+                let left = left - part.len();
+                self.0 = if left == 0 { Part::DataEnd } else { Part::Data(left) };
                 continue;
             }
             self.0 = next(self.0, byte)?;
