@@ -288,7 +288,7 @@ impl AuthQueries {
     /// Closes the connection of a tenant once nobody has used it for a while.
     fn close_later(self: &Arc<Self>, tenant: TenantId) {
         let this = Arc::downgrade(self);
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             tokio::time::sleep(KEPT).await;
             let Some(this) = this.upgrade() else { return };
             let Some(line) = this.lines.lock().get(&tenant).map(Arc::clone) else { return };

@@ -15,9 +15,9 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
 use node::auth::Principal;
 use node::http::{self, Json, query};
+use node::http::{Routes, delete, get, post};
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -30,20 +30,20 @@ pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
 /// says why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     let routes = Router::new()
-        .route("/v1/tenants", post(create).get(list))
-        .route("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
-        .route("/v1/tenants/{name}/stats", get(stats))
-        .route("/v1/tenants/{name}/health", get(health))
-        .route("/v1/tenants/{name}/clients", get(clients))
-        .route("/v1/tenants/{name}/clients/{pid}", delete(kill_client))
-        .route("/v1/tenants/{name}/servers", get(servers))
-        .route("/v1/tenants/{name}/pins", get(pins))
-        .route("/v1/tenants/{name}/pause", post(pause))
-        .route("/v1/tenants/{name}/resume", post(resume))
-        .route("/v1/tenants/{name}/drain", post(drain))
-        .route("/v1/tenants/{name}/reconnect", post(reconnect))
-        .route("/v1/tenants/{name}/kill", post(kill))
-        .route("/v1/bouncer/reload", post(reload));
+        .at("/v1/tenants", post(create).get(list))
+        .at("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
+        .at("/v1/tenants/{name}/stats", get(stats))
+        .at("/v1/tenants/{name}/health", get(health))
+        .at("/v1/tenants/{name}/clients", get(clients))
+        .at("/v1/tenants/{name}/clients/{pid}", delete(kill_client))
+        .at("/v1/tenants/{name}/servers", get(servers))
+        .at("/v1/tenants/{name}/pins", get(pins))
+        .at("/v1/tenants/{name}/pause", post(pause))
+        .at("/v1/tenants/{name}/resume", post(resume))
+        .at("/v1/tenants/{name}/drain", post(drain))
+        .at("/v1/tenants/{name}/reconnect", post(reconnect))
+        .at("/v1/tenants/{name}/kill", post(kill))
+        .at("/v1/bouncer/reload", post(reload));
     match bouncer {
         Ok(bouncer) => routes.layer(middleware::from_fn(for_operators)).with_state(Some(bouncer)),
         Err(why) => {

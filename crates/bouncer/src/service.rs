@@ -459,7 +459,7 @@ impl Bouncer {
     pub async fn reload(&self) -> Result<BouncerReloaded, Error> {
         let reread = Arc::clone(&self.0.reread);
         let resolve = Arc::clone(&self.0.resolve);
-        let read = tokio::task::spawn_blocking(move || {
+        let read = node::task::blocking(move || {
             let config = reread().map_err(|message| Refusal::new("configuration", message))?;
             let definitions = of_file(&config, &*resolve)?;
             Ok::<_, Refusal>((config, definitions))
@@ -551,7 +551,7 @@ impl Bouncer {
         let (keyrings, routing) = (self.0.keyrings.clone(), self.0.current.load());
         let bouncer = Arc::downgrade(&self.0);
         // Nobody waits for it. It ends by itself, early when there is a later one or nobody left.
-        drop(tokio::task::spawn_blocking(move || {
+        drop(node::task::blocking(move || {
             for tenant in routing.tenants() {
                 match tenant.engine {
                     TenantEngine::Postgres => {}
@@ -593,7 +593,7 @@ impl Bouncer {
 async fn whole<T: Send + 'static>(
     change: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    tokio::spawn(change).await.map_err(Error::internal)?
+    node::task::to_the_end(change).await.map_err(Error::internal)?
 }
 
 /// Refuses to change what the file says.

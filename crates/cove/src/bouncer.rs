@@ -220,7 +220,7 @@ impl Running {
         }
         let relay = Arc::clone(&self.relay);
         // Its threads end within a turn of theirs.
-        if tokio::task::spawn_blocking(move || relay.stop()).await.is_err() {
+        if node::task::blocking(move || relay.stop()).await.is_err() {
             tracing::error!("the end of the bouncer failed");
         }
     }
@@ -255,7 +255,7 @@ async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) 
     loop {
         tokio::time::sleep(CERTIFICATES_EVERY).await;
         let (client, server) = (Arc::clone(client), Arc::clone(server));
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = node::task::blocking(move || {
             let mut errors = server.refresh();
             match client.refresh() {
                 Ok(true) => tracing::info!("the bouncer has another certificate"),

@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::response::Response;
-use axum::routing::get;
 use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
 use executions::Jobs;
@@ -11,6 +10,7 @@ use executions::faces::{gojudge, judge0, piston};
 use node::auth::{Principal, Scope, Tokens};
 use node::drain::Drain;
 use node::http::{self, Access, Face, Listener, Shell};
+use node::http::{Routes, get};
 use node::telemetry::Metrics;
 use sessions::faces::{ash, e2b};
 
@@ -108,7 +108,7 @@ pub(crate) async fn dbbouncer(
     let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
     let listener = Listener::bind(address).await.context("failed to listen for dbbouncer")?;
     let metrics = get(move || async move { metrics.response() });
-    let routes = dbbouncer::routes(bouncer.clone(), drain).route("/metrics", metrics);
+    let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::Error) -> Response);
     let face = Face { access: Access::Token, render, scope: Some(Scope::Tenants) };

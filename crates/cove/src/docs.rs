@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use node::http::{Routes, get};
 use serde_json::{Map, Value};
 
 /// Generated from the contract's types by `cargo run -p xtask -- gen`.
@@ -21,7 +21,7 @@ const STYLE: &str = include_str!("docs.css");
 
 /// Where they are.
 pub(crate) fn routes() -> Router {
-    Router::new().route("/docs", get(page)).route("/openapi.json", get(document))
+    Router::new().at("/docs", get(page)).at("/openapi.json", get(document))
 }
 
 /// `GET /openapi.json`.

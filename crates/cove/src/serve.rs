@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result};
 use api::TenantEngine;
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::get;
 use executions::{Capacity, Host, Jobs, Languages, Service};
 use node::auth::{Scope, Tokens};
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
 use node::http::{self, Face, Listener, Shell};
+use node::http::{Routes, get};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
 use sandbox::{Engine, Launched};
@@ -321,9 +321,9 @@ pub(crate) fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
         }
     };
     Router::new()
-        .route("/health/live", get(|| async { "live\n" }))
-        .route("/health/ready", get(ready))
-        .route("/metrics", get(move || async move { metrics.response() }))
+        .at("/health/live", get(|| async { "live\n" }))
+        .at("/health/ready", get(ready))
+        .at("/metrics", get(move || async move { metrics.response() }))
 }
 
 /// Who says what to try.

@@ -11,9 +11,9 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use node::auth::Principal;
 use node::http::{self, Json, query};
+use node::http::{Routes, get, post};
 use serde::Deserialize;
 
 use crate::error::{Error, IDEMPOTENCY_KEY};
@@ -28,18 +28,18 @@ const PAGE_DEFAULT: usize = 50;
 /// [`node::http::Shell`] to wrap.
 pub fn routes(jobs: Jobs) -> Router {
     Router::new()
-        .route("/v1/executions", post(submit).get(list))
-        .route("/v1/executions/batch", post(batch))
-        .route("/v1/executions/{id}", get(fetch).delete(cancel))
-        .route("/v1/executions/{id}/events", get(live::events))
-        .route("/v1/executions/{id}/retry", post(retry))
-        .route("/v1/queue", get(stats))
-        .route("/v1/queue/pause", post(pause))
-        .route("/v1/queue/resume", post(resume))
-        .route("/v1/queue/drain", post(drain))
-        .route("/v1/queue/retry", post(retry_all))
-        .route("/v1/webhooks/secret", get(webhook_secret))
-        .route("/v1/languages", get(languages))
+        .at("/v1/executions", post(submit).get(list))
+        .at("/v1/executions/batch", post(batch))
+        .at("/v1/executions/{id}", get(fetch).delete(cancel))
+        .at("/v1/executions/{id}/events", get(live::events))
+        .at("/v1/executions/{id}/retry", post(retry))
+        .at("/v1/queue", get(stats))
+        .at("/v1/queue/pause", post(pause))
+        .at("/v1/queue/resume", post(resume))
+        .at("/v1/queue/drain", post(drain))
+        .at("/v1/queue/retry", post(retry_all))
+        .at("/v1/webhooks/secret", get(webhook_secret))
+        .at("/v1/languages", get(languages))
         .with_state(jobs)
 }
 

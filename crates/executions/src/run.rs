@@ -422,8 +422,7 @@ async fn difference(rule: compare::Rule, outcome: &Outcome, expected: Vec<u8>) -
     if actual.len().max(expected.len()) <= COMPARED_AT_ONCE_BYTES {
         return compare::difference(rule, &actual, &expected);
     }
-    let compared =
-        tokio::task::spawn_blocking(move || compare::difference(rule, &actual, &expected));
+    let compared = node::task::blocking(move || compare::difference(rule, &actual, &expected));
     // It ends in error only when it panicked, and then nothing is known to be equal.
     compared.await.unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
 }

@@ -352,7 +352,7 @@ impl Client {
             return Ok(connector.clone());
         }
         let roots = self.0.roots.clone();
-        let made = tokio::task::spawn_blocking(move || connector(&roots)).await;
+        let made = crate::task::blocking(move || connector(&roots)).await;
         let made = made.map_err(|error| ClientError::TlsSetup(error.into()))?;
         let made = made.map_err(ClientError::TlsSetup)?;
         // Of two that were made at once either will do.
@@ -397,7 +397,7 @@ where
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await?;
     // Its errors are those of the request and of the body.
-    let task = tokio::spawn(async move { drop(connection.await) });
+    let task = crate::task::spawn(async move { drop(connection.await) });
     let connection = Connection(task.abort_handle());
     let answer = sender.send_request(message).await?;
     Ok((answer, connection))

@@ -16,6 +16,7 @@
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
+//! | [`task`] | tasks and blocking work, compiled once |
 //! | [`telemetry`] | logs and Prometheus metrics |
 //! | [`tls`] | whom TLS trusts, by which cryptography |
 //!
@@ -38,6 +39,7 @@ pub mod http;
 pub mod objects;
 pub mod sealed;
 pub mod store;
+pub mod task;
 pub mod telemetry;
 pub mod tls;
 

@@ -34,14 +34,16 @@ mod value;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::metrics::StoreMetrics;
-use self::queue::{Access, Job, Queue};
+use self::queue::{Access, Body, Job, Queue};
 use crate::clock;
 use crate::telemetry::Registry;
 
@@ -184,6 +186,12 @@ pub trait Transaction {
     fn dialect(&self) -> Dialect;
 }
 
+/// What a transaction will have answered. It begins when it is first polled.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Where a transaction leaves its value.
+type Slot<T> = Arc<Mutex<Option<T>>>;
+
 /// What threads of the store share.
 struct Context {
     config: StoreConfig,
@@ -248,12 +256,12 @@ impl Store {
     ///
     /// # Errors
     /// Those of the closure and of the database; see [`StoreError`].
-    pub async fn transact<T: Send + 'static>(
+    pub fn transact<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(name, Access::Write, body).await
+    ) -> Answer<'_, T> {
+        self.run(name, Access::Write, body)
     }
 
     /// The same for a transaction that may as well happen twice: it is run again when the
@@ -261,32 +269,61 @@ impl Store {
     ///
     /// # Errors
     /// Those of the closure and of the database; see [`StoreError`].
-    pub async fn transact_idempotent<T: Send + 'static>(
+    pub fn transact_idempotent<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(name, Access::WriteAgain, body).await
+    ) -> Answer<'_, T> {
+        self.run(name, Access::WriteAgain, body)
     }
 
     /// Runs a transaction that only looks. It sees everything that was answered before it began.
     ///
     /// # Errors
     /// Those of the closure and of the database, which refuses to write; see [`StoreError`].
-    pub async fn read<T: Send + 'static>(
+    pub fn read<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(name, Access::Read, body).await
+    ) -> Answer<'_, T> {
+        self.run(name, Access::Read, body)
     }
 
-    async fn run<T: Send + 'static>(
+    fn run<T: Send + 'static>(
         &self,
         name: &'static str,
         access: Access,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        mut body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let slot = Slot::default();
+        let value = Arc::clone(&slot);
+        let body: Body = Box::new(move |transaction| {
+            // Of a run that was rolled back nothing is left.
+            *value.lock() = None;
+            *value.lock() = Some(body(transaction)?);
+            Ok(())
+        });
+        Box::pin(self.answer(name, access, body, slot))
+    }
+
+    async fn answer<T>(
+        &self,
+        name: &'static str,
+        access: Access,
+        body: Body,
+        slot: Slot<T>,
     ) -> Result<T, StoreError> {
+        self.queue(name, access, body).await?;
+        let value = slot.lock().take();
+        value.ok_or(StoreError::Spoiled)
+    }
+
+    async fn queue(
+        &self,
+        name: &'static str,
+        access: Access,
+        body: Body,
+    ) -> Result<(), StoreError> {
         let started = clock::now();
         let (job, answer) = Job::new(name, access, body);
         let queue = match access {

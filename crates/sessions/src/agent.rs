@@ -183,7 +183,7 @@ impl AgentHandle {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (status_sender, status) = watch::channel(Status::Starting);
         let task = task::Task::new(process, plan, limits, Arc::clone(&outlet), status_sender);
-        tokio::spawn(task.run(inbox));
+        node::task::spawn(task.run(inbox));
         AgentHandle(Arc::new(Shared { commands, status, outlet }))
     }
 

@@ -16,8 +16,8 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use axum::routing::{delete, get, post};
 use node::http;
+use node::http::{Routes, delete, get, post};
 
 use crate::service::Sessions;
 
@@ -50,56 +50,56 @@ pub fn routes(sessions: Sessions) -> Router {
 
 fn of_agents() -> Router<Sessions> {
     Router::new()
-        .route("/v1/agents", post(agents::deploy).get(agents::list))
-        .route("/v1/agents/{name}", get(agents::fetch).patch(agents::update).delete(agents::remove))
-        .route("/v1/agents/{name}/versions", get(agents::versions))
-        .route("/v1/agents/{name}/files", get(agents::files))
-        .route("/v1/agents/{name}/files/{*path}", get(agents::file))
+        .at("/v1/agents", post(agents::deploy).get(agents::list))
+        .at("/v1/agents/{name}", get(agents::fetch).patch(agents::update).delete(agents::remove))
+        .at("/v1/agents/{name}/versions", get(agents::versions))
+        .at("/v1/agents/{name}/files", get(agents::files))
+        .at("/v1/agents/{name}/files/{*path}", get(agents::file))
 }
 
 fn of_sessions() -> Router<Sessions> {
     Router::new()
-        .route("/v1/sessions", post(lifecycle::create).get(lifecycle::list))
-        .route(
+        .at("/v1/sessions", post(lifecycle::create).get(lifecycle::list))
+        .at(
             "/v1/sessions/{id}",
             get(lifecycle::fetch).patch(lifecycle::update).delete(lifecycle::end),
         )
-        .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
-        .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
-        .route("/v1/sessions/{id}/resume", post(lifecycle::resume))
-        .route("/v1/sessions/{id}/fork", post(lifecycle::fork))
-        .route("/v1/sessions/{id}/interrupt", post(conversation::interrupt))
-        .route("/v1/sessions/{id}/messages", post(conversation::send).get(conversation::messages))
-        .route("/v1/sessions/{id}/events", get(conversation::events))
-        .route("/v1/sessions/{id}/logs", get(conversation::logs))
+        .at("/v1/sessions/{id}/pause", post(lifecycle::pause))
+        .at("/v1/sessions/{id}/stop", post(lifecycle::stop))
+        .at("/v1/sessions/{id}/resume", post(lifecycle::resume))
+        .at("/v1/sessions/{id}/fork", post(lifecycle::fork))
+        .at("/v1/sessions/{id}/interrupt", post(conversation::interrupt))
+        .at("/v1/sessions/{id}/messages", post(conversation::send).get(conversation::messages))
+        .at("/v1/sessions/{id}/events", get(conversation::events))
+        .at("/v1/sessions/{id}/logs", get(conversation::logs))
 }
 
 fn of_sandboxes() -> Router<Sessions> {
     Router::new()
-        .route("/v1/sessions/{id}/exec", post(commands::exec))
-        .route("/v1/sessions/{id}/terminal", get(terminal::open))
-        .route("/v1/sessions/{id}/files", get(files::list))
-        .route(
+        .at("/v1/sessions/{id}/exec", post(commands::exec))
+        .at("/v1/sessions/{id}/terminal", get(terminal::open))
+        .at("/v1/sessions/{id}/files", get(files::list))
+        .at(
             "/v1/sessions/{id}/files/{*path}",
             // Whatever is a path of a file is none of a method's own: a file may be called `move`.
             get(files::read).put(files::write).delete(files::remove).post(files::rename),
         )
-        .route("/v1/sessions/{id}/archive", get(files::export).put(files::import))
-        .route("/v1/sessions/{id}/watch", get(files::watch))
-        .route("/v1/sessions/{id}/metrics", get(lifecycle::metrics))
-        .route("/v1/sandboxes", get(lifecycle::counts))
+        .at("/v1/sessions/{id}/archive", get(files::export).put(files::import))
+        .at("/v1/sessions/{id}/watch", get(files::watch))
+        .at("/v1/sessions/{id}/metrics", get(lifecycle::metrics))
+        .at("/v1/sandboxes", get(lifecycle::counts))
 }
 
 fn of_shelf() -> Router<Sessions> {
     Router::new()
-        .route("/v1/sessions/{id}/snapshots", post(shelf::snapshot).get(shelf::snapshots_of))
-        .route("/v1/snapshots", get(shelf::snapshots))
-        .route("/v1/snapshots/{id}", delete(shelf::delete_snapshot))
-        .route("/v1/credentials", post(shelf::create_credential).get(shelf::credentials))
-        .route("/v1/credentials/{id}", delete(shelf::delete_credential))
-        .route("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
-        .route("/v1/attachments/{id}", get(shelf::attachment).delete(shelf::delete_attachment))
-        .route("/v1/usage", get(shelf::usage))
+        .at("/v1/sessions/{id}/snapshots", post(shelf::snapshot).get(shelf::snapshots_of))
+        .at("/v1/snapshots", get(shelf::snapshots))
+        .at("/v1/snapshots/{id}", delete(shelf::delete_snapshot))
+        .at("/v1/credentials", post(shelf::create_credential).get(shelf::credentials))
+        .at("/v1/credentials/{id}", delete(shelf::delete_credential))
+        .at("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
+        .at("/v1/attachments/{id}", get(shelf::attachment).delete(shelf::delete_attachment))
+        .at("/v1/usage", get(shelf::usage))
 }
 
 /// The id or name in the path. Nobody has one that is not text.

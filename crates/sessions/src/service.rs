@@ -173,7 +173,7 @@ impl Sessions {
         let opened = {
             let objects = objects.clone();
             let open = move || Workspaces::open(&data_dir, objects, ready_size, ready);
-            tokio::task::spawn_blocking(open).await.map_err(Error::internal)?
+            node::task::blocking(open).await.map_err(Error::internal)?
         };
         let workspaces = match opened {
             Ok(workspaces) => workspaces,

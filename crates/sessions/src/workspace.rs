@@ -27,7 +27,6 @@ use node::clock::Ids;
 use node::objects::Objects;
 use parking_lot::Mutex;
 use sandbox::{Disk, DiskError, DiskSize, Disks, Layer, Session};
-use tokio::task;
 
 use crate::error::Error;
 
@@ -386,12 +385,12 @@ async fn copy(attached: &Attached, user: Option<&Session>, to: &Path) -> Result<
     let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
     let once = move || {
         let (disk, to) = (Arc::clone(&disk), to.clone());
-        task::spawn_blocking(move || disk.copy_to(&to))
+        node::task::blocking(move || disk.copy_to(&to))
     };
     match (once().await.map_err(Error::internal)?, user.cloned()) {
         (Err(DiskError::Busy { .. }), Some(user)) => {
             // A task of its own: whoever waits may go away, and the programs must go on.
-            let held = tokio::spawn(async move {
+            let held = node::task::to_the_end(async move {
                 user.freeze().await?;
                 let copied = once().await;
                 user.thaw().await?;
@@ -414,7 +413,7 @@ fn settle(path: &Path) -> Result<(), Error> {
 async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    task::spawn_blocking(body).await.map_err(Error::internal)?
+    node::task::blocking(body).await.map_err(Error::internal)?
 }
 
 fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

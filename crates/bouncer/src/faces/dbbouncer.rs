@@ -18,11 +18,11 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Json, Router};
 use node::auth::Principal;
 use node::drain::Drain;
 use node::http;
+use node::http::{Routes, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,16 +40,16 @@ pub const PROTECTED: &str = "/tenants";
 pub fn routes(bouncer: Bouncer, drain: &Drain) -> Router {
     let drain = drain.clone();
     let protected = Router::new()
-        .route("/tenants", get(list).post(create))
-        .route("/tenants/{id}", get(fetch).put(update).delete(remove))
-        .route("/tenants/{id}/stats", get(stats))
-        .route("/tenants/{id}/drain", post(empty))
-        .route("/tenants/{id}/pause", post(pause))
-        .route("/tenants/{id}/resume", post(resume))
+        .at("/tenants", get(list).post(create))
+        .at("/tenants/{id}", get(fetch).put(update).delete(remove))
+        .at("/tenants/{id}/stats", get(stats))
+        .at("/tenants/{id}/drain", post(empty))
+        .at("/tenants/{id}/pause", post(pause))
+        .at("/tenants/{id}/resume", post(resume))
         .layer(middleware::from_fn(for_operators));
     Router::new()
-        .route("/health", get(health))
-        .route(
+        .at("/health", get(health))
+        .at(
             "/ready",
             get(move |bouncer| {
                 let is_draining = drain.is_draining();

@@ -267,7 +267,7 @@ impl Trusted {
             }
             Source::File(path) => {
                 let path = path.clone();
-                tokio::task::spawn_blocking(move || keys::read(&path)).await??
+                node::task::blocking(move || keys::read(&path)).await??
             }
         };
         Ok(Keys::parse(bytes, &self.algorithms)?)

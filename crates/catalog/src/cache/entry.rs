@@ -222,7 +222,7 @@ impl Entry {
             }
             let entry = Arc::clone(self);
             let compress = move || entry.compress(snapshots, LEVEL_LONG);
-            tokio::task::spawn_blocking(compress).await.map_err(Error::internal)?
+            node::task::blocking(compress).await.map_err(Error::internal)?
         });
         let beginning = beginning.await?;
         let end = gzip::end(beginning, end.unwrap_or(END))?;

@@ -142,7 +142,7 @@ impl Reader {
     ) -> Result<T> {
         let _turn = self.manifests.turns.acquire().await.map_err(Error::internal)?;
         let bytes = self.warehouse.files().read_at_most(location, MANIFEST_BYTES_MAX).await?;
-        let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+        let parsed = node::task::blocking(move || parse(&bytes)).await;
         parsed.map_err(Error::internal)?.map_err(|why| {
             let shown: String = location.chars().take(200).collect();
             Error::new(Kind::Validation, format!("the manifest `{shown}` cannot be read: {why}"))

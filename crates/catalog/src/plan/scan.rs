@@ -246,7 +246,7 @@ impl Scan {
             let read = reader.manifest(manifest).await?;
             let (scan, manifest) = (Arc::clone(self), manifest.clone());
             let take = move || scan.take_files(page, &read, &manifest, entry);
-            let taken = tokio::task::spawn_blocking(take).await.map_err(Error::internal)?;
+            let taken = node::task::blocking(take).await.map_err(Error::internal)?;
             let next;
             (page, next) = taken?;
             match next {

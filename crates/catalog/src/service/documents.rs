@@ -179,7 +179,7 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
     if !is_gzip(location) {
         return Ok(bytes);
     }
-    let unpacked = tokio::task::spawn_blocking(move || unpack(&bytes)).await;
+    let unpacked = node::task::blocking(move || unpack(&bytes)).await;
     unpacked.map_err(Error::internal)?
 }
 
@@ -268,7 +268,7 @@ fn is_gzip(location: &str) -> bool {
 }
 
 async fn pack(document: Bytes) -> Result<Bytes> {
-    let packed = tokio::task::spawn_blocking(move || {
+    let packed = node::task::blocking(move || {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&document)?;
         encoder.finish()

@@ -80,7 +80,7 @@ impl Catalog {
             }
             Err(error)
         };
-        tokio::spawn(work).await.map_err(|error| {
+        node::task::to_the_end(work).await.map_err(|error| {
             let message = "the change was broken off: its outcome is not known";
             Error::caused(Kind::CommitStateUnknown, message, error)
         })?

@@ -286,7 +286,7 @@ impl Catalog {
         });
         self.0.jobs.insert(&id, &job)?;
         let (catalog, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             // It is closed never.
             let Ok(_turn) = catalog.0.jobs.turns.acquire().await else { return };
             job.report.lock().state = JobState::Running;

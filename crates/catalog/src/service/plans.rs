@@ -241,7 +241,7 @@ impl Catalog {
         }
         self.keep_plan(who, &id, &target.relation, (Planned::Submitted, scan.weight()));
         let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
-        let work = tokio::spawn(async move {
+        let work = node::task::spawn(async move {
             let made = catalog.make_plan(&who, &target, scan, rest).await;
             let state = match made {
                 Ok(scan) => Planned::Completed(scan),

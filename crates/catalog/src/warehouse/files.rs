@@ -272,7 +272,7 @@ async fn on_disk<T: Send + 'static>(
     act: impl FnOnce(PathBuf, Vec<Box<str>>) -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     let root = root.to_owned();
-    let done = tokio::task::spawn_blocking(move || act(root, parts)).await;
+    let done = node::task::blocking(move || act(root, parts)).await;
     done.map_err(Error::internal)?.map_err(|error| of_disk(location, error))
 }
 

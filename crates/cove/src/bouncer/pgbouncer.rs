@@ -223,7 +223,7 @@ async fn work(file: Arc<IniFile>, config: Config) -> Result<()> {
         done = obey_signals(&file, &bouncer) => done?,
         () = end(&file, &bouncer, &relay) => {}
     }
-    tokio::task::spawn_blocking(move || relay.stop()).await.context("the end failed")
+    node::task::blocking(move || relay.stop()).await.context("the end failed")
 }
 
 /// Acts on signals as PgBouncer does; `SIGHUP` is somebody else's. Never ends but with an error.

@@ -251,7 +251,7 @@ impl Printer {
     /// Waits until everything is written.
     async fn finish(self) -> io::Result<()> {
         drop(self.chunks);
-        let joined = tokio::task::spawn_blocking(|| self.writer.join()).await;
+        let joined = node::task::blocking(|| self.writer.join()).await;
         match joined {
             Ok(Ok(written)) => written,
             _ => Err(io::Error::other("failed to write the output")),

@@ -52,7 +52,7 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     tcp.set_nodelay(true).ok();
     let stream: Box<dyn Bytes> = if is_https {
         let name = ServerName::try_from(host).context("read the host's name")?;
-        let connector = tokio::task::spawn_blocking(|| connector(&Roots::Machine)).await?;
+        let connector = node::task::blocking(|| connector(&Roots::Machine)).await?;
         let connector = connector.map_err(anyhow::Error::from_boxed)?;
         let stream = connector.connect(name, tcp).await;
         Box::new(stream.with_context(|| format!("agree on TLS with {base}"))?)

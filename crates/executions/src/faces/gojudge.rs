@@ -34,9 +34,10 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::MethodRouter;
 use axum::{Json, Router};
 use node::auth::Principal;
+use node::http::{Routes, get, post};
 use node::{clock, http};
 use serde_json::{Value, json};
 
@@ -54,15 +55,15 @@ const UPLOAD_PARTS_MAX: usize = 16;
 pub fn routes(service: Service, config: Config) -> Router {
     let runner = Arc::new(Runner::new(service, config));
     // The limit on uploads is the store's, which says so in its own words.
-    let upload = post(put_file).layer(DefaultBodyLimit::disable());
+    let upload = MethodRouter::from(post(put_file)).layer(DefaultBodyLimit::disable());
     Router::new()
-        .route("/run", post(run))
-        .route("/file", get(list_files).merge(upload))
-        .route("/file/{id}", get(get_file).delete(delete_file))
-        .route("/ws", get(socket::connect))
-        .route("/stream", get(stream::connect))
-        .route("/version", get(version))
-        .route("/config", get(settings))
+        .at("/run", post(run))
+        .route("/file", MethodRouter::from(get(list_files)).merge(upload))
+        .at("/file/{id}", get(get_file).delete(delete_file))
+        .at("/ws", get(socket::connect))
+        .at("/stream", get(stream::connect))
+        .at("/version", get(version))
+        .at("/config", get(settings))
         .with_state(runner)
 }
 

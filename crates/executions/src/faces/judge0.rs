@@ -31,9 +31,9 @@ use axum::extract::{FromRequest as _, FromRequestParts, Path, RawQuery, Request,
 use axum::http::request::Parts as RequestParts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use node::auth::Principal;
 use node::http::Json;
+use node::http::{Routes, get, post};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -148,24 +148,24 @@ pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
     let aside = Arc::new(Semaphore::new(ASIDE_MAX));
     let face = Face { service, jobs, config: Arc::new(config), aside };
     Router::new()
-        .route("/submissions", get(list).post(create))
-        .route("/submissions/batch", get(show_batch).post(create_batch))
-        .route("/submissions/{token}", get(show).delete(delete))
-        .route("/languages", get(about::languages))
-        .route("/languages/all", get(about::all_languages))
-        .route("/languages/{id}", get(about::language))
-        .route("/statuses", get(about::statuses))
-        .route("/system_info", get(about::system_info))
-        .route("/config_info", get(about::config_info))
-        .route("/statistics", get(about::statistics))
-        .route("/workers", get(about::workers))
-        .route("/about", get(about::about))
-        .route("/version", get(about::version))
-        .route("/isolate", get(about::isolate))
-        .route("/license", get(about::license))
+        .at("/submissions", get(list).post(create))
+        .at("/submissions/batch", get(show_batch).post(create_batch))
+        .at("/submissions/{token}", get(show).delete(delete))
+        .at("/languages", get(about::languages))
+        .at("/languages/all", get(about::all_languages))
+        .at("/languages/{id}", get(about::language))
+        .at("/statuses", get(about::statuses))
+        .at("/system_info", get(about::system_info))
+        .at("/config_info", get(about::config_info))
+        .at("/statistics", get(about::statistics))
+        .at("/workers", get(about::workers))
+        .at("/about", get(about::about))
+        .at("/version", get(about::version))
+        .at("/isolate", get(about::isolate))
+        .at("/license", get(about::license))
         // Whoever gets here has a token.
-        .route("/authenticate", post(|_who: Principal| async { StatusCode::OK }))
-        .route("/authorize", post(|_who: Principal| async { StatusCode::OK }))
+        .at("/authenticate", post(|_who: Principal| async { StatusCode::OK }))
+        .at("/authorize", post(|_who: Principal| async { StatusCode::OK }))
         .with_state(face)
         .method_not_allowed_fallback(|| async {
             Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
@@ -562,7 +562,7 @@ impl Face {
             let _permit = permit;
             work()
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| internal())
+        node::task::blocking(work).await.map_err(|_| internal())
     }
 
     /// Accepts together those of the submissions that can be run; complaints of the others are in

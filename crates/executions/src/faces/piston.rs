@@ -20,9 +20,9 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use node::auth::Principal;
 use node::http::Json;
+use node::http::{Routes, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -92,10 +92,10 @@ struct Failure {
 pub fn routes(service: Service, config: Config) -> Router {
     let face = Face { service, config: Arc::new(config) };
     let v2 = Router::new()
-        .route("/runtimes", get(runtimes))
-        .route("/packages", get(packages).post(install).delete(uninstall))
-        .route("/execute", axum::routing::post(execute))
-        .route("/connect", get(connect::connect))
+        .at("/runtimes", get(runtimes))
+        .at("/packages", get(packages).post(install).delete(uninstall))
+        .at("/execute", post(execute))
+        .at("/connect", get(connect::connect))
         .method_not_allowed_fallback(|| async {
             Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
         })
@@ -107,7 +107,7 @@ pub fn routes(service: Service, config: Config) -> Router {
     };
     // The public instance had its paths below `/api/v2/piston`.
     Router::new()
-        .route("/", get(about))
+        .at("/", get(about))
         .nest("/api/v2/piston", v2.clone())
         .nest("/api/v2", v2)
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "Not Found") })

@@ -77,7 +77,7 @@ impl SqlQueue {
     {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let ended = tokio::spawn(work(shared)).await;
+            let ended = node::task::to_the_end(work(shared)).await;
             ended.unwrap_or_else(|error| Err(QueueError::Unavailable(error.into())))
         })
     }

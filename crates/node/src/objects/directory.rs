@@ -328,5 +328,5 @@ fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Objects
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ObjectsError> + Send + 'static,
 ) -> Result<T, ObjectsError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| ObjectsError::Stopped)?
+    crate::task::blocking(work).await.map_err(|_| ObjectsError::Stopped)?
 }

@@ -22,52 +22,18 @@ pub(super) enum Access {
     WriteAgain,
 }
 
+/// What a transaction does, leaving its value where its caller will look for it: behind a pointer,
+/// so that nothing of the store is compiled for each transaction there is.
+pub(super) type Body = Box<dyn FnMut(&mut dyn Transaction) -> Result<(), StoreError> + Send>;
+
 /// One transaction on its way, with whoever waits for it.
 pub(super) struct Job {
     /// Names it in metrics.
     pub(super) name: &'static str,
     /// What it needs.
     pub(super) access: Access,
-    work: Box<dyn Work>,
-}
-
-trait Work: Send {
-    fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError>;
-    fn is_abandoned(&self) -> bool;
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-struct Typed<T, F> {
-    body: F,
-    value: Option<T>,
-    answer: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T, F> Work for Typed<T, F>
-where
-    T: Send,
-    F: FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send,
-{
-    fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError> {
-        self.value = None;
-        // The transaction is rolled back, and the body is not run again.
-        let result = catch_unwind(AssertUnwindSafe(|| (self.body)(transaction)));
-        self.value = Some(result.unwrap_or_else(|panic| Err(panicked(&*panic)))?);
-        Ok(())
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.answer.is_closed()
-    }
-
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let Typed { value, answer, body } = *self;
-        let result = committed.and_then(|()| value.ok_or(StoreError::Spoiled));
-        // Nobody waits any more, which changes nothing about what is written.
-        drop(answer.send(result));
-        // After the answer: what the body holds is not what its caller waits for.
-        drop(body);
-    }
+    body: Body,
+    answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> StoreError {
@@ -77,33 +43,34 @@ fn panicked(panic: &(dyn Any + Send)) -> StoreError {
 }
 
 impl Job {
-    pub(super) fn new<T, F>(
+    pub(super) fn new(
         name: &'static str,
         access: Access,
-        body: F,
-    ) -> (Job, oneshot::Receiver<Result<T, StoreError>>)
-    where
-        T: Send + 'static,
-        F: FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
-    {
+        body: Body,
+    ) -> (Job, oneshot::Receiver<Result<(), StoreError>>) {
         let (answer, receiver) = oneshot::channel();
-        let work = Box::new(Typed { body, value: None, answer });
-        (Job { name, access, work }, receiver)
+        (Job { name, access, body, answer }, receiver)
     }
 
     /// Runs its statements. May be called again after a roll-back.
     pub(super) fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError> {
-        self.work.run(transaction)
+        // The transaction is rolled back, and the body is not run again.
+        let result = catch_unwind(AssertUnwindSafe(|| (self.body)(transaction)));
+        result.unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
     /// Whether nobody waits for it any more; then it need not begin.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.work.is_abandoned()
+        self.answer.is_closed()
     }
 
     /// Answers it.
     pub(super) fn finish(self, committed: Result<(), StoreError>) {
-        self.work.finish(committed);
+        let Job { body, answer, .. } = self;
+        // Nobody waits any more, which changes nothing about what is written.
+        drop(answer.send(committed));
+        // After the answer: what the body holds is not what its caller waits for.
+        drop(body);
     }
 }
 

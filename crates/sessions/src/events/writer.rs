@@ -99,7 +99,7 @@ impl Writer {
         });
         // As many as there are sessions, at most.
         let (tell_lost, lost) = mpsc::unbounded_channel();
-        let task = tokio::spawn(run(Arc::clone(&shared), tell_lost));
+        let task = node::task::spawn(run(Arc::clone(&shared), tell_lost));
         *shared.task.lock() = Some(task);
         (Writer(shared), lost)
     }

@@ -37,10 +37,10 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router};
 use node::clock::{self, Ids};
 use node::drain::Drain;
+use node::http::{Routes, delete, get, patch, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -117,14 +117,14 @@ pub fn routes(sessions: Sessions, config: Config, drain: &Drain) -> io::Result<R
     let queue = queue::Queue::new(drain.clone());
     let runs = evals::Runs::new(drain.clone());
     if sessions.why_unavailable().is_none() {
-        tokio::spawn(queue.clone().keep(sessions.clone()));
-        tokio::spawn(evals::keep(runs.clone(), sessions.clone()));
+        node::task::spawn(queue.clone().keep(sessions.clone()));
+        node::task::spawn(evals::keep(runs.clone(), sessions.clone()));
     }
     let (ids, started) = (Ids::new()?, clock::now());
     let shared = Shared { config, ids, started, locks: Locks::new(), queue, runs };
     let face = Face { sessions, shared: Arc::new(shared) };
     let routes = Router::new()
-        .route("/health", get(health))
+        .at("/health", get(health))
         .merge(of_agents())
         .merge(of_evals())
         .merge(of_sessions())
@@ -141,67 +141,64 @@ pub fn render_error(error: &node::http::Error) -> Response {
 fn of_agents() -> Router<Face> {
     let version = get(versions::get).patch(versions::update).delete(versions::remove);
     Router::new()
-        .route("/api/agents", post(agents::deploy).get(agents::list))
-        .route("/api/agents/{name}", get(agents::get).patch(agents::update).delete(agents::remove))
-        .route("/api/agents/{name}/config", get(agents::config).patch(agents::configure))
-        .route("/api/agents/{name}/files", get(agents::files).post(agents::upload))
-        .route("/api/agents/{name}/files/{*path}", get(agents::file).delete(agents::remove_file))
-        .route("/api/agents/{name}/versions", get(versions::list).post(versions::create))
-        .route("/api/agents/{name}/versions/{version}", version)
-        .route("/api/agents/{name}/versions/{version}/activate", post(versions::activate))
+        .at("/api/agents", post(agents::deploy).get(agents::list))
+        .at("/api/agents/{name}", get(agents::get).patch(agents::update).delete(agents::remove))
+        .at("/api/agents/{name}/config", get(agents::config).patch(agents::configure))
+        .at("/api/agents/{name}/files", get(agents::files).post(agents::upload))
+        .at("/api/agents/{name}/files/{*path}", get(agents::file).delete(agents::remove_file))
+        .at("/api/agents/{name}/versions", get(versions::list).post(versions::create))
+        .at("/api/agents/{name}/versions/{version}", version)
+        .at("/api/agents/{name}/versions/{version}/activate", post(versions::activate))
 }
 
 fn of_evals() -> Router<Face> {
     let case = get(evals::get_case).patch(evals::update_case).delete(evals::remove_case);
     Router::new()
-        .route("/api/agents/{name}/eval-cases", post(evals::create_case).get(evals::list_cases))
-        .route("/api/agents/{name}/eval-cases/import", post(evals::import))
-        .route("/api/agents/{name}/eval-cases/export", get(evals::export))
-        .route("/api/agents/{name}/eval-cases/{id}", case)
-        .route("/api/agents/{name}/eval-runs", post(evals::start).get(evals::list))
-        .route("/api/agents/{name}/eval-runs/compare", get(evals::compare))
-        .route("/api/agents/{name}/eval-runs/{id}", get(evals::get))
-        .route("/api/agents/{name}/eval-runs/{id}/results", get(evals::results))
-        .route("/api/agents/{name}/eval-runs/{id}/score", post(evals::score))
-        .route("/api/agents/{name}/eval-results/{id}", patch(evals::score_result))
+        .at("/api/agents/{name}/eval-cases", post(evals::create_case).get(evals::list_cases))
+        .at("/api/agents/{name}/eval-cases/import", post(evals::import))
+        .at("/api/agents/{name}/eval-cases/export", get(evals::export))
+        .at("/api/agents/{name}/eval-cases/{id}", case)
+        .at("/api/agents/{name}/eval-runs", post(evals::start).get(evals::list))
+        .at("/api/agents/{name}/eval-runs/compare", get(evals::compare))
+        .at("/api/agents/{name}/eval-runs/{id}", get(evals::get))
+        .at("/api/agents/{name}/eval-runs/{id}/results", get(evals::results))
+        .at("/api/agents/{name}/eval-runs/{id}/score", post(evals::score))
+        .at("/api/agents/{name}/eval-results/{id}", patch(evals::score_result))
 }
 
 fn of_sessions() -> Router<Face> {
     Router::new()
-        .route("/api/sessions", post(sessions::create).get(sessions::list))
-        .route("/api/sessions/{id}", get(sessions::get).delete(sessions::end))
-        .route("/api/sessions/{id}/config", patch(sessions::configure))
-        .route("/api/sessions/{id}/pause", post(sessions::pause))
-        .route("/api/sessions/{id}/stop", post(sessions::stop))
-        .route("/api/sessions/{id}/resume", post(sessions::resume))
-        .route("/api/sessions/{id}/fork", post(sessions::fork))
-        .route("/api/sessions/{id}/exec", post(sessions::exec))
-        .route("/api/sessions/{id}/messages", post(messages::send).get(history::messages))
-        .route("/api/sessions/{id}/events", get(history::events))
-        .route("/api/sessions/{id}/logs", get(history::logs))
-        .route("/api/sessions/{id}/files", get(files::list).post(files::write))
-        .route("/api/sessions/{id}/files/{*path}", get(files::read).delete(files::remove))
-        .route(
-            "/api/sessions/{id}/workspace",
-            get(files::download_bundle).post(files::upload_bundle),
-        )
-        .route("/api/sessions/{id}/attachments", get(records::attachments).post(records::attach))
+        .at("/api/sessions", post(sessions::create).get(sessions::list))
+        .at("/api/sessions/{id}", get(sessions::get).delete(sessions::end))
+        .at("/api/sessions/{id}/config", patch(sessions::configure))
+        .at("/api/sessions/{id}/pause", post(sessions::pause))
+        .at("/api/sessions/{id}/stop", post(sessions::stop))
+        .at("/api/sessions/{id}/resume", post(sessions::resume))
+        .at("/api/sessions/{id}/fork", post(sessions::fork))
+        .at("/api/sessions/{id}/exec", post(sessions::exec))
+        .at("/api/sessions/{id}/messages", post(messages::send).get(history::messages))
+        .at("/api/sessions/{id}/events", get(history::events))
+        .at("/api/sessions/{id}/logs", get(history::logs))
+        .at("/api/sessions/{id}/files", get(files::list).post(files::write))
+        .at("/api/sessions/{id}/files/{*path}", get(files::read).delete(files::remove))
+        .at("/api/sessions/{id}/workspace", get(files::download_bundle).post(files::upload_bundle))
+        .at("/api/sessions/{id}/attachments", get(records::attachments).post(records::attach))
 }
 
 fn of_records() -> Router<Face> {
     Router::new()
-        .route("/api/credentials", post(records::create_credential).get(records::credentials))
-        .route("/api/credentials/{id}", delete(records::remove_credential))
-        .route(
+        .at("/api/credentials", post(records::create_credential).get(records::credentials))
+        .at("/api/credentials/{id}", delete(records::remove_credential))
+        .at(
             "/api/attachments/{id}",
             get(records::download_attachment).delete(records::remove_attachment),
         )
-        .route("/api/queue", post(queue::enqueue).get(queue::list))
-        .route("/api/queue/stats", get(queue::stats))
-        .route("/api/queue/{id}", get(queue::get).delete(queue::cancel))
-        .route("/api/usage", get(records::usage))
-        .route("/api/usage/stats", get(records::usage_stats))
-        .route("/api/analytics", get(records::analytics))
+        .at("/api/queue", post(queue::enqueue).get(queue::list))
+        .at("/api/queue/stats", get(queue::stats))
+        .at("/api/queue/{id}", get(queue::get).delete(queue::cancel))
+        .at("/api/usage", get(records::usage))
+        .at("/api/usage/stats", get(records::usage_stats))
+        .at("/api/analytics", get(records::analytics))
 }
 
 /// `GET /health`: for everybody, and with nothing that is a secret.

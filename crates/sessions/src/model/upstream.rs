@@ -188,7 +188,7 @@ impl Upstream {
 
     async fn connector(&self) -> Result<TlsConnector, UpstreamError> {
         let roots = self.roots.clone();
-        let made = tokio::task::spawn_blocking(move || connector(&roots)).await;
+        let made = node::task::blocking(move || connector(&roots)).await;
         made.map_err(|error| UpstreamError::Tls(error.into()))?.map_err(UpstreamError::Tls)
     }
 }
@@ -201,7 +201,7 @@ where
     let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
     let (sender, connection) = made.map_err(UpstreamError::Http)?;
     // Its errors are those of the request and of the body.
-    let task = tokio::spawn(async move { drop(connection.await) });
+    let task = node::task::spawn(async move { drop(connection.await) });
     Ok(Connection { sender, task: task.abort_handle() })
 }
 

@@ -137,7 +137,7 @@ impl Inner {
     pub(super) fn install(self: &Arc<Self>, entry: &Arc<Entry>, body: Arc<Body>) {
         entry.state.lock().body = Some(Arc::clone(&body));
         let (inner, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             let reason = ended.await;
             inner.died(&entry, &body, &reason).await;
         });
@@ -196,7 +196,7 @@ impl Inner {
         let disk = body.take_disk()?;
         let id = disk.id.clone();
         // Detaching writes what is left, so that it may take a moment.
-        let detached = tokio::task::spawn_blocking(move || drop(disk)).await;
+        let detached = node::task::blocking(move || drop(disk)).await;
         if detached.is_err() {
             tracing::error!(disk = id, "detaching a disk failed");
         }

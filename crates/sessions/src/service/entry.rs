@@ -68,7 +68,7 @@ pub(crate) struct Relaying(JoinHandle<()>);
 
 impl Relaying {
     pub(crate) fn new(serving: impl Future<Output = ()> + Send + 'static) -> Relaying {
-        Relaying(tokio::spawn(serving))
+        Relaying(node::task::spawn(serving))
     }
 }
 

@@ -129,7 +129,7 @@ impl Sessions {
             return Err(Error::internal("a command without terminal has pipes"));
         };
         let running = Running { at_work, handle: process.handle, told };
-        tokio::spawn(running.follow(pipes, stdin, timeout));
+        node::task::spawn(running.follow(pipes, stdin, timeout));
         Ok(ExecStream { events })
     }
 }

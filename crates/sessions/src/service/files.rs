@@ -184,7 +184,7 @@ impl Inner {
         disk: Option<crate::workspace::Attached>,
     ) -> Result<SessionMetrics, Error> {
         let usage = sandbox.usage().await?;
-        let disk = tokio::task::spawn_blocking(move || disk.map(|disk| disk.disk.usage()));
+        let disk = node::task::blocking(move || disk.map(|disk| disk.disk.usage()));
         let disk = disk.await.map_err(Error::internal)?.transpose().map_err(Error::internal)?;
         let (disk_bytes, disk_total_bytes) =
             disk.map_or((0, 0), |disk| (disk.bytes, disk.bytes_total));

@@ -195,7 +195,7 @@ impl Inner {
             self.books.keep_cold(&entry.id, clock::now());
         }
         let layer = self.workspaces.freeze_copy(&attached, None).await;
-        let detach = tokio::task::spawn_blocking(move || drop(attached));
+        let detach = node::task::blocking(move || drop(attached));
         detach.await.map_err(Error::internal)?;
         let layer = layer?;
         self.know_layer(&row.tenant, &layer).await?;

@@ -220,7 +220,7 @@ impl Inner {
     /// Starts a session's agent without anybody waiting for it, unless it wants that later.
     pub(super) fn start_in_background(self: &Arc<Self>, entry: &Arc<Entry>, body: &Arc<Body>) {
         let (inner, entry, body) = (Arc::clone(self), Arc::clone(entry), Arc::clone(body));
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             let launch = match inner.launch(&entry).await {
                 Ok(launch) => launch,
                 Err(error) => {
@@ -269,7 +269,7 @@ fn agent_process(process: sandbox::Process) -> Result<AgentProcess, Error> {
         const SIGINT: i32 = 2;
         const SIGKILL: i32 = 9;
         let handle = signaller.clone();
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             let _gone = match signal {
                 AgentSignal::Interrupt => handle.signal_alone(SIGINT).await,
                 AgentSignal::Kill => handle.signal(SIGKILL).await,

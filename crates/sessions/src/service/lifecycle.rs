@@ -424,7 +424,7 @@ impl Inner {
             // Another server goes on with what is in the object store when this one is lost. Not
             // while somebody waits for the place.
             let (inner, entry) = (Arc::clone(self), Arc::clone(&entry));
-            tokio::spawn(async move { inner.store_rested(&entry).await });
+            node::task::spawn(async move { inner.store_rested(&entry).await });
         }
     }
 
@@ -595,5 +595,5 @@ impl Inner {
 pub(super) async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    tokio::spawn(work).await.map_err(Error::internal)?
+    node::task::to_the_end(work).await.map_err(Error::internal)?
 }

@@ -147,7 +147,7 @@ impl Inner {
             return;
         }
         let inner = Arc::clone(self);
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             let id = agent.id;
             let made = inner.fill(&id).await;
             inner.prewarm.state.lock().busy.remove(&id);
@@ -321,7 +321,7 @@ impl Inner {
     /// Gives up a sandbox that died before anybody wanted it.
     fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<Body>) {
         let (inner, ended) = (Arc::downgrade(self), body.ended());
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             ended.await;
             let Some(inner) = inner.upgrade() else { return };
             let Some(ready) = inner.prewarm.take(number) else { return };
@@ -368,7 +368,7 @@ impl Inner {
         if requests.is_empty() {
             return;
         }
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             if let Err(refusal) = running.handle.apply(requests).await {
                 let text = format!("the agent that was ready is replaced: {refusal}");
                 entry.lines.lock().push(LogLevel::System, &text);

@@ -150,7 +150,7 @@ impl Inner {
             match self.sweeps.due(clock::wall_ms()) {
                 Ok(session) => {
                     let inner = Arc::clone(self);
-                    tokio::spawn(async move { inner.deadline_came(&session).await });
+                    node::task::spawn(async move { inner.deadline_came(&session).await });
                 }
                 Err(Some(wait)) => {
                     let sooner = self.sweeps.sooner.notified();
@@ -410,7 +410,7 @@ impl Inner {
                 ),
             }
             let inner = Arc::clone(self);
-            tokio::spawn(async move {
+            node::task::spawn(async move {
                 let _transition = entry.transition.lock().await;
                 entry.state.lock().left = true;
                 inner.entries.lock().remove(&entry.id);

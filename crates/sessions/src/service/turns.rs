@@ -442,7 +442,7 @@ impl Inner {
         state.row.last_active_ms = clock::wall_ms();
         if !std::mem::replace(&mut state.turns.is_worked, true) {
             drop(state);
-            tokio::spawn(Arc::clone(self).work_off(at_work));
+            node::task::spawn(Arc::clone(self).work_off(at_work));
         } else {
             // Whoever works the line off has a use of its own.
             drop(state);

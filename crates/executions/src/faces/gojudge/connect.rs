@@ -242,7 +242,7 @@ impl Wires {
                 let write = pipes::writer(write)?;
                 if let Some(input) = self.inputs.remove(&stream::tag(index, fd)) {
                     // Ends with its reader; what it still waits for then is of no use to anybody.
-                    tokio::spawn(pipes::feed(input, write));
+                    node::task::spawn(pipes::feed(input, write));
                 }
                 Ok(read.into())
             }

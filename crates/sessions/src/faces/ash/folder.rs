@@ -30,7 +30,7 @@ pub(super) async fn read(root: Option<&Path>, path: &str) -> Result<Vec<AgentFil
         return Err(Failure::bad(message));
     };
     let path = below(root, path).ok_or_else(|| Failure::bad(MISSING))?;
-    let read = tokio::task::spawn_blocking(move || walk(&path)).await;
+    let read = node::task::blocking(move || walk(&path)).await;
     match read.map_err(Failure::internal)? {
         Ok(files) => Ok(files),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {

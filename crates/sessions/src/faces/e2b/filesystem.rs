@@ -375,7 +375,7 @@ impl Watchers {
         let mut watching = Watching::start(files, request).await?;
         let events = Arc::new(Mutex::new(VecDeque::new()));
         let collected = Arc::clone(&events);
-        let task = tokio::spawn(async move {
+        let task = node::task::spawn(async move {
             while let Some(told) = watching.next().await {
                 let mut events = collected.lock();
                 if events.len() >= EVENTS_MAX {

@@ -112,7 +112,7 @@ async fn pass(
     let ours = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the answer, or with what it was upgraded to, at the latest with the sandbox.
-    tokio::spawn(async move {
+    node::task::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to a port of a sandbox broke");
         }
@@ -127,7 +127,7 @@ async fn pass(
         && let Some(ours) = ours
     {
         let theirs = hyper::upgrade::on(&mut response);
-        tokio::spawn(join(ours, theirs, guard));
+        node::task::spawn(join(ours, theirs, guard));
         return Ok(response.map(|_| Body::empty()));
     }
     for name in &OF_CONNECTION {

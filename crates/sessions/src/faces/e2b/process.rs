@@ -214,7 +214,7 @@ impl Processes {
         self.running.lock().push(Arc::clone(&running));
         let all = Arc::clone(self);
         // Ends with the process, which ends with its sandbox at the latest.
-        tokio::spawn(async move { running.follow(outputs, time, &all).await });
+        node::task::spawn(async move { running.follow(outputs, time, &all).await });
         Ok(told)
     }
 

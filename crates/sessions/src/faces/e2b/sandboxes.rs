@@ -167,7 +167,7 @@ impl Sandboxes {
         all.insert(id.to_owned(), Arc::clone(&live));
         let (all, this, id) = (Arc::downgrade(&self.0), Arc::downgrade(&live), id.to_owned());
         // Ends with the sandbox.
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             ended.await;
             forget(&all, &this, &id);
         });

@@ -84,7 +84,7 @@ impl Runs {
             drain: self.drain.clone(),
         };
         let places = Arc::clone(&self.places);
-        tokio::spawn(async move {
+        node::task::spawn(async move {
             let Ok(_place) = places.acquire_owned().await else { return };
             if work.drain.is_draining() {
                 return;

@@ -109,7 +109,7 @@ impl Queue {
             working.insert(Arc::clone(tenant), Arc::clone(&woken));
             woken
         };
-        tokio::spawn(self.clone().run(sessions.clone(), Arc::clone(tenant), woken));
+        node::task::spawn(self.clone().run(sessions.clone(), Arc::clone(tenant), woken));
     }
 
     /// Works on the items of a tenant until there are none.

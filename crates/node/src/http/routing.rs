@@ -1,0 +1,117 @@
+//! Routes whose handlers are compiled once.
+//!
+//! Axum makes a service of its own, with all that is wrapped around it, of the type of every
+//! handler. With some three hundred handlers that is a tenth of what a cold build compiles. Here a
+//! handler is put behind a pointer first, so that there is one such service for each state: what is
+//! left of a handler is itself and its extractors. A call costs no more than it did; it was behind
+//! a pointer already, further out.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::response::Response;
+use axum::routing::MethodRouter;
+
+/// What a handler's call is, for handlers that are functions or closures.
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A handler without its type.
+struct Shared<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+/// Marks [`Shared`] among handlers.
+struct Erased;
+
+impl<S: 'static> Handler<Erased, S> for Shared<S> {
+    type Future = Answering;
+
+    fn call(self, request: Request, state: S) -> Answering {
+        (self.0)(request, state)
+    }
+}
+
+fn shared<H, T, S>(handler: H) -> Shared<S>
+where
+    H: Handler<T, S, Future = Answering>,
+{
+    Shared(Arc::new(move |request, state| handler.clone().call(request, state)))
+}
+
+/// What is done at a path, by method.
+pub struct Methods<S>(MethodRouter<S>);
+
+impl<S> fmt::Debug for Methods<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Methods").field(&self.0).finish()
+    }
+}
+
+impl<S> From<Methods<S>> for MethodRouter<S> {
+    fn from(methods: Methods<S>) -> MethodRouter<S> {
+        methods.0
+    }
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $name<H, T, S>(handler: H) -> Methods<S>
+            where
+                H: Handler<T, S, Future = Answering>,
+                S: Clone + Send + Sync + 'static,
+            {
+                Methods(axum::routing::$name(shared(handler)))
+            }
+        )*
+
+        impl<S: Clone + Send + Sync + 'static> Methods<S> {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name<H, T>(self, handler: H) -> Methods<S>
+                where
+                    H: Handler<T, S, Future = Answering>,
+                {
+                    Methods(self.0.$name(shared(handler)))
+                }
+            )*
+        }
+    };
+}
+
+methods! {
+    /// Has `handler` answer `GET`, and `HEAD`.
+    get
+    /// Has `handler` answer `POST`.
+    post
+    /// Has `handler` answer `PUT`.
+    put
+    /// Has `handler` answer `PATCH`.
+    patch
+    /// Has `handler` answer `DELETE`.
+    delete
+}
+
+/// A router that takes [`Methods`].
+pub trait Routes<S>: Sized {
+    /// Does at `path` what `methods` say. Panics where [`Router::route`] does: when there is such
+    /// a path already, or it is none.
+    #[must_use]
+    fn at(self, path: &str, methods: Methods<S>) -> Self;
+}
+
+impl<S: Clone + Send + Sync + 'static> Routes<S> for Router<S> {
+    fn at(self, path: &str, methods: Methods<S>) -> Self {
+        self.route(path, methods.0)
+    }
+}

@@ -1,0 +1,52 @@
+//! Work on the runtime, compiled once.
+//!
+//! A task is compiled for every type of future or closure that becomes one, with some twenty
+//! functions around it. Behind a pointer there is one kind of each.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::task::{JoinError, JoinHandle};
+
+/// Starts a task; see [`tokio::spawn`].
+pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+    tokio::spawn(future)
+}
+
+/// Runs `future` to its end, also when whoever waits for it does not.
+///
+/// # Errors
+/// When it panicked, or the runtime ended first.
+pub fn to_the_end<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = Result<T, JoinError>> + Send {
+    let slot = Arc::new(Mutex::new(None));
+    let done = Arc::clone(&slot);
+    let task = spawn(async move {
+        let value = future.await;
+        *done.lock() = Some(value);
+    });
+    result_of(task, slot)
+}
+
+/// Runs what waits for a disk or a lock, or takes long, on a thread of its own; see
+/// [`tokio::task::spawn_blocking`].
+///
+/// # Errors
+/// When it panicked, or the runtime ended before it had begun.
+pub fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, JoinError>> + Send {
+    let slot = Arc::new(Mutex::new(None));
+    let done = Arc::clone(&slot);
+    let work: Box<dyn FnOnce() + Send> = Box::new(move || *done.lock() = Some(work()));
+    result_of(tokio::task::spawn_blocking(work), slot)
+}
+
+async fn result_of<T>(task: JoinHandle<()>, slot: Arc<Mutex<Option<T>>>) -> Result<T, JoinError> {
+    task.await?;
+    let value = slot.lock().take();
+    Ok(value.expect("work that ended has left its value"))
+}
