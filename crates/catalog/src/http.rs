@@ -245,10 +245,10 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::UpdateWarehouse => warehouses::update(input).await,
         Op::DeleteWarehouse => warehouses::delete(input).await,
         Op::Inspect => inspect::inspect(input).await,
-        Op::ListMaintenance => maintenance::list(input),
+        Op::ListMaintenance => maintenance::list(input).await,
         Op::StartMaintenance => maintenance::start(input).await,
-        Op::LoadMaintenance => maintenance::load(input),
-        Op::CancelMaintenance => maintenance::cancel(input),
+        Op::LoadMaintenance => maintenance::load(input).await,
+        Op::CancelMaintenance => maintenance::cancel(input).await,
         Op::Polaris(op) => polaris::carry_out(op, input).await,
     }
 }

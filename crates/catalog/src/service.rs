@@ -18,6 +18,7 @@ mod expiry;
 mod functions;
 mod homes;
 mod inspect;
+mod jobs;
 mod keys;
 mod lists;
 mod locks;

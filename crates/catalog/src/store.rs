@@ -9,6 +9,7 @@
 
 mod dropped;
 mod functions;
+mod jobs;
 mod log;
 mod names;
 mod namespaces;
@@ -28,6 +29,7 @@ use node::store::{Dialect, Store, StoreError, Transaction, Value};
 
 pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
 pub use self::functions::FUNCTIONS_MAX;
+pub use self::jobs::{JOBS_KEPT_MAX, JobRow};
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
 pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
@@ -92,6 +94,7 @@ pub(crate) async fn migrate(store: &Store) -> Result<()> {
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
     store.migrate(functions::SERVICE, functions::MIGRATIONS).await?;
+    store.migrate(jobs::SERVICE, jobs::MIGRATIONS).await?;
     Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
 }
 

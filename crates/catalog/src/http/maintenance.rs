@@ -28,24 +28,24 @@ struct Jobs {
     jobs: Vec<JobReport>,
 }
 
-pub(super) fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    answer::of(&Jobs { jobs: input.ground.catalog.maintenance_jobs(&input.who, &warehouse)? })
+    answer::of(&Jobs { jobs: input.ground.catalog.maintenance_jobs(&input.who, &warehouse).await? })
 }
 
-pub(super) fn load(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
     // Who only waits for its end need not be sent what is listed time and again.
     let is_listed = match input.query("items")? {
         None => true,
         Some(_) => input.flag("items")?,
     };
-    let report = input.ground.catalog.maintenance(&input.who, &warehouse, id)?;
+    let report = input.ground.catalog.maintenance(&input.who, &warehouse, id).await?;
     answer::of(&if is_listed { report } else { report.without_lists() })
 }
 
-pub(super) fn cancel(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn cancel(input: &Input<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
-    input.ground.catalog.cancel_maintenance(&input.who, &warehouse, id)?;
+    input.ground.catalog.cancel_maintenance(&input.who, &warehouse, id).await?;
     Ok(answer::done())
 }

@@ -1,9 +1,10 @@
 //! Looking after tables in the background: snapshots that have expired, metadata files that nothing
 //! leads to any more.
 //!
-//! A job is this server's and ends with it: what it has done by then is done, and another one does
-//! the rest. A dry run goes the same way up to where something would change.
+//! A job is this server's and ends with it: what it has done by then is done and written down, and
+//! another one does the rest. A dry run goes the same way up to where something would change.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +77,7 @@ pub struct Maintenance {
 }
 
 /// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// It waits for others.
@@ -87,22 +88,34 @@ pub enum JobState {
     Done,
     /// It was told to stop.
     Cancelled,
+    /// Its server ended before it did.
+    Interrupted,
+}
+
+impl JobState {
+    /// Whether nothing comes any more.
+    pub(super) fn is_over(self) -> bool {
+        match self {
+            JobState::Queued | JobState::Running => false,
+            JobState::Done | JobState::Cancelled | JobState::Interrupted => true,
+        }
+    }
 }
 
 /// Something that goes, or would go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Item {
     /// Of which table.
     pub table: String,
     /// `snapshot`, `ref`, `file` or `metadata-file`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Its id, name or location.
     pub name: String,
 }
 
 /// Why something of a table was not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Of which table.
     pub table: String,
@@ -111,7 +124,7 @@ pub struct Failure {
 }
 
 /// A job as it is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct JobReport {
     /// Names it.
@@ -148,7 +161,7 @@ impl JobReport {
     }
 
     /// The same, copied without what would be left out.
-    fn figures(&self) -> JobReport {
+    pub(super) fn figures(&self) -> JobReport {
         JobReport { id: self.id.clone(), items: Vec::new(), failures: Vec::new(), ..*self }
     }
 }
@@ -161,11 +174,11 @@ pub(super) struct Jobs {
 }
 
 #[derive(Debug)]
-struct Job {
-    owner: Arc<str>,
-    warehouse: Arc<str>,
-    is_cancelled: AtomicBool,
-    report: Mutex<JobReport>,
+pub(super) struct Job {
+    pub(super) owner: Arc<str>,
+    pub(super) warehouse: Arc<str>,
+    pub(super) is_cancelled: AtomicBool,
+    pub(super) report: Mutex<JobReport>,
 }
 
 impl Default for Jobs {
@@ -182,14 +195,18 @@ impl Jobs {
         self.turns.acquire_many(all).await.unwrap()
     }
 
+    /// A job of this server.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Job>> {
+        self.all.lock().get(id).cloned()
+    }
+
     /// Keeps a new job, in place of one that has ended where there are many.
     fn insert(&self, id: &str, job: &Arc<Job>) -> Result<()> {
         let mut all = self.all.lock();
         if all.len() >= JOBS_MAX {
             let ended = all.iter().filter_map(|(id, job)| {
                 let report = job.report.lock();
-                let is_over = matches!(report.state, JobState::Done | JobState::Cancelled);
-                is_over.then(|| (report.created_ms, id.clone()))
+                report.state.is_over().then(|| (report.created_ms, id.clone()))
             });
             let oldest = ended.min().ok_or_else(|| {
                 let message = format!("there are {JOBS_MAX} jobs already: wait for one, or cancel");
@@ -218,7 +235,8 @@ impl Job {
         let room = ITEMS_MAX.saturating_sub(report.items.len());
         report.is_truncated |= names.len() > room;
         let table = table.to_string();
-        let item = |name: &String| Item { table: table.clone(), kind, name: name.clone() };
+        let item =
+            |name: &String| Item { table: table.clone(), kind: kind.into(), name: name.clone() };
         report.items.extend(names.iter().take(room).map(item));
     }
 
@@ -285,74 +303,51 @@ impl Catalog {
             report: Mutex::new(report),
         });
         self.0.jobs.insert(&id, &job)?;
+        if let Err(error) = self.keep_job(&job).await {
+            self.0.jobs.all.lock().remove(&id);
+            return Err(error);
+        }
         let (catalog, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
         node::task::spawn(async move {
-            // It is closed never.
-            let Ok(_turn) = catalog.0.jobs.turns.acquire().await else { return };
-            job.report.lock().state = JobState::Running;
-            for ident in &tables {
-                if job.is_cancelled() {
-                    break;
-                }
-                let work = Work { catalog: &catalog, who: &who, warehouse: &warehouse, ident };
-                if let Err(error) = Box::pin(work.run(&asked, &job)).await {
-                    // What is wrong with the table itself is told to who asked.
-                    if error.kind.status() >= 500 {
-                        let cause = &error as &dyn std::error::Error;
-                        tracing::warn!(error = cause, table = %ident, "a table is not looked after");
-                    }
-                    job.fail(ident, &error.message);
-                }
-                job.report.lock().tables_done += 1;
+            let work = catalog.go_through(&who, &warehouse, (&asked, &tables), &job);
+            tokio::select! {
+                () = Box::pin(work) => {}
+                () = catalog.beat(&job) => {}
             }
-            let is_cancelled = job.is_cancelled();
-            let state = if is_cancelled { JobState::Cancelled } else { JobState::Done };
-            job.report.lock().state = state;
+            catalog.write_job(&job).await;
         });
         Ok(id)
     }
 
-    /// How far a job is.
-    ///
-    /// # Errors
-    /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
-    pub fn maintenance(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<JobReport> {
-        Ok(self.job(who, warehouse, id)?.report.lock().clone())
-    }
-
-    /// All jobs of a warehouse with their figures only, the newest first.
-    ///
-    /// # Errors
-    /// `Forbidden` unless the principal may manage the warehouse.
-    pub fn maintenance_jobs(&self, who: &Who, warehouse: &Warehouse) -> Result<Vec<JobReport>> {
-        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
-        let all = self.0.jobs.all.lock();
-        let own = all.values().filter(|it| it.warehouse == *warehouse.id());
-        let mut jobs: Vec<_> = own.map(|it| it.report.lock().figures()).collect();
-        drop(all);
-        jobs.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
-        Ok(jobs)
-    }
-
-    /// Tells a job to stop before the next table, or the next step of one.
-    ///
-    /// # Errors
-    /// Those of [`Catalog::maintenance`].
-    pub fn cancel_maintenance(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<()> {
-        self.job(who, warehouse, id)?.is_cancelled.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<Arc<Job>> {
-        let found = self.0.jobs.all.lock().get(id).cloned();
-        let found = found.filter(|it| it.warehouse == *warehouse.id());
-        if found.as_ref().is_none_or(|it| it.owner != who.id) {
-            self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+    /// Waits for a turn, and does what a job is to do.
+    async fn go_through(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        (asked, tables): (&Maintenance, &[TableIdent]),
+        job: &Job,
+    ) {
+        // It is closed never.
+        let Ok(_turn) = self.0.jobs.turns.acquire().await else { return };
+        job.report.lock().state = JobState::Running;
+        for ident in tables {
+            if job.is_cancelled() {
+                break;
+            }
+            let work = Work { catalog: self, who, warehouse, ident };
+            if let Err(error) = Box::pin(work.run(asked, job)).await {
+                // What is wrong with the table itself is told to who asked.
+                if error.kind.status() >= 500 {
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(error = cause, table = %ident, "a table is not looked after");
+                }
+                job.fail(ident, &error.message);
+            }
+            job.report.lock().tables_done += 1;
         }
-        found.ok_or_else(|| {
-            let shown: String = id.chars().take(100).collect();
-            Error::new(Kind::NotFound, format!("this server has no job {shown}"))
-        })
+        let is_cancelled = job.is_cancelled();
+        let state = if is_cancelled { JobState::Cancelled } else { JobState::Done };
+        job.report.lock().state = state;
     }
 
     /// Tables of a namespace and of all that are in it, or of a warehouse.

@@ -365,3 +365,36 @@ fn snapshots_expire_and_what_would_go_is_listed_first() {
     let report = json_of(&server, "maintain expire-snapshots --all");
     assert_eq!((&report["state"], &report["items"]), (&json!("done"), &json!([])), "{report}");
 }
+
+#[test]
+fn jobs_that_a_kill_interrupted_are_found_and_what_is_left_is_done_by_another() {
+    let mut server = with_a_table();
+    add_snapshots(&server, 2);
+    let path = "/catalog/management/v1/main/maintenance";
+    // Two run at a time. Each has much to look for, so that the last still waits for its turn.
+    let names: Vec<_> =
+        (0..1000).map(|it| json!({"namespace": ["n"], "name": it.to_string()})).collect();
+    let body = json!({"actions": ["expire-snapshots"], "tables": names});
+    let started: Vec<_> =
+        (0..30).map(|_| ask(&server, "POST", path, &body)["id"].clone()).collect();
+    server.restart();
+    let listed = json_of(&server, "maintain list");
+    let jobs = listed["jobs"].as_array().unwrap();
+    for id in &started {
+        let job = jobs.iter().find(|it| it["id"] == *id).unwrap_or_else(|| panic!("{id} is lost"));
+        assert!(matches!(job["state"].as_str(), Some("done" | "interrupted")), "{job}");
+    }
+    let last = started.last().unwrap().as_str().unwrap();
+    check(
+        &server,
+        &[
+            (&format!("maintain show {last}"), 0, "interrupted: 0 of 1000 tables"),
+            (&format!("maintain show {last} --wait"), UNAVAILABLE, "is interrupted"),
+            (
+                "maintain expire-snapshots n.t",
+                0,
+                "done: 1 of 1 tables: 1 snapshot, 0 refs, 0 files went",
+            ),
+        ],
+    );
+}

@@ -148,7 +148,7 @@ impl Stage {
 
     async fn ended(&self, id: &str) -> JobReport {
         loop {
-            let report = self.catalog.maintenance(&self.who, &self.warehouse, id).unwrap();
+            let report = self.catalog.maintenance(&self.who, &self.warehouse, id).await.unwrap();
             if matches!(report.state, JobState::Done | JobState::Cancelled) {
                 return report;
             }
@@ -287,13 +287,60 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     }
     let turns = catalog.0.jobs.hold().await;
     let id = catalog.start_maintenance(&call, warehouse, asked(all)).await.unwrap();
-    assert_eq!(catalog.maintenance(&stage.who, warehouse, &id).unwrap().state, JobState::Queued);
+    let state = catalog.maintenance(&stage.who, warehouse, &id).await.unwrap().state;
+    assert_eq!(state, JobState::Queued);
     let other = Who { id: "other".into(), ..who };
-    assert_eq!(refusal(catalog.maintenance(&other, warehouse, &id)).0, Kind::Forbidden);
-    assert_eq!(refusal(catalog.maintenance(&stage.who, warehouse, "mj_0")).0, Kind::NotFound);
-    catalog.cancel_maintenance(&stage.who, warehouse, &id).unwrap();
+    assert_eq!(refusal(catalog.maintenance(&other, warehouse, &id).await).0, Kind::Forbidden);
+    assert_eq!(refusal(catalog.maintenance(&stage.who, warehouse, "mj_0").await).0, Kind::NotFound);
+    catalog.cancel_maintenance(&stage.who, warehouse, &id).await.unwrap();
     drop(turns);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
+}
+
+/// Whether the next server takes a job for dead whose server does not say that it ended.
+async fn check_next(stage: Stage, expected: JobState) {
+    stage.namespace(&["a"]).await;
+    stage.table(&ident(&["a"], "t")).await;
+    let asked = json!({"actions": ["clean-metadata"]});
+    let done = stage.maintain(asked.clone()).await;
+    let turns = stage.catalog.0.jobs.hold().await;
+    let asked = serde_json::from_value(asked).unwrap();
+    let (call, warehouse) = (stage.call(), &stage.warehouse);
+    let id = stage.catalog.start_maintenance(&call, warehouse, asked).await.unwrap();
+    let next = stage.again().await;
+    let seen =
+        async |id: &str| next.catalog.maintenance(&next.who, &next.warehouse, id).await.unwrap();
+    // What is over is written down a moment after it was told.
+    while seen(&done.id).await.state != JobState::Done {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(seen(&done.id).await.tables_done, 1);
+    assert_eq!(seen(&id).await.state, expected);
+    let listed = next.catalog.maintenance_jobs(&next.who, &next.warehouse).await.unwrap();
+    let listed: BTreeSet<_> = listed.iter().map(|it| it.id.clone()).collect();
+    assert_eq!(listed, BTreeSet::from([done.id.clone(), id.clone()]));
+    let other = Who { id: "other".into(), operator: false, ..stage.who.clone() };
+    let refused = next.catalog.maintenance(&other, &next.warehouse, &id).await;
+    assert_eq!(refusal(refused).0, Kind::Forbidden);
+    // The server that has it learns that another one was asked to stop it.
+    next.catalog.cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
+    let job = stage.catalog.0.jobs.find(&id).unwrap();
+    stage.catalog.write_job(&job).await;
+    drop(turns);
+    assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
+    next.store.close().await;
+    stage.store.close().await;
+}
+
+#[tokio::test]
+async fn a_job_is_found_by_the_next_server_and_is_interrupted() {
+    check_next(sqlite().await, JobState::Interrupted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_found_by_servers_beside_and_is_another_ones() {
+    let url = StoreUrl::Postgres(Postgres::shared().database());
+    check_next(Stage::new(url, Arc::new(Scratch::new())).await, JobState::Queued).await;
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ use crate::values;
     disable_help_subcommand = true,
     after_help = "\
 A job runs on the server and goes on when this command ends; `show` finds it again, `cancel`
-stops it. With --dry-run nothing is changed, and what would go is listed.
+stops it. One whose server has ended is `interrupted`: to ask again does what is left. With
+--dry-run nothing is changed, and what would go is listed.
 
 Examples:
   cove catalog maintain expire-snapshots --all --dry-run

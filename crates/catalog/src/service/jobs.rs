@@ -1,0 +1,186 @@
+//! Jobs at rest: what one has done is written down while it goes on, so that it is found when its
+//! server has ended, and by other servers.
+//!
+//! A job that its server did not end is interrupted. Nobody carries it on: rights are those of who
+//! asked, and he is not there to be judged any more. To ask again does what is left, for what is
+//! done is not there a second time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use node::clock;
+
+use super::maintenance::{Job, JobReport, JobState};
+use super::{Catalog, Object, Right, Who};
+use crate::error::{Error, Kind, Result};
+use crate::store::{JOBS_KEPT_MAX, JobRow};
+use crate::warehouse::Warehouse;
+
+/// How often it is written down how far a job is.
+const BEAT_EVERY: Duration = Duration::from_secs(5);
+/// How long after a server last wrote a job down it is taken for dead, in milliseconds.
+const STALE_MS: u64 = 60_000;
+/// Things of each list that are written down.
+const ITEMS_KEPT_MAX: usize = 1000;
+/// Jobs that are listed: those that are kept, and some that are under way.
+const LISTED_MAX: usize = 256;
+
+impl JobReport {
+    /// As it is written down.
+    fn text(&self) -> Result<Vec<u8>> {
+        let mut kept = self.figures();
+        kept.items = self.items.iter().take(ITEMS_KEPT_MAX).cloned().collect();
+        kept.failures = self.failures.iter().take(ITEMS_KEPT_MAX).cloned().collect();
+        kept.is_truncated |= self.items.len() > ITEMS_KEPT_MAX;
+        serde_json::to_vec(&kept).map_err(Error::internal)
+    }
+}
+
+impl Catalog {
+    /// Writes a new job down, before it begins.
+    pub(super) async fn keep_job(&self, job: &Job) -> Result<()> {
+        let row = {
+            let report = job.report.lock();
+            JobRow {
+                id: report.id.clone(),
+                warehouse: job.warehouse.to_string(),
+                owner: job.owner.to_string(),
+                report: report.text()?,
+                created_ms: report.created_ms,
+                beat_ms: clock::wall_ms(),
+            }
+        };
+        let stale_ms = row.beat_ms.saturating_sub(STALE_MS);
+        self.0.store.insert_job(row, stale_ms).await
+    }
+
+    /// Writes down how far a job is, now and then, and stops it when another server was told so.
+    /// Goes on until it is dropped.
+    pub(super) async fn beat(&self, job: &Job) {
+        loop {
+            tokio::time::sleep(BEAT_EVERY).await;
+            self.write_job(job).await;
+        }
+    }
+
+    /// Writes down how far a job is.
+    pub(super) async fn write_job(&self, job: &Job) {
+        let (id, text) = {
+            let report = job.report.lock();
+            (report.id.clone(), report.text())
+        };
+        let written = match text {
+            Ok(text) => self.0.store.beat_job(&id, text, clock::wall_ms()).await,
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(true) => job.is_cancelled.store(true, Ordering::Relaxed),
+            Ok(false) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, job = %id, "how far a job is cannot be written down");
+            }
+        }
+    }
+
+    /// What a row says, by now.
+    fn report_of(&self, row: &JobRow) -> Result<JobReport> {
+        let mut report: JobReport = serde_json::from_slice(&row.report).map_err(Error::internal)?;
+        // Without others that share the store it is this server's, which does not have it.
+        let is_stale = !self.0.store.is_shared_by_servers()
+            || row.beat_ms < clock::wall_ms().saturating_sub(STALE_MS);
+        if is_stale && !report.state.is_over() {
+            report.state = JobState::Interrupted;
+        }
+        Ok(report)
+    }
+
+    /// How far a job is.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
+    pub async fn maintenance(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        id: &str,
+    ) -> Result<JobReport> {
+        match self.job(who, warehouse, id).await? {
+            Found::Own(job) => Ok(job.report.lock().clone()),
+            Found::Kept(row) => self.report_of(&row),
+        }
+    }
+
+    /// Jobs of a warehouse with their figures only, the newest first.
+    ///
+    /// # Errors
+    /// `Forbidden` unless the principal may manage the warehouse.
+    pub async fn maintenance_jobs(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+    ) -> Result<Vec<JobReport>> {
+        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        let rows = self.0.store.jobs(warehouse.id(), LISTED_MAX).await?;
+        let report = |row: &JobRow| match self.0.jobs.find(&row.id) {
+            Some(job) => Ok(job.report.lock().figures()),
+            None => self.report_of(row).map(JobReport::without_lists),
+        };
+        rows.iter().map(report).collect()
+    }
+
+    /// Tells a job to stop before the next table, or the next step of one. Another server's stops
+    /// a little later; one that is over stays as it is.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::maintenance`].
+    pub async fn cancel_maintenance(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        id: &str,
+    ) -> Result<()> {
+        match self.job(who, warehouse, id).await? {
+            Found::Own(job) => job.is_cancelled.store(true, Ordering::Relaxed),
+            Found::Kept(row) => self.0.store.stop_job(&row.id).await?,
+        }
+        Ok(())
+    }
+
+    async fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<Found> {
+        let found = match self.0.jobs.find(id) {
+            Some(job) => Some(Found::Own(job)),
+            None => self.0.store.job(id).await?.map(Found::Kept),
+        };
+        let found = found.filter(|it| it.place().0 == &**warehouse.id());
+        if found.as_ref().is_none_or(|it| it.place().1 != &*who.id) {
+            self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        }
+        found.ok_or_else(|| {
+            let shown: String = id.chars().take(100).collect();
+            Error::new(Kind::NotFound, format!("there is no job {shown}"))
+        })
+    }
+}
+
+/// Where a job is known from.
+enum Found {
+    /// It is this server's.
+    Own(Arc<Job>),
+    /// It is another server's, or its server's before it started again.
+    Kept(JobRow),
+}
+
+impl Found {
+    /// The id of its warehouse, and whose it is.
+    fn place(&self) -> (&str, &str) {
+        match self {
+            Found::Own(job) => (&job.warehouse, &job.owner),
+            Found::Kept(row) => (&row.warehouse, &row.owner),
+        }
+    }
+}
+
+/// Jobs that are kept are listed all.
+const _: () = assert!(JOBS_KEPT_MAX <= 256 && LISTED_MAX >= 256);
