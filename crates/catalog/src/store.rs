@@ -35,7 +35,7 @@ pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
 pub use self::past::{LINES_BACK_MAX, Past, Then};
-pub(crate) use self::places::not_apart;
+pub(crate) use self::places::{not_apart, place_of};
 pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
 };

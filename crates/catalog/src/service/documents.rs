@@ -18,7 +18,7 @@ use crate::doc::{Properties, TableDoc};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::TEXT_BYTES_MAX;
-use crate::store::{DOCUMENT_BYTES_KEPT_MAX, Relation, RelationKind};
+use crate::store::{DOCUMENT_BYTES_KEPT_MAX, Pointer, Relation, RelationKind, place_of};
 use crate::view::ViewDoc;
 use crate::warehouse::{Flush, Warehouse};
 
@@ -135,9 +135,36 @@ impl Catalog {
         let Some(relation) = self.0.store.relation(warehouse.id(), ident).await? else {
             return Ok(None);
         };
+        let is_from_file = relation.document.is_none();
         let entry = Arc::new(parsed(warehouse, relation).await?);
+        if is_from_file {
+            self.check_committed(&entry).await?;
+        }
         reading.keep(Arc::clone(&entry));
         Ok(Some(entry))
+    }
+
+    /// Refuses an entry from a file that says other places than what was committed. Who may write a
+    /// table's files may have changed it, and credentials are for the places that it says.
+    async fn check_committed(&self, entry: &Entry) -> Result<()> {
+        let Some(pointer) = &entry.pointer else { return Ok(()) };
+        let places = match (entry.table(), entry.view()) {
+            (Some(doc), _) => {
+                check_same(pointer, &**doc)?;
+                doc.places()
+            }
+            (None, Some(doc)) => {
+                check_same(pointer, &**doc)?;
+                doc.places()
+            }
+            (None, None) => Vec::new(),
+        };
+        for place in places {
+            if !self.0.store.is_place_of(&place, &pointer.id).await? {
+                return Err(not_committed(pointer));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an entry whose metadata file is gone, where that is to be looked at. A location that
@@ -154,6 +181,20 @@ impl Catalog {
         let message = format!("Failed to open input stream for file: {location}");
         Err(Error::new(Kind::NotFound, message))
     }
+}
+
+/// Refuses a document that is of another relation than the pointer to it, or of another place.
+///
+/// # Errors
+/// `NotFound`: the one that was committed is not there any more.
+pub(super) fn check_same<D: Document>(pointer: &Pointer, doc: &D) -> Result<()> {
+    let is_same = doc.uuid() == pointer.uuid && place_of(doc.location()) == place_of(&pointer.base);
+    if is_same { Ok(()) } else { Err(not_committed(pointer)) }
+}
+
+fn not_committed(pointer: &Pointer) -> Error {
+    let message = format!("the metadata file is not what was committed: {}", pointer.location);
+    Error::new(Kind::NotFound, message)
 }
 
 async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {

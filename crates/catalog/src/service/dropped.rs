@@ -404,7 +404,10 @@ impl Catalog {
                 Some(document) => Ok(document),
                 None => documents::read(warehouse, &one.pointer.location).await,
             };
-            match document.and_then(TableDoc::parse) {
+            let doc = document.and_then(TableDoc::parse);
+            // Another one would say that other files are to go.
+            let doc = doc.and_then(|it| documents::check_same(&one.pointer, &it).map(|()| it));
+            match doc {
                 Ok(doc) => self.purge_files(warehouse, &doc, one).await?,
                 Err(error) if !is_lost(error.kind) => return Err(error),
                 Err(_) if one.has_begun => self.purge_rest(warehouse, one).await?,

@@ -15,6 +15,21 @@ const SLASHES_OF_ROOT: usize = 2;
 type Stored<T> = std::result::Result<T, StoreError>;
 
 impl CatalogStore {
+    /// Whether a place is one that a relation has or had files in, or in such a one.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
+        let parameters = [Value::from(place_of(place)), Value::from(relation)];
+        let read = self.store().read("catalog.is_place_of", move |it| {
+            let sql = "SELECT relation FROM catalog_places WHERE relation = $2 AND (\
+                place = CAST($1 AS TEXT) \
+                OR substr(CAST($1 AS TEXT), 1, length(place) + 1) = place || '/') LIMIT 1";
+            Ok(it.query_one(sql, &parameters)?.is_some())
+        });
+        Ok(read.await?)
+    }
+
     /// Whether a relation, but for the one with the id `except`, has or had files in the directory
     /// `base`, or `base` is in such a place, in any warehouse. What was dropped and can come back
     /// counts as well.
@@ -75,7 +90,7 @@ pub(crate) fn not_apart(location: &str) -> Error {
 }
 
 /// The one text that stands for a location, so that two of them can be compared.
-pub(super) fn place_of(location: &str) -> String {
+pub(crate) fn place_of(location: &str) -> String {
     match location.parse::<Place>() {
         Ok(place) => place.to_string(),
         // None that a new document may have. It is compared with itself alone.

@@ -440,3 +440,50 @@ async fn a_view_has_no_files_elsewhere() {
         assert_eq!(refusal(done).0, Kind::Forbidden);
     }
 }
+
+#[tokio::test]
+async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
+    let stage = sqlite().await;
+    stage.namespace(&["a"]).await;
+    stage.catalog.set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
+    let t = ident(&["a"], "t");
+    // Too long to be kept anywhere but in its file.
+    let long = "x".repeat(crate::store::DOCUMENT_BYTES_KEPT_MAX);
+    let made = stage.commit(&t, &creation(&json!({"long": long}))).await.unwrap();
+    let base = made.table().unwrap().location.clone();
+    let file = stage.path(location(&made));
+    let other = stage.directory.join("other");
+    fs::create_dir_all(&other).unwrap();
+    let elsewhere = format!("{}/other", stage.warehouse.root());
+    let document: Value = serde_json::from_slice(made.document()).unwrap();
+    for (path, value, is_good) in [
+        ("/location", json!(elsewhere), false),
+        ("/table-uuid", json!("00000000-0000-4000-8000-000000000000"), false),
+        ("/properties/write.data.path", json!(elsewhere), false),
+        ("/properties/write.data.path", json!(format!("{base}/data")), true),
+        ("/location", json!(format!("{base}/")), true),
+    ] {
+        let mut changed = document.clone();
+        changed["properties"]["write.data.path"] = json!(format!("{base}/x"));
+        *changed.pointer_mut(path).unwrap() = value.clone();
+        fs::write(&file, changed.to_string()).unwrap();
+        // Another process has nothing in memory.
+        let other = stage.again().await;
+        let loaded = other.load(&t).await;
+        match is_good {
+            true => drop(loaded.unwrap()),
+            false => assert_eq!(refusal(loaded).0, Kind::NotFound, "{path} {value}"),
+        }
+        other.store.close().await;
+    }
+    // Nor are files elsewhere removed with it.
+    let mut changed = document;
+    changed["location"] = json!(elsewhere);
+    stage.drop(&t, true).await.unwrap();
+    fs::write(&file, changed.to_string()).unwrap();
+    let page = Page::default();
+    let list = stage.catalog.list_dropped(&stage.who, &stage.warehouse, None, &page).await;
+    let id = list.unwrap().items[0].pointer.id.clone();
+    stage.catalog.purge_dropped(&stage.call(), &stage.warehouse, &id).await.unwrap();
+    assert!(other.exists() && file.exists());
+}
