@@ -6,8 +6,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use axum::http::StatusCode;
 use bytes::Bytes;
-use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError};
+use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError, Placed};
 
 use super::local;
 use super::place::Place;
@@ -148,8 +149,8 @@ impl Files {
     /// Writes a file that is not there yet. Whoever reads it finds all of it or nothing.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one in a directory; `Forbidden` as for reading; `Internal`
-    /// and `ServiceUnavailable` when it cannot be written.
+    /// `AlreadyExists` when there is one, which stays as it is; `Forbidden` as for reading;
+    /// `Internal` and `ServiceUnavailable` when it cannot be written.
     pub async fn write_new(&self, location: &str, bytes: Bytes, flush: Flush) -> Result<()> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
             return Err(too_large(location));
@@ -162,10 +163,7 @@ impl Files {
                 on_disk(location, root, parts, write).await
             }
             (Back::Objects(objects), parts) => {
-                let placed = objects.put_if_absent(&parts.join("/"), bytes).await;
-                // One that is there already is our own after a broken connection: no two files
-                // that are written have the same name.
-                placed.map(drop).map_err(|error| of_objects(location, error))
+                write_object(location, objects, &parts.join("/"), bytes).await
             }
         }
     }
@@ -264,6 +262,26 @@ impl Files {
     }
 }
 
+/// Writes an object where there is none, which the store itself sees to.
+async fn write_object(location: &str, objects: &Objects, key: &str, bytes: Bytes) -> Result<()> {
+    let placed = objects.put_if_absent(key, bytes.clone()).await;
+    let placed = placed.map_err(|error| match error {
+        ObjectsError::Refused { status: StatusCode::NOT_IMPLEMENTED, .. } => {
+            let message = "the object store does not know `If-None-Match`, which keeps files of \
+                others from being overwritten";
+            Error::caused(Kind::ServiceUnavailable, message, error)
+        }
+        error => of_objects(location, error),
+    })?;
+    if placed == Placed::New {
+        return Ok(());
+    }
+    // After a connection that broke it may be this very one. Anything else is somebody else's, and
+    // nothing may come to point to it.
+    let found = objects.get(key).await.map_err(|error| of_objects(location, error))?;
+    if found.is_some_and(|found| found == bytes) { Ok(()) } else { Err(taken(location)) }
+}
+
 /// Does something to a file on a thread that may wait for the disk.
 async fn on_disk<T: Send + 'static>(
     location: &str,
@@ -280,9 +298,7 @@ fn of_disk(location: &str, error: io::Error) -> Error {
     let shown: String = location.chars().take(200).collect();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => absent(location),
-        io::ErrorKind::AlreadyExists => {
-            Error::new(Kind::AlreadyExists, format!("there is a file `{shown}` already"))
-        }
+        io::ErrorKind::AlreadyExists => taken(location),
         io::ErrorKind::FileTooLarge => too_large(location),
         io::ErrorKind::InvalidInput => {
             let message = format!("the location `{shown}` is no file in the warehouse");
@@ -308,6 +324,11 @@ fn of_objects(location: &str, error: ObjectsError) -> Error {
             Error::caused(Kind::ServiceUnavailable, message, error)
         }
     }
+}
+
+fn taken(location: &str) -> Error {
+    let shown: String = location.chars().take(200).collect();
+    Error::new(Kind::AlreadyExists, format!("there is a file `{shown}` already"))
 }
 
 fn too_large(location: &str) -> Error {

@@ -278,6 +278,11 @@ async fn a_bucket_is_a_warehouse_too() {
     assert_eq!(files.local_path(&location).unwrap(), None);
     let other = location.replacen("s3://", "s3a://", 1);
     assert_eq!(files.read(&other).await.unwrap(), "{}");
+    // Once more after a connection that broke is as good; another's file is never in its place.
+    files.write_new(&location, Bytes::from_static(b"{}"), Flush::No).await.unwrap();
+    let refused = files.write_new(&location, Bytes::from_static(b"[]"), Flush::No).await;
+    assert_eq!(refused.unwrap_err().kind, Kind::AlreadyExists);
+    assert_eq!(files.read(&location).await.unwrap(), "{}");
     let strange = format!("{}/ns/a*b", warehouse.root());
     assert_eq!(files.read(&strange).await.unwrap_err().kind, Kind::BadRequest);
     let partition = format!("{}/ns/t/day=1/a+b", warehouse.root());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -129,4 +130,70 @@ async fn an_object_that_is_too_long_is_not_read() {
     let error = objects.get("k").await.unwrap_err();
     assert!(matches!(error, super::super::ObjectsError::TooLarge(_)) && !error.is_temporary());
     assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+/// The same service, and the heads of the requests that it was asked with.
+async fn overheard(answers: &'static [&'static str]) -> (Objects, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&heads);
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+            let length = head.split("content-length: ").nth(1);
+            let length = length.map_or(0, |it| it.lines().next().unwrap().parse().unwrap());
+            stream.read_exact(&mut vec![0; length]).await.unwrap();
+            heard.lock().push(head);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let location = location(&format!("s3://abc?endpoint={endpoint}"));
+    (Objects::in_s3(location, credentials(None)), heads)
+}
+
+const EMPTY: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const THERE: &str =
+    "HTTP/1.1 412 Precondition Failed\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const AT_ONCE: &str = "HTTP/1.1 409 Conflict\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const UNKNOWN: &str = "HTTP/1.1 501 Not Implemented\r\nconnection: close\r\n\
+    content-length: 42\r\n\r\n<Error><Code>NotImplemented</Code></Error>";
+
+#[tokio::test]
+async fn the_service_itself_sees_to_it_that_nothing_is_overwritten() {
+    let refused = "write `k` in the object store: 501 Not Implemented NotImplemented";
+    for (answers, expected, asked) in [
+        (&[ABSENT, EMPTY][..], Ok(Placed::New), &["head", "put"][..]),
+        // Somebody else was faster.
+        (&[ABSENT, THERE], Ok(Placed::Present), &["head", "put"]),
+        // Two at once, of which the service wants to hear again.
+        (&[ABSENT, AT_ONCE, THERE], Ok(Placed::Present), &["head", "put", "put"]),
+        (&[EMPTY], Ok(Placed::Present), &["head"]),
+        // A service that does not know the condition is not asked without it.
+        (&[ABSENT, UNKNOWN], Err(refused.to_owned()), &["head", "put"]),
+    ] {
+        let (objects, heads) = overheard(answers).await;
+        let placed = objects.put_if_absent("k", Bytes::from_static(b"new")).await;
+        assert_eq!(placed.map_err(|error| error.to_string()), expected);
+        let heads = heads.lock();
+        let methods: Vec<_> = heads.iter().map(|it| it.split(' ').next().unwrap()).collect();
+        assert_eq!(methods, asked);
+        for head in heads.iter().filter(|head| head.starts_with("put")) {
+            assert!(head.contains("\r\nif-none-match: *\r\n"), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_replaced_is_written_without_a_condition() {
+    let (objects, heads) = overheard(&[EMPTY]).await;
+    objects.put("k", Bytes::from_static(b"new")).await.unwrap();
+    let heads = heads.lock();
+    assert!(heads.len() == 1 && !heads[0].contains("if-none-match"), "{heads:?}");
 }
