@@ -441,6 +441,50 @@ async fn who_may_not_read_something_is_not_told_of_it() {
 }
 
 #[tokio::test]
+async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
+    check(async |stage| {
+        stage.namespace(&["mine"]).await;
+        stage.namespace(&["theirs"]).await;
+        let (t, u) = (ident(&["mine"], "t"), ident(&["theirs"], "u"));
+        stage.table(&t).await;
+        stage.table(&u).await;
+        let now = Moment::Number(stage.catalog.last_change().await.unwrap());
+        let authority = Arc::new(OnlyIn("mine"));
+        let settings = stage.catalog.0.settings.clone();
+        let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
+        let who = &Who { operator: false, ..stage.who.clone() };
+        let (warehouse, page) = (&stage.warehouse, &Page::default());
+        let names = |list: Result<Listing<TableIdent>>| match list {
+            Ok(list) => Ok(list.items.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
+            Err(error) => Err((error.kind, error.message)),
+        };
+        for (namespace, is_shown) in [(&t.namespace, true), (&u.namespace, false)] {
+            for kind in [TABLE, RelationKind::View] {
+                let today = catalog.list(who, warehouse, kind, namespace, page).await;
+                let then = catalog.list_at(who, warehouse, (kind, namespace), now, page).await;
+                assert_eq!((names(then), today.is_ok()), (names(today), is_shown));
+            }
+        }
+        for parent in [None, Some(&t.namespace), Some(&u.namespace)] {
+            let today = catalog.list_namespaces(who, warehouse, parent, page).await;
+            let then = catalog.list_namespaces_at(who, warehouse, parent, now, page).await;
+            let kind = |list: Result<Listing<NamespaceIdent>>| match list {
+                Ok(list) => Ok(list.items),
+                Err(error) => Err((error.kind, error.message)),
+            };
+            assert_eq!(kind(then), kind(today));
+        }
+        // What has gone where he sees nothing is a name to him: not even what it was can be read.
+        stage.rename(&t, &ident(&["theirs"], "gone")).await.unwrap();
+        let then = catalog.list_at(who, warehouse, (TABLE, &t.namespace), now, page).await;
+        assert_eq!(names(then), Ok(vec!["t".to_owned()]));
+        let load = catalog.load_at(who, warehouse, (TABLE, &t), now).await;
+        assert_eq!(refusal(load).0, Kind::Forbidden);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     struct OnlyWrite;
     impl Authority for OnlyWrite {
