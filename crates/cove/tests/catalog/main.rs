@@ -6,6 +6,8 @@
 //! | `managing.rs` | who may do what, what was done, and jobs are managed by what is typed |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
 //! | `rck.rs` | Iceberg's compatibility kit finds no fault, with either store |
+//! | `readers.rs` | a follower of the log that does not read costs little, and is cut |
+//! | `servers.rs` | two servers with one store and one warehouse are one catalog |
 //! | `serving.rs` | what is served where, to whom, and what is there after a kill |
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +20,8 @@ mod java;
 mod managing;
 mod pyiceberg;
 mod rck;
+mod readers;
+mod servers;
 mod serving;
 #[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]
