@@ -1,5 +1,6 @@
 //! Warehouses in buckets, on MinIO, which enforces session policies: credentials and signatures of
-//! one table are good for that table and no other, and PyIceberg works with either.
+//! one table are good for that table and no other, and PyIceberg works with either. Of files that
+//! are written at the same time the first one stays.
 //!
 //! MinIO is under the AGPL: it is run beside the tests and linked by nothing.
 
@@ -9,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use node::objects::{Credentials, Objects, ObjectsUrl, Placed};
 use testkit::{Client, Request, Scratch, Server, until};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
@@ -98,4 +102,45 @@ fn access_to_one_table_is_access_to_no_other() {
         .current_dir(server.scratch().path());
     let said = finish(&mut client);
     assert!(said.ends_with("ok\n"), "{said}");
+}
+
+/// Makes a bucket.
+const MAKE_BUCKET: &str = "import botocore.session, os; botocore.session.Session().create_client(\
+    's3', region_name='us-east-1', endpoint_url=os.environ['STORE'], \
+    aws_access_key_id=os.environ['KEY'], aws_secret_access_key=os.environ['SECRET'])\
+    .create_bucket(Bucket='lake')";
+
+#[test]
+fn of_files_with_one_name_the_first_stays() {
+    let store = Store::start();
+    let endpoint = format!("http://127.0.0.1:{}", store.port);
+    let mut client =
+        Command::new(interpreter_with("iceberg/s3/requirements.txt", "compat-iceberg-s3"));
+    client.args(["-c", MAKE_BUCKET]).env("STORE", &endpoint).env("KEY", KEY).env("SECRET", SECRET);
+    finish(&mut client);
+    let Ok(ObjectsUrl::S3(location)) = format!("s3://lake?endpoint={endpoint}").parse() else {
+        panic!("no location")
+    };
+    let credentials = Credentials {
+        access_key_id: KEY.to_owned(),
+        secret_access_key: SECRET.to_owned(),
+        session_token: None,
+    };
+    let objects = Objects::in_s3(location, credentials);
+    Runtime::new().unwrap().block_on(async {
+        for round in 0..20 {
+            let (key, mut all) = (format!("t/metadata/{round}"), JoinSet::new());
+            for writer in 0..8_u8 {
+                let (objects, key) = (objects.clone(), key.clone());
+                all.spawn(async move {
+                    (writer, objects.put_if_absent(&key, vec![writer; 5000].into()).await.unwrap())
+                });
+            }
+            let placed = all.join_all().await;
+            let mut first = placed.iter().filter(|(_, placed)| *placed == Placed::New);
+            let (writer, _) = first.next().expect("one of them is the first");
+            assert_eq!(first.next(), None, "there is one first");
+            assert_eq!(objects.get(&key).await.unwrap().unwrap(), vec![*writer; 5000]);
+        }
+    });
 }
