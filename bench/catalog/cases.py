@@ -309,7 +309,9 @@ def append(running, name, options, add):
     new = {
         "sequence-number": "{n}", "snapshot-id": "{n}", "schema-id": 0,
         "timestamp-ms": FIRST_MS + SNAPSHOTS * 1000 + 500,
-        "summary": {"operation": "append"}, "manifest-list": "s3://warehouse/next-{n}.avro",
+        "summary": {"operation": "append"},
+        # rustberg takes no file from outside the table's directory.
+        "manifest-list": f"file://{server.root}/bench/{table}/metadata/next-" + "{n}.avro",
     }  # fmt: skip
     ref = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
     updates = [
