@@ -339,7 +339,9 @@ async fn a_job_is_found_by_the_next_server_and_is_interrupted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_found_by_servers_beside_and_is_another_ones() {
-    let url = StoreUrl::Postgres(Postgres::shared().database());
+    // It ends with the last who holds it.
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
     check_next(Stage::new(url, Arc::new(Scratch::new())).await, JobState::Queued).await;
 }
 
