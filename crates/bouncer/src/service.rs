@@ -8,6 +8,7 @@ mod background;
 mod health;
 mod views;
 
+use node::task::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -136,26 +137,28 @@ impl Prepared {
     ///
     /// # Errors
     /// When one of the configuration cannot be, or the store cannot be read.
-    pub async fn new(parts: Parts) -> Result<Prepared, Error> {
-        let Parts { config, resolve, reread, store } = parts;
-        let (store, kept) = match store {
-            Some((store, sealer)) => {
-                let store = TenantStore::open(store, sealer).await?;
-                let kept = store.load().await?;
-                (Some(store), kept)
-            }
-            None => (None, Kept::default()),
-        };
-        let mut changing = Changing {
-            book: Book::default(),
-            settings: Settings::new(&config),
-            of_file: of_file(&config, &*resolve)?,
-            of_api: by_name(kept.definitions),
-            version: kept.version,
-        };
-        let current = Arc::new(Current::new(changing.next()?));
-        let config = Arc::new(config);
-        Ok(Prepared { config, resolve, reread, store, changing, current })
+    pub fn new(parts: Parts) -> Boxed<'static, Result<Prepared, Error>> {
+        Box::pin(async move {
+            let Parts { config, resolve, reread, store } = parts;
+            let (store, kept) = match store {
+                Some((store, sealer)) => {
+                    let store = TenantStore::open(store, sealer).await?;
+                    let kept = store.load().await?;
+                    (Some(store), kept)
+                }
+                None => (None, Kept::default()),
+            };
+            let mut changing = Changing {
+                book: Book::default(),
+                settings: Settings::new(&config),
+                of_file: of_file(&config, &*resolve)?,
+                of_api: by_name(kept.definitions),
+                version: kept.version,
+            };
+            let current = Arc::new(Current::new(changing.next()?));
+            let config = Arc::new(config);
+            Ok(Prepared { config, resolve, reread, store, changing, current })
+        })
     }
 
     /// The snapshot that holds, for the relay.
@@ -456,36 +459,38 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` when the configuration cannot be; what was there holds on then.
-    pub async fn reload(&self) -> Result<BouncerReloaded, Error> {
-        let reread = Arc::clone(&self.0.reread);
-        let resolve = Arc::clone(&self.0.resolve);
-        let read = node::task::blocking(move || {
-            let config = reread().map_err(|message| Refusal::new("configuration", message))?;
-            let definitions = of_file(&config, &*resolve)?;
-            Ok::<_, Refusal>((config, definitions))
-        });
-        let (config, definitions) = read.await.map_err(Error::internal)??;
-        let mut changing = self.0.changing.lock().await;
-        let settings = Settings::new(&config);
-        let before = std::mem::replace(&mut changing.settings, settings);
-        let of_file_before = std::mem::replace(&mut changing.of_file, definitions);
-        let routing = match changing.next() {
-            Ok(routing) => routing,
-            Err(refusal) => {
-                changing.settings = before;
-                changing.of_file = of_file_before;
-                return Err(refusal.into());
-            }
-        };
-        let tenants = u64::try_from(routing.len()).unwrap_or(u64::MAX);
-        let version = changing.version;
-        self.hold(&mut changing, version, routing);
-        self.0.threads.configured(&config);
-        let mut current = self.0.config.lock();
-        let restart_needed_for = views::needs_restart(&current, &config);
-        *current = Arc::new(config);
-        tracing::info!(tenants, ?restart_needed_for, "configuration reloaded");
-        Ok(BouncerReloaded { tenants, restart_needed_for })
+    pub fn reload<'a>(&'a self) -> Boxed<'a, Result<BouncerReloaded, Error>> {
+        Box::pin(async move {
+            let reread = Arc::clone(&self.0.reread);
+            let resolve = Arc::clone(&self.0.resolve);
+            let read = node::task::blocking(move || {
+                let config = reread().map_err(|message| Refusal::new("configuration", message))?;
+                let definitions = of_file(&config, &*resolve)?;
+                Ok::<_, Refusal>((config, definitions))
+            });
+            let (config, definitions) = read.await.map_err(Error::internal)??;
+            let mut changing = self.0.changing.lock().await;
+            let settings = Settings::new(&config);
+            let before = std::mem::replace(&mut changing.settings, settings);
+            let of_file_before = std::mem::replace(&mut changing.of_file, definitions);
+            let routing = match changing.next() {
+                Ok(routing) => routing,
+                Err(refusal) => {
+                    changing.settings = before;
+                    changing.of_file = of_file_before;
+                    return Err(refusal.into());
+                }
+            };
+            let tenants = u64::try_from(routing.len()).unwrap_or(u64::MAX);
+            let version = changing.version;
+            self.hold(&mut changing, version, routing);
+            self.0.threads.configured(&config);
+            let mut current = self.0.config.lock();
+            let restart_needed_for = views::needs_restart(&current, &config);
+            *current = Arc::new(config);
+            tracing::info!(tenants, ?restart_needed_for, "configuration reloaded");
+            Ok(BouncerReloaded { tenants, restart_needed_for })
+        })
     }
 
     /// The snapshot that holds now.

@@ -26,6 +26,7 @@ mod store;
 mod tests;
 mod tokens;
 
+use node::task::Boxed;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
@@ -148,23 +149,29 @@ impl Access {
     ///
     /// # Errors
     /// When the store cannot be used, or an issuer's configuration is wrong.
-    pub async fn open(store: Store, cove: Tokens, settings: AccessSettings) -> Result<Access> {
-        let store = AccessStore::open(store).await?;
-        let inner = Inner {
-            cove,
-            store,
-            ids: Ids::new().map_err(Error::internal)?,
-            generator: Generator::new()?,
-            known: Known::default(),
-            issuers: Issuers::new(settings.issuers)?,
-            audit: Audit::new(settings.audit),
-            lookups: Semaphore::new(tokens::LOOKUPS_MAX),
-            loaded: RwLock::default(),
-            loading: tokio::sync::Mutex::default(),
-        };
-        let access = Access(Arc::new(inner));
-        access.load().await?;
-        Ok(access)
+    pub fn open(
+        store: Store,
+        cove: Tokens,
+        settings: AccessSettings,
+    ) -> Boxed<'static, Result<Access>> {
+        Box::pin(async move {
+            let store = AccessStore::open(store).await?;
+            let inner = Inner {
+                cove,
+                store,
+                ids: Ids::new().map_err(Error::internal)?,
+                generator: Generator::new()?,
+                known: Known::default(),
+                issuers: Issuers::new(settings.issuers)?,
+                audit: Audit::new(settings.audit),
+                lookups: Semaphore::new(tokens::LOOKUPS_MAX),
+                loaded: RwLock::default(),
+                loading: tokio::sync::Mutex::default(),
+            };
+            let access = Access(Arc::new(inner));
+            access.load().await?;
+            Ok(access)
+        })
     }
 
     /// Finds out who makes a request.
@@ -189,29 +196,31 @@ impl Access {
     /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], writes down what
     /// was done, once per [`WRITE_INTERVAL`], and tidies up, once per [`TIDY_INTERVAL`]. Never
     /// ends.
-    pub async fn keep_current(self) {
-        let mut reload = tokio::time::interval(RELOAD_INTERVAL);
-        let mut write = tokio::time::interval(WRITE_INTERVAL);
-        let mut tidy = tokio::time::interval(TIDY_INTERVAL);
-        let mut failed = false;
-        loop {
-            let result = tokio::select! {
-                _ = reload.tick() => self.reload().await,
-                _ = write.tick() => self.write_audit().await,
-                _ = tidy.tick() => self.tidy().await,
-            };
-            // Said once, not at every try.
-            if let Err(error) = &result
-                && !failed
-            {
-                let error = error as &dyn std::error::Error;
-                tracing::error!(
-                    error,
-                    "failed to read or keep what the catalog knows of principals"
-                );
+    pub fn keep_current(self) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            let mut reload = tokio::time::interval(RELOAD_INTERVAL);
+            let mut write = tokio::time::interval(WRITE_INTERVAL);
+            let mut tidy = tokio::time::interval(TIDY_INTERVAL);
+            let mut failed = false;
+            loop {
+                let result = tokio::select! {
+                    _ = reload.tick() => self.reload().await,
+                    _ = write.tick() => self.write_audit().await,
+                    _ = tidy.tick() => self.tidy().await,
+                };
+                // Said once, not at every try.
+                if let Err(error) = &result
+                    && !failed
+                {
+                    let error = error as &dyn std::error::Error;
+                    tracing::error!(
+                        error,
+                        "failed to read or keep what the catalog knows of principals"
+                    );
+                }
+                failed = result.is_err();
             }
-            failed = result.is_err();
-        }
+        })
     }
 
     /// Keeps what need not be kept at once, and forgets what has ended.

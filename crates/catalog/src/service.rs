@@ -36,6 +36,7 @@ mod views;
 mod warehouses;
 mod who;
 
+use node::task::Boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,36 +203,38 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be used, or a location is none.
-    pub async fn open(
+    pub fn open(
         store: Store,
         mut settings: Settings,
         authority: Arc<dyn Authority>,
-    ) -> Result<Catalog> {
-        settings.storage = settings.storage.for_root(&settings.root);
-        let store = CatalogStore::open(store).await?;
-        let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
-        store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
-        let catalog = Catalog(Arc::new(Inner {
-            cache: Cache::new(settings.cache_bytes_max),
-            lists: Lists::new(
-                Names::default(),
-                store.is_shared_by_servers().then_some(settings.pointer_cache),
-            ),
-            store,
-            authority,
-            settings,
-            warehouses: Warehouses::default(),
-            feed: changes::Feed::default(),
-            jobs: maintenance::Jobs::default(),
-            readers: past::Readers::default(),
-            commits: Arc::default(),
-            loads: Arc::default(),
-            keys: Arc::default(),
-            plans: plans::Plans::default(),
-        }));
-        catalog.load_warehouses().await?;
-        catalog.check_configured().await?;
-        Ok(catalog)
+    ) -> Boxed<'static, Result<Catalog>> {
+        Box::pin(async move {
+            settings.storage = settings.storage.for_root(&settings.root);
+            let store = CatalogStore::open(store).await?;
+            let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
+            store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
+            let catalog = Catalog(Arc::new(Inner {
+                cache: Cache::new(settings.cache_bytes_max),
+                lists: Lists::new(
+                    Names::default(),
+                    store.is_shared_by_servers().then_some(settings.pointer_cache),
+                ),
+                store,
+                authority,
+                settings,
+                warehouses: Warehouses::default(),
+                feed: changes::Feed::default(),
+                jobs: maintenance::Jobs::default(),
+                readers: past::Readers::default(),
+                commits: Arc::default(),
+                loads: Arc::default(),
+                keys: Arc::default(),
+                plans: plans::Plans::default(),
+            }));
+            catalog.load_warehouses().await?;
+            catalog.check_configured().await?;
+            Ok(catalog)
+        })
     }
 
     /// The warehouse of clients who name none.

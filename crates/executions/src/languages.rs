@@ -6,6 +6,7 @@ mod table;
 mod template;
 pub(crate) mod warm;
 
+use node::task::Boxed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -180,40 +181,44 @@ impl Languages {
     }
 
     /// Asks every tool that is used for its version, all at once. Later calls return at once.
-    pub async fn probe(&self) {
-        let mut tools = BTreeSet::new();
-        for language in self.inner.languages.values() {
-            // A way that is decided by a version asks for it here.
-            if let Ok(way) = self.choose_way(language).await {
-                tools.insert(language.ways[way].version.clone());
-            }
-        }
-        let mut asked = tokio::task::JoinSet::new();
-        for tool in tools {
-            if self.inner.probes.get(&tool).is_none_or(Probe::is_known) {
-                continue;
-            }
-            let languages = self.clone();
-            asked.spawn(async move {
-                if let Some(probe) = languages.inner.probes.get(&tool) {
-                    probe.version().await;
+    pub fn probe<'a>(&'a self) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let mut tools = BTreeSet::new();
+            for language in self.inner.languages.values() {
+                // A way that is decided by a version asks for it here.
+                if let Ok(way) = self.choose_way(language).await {
+                    tools.insert(language.ways[way].version.clone());
                 }
-            });
-        }
-        asked.join_all().await;
+            }
+            let mut asked = tokio::task::JoinSet::new();
+            for tool in tools {
+                if self.inner.probes.get(&tool).is_none_or(Probe::is_known) {
+                    continue;
+                }
+                let languages = self.clone();
+                asked.spawn(async move {
+                    if let Some(probe) = languages.inner.probes.get(&tool) {
+                        probe.version().await;
+                    }
+                });
+            }
+            asked.join_all().await;
+        })
     }
 
     /// Fills the directories of languages that keep prepared files, one after the other and at low
     /// priority. Until it has finished those languages work, but slower. Dropping it stops the tool
     /// that runs.
-    pub async fn prepare(&self, tie: Tie) {
-        for language in self.inner.languages.values() {
-            if let Ok(way) = self.choose_way(language).await
-                && let Some(prepared) = &language.ways[way].prepared
-            {
-                prepared.fill(&language.name, tie).await;
+    pub fn prepare<'a>(&'a self, tie: Tie) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            for language in self.inner.languages.values() {
+                if let Ok(way) = self.choose_way(language).await
+                    && let Some(prepared) = &language.ways[way].prepared
+                {
+                    prepared.fill(&language.name, tie).await;
+                }
             }
-        }
+        })
     }
 
     /// The search path inside: the usual directories, then those of every tool that was found.

@@ -1,5 +1,6 @@
 //! Every operation on executions, without a word of HTTP.
 
+use node::task::Boxed;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -133,15 +134,17 @@ impl Service {
     /// When nothing was run: the request cannot be run as it is, or there is no room for it. Once
     /// it runs, everything that can happen is an [`Execution`]; what Cove itself fails at has the
     /// verdict `IE`.
-    pub async fn execute(
-        &self,
-        tenant: &str,
+    pub fn execute<'a>(
+        &'a self,
+        tenant: &'a str,
         request: ExecutionRequest,
         io: Io,
-        progress: &mut dyn Progress,
-    ) -> Result<Execution, Error> {
-        let id = ExecutionId(self.inner.ids.next("ex_"));
-        self.run(Origin::Caller, (id, tenant), request, io, progress).await
+        progress: &'a mut dyn Progress,
+    ) -> Boxed<'a, Result<Execution, Error>> {
+        Box::pin(async move {
+            let id = ExecutionId(self.inner.ids.next("ex_"));
+            self.run(Origin::Caller, (id, tenant), request, io, progress).await
+        })
     }
 
     /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name

@@ -5,6 +5,7 @@
 //! it is up, what is left is *cancelled*: its futures are dropped, which kills what they run. When
 //! nothing is left, the connections are closed. A second signal skips the waiting.
 
+use crate::task::Boxed;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,27 +116,29 @@ impl Drain {
 
     /// Returns when draining has begun and no work is left, having cancelled what was left after
     /// `patience`.
-    pub async fn finished(&self, patience: Duration) {
-        self.begun().await;
-        let mut working = self.0.working.subscribe();
-        let done = working.wait_for(|count| *count == 0);
-        tokio::select! {
-            _ = done => return,
-            () = tokio::time::sleep(patience) => {
-                tracing::warn!(
-                    working = self.working(),
-                    patience_s = patience.as_secs_f64(),
-                    "work was still in progress when the time to drain was up; it is cancelled"
-                );
-                self.cancel();
+    pub fn finished<'a>(&'a self, patience: Duration) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            self.begun().await;
+            let mut working = self.0.working.subscribe();
+            let done = working.wait_for(|count| *count == 0);
+            tokio::select! {
+                _ = done => return,
+                () = tokio::time::sleep(patience) => {
+                    tracing::warn!(
+                        working = self.working(),
+                        patience_s = patience.as_secs_f64(),
+                        "work was still in progress when the time to drain was up; it is cancelled"
+                    );
+                    self.cancel();
+                }
+                () = self.cancelled() => {}
             }
-            () = self.cancelled() => {}
-        }
-        let mut working = self.0.working.subscribe();
-        let gone = working.wait_for(|count| *count == 0);
-        if tokio::time::timeout(CANCEL_MAX, gone).await.is_err() {
-            tracing::error!(working = self.working(), "cancelled work did not end");
-        }
+            let mut working = self.0.working.subscribe();
+            let gone = working.wait_for(|count| *count == 0);
+            if tokio::time::timeout(CANCEL_MAX, gone).await.is_err() {
+                tracing::error!(working = self.working(), "cancelled work did not end");
+            }
+        })
     }
 
     /// Begins to drain at the first SIGTERM or SIGINT and cancels at the second. Never ends.

@@ -32,6 +32,7 @@ mod queue;
 mod sqlite;
 mod value;
 
+use crate::task::Boxed;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -232,23 +233,28 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be opened or reached.
-    pub async fn open(config: StoreConfig, registry: &mut Registry) -> Result<Store, StoreError> {
-        let metrics = StoreMetrics::new(registry);
-        let (running, receiver) = watch::channel(());
-        let writes = Arc::new(Queue::new(config.waiting_max));
-        let context = Context { config, metrics: metrics.clone(), running: receiver };
-        let (dialect, reads) = match context.config.url.clone() {
-            StoreUrl::Sqlite(path) => {
-                let reads = Arc::new(Queue::new(context.config.waiting_max));
-                sqlite::start(&path, context, &reads, &writes).await?;
-                (Dialect::Sqlite, reads)
-            }
-            StoreUrl::Postgres(url) => {
-                postgres::start(&url, context, &writes).await?;
-                (Dialect::Postgres, Arc::clone(&writes))
-            }
-        };
-        Ok(Store(Arc::new(Handle { reads, writes, dialect, metrics, running })))
+    pub fn open<'a>(
+        config: StoreConfig,
+        registry: &'a mut Registry,
+    ) -> Boxed<'a, Result<Store, StoreError>> {
+        Box::pin(async move {
+            let metrics = StoreMetrics::new(registry);
+            let (running, receiver) = watch::channel(());
+            let writes = Arc::new(Queue::new(config.waiting_max));
+            let context = Context { config, metrics: metrics.clone(), running: receiver };
+            let (dialect, reads) = match context.config.url.clone() {
+                StoreUrl::Sqlite(path) => {
+                    let reads = Arc::new(Queue::new(context.config.waiting_max));
+                    sqlite::start(&path, context, &reads, &writes).await?;
+                    (Dialect::Sqlite, reads)
+                }
+                StoreUrl::Postgres(url) => {
+                    postgres::start(&url, context, &writes).await?;
+                    (Dialect::Postgres, Arc::clone(&writes))
+                }
+            };
+            Ok(Store(Arc::new(Handle { reads, writes, dialect, metrics, running })))
+        })
     }
 
     /// Runs a transaction that may write; what it answers is durable when this returns. `name` is
@@ -345,12 +351,12 @@ impl Store {
     ///
     /// # Errors
     /// When a step fails, or the database has more versions than there are steps.
-    pub async fn migrate(
-        &self,
+    pub fn migrate<'a>(
+        &'a self,
         service: &'static str,
-        steps: &[Migration],
-    ) -> Result<(), StoreError> {
-        migrate::migrate(self, service, steps).await
+        steps: &'a [Migration],
+    ) -> Boxed<'a, Result<(), StoreError>> {
+        Box::pin(async move { migrate::migrate(self, service, steps).await })
     }
 
     /// Which engine it is.

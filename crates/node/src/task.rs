@@ -9,9 +9,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 
+/// What an asynchronous function answers that is compiled where it stands: without the pointer its
+/// body, and that of all it calls, is compiled once more by every crate that calls it.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Starts a task; see [`tokio::spawn`].
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+    let future: Boxed<'static, ()> = Box::pin(future);
     tokio::spawn(future)
 }
 

@@ -30,6 +30,7 @@ mod recover;
 mod sweeps;
 mod turns;
 
+use node::task::Boxed;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -164,68 +165,73 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub async fn start(parts: Parts, registry: &mut Registry) -> Result<Sessions, Error> {
-        let metrics = Metrics::new(registry);
-        let Parts { config, engine, store, objects, sealer, .. } = parts;
-        let store = SessionStore::open(store).await?;
-        let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
-        let (data_dir, ready) = (parts.data_dir, config.ready);
-        let opened = {
-            let objects = objects.clone();
-            let open = move || Workspaces::open(&data_dir, objects, ready_size, ready);
-            node::task::blocking(open).await.map_err(Error::internal)?
-        };
-        let workspaces = match opened {
-            Ok(workspaces) => workspaces,
-            Err(error) => return Ok(Sessions::unavailable(&chain(&error))),
-        };
-        let relay = match &config.model.url {
-            Some(url) => Some(
-                ModelRelay::new(url, Roots::Machine)
-                    .map_err(|what| Error::invalid("sessions.model.url", what))?,
-            ),
-            None => None,
-        };
-        let model_key = match &parts.model_key {
-            Some(key) => Some(ModelKey::new(key).ok_or_else(|| {
-                Error::invalid("sessions.model.api_key", "has characters that no key has")
-            })?),
-            None => None,
-        };
-        let (writer, lost) = Writer::start(store.clone());
-        let books = Books::new(config.resident_max, config.capacity, clock::now());
-        let model_use = Arc::new(Tally::default());
-        let inner = Arc::new(Inner {
-            server: parts.server,
-            engine,
-            store,
-            objects,
-            secrets: Secrets::new(sealer),
-            writer,
-            workspaces,
-            relay,
-            model_key,
-            claude: parts.claude,
-            is_shared: parts.is_shared,
-            ids: Ids::new().map_err(Error::internal)?,
-            books,
-            metrics,
-            model_use: Arc::clone(&model_use),
-            entries: Mutex::default(),
-            loading: Default::default(),
-            hasher: RandomState::new(),
-            prewarm: Prewarm::default(),
-            builds: AtomicU64::new(0),
-            sweeps: Timers::default(),
-            lost: Mutex::new(Some(lost)),
-            config,
-        });
-        registry.register_collector(Box::new(ModelUse(model_use)));
-        inner.recover().await?;
-        let counted = Arc::downgrade(&inner);
-        let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
-        registry.register_collector(Box::new(Gauges(counts)));
-        Ok(Sessions(Here::Ready(inner)))
+    pub fn start<'a>(
+        parts: Parts,
+        registry: &'a mut Registry,
+    ) -> Boxed<'a, Result<Sessions, Error>> {
+        Box::pin(async move {
+            let metrics = Metrics::new(registry);
+            let Parts { config, engine, store, objects, sealer, .. } = parts;
+            let store = SessionStore::open(store).await?;
+            let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
+            let (data_dir, ready) = (parts.data_dir, config.ready);
+            let opened = {
+                let objects = objects.clone();
+                let open = move || Workspaces::open(&data_dir, objects, ready_size, ready);
+                node::task::blocking(open).await.map_err(Error::internal)?
+            };
+            let workspaces = match opened {
+                Ok(workspaces) => workspaces,
+                Err(error) => return Ok(Sessions::unavailable(&chain(&error))),
+            };
+            let relay = match &config.model.url {
+                Some(url) => Some(
+                    ModelRelay::new(url, Roots::Machine)
+                        .map_err(|what| Error::invalid("sessions.model.url", what))?,
+                ),
+                None => None,
+            };
+            let model_key = match &parts.model_key {
+                Some(key) => Some(ModelKey::new(key).ok_or_else(|| {
+                    Error::invalid("sessions.model.api_key", "has characters that no key has")
+                })?),
+                None => None,
+            };
+            let (writer, lost) = Writer::start(store.clone());
+            let books = Books::new(config.resident_max, config.capacity, clock::now());
+            let model_use = Arc::new(Tally::default());
+            let inner = Arc::new(Inner {
+                server: parts.server,
+                engine,
+                store,
+                objects,
+                secrets: Secrets::new(sealer),
+                writer,
+                workspaces,
+                relay,
+                model_key,
+                claude: parts.claude,
+                is_shared: parts.is_shared,
+                ids: Ids::new().map_err(Error::internal)?,
+                books,
+                metrics,
+                model_use: Arc::clone(&model_use),
+                entries: Mutex::default(),
+                loading: Default::default(),
+                hasher: RandomState::new(),
+                prewarm: Prewarm::default(),
+                builds: AtomicU64::new(0),
+                sweeps: Timers::default(),
+                lost: Mutex::new(Some(lost)),
+                config,
+            });
+            registry.register_collector(Box::new(ModelUse(model_use)));
+            inner.recover().await?;
+            let counted = Arc::downgrade(&inner);
+            let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
+            registry.register_collector(Box::new(Gauges(counts)));
+            Ok(Sessions(Here::Ready(inner)))
+        })
     }
 
     /// What there is where sessions cannot be: every operation answers why.

@@ -1,5 +1,6 @@
 //! What goes on beside requests: health checks, drains that end, changes of other servers.
 
+use node::task::Boxed;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 impl Bouncer {
     /// Does what goes on beside requests, until the server drains. Clients of a tenant that drains
     /// may go on for `patience` with what they are doing.
-    pub async fn work(&self, drain: &Drain, patience: Duration) {
-        tokio::select! {
-            () = drain.begun() => {}
-            () = self.0.checks.run(&self.0) => {}
-            () = self.end_drains(patience) => {}
-            () = self.follow_store() => {}
-        }
+    pub fn work<'a>(&'a self, drain: &'a Drain, patience: Duration) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = drain.begun() => {}
+                () = self.0.checks.run(&self.0) => {}
+                () = self.end_drains(patience) => {}
+                () = self.follow_store() => {}
+            }
+        })
     }
 
     /// Closes what is left of tenants whose time to drain is up. Never ends.

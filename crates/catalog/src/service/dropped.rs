@@ -5,6 +5,7 @@
 //! in hand the others leave alone for [`LEASE`], which it renews while it removes files. A place
 //! stays taken until they are gone, so that nothing else is made there meanwhile.
 
+use node::task::Boxed;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -425,35 +426,37 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be used. What could not be purged is logged, and tried again.
-    pub async fn sweep(&self) -> Result<Swept> {
-        let mut swept = Swept::default();
-        let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
-        loop {
-            let now_ms = clock::wall_ms();
-            // One at a time: what waits for its turn here another server may take.
-            let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
-            let Some((warehouse, one)) = expired.pop() else { break };
-            let stamp = Stamp {
-                principal: SWEEPER.to_owned(),
-                is_operator: true,
-                now_ms: clock::wall_ms(),
-                key: None,
-                names: None,
-            };
-            match self.purge_in(&warehouse, &stamp, &one).await {
-                Ok(()) => swept.purged += 1,
-                Err(error) => {
-                    let (error, table) = (&error as &dyn std::error::Error, &one.ident);
-                    tracing::warn!(error, %table, "a dropped table is not purged yet");
+    pub fn sweep<'a>(&'a self) -> Boxed<'a, Result<Swept>> {
+        Box::pin(async move {
+            let mut swept = Swept::default();
+            let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
+            loop {
+                let now_ms = clock::wall_ms();
+                // One at a time: what waits for its turn here another server may take.
+                let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
+                let Some((warehouse, one)) = expired.pop() else { break };
+                let stamp = Stamp {
+                    principal: SWEEPER.to_owned(),
+                    is_operator: true,
+                    now_ms: clock::wall_ms(),
+                    key: None,
+                    names: None,
+                };
+                match self.purge_in(&warehouse, &stamp, &one).await {
+                    Ok(()) => swept.purged += 1,
+                    Err(error) => {
+                        let (error, table) = (&error as &dyn std::error::Error, &one.ident);
+                        tracing::warn!(error, %table, "a dropped table is not purged yet");
+                    }
                 }
             }
-        }
-        let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
-        swept.lines = self.0.store.trim_log(clock::wall_ms().saturating_sub(kept_ms)).await?;
-        if swept.purged > 0 {
-            self.0.feed.changed();
-        }
-        Ok(swept)
+            let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
+            swept.lines = self.0.store.trim_log(clock::wall_ms().saturating_sub(kept_ms)).await?;
+            if swept.purged > 0 {
+                self.0.feed.changed();
+            }
+            Ok(swept)
+        })
     }
 
     async fn purge_in(&self, warehouse: &str, stamp: &Stamp, one: &Dropped) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Takes jobs from the queue, runs them and publishes how they ended.
 
+use node::task::Boxed;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,13 +173,15 @@ enum Attempt {
 impl Jobs {
     /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
     /// ends what runs; it is run again by the next server.
-    pub async fn work(&self, drain: &Drain) {
-        let upkeep = self.look_after();
-        let deliveries = self.deliver_webhooks();
-        tokio::select! {
-            () = self.take_jobs(drain) => {}
-            () = async { tokio::join!(upkeep, deliveries); } => {}
-        }
+    pub fn work<'a>(&'a self, drain: &'a Drain) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let upkeep = self.look_after();
+            let deliveries = self.deliver_webhooks();
+            tokio::select! {
+                () = self.take_jobs(drain) => {}
+                () = async { tokio::join!(upkeep, deliveries); } => {}
+            }
+        })
     }
 
     async fn take_jobs(&self, drain: &Drain) {

@@ -24,6 +24,7 @@ mod names;
 mod sweep;
 mod work;
 
+use node::task::Boxed;
 use std::fmt;
 use std::time::Duration;
 
@@ -96,14 +97,19 @@ impl RedisQueue {
     ///
     /// # Errors
     /// When Redis cannot be reached within some seconds, refuses, or is no Redis.
-    pub async fn open(place: RedisConfig, config: QueueConfig) -> Result<RedisQueue, QueueError> {
-        let link = Link::open(&place.url, &place.prefix, &place.name).await?;
-        let queue = RedisQueue { link, place, config, changed: Notify::new() };
-        let enlist = Operation::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
-        queue.link.ask(enlist).await?;
-        queue.link.queue(&queue.place.name).await?;
-        queue.warn_of_settings().await;
-        Ok(queue)
+    pub fn open(
+        place: RedisConfig,
+        config: QueueConfig,
+    ) -> Boxed<'static, Result<RedisQueue, QueueError>> {
+        Box::pin(async move {
+            let link = Link::open(&place.url, &place.prefix, &place.name).await?;
+            let queue = RedisQueue { link, place, config, changed: Notify::new() };
+            let enlist = Operation::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
+            queue.link.ask(enlist).await?;
+            queue.link.queue(&queue.place.name).await?;
+            queue.warn_of_settings().await;
+            Ok(queue)
+        })
     }
 
     async fn warn_of_settings(&self) {

@@ -23,6 +23,7 @@ mod schema;
 mod shared;
 mod upkeep;
 
+use node::task::Boxed;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -56,17 +57,19 @@ impl SqlQueue {
     ///
     /// # Errors
     /// When the tables cannot be brought up to date or read.
-    pub async fn open(
+    pub fn open(
         store: Store,
         config: QueueConfig,
         now_ms: u64,
-    ) -> Result<SqlQueue, StoreError> {
-        store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
-        let shared = Shared::new(store, config);
-        if shared.is_alone() {
-            shared.recover(now_ms).await?;
-        }
-        Ok(SqlQueue(Arc::new(shared)))
+    ) -> Boxed<'static, Result<SqlQueue, StoreError>> {
+        Box::pin(async move {
+            store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+            let shared = Shared::new(store, config);
+            if shared.is_alone() {
+                shared.recover(now_ms).await?;
+            }
+            Ok(SqlQueue(Arc::new(shared)))
+        })
     }
 
     /// Runs an operation to its end, whatever becomes of the future that waits for it.

@@ -1,5 +1,6 @@
 //! Accepts connections, bounds them, and closes them when the server drains.
 
+use crate::task::Boxed;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -100,44 +101,54 @@ impl Listener {
 
     /// Serves until the drain has finished, which may take `patience` from its beginning, and every
     /// connection is closed.
-    pub async fn serve(self, router: Router, limits: Limits, drain: Drain, patience: Duration) {
-        serve_all(vec![(self, router)], limits, drain, patience).await;
+    pub fn serve(
+        self,
+        router: Router,
+        limits: Limits,
+        drain: Drain,
+        patience: Duration,
+    ) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            serve_all(vec![(self, router)], limits, drain, patience).await;
+        })
     }
 }
 
 /// Serves at several listeners, each with routes of its own, as [`Listener::serve`] does at one.
-pub async fn serve_all(
+pub fn serve_all(
     mut listeners: Vec<(Listener, Router)>,
     limits: Limits,
     drain: Drain,
     patience: Duration,
-) {
-    let mut connections = JoinSet::new();
-    let (close, closing) = watch::channel(false);
-    let finished = drain.finished(patience);
-    tokio::pin!(finished);
-    loop {
-        tokio::select! {
-            (router, stream, peer) = accept(&mut listeners) => {
-                if connections.len() < limits.connections_max {
-                    let closing = closing.clone();
-                    connections.spawn(connection::serve(stream, peer, router, limits, closing));
-                } else {
-                    connection::refuse(&stream, limits.connections_max);
+) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        let mut connections = JoinSet::new();
+        let (close, closing) = watch::channel(false);
+        let finished = drain.finished(patience);
+        tokio::pin!(finished);
+        loop {
+            tokio::select! {
+                (router, stream, peer) = accept(&mut listeners) => {
+                    if connections.len() < limits.connections_max {
+                        let closing = closing.clone();
+                        connections.spawn(connection::serve(stream, peer, router, limits, closing));
+                    } else {
+                        connection::refuse(&stream, limits.connections_max);
+                    }
                 }
+                // Takes what a connection task leaves behind, so that the set does not grow.
+                Some(result) = connections.join_next() => log_panic(result),
+                () = &mut finished => break,
             }
-            // Takes what a connection task leaves behind, so that the set does not grow.
-            Some(result) = connections.join_next() => log_panic(result),
-            () = &mut finished => break,
         }
-    }
-    drop(listeners);
-    close.send_replace(true);
-    let all_closed = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(FLUSH_MAX, all_closed).await.is_err() {
-        tracing::debug!(connections = connections.len(), "connections are cut");
-    }
-    connections.shutdown().await;
+        drop(listeners);
+        close.send_replace(true);
+        let all_closed = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(FLUSH_MAX, all_closed).await.is_err() {
+            tracing::debug!(connections = connections.len(), "connections are cut");
+        }
+        connections.shutdown().await;
+    })
 }
 
 /// The next connection of any listener, with what serves it.

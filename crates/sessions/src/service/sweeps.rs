@@ -1,5 +1,6 @@
 //! What goes on by itself: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
 
+use node::task::Boxed;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,24 +102,26 @@ impl Timers {
 impl Sessions {
     /// Does what goes on by itself, until the server drains; then stores everything and ends every
     /// sandbox. Turns that run get `patience` to come to their end.
-    pub async fn work(&self, drain: &Drain, patience: Duration) {
-        let Ok(inner) = self.ready() else { return drain.begun().await };
-        let lost = inner.lost.lock().take();
-        let background = async {
-            tokio::join!(
-                inner.beat(),
-                inner.keep_deadlines(),
-                inner.sweep(),
-                inner.make_disks(),
-                inner.prewarm_all(),
-                inner.heed_losses(lost),
-            );
-        };
-        tokio::select! {
-            () = background => {}
-            () = drain.begun() => {}
-        }
-        inner.shut_down(patience).await;
+    pub fn work<'a>(&'a self, drain: &'a Drain, patience: Duration) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let Ok(inner) = self.ready() else { return drain.begun().await };
+            let lost = inner.lost.lock().take();
+            let background = async {
+                tokio::join!(
+                    inner.beat(),
+                    inner.keep_deadlines(),
+                    inner.sweep(),
+                    inner.make_disks(),
+                    inner.prewarm_all(),
+                    inner.heed_losses(lost),
+                );
+            };
+            tokio::select! {
+                () = background => {}
+                () = drain.begun() => {}
+            }
+            inner.shut_down(patience).await;
+        })
     }
 }
 
