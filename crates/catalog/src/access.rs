@@ -183,7 +183,9 @@ impl Access {
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => return self.holder(token).await,
             Some(token) if token.starts_with(KEY_PREFIX) => return self.key_holder(token),
-            Some(token) if self.0.issuers.may_be_of(token) => return self.oidc_holder(token).await,
+            Some(token) if self.0.issuers.may_be_of(token) => {
+                return Box::pin(self.oidc_holder(token)).await;
+            }
             _ => {}
         }
         let found = node::http::authenticate(&self.0.cove, headers, Scope::Catalog);

@@ -131,7 +131,7 @@ impl Access {
         let hash = hash(token);
         let bearer = match self.0.known.find(&hash) {
             Some(found) => found,
-            None => self.look_up(hash).await?.ok_or_else(unknown)?,
+            None => Box::pin(self.look_up(hash)).await?.ok_or_else(unknown)?,
         };
         if bearer.ends_ms <= clock::wall_ms() {
             let message = "the access token has ended; ask for another one";

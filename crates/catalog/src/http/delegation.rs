@@ -12,6 +12,7 @@ use crate::cache::Entry;
 use crate::error::Result;
 use crate::ident::TableIdent;
 use crate::service::Vended;
+use crate::storage::Storage;
 use crate::warehouse::Warehouse;
 
 /// What a client would take, in the order in which it likes it.
@@ -56,8 +57,20 @@ pub(super) async fn tail(
     ident: &TableIdent,
     entry: &Entry,
 ) -> Result<Tail> {
-    let mut tail = settings(warehouse);
-    let Some(storage) = warehouse.storage() else { return Ok(tail) };
+    let tail = settings(warehouse);
+    match warehouse.storage() {
+        None => Ok(tail),
+        Some(storage) => Box::pin(way_in(input, (warehouse, storage), ident, entry, tail)).await,
+    }
+}
+
+async fn way_in(
+    input: &Input<'_>,
+    (warehouse, storage): (&Warehouse, &Storage),
+    ident: &TableIdent,
+    entry: &Entry,
+    mut tail: Tail,
+) -> Result<Tail> {
     // Files show all of a table.
     let catalog = &input.ground.catalog;
     if catalog.require_unrestricted(&input.who, warehouse, ident).is_err() {

@@ -104,7 +104,8 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (entry, mut tail, today) = match as_of(input)? {
         Some(moment) => {
             let what = (kind, &ident);
-            let found = catalog.load_at(&input.who, &warehouse, what, moment).await?;
+            let found = catalog.load_at(&input.who, &warehouse, what, moment);
+            let found = Box::pin(found).await?;
             // No way to files: they are of today's table, of which its own name tells.
             (found.entry, delegation::settings(&warehouse), found.today)
         }

@@ -181,3 +181,14 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
     assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{error}");
     assert_eq!(response.header("content-type"), Some("application/json"));
 }
+
+/// Bytes of the future that a function answers.
+fn bytes_of<'a, F: Future>(_: fn(&'a Ground, Op, axum::extract::Request) -> F) -> usize {
+    size_of::<F>()
+}
+
+#[test]
+fn requests_are_not_moved_about_with_what_others_need() {
+    let bytes = bytes_of(super::answer);
+    assert!(bytes <= 3_000, "{bytes}");
+}

@@ -27,7 +27,8 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
     let entry = match as_of(input)? {
         Some(moment) => {
-            catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?.entry
+            let found = catalog.load_at(&input.who, &warehouse, (kind, &ident), moment);
+            Box::pin(found).await?.entry
         }
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
     };

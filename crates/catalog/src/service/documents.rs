@@ -84,7 +84,7 @@ impl Catalog {
     ) -> Result<Arc<Entry>> {
         let entry = match self.cached_entry(warehouse, ident, age).await? {
             Some(entry) => Some(entry),
-            None => self.read_entry(warehouse, ident, age).await?,
+            None => Box::pin(self.read_entry(warehouse, ident, age)).await?,
         };
         let entry = entry.ok_or_else(|| kind.no_such(ident))?;
         let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);

@@ -154,7 +154,7 @@ impl Catalog {
         if is_known || !self.0.store.is_shared_by_servers() {
             return Ok(());
         }
-        self.reload_warehouses().await
+        Box::pin(self.reload_warehouses()).await
     }
 
     /// Takes over what was changed by other servers, once per [`WAREHOUSES_INTERVAL`]. Never ends.
