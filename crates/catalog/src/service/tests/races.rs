@@ -313,18 +313,30 @@ async fn check_places(stage: &Stage) {
             assert!(message.contains("is within another table's or contains it"), "{message}");
         }
     }
-    // Neither do two of one transaction get it.
-    let change = |name: &str| {
-        let mut body = creation_at(&format!("{root}/once"));
+    // Neither do two of one transaction get it, or one in it.
+    let change = |name: &str, place: &str| {
+        let mut body = creation_at(&format!("{root}/{place}"));
         body["identifier"] = json!({"namespace": ["a"], "name": name});
         body
     };
-    let both = Fragment::of(&json!({"table-changes": [change("u"), change("v")]})).unwrap();
     let call = Call::of(&who);
-    let refused = servers[0].commit_transaction(&call, &stage.warehouse, &both).await;
-    assert_eq!(refusal(refused).0, Kind::Forbidden);
-    for name in ["u", "v"] {
-        assert_eq!(refusal(stage.load(&ident(&["a"], name)).await).0, Kind::NoSuchTable);
+    for (one, other, is_good) in [
+        ("once", "once", false),
+        ("once", "once/in", false),
+        ("once/in", "once", false),
+        ("once", "once-more", true),
+    ] {
+        let both = json!({"table-changes": [change("u", one), change("v", other)]});
+        let both = Fragment::of(&both).unwrap();
+        let done = servers[0].commit_transaction(&call, &stage.warehouse, &both).await;
+        match is_good {
+            true => done.unwrap(),
+            false => assert_eq!(refusal(done).0, Kind::Forbidden, "{one} {other}"),
+        }
+        for name in ["u", "v"] {
+            let loaded = stage.load(&ident(&["a"], name)).await;
+            assert_eq!(loaded.is_ok(), is_good, "{one} {other}");
+        }
     }
 }
 
