@@ -20,12 +20,14 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
-        let parameters = [Value::from(place_of(place)), Value::from(relation)];
+        let mut parameters = vec![Value::from(relation)];
+        let within = within(&mut parameters, &place_of(place));
         let read = self.store().read("catalog.is_place_of", move |it| {
-            let sql = "SELECT relation FROM catalog_places WHERE relation = $2 AND (\
-                place = CAST($1 AS TEXT) \
-                OR substr(CAST($1 AS TEXT), 1, length(place) + 1) = place || '/') LIMIT 1";
-            Ok(it.query_one(sql, &parameters)?.is_some())
+            let sql = format!(
+                "SELECT relation FROM catalog_places WHERE relation = $1 \
+                 AND place IN ({within}) LIMIT 1"
+            );
+            Ok(it.query_one(&sql, &parameters)?.is_some())
         });
         Ok(read.await?)
     }
@@ -41,28 +43,54 @@ impl CatalogStore {
         let read = self.store().read("catalog.is_shared", move |it| shared(it, &base, &except));
         Ok(read.await?)
     }
+
+    /// Whether a directory is one that a relation has or had files in, or in such a one, in any
+    /// warehouse.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_within_another(&self, base: &str) -> Result<bool> {
+        let base = place_of(base);
+        let read = self.store().read("catalog.is_within", move |it| is_within(it, &base, ""));
+        Ok(read.await?)
+    }
+}
+
+/// Adds a place and all that it is in to the parameters of a statement. Answers their numbers.
+fn within(parameters: &mut Vec<Value>, place: &str) -> String {
+    let mut numbers = String::new();
+    let above = place.match_indices('/').skip(SLASHES_OF_ROOT).map(|(at, _)| &place[..at]);
+    for one in above.chain([place]) {
+        parameters.push(one.as_bytes().into());
+        let comma = if numbers.is_empty() { "" } else { ", " };
+        numbers.push_str(&format!("{comma}${}", parameters.len()));
+    }
+    numbers
+}
+
+/// Whether a place, as [`place_of`] writes it, is another relation's or in such a one.
+fn is_within(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool> {
+    let mut parameters = vec![Value::from(except)];
+    let within = within(&mut parameters, place);
+    let sql = format!(
+        "SELECT relation FROM catalog_places WHERE place IN ({within}) AND relation <> $1 LIMIT 1"
+    );
+    Ok(it.query_one(&sql, &parameters)?.is_some())
 }
 
 /// What [`CatalogStore::is_shared`] answers, of a place as [`place_of`] writes it.
 fn shared(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool> {
-    // Each of the three is found in the index, so that others may change elsewhere meanwhile. What
-    // is below begins with the place and `/`, and comes before the byte after that one.
-    let mut parameters = vec![
-        Value::from(except),
-        place.into(),
-        format!("{place}/").into(),
-        format!("{place}0").into(),
-    ];
-    let mut above = String::new();
-    for (at, _) in place.match_indices('/').skip(SLASHES_OF_ROOT) {
-        parameters.push(place[..at].into());
-        above.push_str(&format!(", ${}", parameters.len()));
+    if is_within(it, place, except)? {
+        return Ok(true);
     }
-    let sql = format!(
-        "SELECT relation FROM catalog_places WHERE relation <> $1 \
-         AND (place > $3 AND place < $4 OR place IN ($2{above})) LIMIT 1"
-    );
-    Ok(it.query_one(&sql, &parameters)?.is_some())
+    // What is below begins with the place and `/`, and comes before the byte after that one. Places
+    // are bytes in the store: a database may have another order of texts. It is read in order, or
+    // PostgreSQL would rather read all places for one that there seldom is.
+    let sql = "SELECT relation FROM catalog_places \
+        WHERE place > $2 AND place < $3 AND relation <> $1 ORDER BY place LIMIT 1";
+    let [first, end] = ['/', '0'].map(|it| format!("{place}{it}").into_bytes());
+    let parameters = [except.into(), Value::from(first), end.into()];
+    Ok(it.query_one(sql, &parameters)?.is_some())
 }
 
 /// Refuses a place where files of another relation than `own` are, to who is no operator. In the
@@ -106,7 +134,7 @@ pub(super) fn keep<'a>(
 ) -> Stored<()> {
     let sql = "INSERT INTO catalog_places (relation, place) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     for place in places {
-        it.execute(sql, &[relation.into(), place_of(place).into()])?;
+        it.execute(sql, &[relation.into(), place_of(place).into_bytes().into()])?;
     }
     Ok(())
 }

@@ -4,6 +4,8 @@ use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
+mod places;
+
 use super::*;
 use crate::error::Kind;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
@@ -295,6 +297,17 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
         let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
         assert!(store.is_pointed_at("file:///w/t/1.json", "").await.unwrap());
         assert!(!store.is_pointed_at("file:///w/t/2.json", "").await.unwrap());
+        for (place, expected) in [
+            ("file:///w/x%y", true),
+            ("/w/x%y/", true),
+            ("file:/w/x%y/inner", true),
+            ("file:///w", false),
+            ("file:///w/x%yz", false),
+        ] {
+            assert_eq!(store.is_within_another(place).await.unwrap(), expected, "{place}");
+            assert_eq!(store.is_place_of(place, &made.id).await.unwrap(), expected, "{place}");
+            assert!(!store.is_place_of(place, "another").await.unwrap(), "{place}");
+        }
         for (base, expected) in [
             ("file:///w/x%y", true),
             ("/w/x%y/", true),

@@ -87,6 +87,30 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_dropped",
     ),
     Migration::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
+    // As bytes: what is in a place is found by its order, and PostgreSQL may have one for texts
+    // that knows nothing of `/`.
+    Migration::Each {
+        sqlite: "CREATE TABLE catalog_places_new (
+                relation TEXT NOT NULL,
+                place BYTEA NOT NULL,
+                PRIMARY KEY (relation, place)
+            );
+            INSERT INTO catalog_places_new (relation, place)
+                SELECT relation, CAST(place AS BLOB) FROM catalog_places;
+            DROP TABLE catalog_places;
+            ALTER TABLE catalog_places_new RENAME TO catalog_places;
+            CREATE INDEX catalog_places_bytes ON catalog_places (place)",
+        postgres: "CREATE TABLE catalog_places_new (
+                relation TEXT NOT NULL,
+                place BYTEA NOT NULL,
+                PRIMARY KEY (relation, place)
+            );
+            INSERT INTO catalog_places_new (relation, place)
+                SELECT relation, convert_to(place, 'UTF8') FROM catalog_places;
+            DROP TABLE catalog_places;
+            ALTER TABLE catalog_places_new RENAME TO catalog_places;
+            CREATE INDEX catalog_places_bytes ON catalog_places (place)",
+    },
 ];
 
 /// Lines that are numbered, or removed, in one transaction.
