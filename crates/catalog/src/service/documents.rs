@@ -144,22 +144,25 @@ impl Catalog {
         Ok(Some(entry))
     }
 
-    /// Refuses an entry from a file that says other places than what was committed. Who may write a
-    /// table's files may have changed it, and credentials are for the places that it says.
+    /// Refuses an entry from a file that says other places than what was committed.
     async fn check_committed(&self, entry: &Entry) -> Result<()> {
         let Some(pointer) = &entry.pointer else { return Ok(()) };
-        let places = match (entry.table(), entry.view()) {
-            (Some(doc), _) => {
-                check_same(pointer, &**doc)?;
-                doc.places()
-            }
-            (None, Some(doc)) => {
-                check_same(pointer, &**doc)?;
-                doc.places()
-            }
-            (None, None) => Vec::new(),
-        };
-        for place in places {
+        match (entry.table(), entry.view()) {
+            (Some(doc), _) => self.check_places(pointer, &**doc).await,
+            (None, Some(doc)) => self.check_places(pointer, &**doc).await,
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Refuses a document from a file that says other places than what was committed. Who may write
+    /// a table's files may have changed it, and credentials are for the places that it says, and
+    /// files there are removed.
+    ///
+    /// # Errors
+    /// `NotFound`: the one that was committed is not there any more.
+    pub(super) async fn check_places<D: Document>(&self, pointer: &Pointer, doc: &D) -> Result<()> {
+        check_same(pointer, doc)?;
+        for place in doc.places() {
             if !self.0.store.is_place_of(&place, &pointer.id).await? {
                 return Err(not_committed(pointer));
             }
@@ -187,7 +190,7 @@ impl Catalog {
 ///
 /// # Errors
 /// `NotFound`: the one that was committed is not there any more.
-pub(super) fn check_same<D: Document>(pointer: &Pointer, doc: &D) -> Result<()> {
+fn check_same<D: Document>(pointer: &Pointer, doc: &D) -> Result<()> {
     let is_same = doc.uuid() == pointer.uuid && place_of(doc.location()) == place_of(&pointer.base);
     if is_same { Ok(()) } else { Err(not_committed(pointer)) }
 }

@@ -19,7 +19,7 @@ use super::{Call, Catalog, Listing, Object, Page, Right, Who};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Act, Dropped, Keep, RelationKind, Stamp};
+use crate::store::{Act, Dropped, Keep, Pointer, RelationKind, Stamp};
 use crate::warehouse::{Place, Warehouse};
 
 /// The property of a namespace that says for how long what is dropped in it can come back: seconds,
@@ -401,13 +401,10 @@ impl Catalog {
     ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
             let kept = self.0.store.dropped_document(&one.pointer.id).await?;
-            let document = match kept {
-                Some(document) => Ok(document),
-                None => documents::read(warehouse, &one.pointer.location).await,
+            let doc = match kept {
+                Some(document) => TableDoc::parse(document),
+                None => self.document_of(warehouse, &one.pointer).await,
             };
-            let doc = document.and_then(TableDoc::parse);
-            // Another one would say that other files are to go.
-            let doc = doc.and_then(|it| documents::check_same(&one.pointer, &it).map(|()| it));
             match doc {
                 Ok(doc) => self.purge_files(warehouse, &doc, one).await?,
                 Err(error) if !is_lost(error.kind) => return Err(error),
@@ -420,6 +417,13 @@ impl Catalog {
             }
         }
         self.0.store.forget_dropped(stamp, warehouse.id(), one).await
+    }
+
+    /// The document of a table from its file. Another one would say that other files are to go.
+    async fn document_of(&self, warehouse: &Warehouse, pointer: &Pointer) -> Result<TableDoc> {
+        let doc = TableDoc::parse(documents::read(warehouse, &pointer.location).await?)?;
+        self.check_places(pointer, &doc).await?;
+        Ok(doc)
     }
 
     /// Purges what has been dropped long enough, and removes old lines of the log.

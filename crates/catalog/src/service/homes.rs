@@ -179,7 +179,8 @@ impl Catalog {
         Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid))
     }
 
-    /// The home that a namespace will have which is not there yet, as its `location` says it.
+    /// The home that a namespace will have which is not there yet, as its `location` says it. Where
+    /// a table has the directory of its name it is beside that one: nothing could be put there.
     ///
     /// # Errors
     /// `NoSuchNamespace` when the one it is to be in is not there.
@@ -192,7 +193,13 @@ impl Catalog {
         if let Some(parent) = ident.parent() {
             chain.extend(self.chain(warehouse, &parent).await?);
         }
-        Ok(format!("{}/", home(warehouse, &chain)))
+        let home = home(warehouse, &chain);
+        if self.0.store.is_within_another(&home).await? {
+            // No name has this character in a path.
+            let other = node::hex::encode(Uuid::v4()?.as_bytes());
+            return Ok(format!("{home}~{other}/"));
+        }
+        Ok(format!("{home}/"))
     }
 
     /// The homes of namespaces, each of which is in the next one.

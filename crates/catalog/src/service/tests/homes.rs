@@ -499,14 +499,62 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
         }
         other.store.close().await;
     }
-    // Nor are files elsewhere removed with it.
-    let mut changed = document;
-    changed["location"] = json!(elsewhere);
     stage.drop(&t, true).await.unwrap();
-    fs::write(&file, changed.to_string()).unwrap();
+    let mut changed = document.clone();
+    changed["location"] = json!(elsewhere);
+    check_purge(&stage, &file, &changed).await;
+    // By its log it would be any file that no pointer leads to.
+    let u = ident(&["a"], "u");
+    let made = stage.commit(&u, &creation(&json!({"long": long}))).await.unwrap();
+    let mut changed: Value = serde_json::from_slice(made.document()).unwrap();
+    changed["properties"]["write.metadata.path"] = json!(elsewhere);
+    changed["metadata-log"] =
+        json!([{"timestamp-ms": 1, "metadata-file": format!("{elsewhere}/data.parquet")}]);
+    stage.drop(&u, true).await.unwrap();
+    check_purge(&stage, &stage.path(location(&made)), &changed).await;
+}
+
+/// Checks that a table which was dropped, and whose document was changed in its file to this one,
+/// is purged without files elsewhere.
+async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
+    let other = stage.directory.join("other/data.parquet");
+    fs::write(&other, "x").unwrap();
+    fs::write(file, changed.to_string()).unwrap();
     let page = Page::default();
     let list = stage.catalog.list_dropped(&stage.who, &stage.warehouse, None, &page).await;
     let id = list.unwrap().items[0].pointer.id.clone();
     stage.catalog.purge_dropped(&stage.call(), &stage.warehouse, &id).await.unwrap();
-    assert!(other.exists() && file.exists());
+    assert!(other.exists() && file.exists(), "{changed}");
+}
+
+#[tokio::test]
+async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
+    let ground = Ground::new().await;
+    let (stage, operator) = (&ground.stage, &ground.stage.who);
+    let mut settings = stage.catalog.0.settings.clone();
+    settings.storage.plain_locations = true;
+    let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await.unwrap();
+    let (call, warehouse) = (Call::of(operator), catalog.default_warehouse().unwrap());
+    let plain = format!("{}/a/b", warehouse.root());
+    catalog.drop_namespace(&call, &warehouse, &ground.home).await.unwrap();
+    let body = fragment(&creation(&json!({})));
+    let made = catalog.commit_table(&call, &warehouse, &ident(&["a"], "b"), &body).await.unwrap();
+    assert_eq!(made.table().unwrap().location, plain);
+    let none = Properties::new();
+    let said = catalog.create_namespace(&call, &warehouse, &ground.home, none).await.unwrap();
+    let home = said["location"].trim_end_matches('/');
+    assert!(home.starts_with(&format!("{plain}~")), "{home}");
+    // Who has it stages a table there and makes it.
+    let (who, own) = (Who::new("namespace", "n"), ident(&["a", "b"], "own"));
+    let mut body = new_table();
+    body["stage-create"] = json!(true);
+    let (call, body) = (Call::of(&who), fragment(&body));
+    let staged = catalog.create_table(&call, &warehouse, &ground.home, &body).await.unwrap();
+    let place = staged.table().unwrap().location.clone();
+    assert_eq!(place, format!("{home}/own"));
+    let mut body = creation(&json!({}));
+    body["updates"].as_array_mut().unwrap().push(moved(&place));
+    let body = fragment(&body);
+    let made = catalog.commit_table(&call, &warehouse, &own, &body).await.unwrap();
+    assert_eq!(made.table().unwrap().location, place);
 }
