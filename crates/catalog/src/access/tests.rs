@@ -8,6 +8,7 @@ use testkit::{Postgres, Scratch};
 
 mod identities;
 mod objects;
+mod polaris;
 
 use super::*;
 use crate::ident::Uuid;

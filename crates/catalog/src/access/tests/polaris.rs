@@ -1,0 +1,183 @@
+//! What Polaris's management keeps beside clients and roles, on both engines.
+
+use super::*;
+use crate::access::entities::{EntityChange, EntityKey, EntityKind};
+
+fn said(key: &str) -> Properties {
+    Properties::from([(key.to_owned(), "v".to_owned())])
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
+    result.unwrap_err().kind
+}
+
+/// Checks that something says what it was made with, and changes once from each version.
+async fn check_entity(access: &Access, key: &EntityKey) {
+    let who = operator();
+    let found = access.entity(key.clone()).await.unwrap();
+    assert_eq!((found.properties, found.version, found.updated_ms.is_some()), (said("k"), 1, true));
+    assert!(found.created_ms.is_some());
+    let change = EntityChange { version: 1, properties: Some(said("other")) };
+    let changed = access.update_entity(&who, key.clone(), change.clone()).await.unwrap();
+    assert_eq!((&changed.properties, changed.version), (&said("other"), 2));
+    assert_eq!(changed.created_ms, found.created_ms);
+    let late = access.update_entity(&who, key.clone(), change).await;
+    assert_eq!(kind(late), Kind::CommitFailed, "{key:?}");
+    let kept = EntityChange { version: 2, properties: None };
+    let changed = access.update_entity(&who, key.clone(), kept).await.unwrap();
+    assert_eq!((changed.properties, changed.version), (said("other"), 3));
+}
+
+#[tokio::test]
+async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
+    check(async |ground| {
+        let (access, catalog) = (ground.access().await, ground.catalog().await);
+        let (who, warehouse) = (operator(), ground.warehouse());
+        make_namespace(&catalog, "n").await;
+        let made = access.create_named_client(&who, "alice", said("k")).await.unwrap();
+        let id = made.client.client_id.clone();
+        let again = access.create_named_client(&who, "alice", said("k")).await;
+        assert_eq!(kind(again), Kind::AlreadyExists);
+        access.create_role_with(&who, "etl", &[], &said("k")).await.unwrap();
+        access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await.unwrap();
+        let again = access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await;
+        assert_eq!(kind(again), Kind::AlreadyExists);
+        let keys = [
+            EntityKey::client(&id),
+            EntityKey::role("etl"),
+            EntityKey::catalog_role("wh_1", "reader"),
+        ];
+        for key in &keys {
+            check_entity(&access, key).await;
+        }
+        for (of, warehouse, name) in [
+            (EntityKind::Client, "", &*id),
+            (EntityKind::Role, "", "etl"),
+            (EntityKind::CatalogRole, "wh_1", "reader"),
+            (EntityKind::Warehouse, "", "wh_1"),
+        ] {
+            let all = access.entities(of, warehouse).await.unwrap();
+            assert_eq!(all.keys().collect::<Vec<_>>(), [name], "{of:?}");
+        }
+        access.delete_client(&who, &id).await.unwrap();
+        access.delete_role(&who, "etl").await.unwrap();
+        access.delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
+        for key in keys {
+            let change = EntityChange { version: 1, properties: None };
+            let gone = access.update_entity(&who, key.clone(), change).await;
+            assert_eq!(kind(gone), Kind::NotFound, "{key:?}");
+            assert_eq!(access.entity(key).await.unwrap().version, 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() {
+    check(async |ground| {
+        let (here, there) = (ground.access().await, ground.access().await);
+        let (catalog, warehouse, who) = (ground.catalog().await, ground.warehouse(), operator());
+        make_namespace(&catalog, "n").await;
+        make_table(&catalog, "t").await;
+        let none = Properties::new();
+        here.create_role_with(&who, "etl", &["tenant:x".to_owned()], &none).await.unwrap();
+        for name in ["reader", "a", "z"] {
+            here.create_catalog_role(&who, &warehouse, name, &none).await.unwrap();
+        }
+        let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
+        let on_table =
+            Grant { name: Some("t".to_owned()), ..grant(&principal, Some("n"), &[Right::Read]) };
+        here.grant(&who, &warehouse, &on_table).await.unwrap();
+        let may = async || {
+            there.refresh().await.unwrap();
+            let object = ident("t");
+            let x = Who::new("tenant:x", "x");
+            there.check(&x, &warehouse, Right::Read, Object::Relation(&object)).is_ok()
+        };
+        assert!(!may().await);
+        let pair = ("reader", "etl");
+        for _ in 0..2 {
+            here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+        }
+        assert!(may().await);
+        let holders = |access: &Access| {
+            let all = access.catalog_roles(&who, &warehouse).unwrap();
+            all.into_iter().map(|it| (it.name, it.holders)).collect::<Vec<_>>()
+        };
+        let of = |name: &str, holders: &[&str]| {
+            (name.to_owned(), holders.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(holders(&there), [of("a", &[]), of("reader", &["etl"]), of("z", &[])]);
+        // A table is no view.
+        assert!(here.granted_views(&warehouse, &principal).await.unwrap().is_empty());
+        here.give_catalog_role(&who, &warehouse, pair, false).await.unwrap();
+        assert!(!may().await);
+        here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+        assert!(may().await);
+        for (pair, expected) in
+            [(("reader", "none"), Kind::NotFound), (("none", "etl"), Kind::NotFound)]
+        {
+            let given = here.give_catalog_role(&who, &warehouse, pair, true).await;
+            assert_eq!(kind(given), expected, "{pair:?}");
+        }
+        // What is removed comes back to nobody.
+        here.delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
+        here.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
+        assert!(!may().await);
+        assert_eq!(holders(&there)[1], of("reader", &[]));
+        here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+        here.delete_role(&who, "etl").await.unwrap();
+        there.refresh().await.unwrap();
+        assert_eq!(holders(&there)[1], of("reader", &[]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
+    check(async |ground| {
+        let (access, catalog) = (ground.access().await, ground.catalog().await);
+        let (who, warehouse, none) = (operator(), ground.warehouse(), Properties::new());
+        make_namespace(&catalog, "n").await;
+        let new = NewRelation {
+            ident: ident("v"),
+            kind: RelationKind::View,
+            uuid: Uuid::v4().unwrap().to_string(),
+            base: "file:///w/v".to_owned(),
+            places: Vec::new(),
+            location: "file:///w/v/1.metadata.json".to_owned(),
+            document: "{}".into(),
+            act: Act::CreateView,
+        };
+        catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
+        access.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
+        let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
+        let on_view =
+            Grant { name: Some("v".to_owned()), ..grant(&principal, Some("n"), &[Right::Read]) };
+        access.grant(&who, &warehouse, &on_view).await.unwrap();
+        let views = access.granted_views(&warehouse, &principal).await.unwrap();
+        assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
+        let (kind_of, v) = (RelationKind::View, ident("v"));
+        catalog.drop_relation(&stamp(), "wh_1", (kind_of, &v), Act::DropView).await.unwrap();
+        let namespace = NamespaceIdent::new(["n"]).unwrap();
+        catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
+
+        // Its version moves with what is said of it.
+        let row = catalog.warehouses().await.unwrap().remove(0);
+        let change = |version| Some(EntityChange { version, properties: Some(said("k")) });
+        let update = async |version| {
+            catalog.update_warehouse(row.clone(), None, Vec::new(), change(version)).await
+        };
+        update(1).await.unwrap();
+        assert_eq!(kind(update(1).await), Kind::CommitFailed);
+        let key = EntityKey::warehouse("wh_1");
+        let found = access.entity(key.clone()).await.unwrap();
+        assert_eq!((found.properties, found.version), (said("k"), 2));
+        catalog.delete_warehouse("wh_1", "main").await.unwrap();
+        assert_eq!(access.entity(key).await.unwrap().version, 1);
+        assert!(access.entities(EntityKind::CatalogRole, "wh_1").await.unwrap().is_empty());
+        access.refresh().await.unwrap();
+        assert!(access.catalog_roles(&who, &warehouse).unwrap().is_empty());
+    })
+    .await;
+}
