@@ -1,13 +1,16 @@
 //! Answers: envelopes of errors, lists, and documents in pieces that nobody copies.
 
+use std::array;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::stream;
+use hyper::body::{Frame, SizeHint};
 use node::http;
 use serde::Serialize;
 
@@ -26,6 +29,9 @@ const SOON: HeaderValue = HeaderValue::from_static("1");
 
 /// Shortest document that is packed by gzip, in bytes: a shorter one fits a packet as it is.
 const GZIP_BYTES_MIN: usize = 1400;
+
+/// Longest document that is copied to be sent in one piece, in bytes.
+const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// An answer with a body of JSON.
 pub(super) fn of_json(text: Bytes) -> Response {
@@ -183,20 +189,47 @@ pub(super) async fn document(
 /// A body of JSON in pieces, whose length is said.
 fn pieces<const N: usize>(all: [Bytes; N]) -> Response {
     let length: usize = all.iter().map(Bytes::len).sum();
-    let mut rest = all.into_iter().filter(|piece| !piece.is_empty()).peekable();
-    let first = rest.next().unwrap_or_default();
-    let body = match rest.peek() {
-        None => Body::from(first),
-        Some(_) => {
-            let all: Vec<Bytes> = std::iter::once(first).chain(rest).collect();
-            Body::from_stream(stream::iter(all.into_iter().map(Ok::<Bytes, Infallible>)))
-        }
+    let body = match all.iter().filter(|piece| !piece.is_empty()).count() {
+        0 | 1 => Body::from(all.into_iter().find(|piece| !piece.is_empty()).unwrap_or_default()),
+        // To write one piece costs less than to copy so few bytes.
+        _ if length <= COPIED_BYTES_MAX => Body::from(all.concat()),
+        _ => Body::new(Pieces { all: all.into_iter(), left: length as u64 }),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     response
+}
+
+/// A body whose length is known, though not all of it is in one place: to the shell it is no stream
+/// that may last.
+struct Pieces<const N: usize> {
+    all: array::IntoIter<Bytes, N>,
+    /// Bytes.
+    left: u64,
+}
+
+impl<const N: usize> HttpBody for Pieces<N> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        let next = self.all.find(|piece| !piece.is_empty());
+        self.left -= next.as_ref().map_or(0, |piece| piece.len() as u64);
+        Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
 }
 
 /// An answer of another shape than Iceberg's, with a status and headers.
@@ -210,4 +243,39 @@ pub(super) fn other(
         response.headers_mut().insert(name.clone(), value.clone());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_in_pieces_says_its_length_before_and_while_it_is_sent() {
+        let long = Bytes::from(vec![b'x'; COPIED_BYTES_MAX]);
+        for all in [
+            [Bytes::new(), Bytes::new(), Bytes::new()],
+            [Bytes::new(), Bytes::from_static(b"one"), Bytes::new()],
+            [Bytes::from_static(b"a"), Bytes::from_static(b"b"), Bytes::from_static(b"c")],
+            [Bytes::from_static(b"a"), long.clone(), Bytes::from_static(b"c")],
+            [long.clone(), Bytes::new(), long.clone()],
+        ] {
+            let expected = all.concat();
+            let response = pieces(all);
+            assert_eq!(response.headers()[header::CONTENT_LENGTH], expected.len().to_string());
+            let mut body = response.into_body();
+            let mut seen = Vec::new();
+            loop {
+                let left = (expected.len() - seen.len()) as u64;
+                assert_eq!(body.size_hint().exact(), Some(left));
+                let mut body = Pin::new(&mut body);
+                let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
+                let Some(frame) = frame else { break };
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(!piece.is_empty());
+                seen.extend_from_slice(&piece);
+            }
+            assert!(body.is_end_stream());
+            assert_eq!(seen, expected);
+        }
+    }
 }
