@@ -290,10 +290,26 @@ impl Access {
     /// Takes rights back that were given on exactly this.
     ///
     /// # Errors
-    /// `Forbidden` as of [`Access::grant`]; `NotFound` when nothing was given.
+    /// `Forbidden` as of [`Access::grant`]; `NotFound` when none of them was given.
     pub async fn revoke(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
+        let left = |found: Rights, taken| Ok(found.without(taken));
+        self.revoke_by(who, warehouse, grant, left).await
+    }
+
+    /// Takes rights back that were given on exactly this. What is left of those that are found when
+    /// these are taken is said by `left`.
+    ///
+    /// # Errors
+    /// Those of [`Access::revoke`] and of `left`.
+    pub async fn revoke_by(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        grant: &Grant,
+        left: impl Fn(Rights, Rights) -> Result<Rights> + Send + 'static,
+    ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
-        self.0.store.revoke(warehouse.id(), grant).await?;
+        self.0.store.revoke(warehouse.id(), grant, left).await?;
         self.load().await
     }
 

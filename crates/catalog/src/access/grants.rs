@@ -72,9 +72,15 @@ impl Rights {
         Rights(self.0 & !others.0)
     }
 
+    /// Whether this one was given itself, not only one that allows the same.
+    #[must_use]
+    pub const fn has(self, right: Right) -> bool {
+        self.0 & bit(right) != 0
+    }
+
     /// Each of them, as they were given.
     pub fn iter(self) -> impl Iterator<Item = Right> {
-        RIGHTS.into_iter().filter(move |right| self.0 & bit(*right) != 0)
+        RIGHTS.into_iter().filter(move |right| self.has(*right))
     }
 
     /// As the store keeps them.

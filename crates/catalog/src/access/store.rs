@@ -173,16 +173,24 @@ impl AccessStore {
         Ok(written.await?)
     }
 
-    /// Takes rights back.
-    pub(super) async fn revoke(&self, warehouse: &str, grant: &Grant) -> Result<()> {
+    /// Takes rights back: those that are found become what is `left` of them.
+    pub(super) async fn revoke(
+        &self,
+        warehouse: &str,
+        grant: &Grant,
+        left: impl Fn(Rights, Rights) -> Result<Rights> + Send + 'static,
+    ) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.revoke", move |it| {
             let place = objects::place(it, &warehouse, &grant)?;
+            let refuse = |message| StoreError::refuse(Error::new(Kind::NotFound, message));
             let Some(found) = given(it, &place)? else {
-                let message = "nothing was granted to this principal on this";
-                return Err(StoreError::refuse(Error::new(Kind::NotFound, message)));
+                return Err(refuse("nothing was granted to this principal on this"));
             };
-            let left = found.without(rights);
+            let left = left(found, rights).map_err(StoreError::refuse)?;
+            if left == found {
+                return Err(refuse("none of these was granted to this principal on this"));
+            }
             if left != Rights::NONE {
                 return put(it, &place, true, left);
             }

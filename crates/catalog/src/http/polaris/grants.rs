@@ -1,5 +1,6 @@
 //! Grants of catalog roles: rights, by the names that Polaris has for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::response::Response;
@@ -11,6 +12,7 @@ use crate::access::{Grant, catalog_role_principal};
 use crate::error::{Error, Kind, Result, bad};
 use crate::http::request::Input;
 use crate::ident::{NamespaceIdent, TableIdent};
+use crate::service::Right;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -53,6 +55,9 @@ struct Asked {
     privilege: String,
 }
 
+/// The right that a privilege is.
+type RightOf = fn(Securable, &str) -> Result<Right>;
+
 /// What is asked for, taken apart.
 struct Wanted {
     securable: Securable,
@@ -60,11 +65,11 @@ struct Wanted {
 }
 
 impl Asked {
-    /// The grant that it is.
+    /// The grant that it is, by what a privilege is as a right.
     ///
     /// # Errors
     /// `NotImplemented` for what there is not here; `BadRequest` for what makes no sense.
-    fn read(self, principal: String) -> Result<Wanted> {
+    fn read(self, principal: String, right: RightOf) -> Result<Wanted> {
         let Asked { r#type, namespace, table_name, view_name, policy_name, privilege } = self;
         if r#type == "policy" {
             return Err(missing("`type`: policies of Polaris are not here"));
@@ -83,7 +88,7 @@ impl Asked {
             }
             _ => return Err(bad("`type` is catalog, namespace, table or view")),
         };
-        let rights = std::iter::once(securable.right(&privilege)?).collect();
+        let rights = std::iter::once(right(securable, &privilege)?).collect();
         let name = table_name.or(view_name);
         Ok(Wanted { securable, grant: Grant { principal, namespace, name, rights } })
     }
@@ -108,7 +113,9 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
             (None, None) => (Securable::Catalog, "catalog"),
         };
         let is_view = securable == Securable::View;
-        for privilege in grant.rights.iter().flat_map(|right| securable.privileges(right)) {
+        let privileges: BTreeSet<_> =
+            grant.rights.iter().flat_map(|right| securable.privileges(right)).collect();
+        for privilege in privileges {
             grants.push(Shown {
                 r#type,
                 namespace: grant.namespace.clone(),
@@ -122,7 +129,7 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
 }
 
 pub(super) async fn add(input: &Input<'_>) -> Result<Response> {
-    let (warehouse, wanted) = wanted(input).await?;
+    let (warehouse, wanted) = wanted(input, Securable::right).await?;
     input.ground.access.grant(&input.who, &warehouse, &wanted.grant).await?;
     Ok(answer::made_so())
 }
@@ -131,16 +138,18 @@ pub(super) async fn revoke(input: &Input<'_>) -> Result<Response> {
     if input.flag("cascade")? {
         return Err(missing("`cascade`: what is granted below stays until it is revoked there"));
     }
-    let (warehouse, wanted) = wanted(input).await?;
-    input.ground.access.revoke(&input.who, &warehouse, &wanted.grant).await?;
+    let (warehouse, wanted) = wanted(input, Securable::right_taken).await?;
+    let Wanted { securable, grant } = wanted;
+    let left = move |found, taken| securable.left(found, taken);
+    input.ground.access.revoke_by(&input.who, &warehouse, &grant, left).await?;
     Ok(answer::made_so())
 }
 
 /// What is asked for, by somebody who may.
-async fn wanted(input: &Input<'_>) -> Result<(Arc<Warehouse>, Wanted)> {
+async fn wanted(input: &Input<'_>, right: RightOf) -> Result<(Arc<Warehouse>, Wanted)> {
     let (warehouse, role) = (input.managed()?, input.param("catalog-role")?);
     let Change { grant } = input.body()?;
-    let wanted = grant.read(catalog_role_principal(warehouse.id(), role))?;
+    let wanted = grant.read(catalog_role_principal(warehouse.id(), role), right)?;
     input.ground.access.may_change(&input.who, &warehouse, &wanted.grant)?;
     require_kind(input, &warehouse, &wanted).await?;
     Ok((warehouse, wanted))

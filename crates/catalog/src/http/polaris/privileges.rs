@@ -6,6 +6,7 @@
 //! granted is listed as it was granted.
 
 use super::missing;
+use crate::access::Rights;
 use crate::error::{Error, bad};
 use crate::service::Right;
 
@@ -44,6 +45,37 @@ impl Securable {
             (Catalog | Namespace | Table, READ_DATA) | (View, READ_VIEW) => Ok(Right::Read),
             _ => Err(self.refuse(privilege)),
         }
+    }
+
+    /// The right that goes with a privilege that is taken back: everything that is listed can be.
+    ///
+    /// # Errors
+    /// Those of [`Securable::right`].
+    pub(super) fn right_taken(self, privilege: &str) -> Result<Right, Error> {
+        match (self, privilege) {
+            (Securable::Table, TABLE_METADATA) => Ok(Right::Manage),
+            _ => self.right(privilege),
+        }
+    }
+
+    /// What is left of the rights that were found when others are taken: what is no longer listed
+    /// is no longer there, and the other way round.
+    ///
+    /// # Errors
+    /// `NotImplemented` for what would stay with a right that is not taken.
+    pub(super) fn left(self, found: Rights, taken: Rights) -> Result<Rights, Error> {
+        if self != Securable::Table || !found.has(Right::Manage) {
+            return Ok(found.without(taken));
+        }
+        if taken.has(Right::Write) {
+            return Err(missing(format!(
+                "`privilege`: {WRITE_DATA} stays with {TABLE_METADATA}: revoke that one first"
+            )));
+        }
+        // To manage is listed as two privileges, of which the other one was not named.
+        let is_less = taken.has(Right::Manage);
+        let write = is_less.then_some(Right::Write).into_iter().collect();
+        Ok(found.without(taken).and(write))
     }
 
     /// What a right is listed as.

@@ -78,6 +78,76 @@ fn a_privilege_is_a_right_until_it_is_revoked() {
     }
 }
 
+const FULL: &str = "TABLE_FULL_METADATA";
+const WRITE: &str = "TABLE_WRITE_DATA";
+const READ: &str = "TABLE_READ_DATA";
+const CONTENT: &str = "CATALOG_MANAGE_CONTENT";
+
+/// What is revoked, how that is answered, and what is listed after it.
+type Step = (Value, u16, &'static [&'static str]);
+
+#[test]
+fn what_is_revoked_is_gone_or_it_is_refused() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let alice = alice(&server);
+    let grants = format!("{ROLE}/grants");
+    let id = server.catalog.default_warehouse().unwrap().id().to_string();
+    let principal = format!("catalog-role:{id}:reader");
+    let whole = |privilege: &str| json!({"type": "catalog", "privilege": privilege});
+    let cases: [(Value, Vec<Step>); 5] = [
+        (
+            json!({"namespace": ["n"], "name": "t", "rights": ["manage"]}),
+            vec![
+                (table(READ), 404, &[FULL, WRITE]),
+                (table(WRITE), 501, &[FULL, WRITE]),
+                (table(FULL), 201, &[WRITE]),
+                (table(FULL), 404, &[WRITE]),
+                (table(WRITE), 201, &[]),
+            ],
+        ),
+        (
+            json!({"namespace": ["n"], "name": "t", "rights": ["read", "write", "manage"]}),
+            vec![
+                (table(WRITE), 501, &[FULL, READ, WRITE]),
+                (table(READ), 201, &[FULL, WRITE]),
+                (table(FULL), 201, &[WRITE]),
+                (table(WRITE), 201, &[]),
+            ],
+        ),
+        (
+            json!({"namespace": ["n"], "name": "t", "rights": ["read"]}),
+            vec![(table(FULL), 404, &[READ]), (table(READ), 201, &[])],
+        ),
+        (
+            json!({"rights": ["manage"]}),
+            vec![(whole(WRITE), 404, &[CONTENT]), (whole(CONTENT), 201, &[])],
+        ),
+        (
+            json!({"rights": ["write", "manage"]}),
+            vec![(whole(WRITE), 201, &[CONTENT]), (whole(CONTENT), 201, &[])],
+        ),
+    ];
+    for (mut given, steps) in cases {
+        given["principal"] = json!(principal);
+        let put = server.ask("POST", "/management/v1/main/grants", Some(&given));
+        assert_eq!(put.status, 204, "{}", put.text());
+        for (grant, status, left) in steps {
+            let body = json!({"grant": grant});
+            let answer = manage(&server, "POST", &grants, Some(&body));
+            assert_eq!(answer.status, status, "{given} {body} {}", answer.text());
+            let listed = expect(&server, ("GET", &grants), None, 200);
+            let names = listed["grants"].as_array().unwrap().iter();
+            let names: Vec<_> = names.map(|it| it["privilege"].as_str().unwrap()).collect();
+            assert_eq!(names, left, "{given} {body}");
+            // What is not listed any more is not there any more.
+            let table = "/v1/main/namespaces/n/tables/t";
+            let status = server.ask_as(Some(&alice), "GET", table, None).status;
+            assert_eq!(status, if left.is_empty() { 403 } else { 200 }, "{given} {body}");
+        }
+    }
+}
+
 #[test]
 fn the_rights_of_a_catalog_role_go_with_what_gave_them() {
     let server = Server::start();
