@@ -282,7 +282,6 @@ impl Access {
     /// is not; `NoSuchNamespace`, `NoSuchTable`.
     pub async fn grant(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
-        self.require_principal(warehouse, &grant.principal)?;
         self.0.store.grant(warehouse.id(), grant).await?;
         self.load().await
     }
@@ -327,23 +326,6 @@ impl Access {
         let kept = self.0.store.load().await?.grants.into_iter();
         let here = kept.filter(|(place, _)| **place == **warehouse.id()).map(|(_, grant)| grant);
         Ok(here.filter(|it| principal.is_none_or(|wanted| it.principal == wanted)).collect())
-    }
-
-    /// Refuses a role or a client that there is not: a mistake, and whoever gets the name later
-    /// would have the rights. Others are not known before they come.
-    fn require_principal(&self, warehouse: &Warehouse, id: &str) -> Result<()> {
-        let loaded = self.0.loaded.read();
-        if let Some(id) = id.strip_prefix(catalog_roles::PREFIX) {
-            return loaded.roles.require_catalog_role(warehouse, id);
-        }
-        if let Some(client) = id.strip_prefix("client:") {
-            let found = loaded.clients.get(client);
-            return found.map(drop).ok_or_else(|| clients::no_such(client));
-        }
-        match id.strip_prefix("role:") {
-            Some(role) if !loaded.roles.is_there(role) => Err(roles::no_such(role)),
-            _ => Ok(()),
-        }
     }
 
     /// Refuses who may not give, or take back, these rights.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::grants::Rights;
-use super::roles::{self, Roles};
+use super::roles;
 use super::{Access, entities, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::{Object, Who};
@@ -85,16 +85,6 @@ fn key(record: &CatalogRoleRecord) -> (&str, &str) {
 pub(super) fn no_such(name: &str) -> Error {
     let shown: String = name.chars().take(100).collect();
     Error::new(Kind::NotFound, format!("Catalog role does not exist: {shown}"))
-}
-
-impl Roles {
-    /// Refuses a catalog role that there is not, or that is of another warehouse: rights that it
-    /// had here nobody would look for.
-    pub(super) fn require_catalog_role(&self, warehouse: &Warehouse, id: &str) -> Result<()> {
-        let own = id.split_once(':').filter(|(its, _)| **its == **warehouse.id());
-        let found = own.and_then(|(its, name)| self.catalog_roles.find(its, name));
-        found.map(drop).ok_or_else(|| no_such(id))
-    }
 }
 
 impl Access {

@@ -27,7 +27,7 @@ const NAME_BYTES_MAX: usize = 100;
 const SECRET_PREFIX: &str = "cvs_";
 
 /// What the id of a client begins with among those of principals.
-const PRINCIPAL_PREFIX: &str = "client:";
+pub(super) const PRINCIPAL_PREFIX: &str = "client:";
 
 /// A client as the store has it.
 pub(super) struct Client {

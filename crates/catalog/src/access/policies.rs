@@ -263,7 +263,6 @@ impl Access {
         check_name(name)?;
         if new.principal != EVERYBODY {
             roles::check_principal(&new.principal, roles::PRINCIPALS)?;
-            self.require_principal(warehouse, &new.principal)?;
         }
         TableIdent::check_name(&new.table)?;
         let policy = PolicyRecord {

@@ -29,7 +29,7 @@ const PRINCIPAL_BYTES_MAX: usize = 300;
 const NAME_BYTES_MAX: usize = 100;
 
 /// What the id of a role begins with among those of principals.
-const PREFIX: &str = "role:";
+pub(super) const PREFIX: &str = "role:";
 
 /// What can be granted something.
 pub(super) const PRINCIPALS: &[&str] =
@@ -130,11 +130,6 @@ impl Roles {
         // By bytes, whatever the database's order is.
         all.sort_by(|one, other| one.name.cmp(&other.name));
         Roles { all, of, catalog_roles }
-    }
-
-    /// Whether there is one of this name.
-    pub(super) fn is_there(&self, role: &str) -> bool {
-        self.all.binary_search_by(|it| it.name.as_str().cmp(role)).is_ok()
     }
 
     fn of_id(&self, id: &str) -> impl Iterator<Item = &str> {

@@ -163,6 +163,7 @@ impl AccessStore {
     pub(super) async fn grant(&self, warehouse: &str, grant: &Grant) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.grant", move |it| {
+            roles::require_principal(it, &warehouse, &grant.principal)?;
             let place = objects::place(it, &warehouse, &grant)?;
             let found = given(it, &place)?;
             if found.is_none() {

@@ -3,7 +3,7 @@
 use node::store::{Row, StoreError, Transaction, Value};
 
 use super::objects::relation;
-use super::{AccessStore, Stored, changed, require_room};
+use super::{AccessStore, Stored, changed, require_room, roles};
 use crate::access::policies::{
     POLICIES_MAX, PolicyBody, PolicyRecord, TABLE_POLICIES_BYTES_MAX, no_such,
 };
@@ -20,6 +20,7 @@ impl AccessStore {
         let (warehouse, policy) = (warehouse.to_owned(), policy.clone());
         let body = serde_json::to_vec(&policy.body).map_err(Error::internal)?;
         let written = self.0.transact("catalog.put_policy", move |it| {
+            roles::require_principal(it, &warehouse, &policy.principal)?;
             let table = relation(it, &warehouse, &policy.namespace, &policy.table)?;
             let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
             it.execute(sql, &[Value::from(&warehouse), Value::from(&policy.name)])?;

@@ -3,9 +3,12 @@
 use node::clock;
 use node::store::{StoreError, Transaction, Value};
 
-use super::{AccessStore, Stored, changed, entities, require_room};
+use super::{AccessStore, Stored, catalog_roles, changed, entities, require_room};
 use crate::access::entities::EntityKey;
-use crate::access::roles::{MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord, no_such, principal};
+use crate::access::roles::{
+    MEMBERS_MAX, MembersChange, PREFIX, ROLES_MAX, RoleRecord, no_such, principal,
+};
+use crate::access::{catalog_roles as catalog_role, clients};
 use crate::error::{Error, Kind, Result};
 use crate::store::Properties;
 
@@ -84,6 +87,34 @@ pub(super) fn require(it: &mut dyn Transaction, role: &str) -> Stored<()> {
     match is_there(it, role)? {
         true => Ok(()),
         false => Err(StoreError::refuse(no_such(role))),
+    }
+}
+
+/// Refuses a role or a client that there is not, to which something is given in a warehouse: a
+/// mistake, and whoever gets the name later would have it. Others are not known before they come.
+/// It is asked in the transaction that gives it, for what a server remembers may have gone.
+pub(super) fn require_principal(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    id: &str,
+) -> Stored<()> {
+    if let Some(of_catalog) = id.strip_prefix(catalog_role::PREFIX) {
+        // Rights that one of another warehouse had here nobody would look for.
+        return match of_catalog.split_once(':').filter(|(its, _)| *its == warehouse) {
+            Some((_, name)) => catalog_roles::require(it, warehouse, name),
+            None => Err(StoreError::refuse(catalog_role::no_such(of_catalog))),
+        };
+    }
+    if let Some(client) = id.strip_prefix(clients::PRINCIPAL_PREFIX) {
+        let sql = "SELECT 1 FROM catalog_clients WHERE id = $1";
+        return match it.query_one(sql, &[client.into()])? {
+            Some(_) => Ok(()),
+            None => Err(StoreError::refuse(clients::no_such(client))),
+        };
+    }
+    match id.strip_prefix(PREFIX) {
+        Some(role) => require(it, role),
+        None => Ok(()),
     }
 }
 

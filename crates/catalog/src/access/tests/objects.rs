@@ -80,17 +80,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         let right =
             Grant { name: Some("t".to_owned()), ..grant("tenant:x", Some("n"), &[Right::Read]) };
         access.grant(&operator(), &warehouse, &right).await.unwrap();
-        let policy = NewPolicy {
-            principal: "tenant:x".to_owned(),
-            namespace: t.namespace.clone(),
-            table: "t".to_owned(),
-            row_filter: Some(json!({"type": "eq", "term": "x", "value": 1})),
-            column_projections: Vec::new(),
-            trusted: false,
-        };
-        let schema = json!({"type": "struct", "schema-id": 0, "fields": [
-            {"id": 1, "name": "x", "required": false, "type": "long"}]});
-        let schema = Fragment::of(&schema).unwrap();
+        let (policy, schema) = policy("tenant:x");
         let policy = (&policy, &schema);
         access.put_policy(&operator(), &warehouse, "p", policy).await.unwrap();
         let kind = RelationKind::Table;
@@ -124,6 +114,61 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
             assert_eq!(refused.unwrap_err().kind, Kind::CommitFailed);
         }
         assert!(catalog.pointer("wh_1", &t).await.unwrap().is_none());
+    })
+    .await;
+}
+
+/// A policy of the table `t` for somebody, and the schema of that.
+fn policy(principal: &str) -> (NewPolicy, Fragment) {
+    let policy = NewPolicy {
+        principal: principal.to_owned(),
+        namespace: ident("t").namespace,
+        table: "t".to_owned(),
+        row_filter: Some(json!({"type": "eq", "term": "x", "value": 1})),
+        column_projections: Vec::new(),
+        trusted: false,
+    };
+    let schema = json!({"type": "struct", "schema-id": 0, "fields": [
+        {"id": 1, "name": "x", "required": false, "type": "long"}]});
+    (policy, Fragment::of(&schema).unwrap())
+}
+
+#[tokio::test]
+async fn nothing_is_given_to_who_is_gone_at_another_server() {
+    check(async |ground| {
+        let catalog = ground.catalog().await;
+        let (warehouse, root, none) = (ground.warehouse(), operator(), Properties::new());
+        make_namespace(&catalog, "n").await;
+        make_table(&catalog, "t").await;
+        let here = ground.access().await;
+        let make = async || {
+            here.create_role(&root, "r", &[]).await.unwrap();
+            here.create_catalog_role(&root, &warehouse, "r", &none).await.unwrap();
+        };
+        make().await;
+        let client = here.create_client(&root, "c", false).await.unwrap().client;
+        let there = ground.access().await;
+        here.delete_role(&root, "r").await.unwrap();
+        here.delete_catalog_role(&root, &warehouse, "r").await.unwrap();
+        here.delete_client(&root, &client.client_id).await.unwrap();
+        let catalog_role = catalog_role_principal(warehouse.id(), "r");
+        let principals = ["role:r", &catalog_role, &client.principal];
+        for principal in principals {
+            let given = grant(principal, None, &[Right::Manage]);
+            let granted = there.grant(&root, &warehouse, &given).await;
+            assert_eq!(granted.unwrap_err().kind, Kind::NotFound, "{principal}");
+            let (new, schema) = policy(principal);
+            let put = there.put_policy(&root, &warehouse, "p", (&new, &schema)).await;
+            assert_eq!(put.unwrap_err().kind, Kind::NotFound, "{principal}");
+        }
+        make().await;
+        assert_eq!(here.grants(&root, &warehouse, None).await.unwrap(), []);
+        assert!(here.policies(&root, &warehouse).unwrap().is_empty());
+        // What was made there is known here at once.
+        for principal in ["role:r", &catalog_role] {
+            let given = grant(principal, None, &[Right::Read]);
+            there.grant(&root, &warehouse, &given).await.unwrap();
+        }
     })
     .await;
 }
