@@ -29,7 +29,7 @@ use node::store::{Dialect, Store, StoreError, Transaction, Value};
 
 pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
 pub use self::functions::FUNCTIONS_MAX;
-pub use self::jobs::{JOBS_KEPT_MAX, JobRow};
+pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
 pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;

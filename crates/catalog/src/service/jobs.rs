@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use node::clock;
+use serde::Serialize;
 
 use super::maintenance::{Job, JobReport, JobState};
 use super::{Catalog, Object, Right, Who};
 use crate::error::{Error, Kind, Result};
-use crate::store::{JOBS_KEPT_MAX, JobRow};
+use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
 use crate::warehouse::Warehouse;
 
 /// How often it is written down how far a job is.
@@ -23,36 +24,56 @@ const BEAT_EVERY: Duration = Duration::from_secs(5);
 const STALE_MS: u64 = 60_000;
 /// Things of each list that are written down.
 const ITEMS_KEPT_MAX: usize = 1000;
+/// Bytes of each list that are written down, as JSON.
+const LIST_BYTES_MAX: usize = 128 << 10;
+/// How often it is tried to write down that a job is over.
+const LAST_WRITES_MAX: usize = 5;
 /// Jobs that are listed: those that are kept, and some that are under way.
 const LISTED_MAX: usize = 256;
 
 impl JobReport {
     /// As it is written down.
-    fn text(&self) -> Result<Vec<u8>> {
+    fn text(&self) -> Result<JobText> {
+        let json = |it: &JobReport| serde_json::to_vec(it).map_err(Error::internal);
         let mut kept = self.figures();
-        kept.items = self.items.iter().take(ITEMS_KEPT_MAX).cloned().collect();
-        kept.failures = self.failures.iter().take(ITEMS_KEPT_MAX).cloned().collect();
-        kept.is_truncated |= self.items.len() > ITEMS_KEPT_MAX;
-        serde_json::to_vec(&kept).map_err(Error::internal)
+        kept.items = first(&self.items)?;
+        kept.failures = first(&self.failures)?;
+        kept.is_truncated |= kept.items.len() < self.items.len();
+        let figures = json(&kept.figures())?;
+        Ok(JobText { report: json(&kept)?, figures, is_over: self.state.is_over() })
     }
+}
+
+/// The part of a list that is written down.
+fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
+    let (mut kept, mut room) = (Vec::new(), LIST_BYTES_MAX);
+    for it in all.iter().take(ITEMS_KEPT_MAX) {
+        let bytes = serde_json::to_vec(it).map_err(Error::internal)?.len();
+        let Some(left) = room.checked_sub(bytes) else { break };
+        room = left;
+        kept.push(it.clone());
+    }
+    Ok(kept)
 }
 
 impl Catalog {
     /// Writes a new job down, before it begins.
     pub(super) async fn keep_job(&self, job: &Job) -> Result<()> {
-        let row = {
+        let (row, figures) = {
             let report = job.report.lock();
-            JobRow {
+            let text = report.text()?;
+            let row = JobRow {
                 id: report.id.clone(),
                 warehouse: job.warehouse.to_string(),
                 owner: job.owner.to_string(),
-                report: report.text()?,
+                report: text.report,
                 created_ms: report.created_ms,
                 beat_ms: clock::wall_ms(),
-            }
+            };
+            (row, text.figures)
         };
         let stale_ms = row.beat_ms.saturating_sub(STALE_MS);
-        self.0.store.insert_job(row, stale_ms).await
+        self.0.store.insert_job(row, figures, stale_ms).await
     }
 
     /// Writes down how far a job is, now and then, and stops it when another server was told so.
@@ -64,8 +85,18 @@ impl Catalog {
         }
     }
 
-    /// Writes down how far a job is.
-    pub(super) async fn write_job(&self, job: &Job) {
+    /// Writes down that a job is over, which nobody does later.
+    pub(super) async fn write_last(&self, job: &Job) {
+        for _ in 0..LAST_WRITES_MAX {
+            if self.write_job(job).await {
+                return;
+            }
+            tokio::time::sleep(BEAT_EVERY).await;
+        }
+    }
+
+    /// Writes down how far a job is. Answers whether that is done.
+    pub(super) async fn write_job(&self, job: &Job) -> bool {
         let (id, text) = {
             let report = job.report.lock();
             (report.id.clone(), report.text())
@@ -74,14 +105,15 @@ impl Catalog {
             Ok(text) => self.0.store.beat_job(&id, text, clock::wall_ms()).await,
             Err(error) => Err(error),
         };
-        match written {
+        match &written {
             Ok(true) => job.is_cancelled.store(true, Ordering::Relaxed),
             Ok(false) => {}
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = error as &dyn std::error::Error;
                 tracing::warn!(error, job = %id, "how far a job is cannot be written down");
             }
         }
+        written.is_ok()
     }
 
     /// What a row says, by now.
@@ -184,3 +216,43 @@ impl Found {
 
 /// Jobs that are kept are listed all.
 const _: () = assert!(JOBS_KEPT_MAX <= 256 && LISTED_MAX >= 256);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::maintenance::{Failure, Item};
+
+    #[test]
+    fn what_is_written_down_of_a_job_has_a_bound_in_bytes() {
+        for (count, bytes, is_truncated) in
+            [(10, 10, false), (ITEMS_KEPT_MAX + 1, 10, true), (ITEMS_KEPT_MAX, 8000, true)]
+        {
+            let (table, name) = ("t".to_owned(), "x".repeat(bytes));
+            let failure = Failure { table: table.clone(), message: name.clone() };
+            let item = Item { table, kind: "file".into(), name };
+            let report = JobReport {
+                id: "mj_1".to_owned(),
+                state: JobState::Done,
+                dry_run: true,
+                created_ms: 1,
+                tables_total: 1,
+                tables_done: 1,
+                snapshots: 0,
+                refs: 0,
+                files: 7,
+                items: vec![item; count],
+                is_truncated: false,
+                failures: vec![failure; count],
+            };
+            let text = report.text().unwrap();
+            assert!(text.is_over && text.figures.len() < 1000, "{count} {bytes}");
+            assert!(text.report.len() < 3 * LIST_BYTES_MAX, "{count} {bytes}");
+            let kept: JobReport = serde_json::from_slice(&text.report).unwrap();
+            assert_eq!(kept.is_truncated, is_truncated, "{count} {bytes}");
+            assert!(!kept.items.is_empty() && !kept.failures.is_empty(), "{count} {bytes}");
+            let figures: JobReport = serde_json::from_slice(&text.figures).unwrap();
+            assert_eq!((figures.files, figures.items.len()), (7, 0), "{count} {bytes}");
+            assert_eq!(figures.is_truncated, is_truncated, "{count} {bytes}");
+        }
+    }
+}

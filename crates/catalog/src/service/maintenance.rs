@@ -314,7 +314,7 @@ impl Catalog {
                 () = Box::pin(work) => {}
                 () = catalog.beat(&job) => {}
             }
-            catalog.write_job(&job).await;
+            catalog.write_last(&job).await;
         });
         Ok(id)
     }

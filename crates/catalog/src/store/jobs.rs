@@ -3,25 +3,31 @@
 
 use node::store::{Migration, Row, StoreError, Value};
 
-use super::{CatalogStore, ms};
+use super::{CatalogStore, ms, no_such_warehouse};
 use crate::error::Result;
 
 /// Whose tables they are.
 pub(super) const SERVICE: &str = "catalog-jobs";
 
 /// What brings the table to its newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration::Same(
-    "CREATE TABLE catalog_jobs (
-        id TEXT NOT NULL PRIMARY KEY,
-        warehouse TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        report BYTEA NOT NULL,
-        stopped BIGINT NOT NULL,
-        created_ms BIGINT NOT NULL,
-        beat_ms BIGINT NOT NULL
-    );
-    CREATE INDEX catalog_jobs_warehouse ON catalog_jobs (warehouse, created_ms)",
-)];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration::Same(
+        "CREATE TABLE catalog_jobs (
+            id TEXT NOT NULL PRIMARY KEY,
+            warehouse TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            report BYTEA NOT NULL,
+            stopped BIGINT NOT NULL,
+            created_ms BIGINT NOT NULL,
+            beat_ms BIGINT NOT NULL
+        );
+        CREATE INDEX catalog_jobs_warehouse ON catalog_jobs (warehouse, created_ms)",
+    ),
+    Migration::Same(
+        "ALTER TABLE catalog_jobs ADD COLUMN figures BYTEA;
+        ALTER TABLE catalog_jobs ADD COLUMN is_over BIGINT NOT NULL DEFAULT 0",
+    ),
+];
 
 /// Jobs of a warehouse that are kept, those that are under way not counted.
 pub const JOBS_KEPT_MAX: i64 = 64;
@@ -35,7 +41,7 @@ pub struct JobRow {
     pub warehouse: String,
     /// Who asked for it.
     pub owner: String,
-    /// What it has done, as JSON.
+    /// What it has done, as JSON; in a list of jobs, in figures.
     pub report: Vec<u8>,
     /// When it was asked for, in milliseconds since 1970.
     pub created_ms: u64,
@@ -43,7 +49,16 @@ pub struct JobRow {
     pub beat_ms: u64,
 }
 
-const COLUMNS: &str = "id, warehouse, owner, report, created_ms, beat_ms";
+/// What a job's server writes down of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobText {
+    /// What it has done, as JSON.
+    pub report: Vec<u8>,
+    /// The same in figures only, which a list of jobs shows.
+    pub figures: Vec<u8>,
+    /// Whether nothing comes any more.
+    pub is_over: bool,
+}
 
 fn job(row: &Row) -> std::result::Result<JobRow, StoreError> {
     let time = |column| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(column)?).unwrap_or(0));
@@ -58,21 +73,26 @@ fn job(row: &Row) -> std::result::Result<JobRow, StoreError> {
 }
 
 impl CatalogStore {
-    /// Writes a new job down. Makes room by forgetting the oldest that were not written down since
-    /// `stale_ms`.
+    /// Writes a new job down. Makes room by forgetting the oldest that are over or were not written
+    /// down since `stale_ms`.
     ///
     /// # Errors
-    /// When the store cannot be written.
-    pub async fn insert_job(&self, row: JobRow, stale_ms: u64) -> Result<()> {
+    /// `NoSuchWarehouse`; when the store cannot be written.
+    pub async fn insert_job(&self, row: JobRow, figures: Vec<u8>, stale_ms: u64) -> Result<()> {
         let written = self.store.transact("catalog.insert_job", move |it| {
-            let sql = "DELETE FROM catalog_jobs WHERE warehouse = $1 AND beat_ms < $2 \
-                AND id NOT IN (SELECT id FROM catalog_jobs WHERE warehouse = $1 \
-                ORDER BY created_ms DESC, id DESC LIMIT $3)";
+            let warehouse = [Value::from(&row.warehouse)];
+            let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
+            if it.query_one(sql, &warehouse)?.is_none() {
+                return Err(StoreError::refuse(no_such_warehouse(&row.warehouse)));
+            }
+            let sql = "DELETE FROM catalog_jobs WHERE warehouse = $1 \
+                AND (beat_ms < $2 OR is_over = 1) AND id NOT IN (SELECT id FROM catalog_jobs \
+                WHERE warehouse = $1 ORDER BY created_ms DESC, id DESC LIMIT $3)";
             let room = Value::Int(JOBS_KEPT_MAX - 1);
             it.execute(sql, &[Value::from(&row.warehouse), ms(stale_ms), room])?;
             let sql = "INSERT INTO catalog_jobs \
-                (id, warehouse, owner, report, stopped, created_ms, beat_ms) \
-                VALUES ($1, $2, $3, $4, 0, $5, $6)";
+                (id, warehouse, owner, report, stopped, created_ms, beat_ms, figures) \
+                VALUES ($1, $2, $3, $4, 0, $5, $6, $7)";
             let values = [
                 Value::from(&row.id),
                 Value::from(&row.warehouse),
@@ -80,21 +100,27 @@ impl CatalogStore {
                 Value::from(row.report.clone()),
                 ms(row.created_ms),
                 ms(row.beat_ms),
+                Value::from(figures.clone()),
             ];
             it.execute(sql, &values).map(drop)
         });
         Ok(written.await?)
     }
 
-    /// Writes down how far a job is. Answers whether somebody told it to stop.
+    /// Writes down how far a job is. What is over stays so, whatever was under way when that was
+    /// written down. Answers whether somebody told it to stop.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn beat_job(&self, id: &str, report: Vec<u8>, now_ms: u64) -> Result<bool> {
+    pub async fn beat_job(&self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
         let id = Value::from(id);
         let written = self.store.transact("catalog.beat_job", move |it| {
-            let sql = "UPDATE catalog_jobs SET report = $2, beat_ms = $3 WHERE id = $1";
-            it.execute(sql, &[id.clone(), Value::from(report.clone()), ms(now_ms)])?;
+            let sql = "UPDATE catalog_jobs \
+                SET report = $2, beat_ms = $3, figures = $4, is_over = $5 \
+                WHERE id = $1 AND is_over = 0";
+            let JobText { report, figures, is_over } = text.clone();
+            let is_over = Value::Int(i64::from(is_over));
+            it.execute(sql, &[id.clone(), report.into(), ms(now_ms), figures.into(), is_over])?;
             let sql = "SELECT stopped FROM catalog_jobs WHERE id = $1";
             let row = it.query_one(sql, std::slice::from_ref(&id))?;
             Ok(row.map(|row| row.get::<i64>(0)).transpose()? == Some(1))
@@ -122,24 +148,25 @@ impl CatalogStore {
     pub async fn job(&self, id: &str) -> Result<Option<JobRow>> {
         let id = Value::from(id);
         let read = self.store.read("catalog.job", move |it| {
-            let sql = format!("SELECT {COLUMNS} FROM catalog_jobs WHERE id = $1");
-            it.query_one(&sql, std::slice::from_ref(&id))?.as_ref().map(job).transpose()
+            let sql = "SELECT id, warehouse, owner, report, created_ms, beat_ms \
+                FROM catalog_jobs WHERE id = $1";
+            it.query_one(sql, std::slice::from_ref(&id))?.as_ref().map(job).transpose()
         });
         Ok(read.await?)
     }
 
-    /// Jobs of a warehouse, the newest first, at most `limit`.
+    /// Jobs of a warehouse in figures, the newest first, at most `limit`.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn jobs(&self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
         let (warehouse, limit) = (Value::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
         let read = self.store.read("catalog.jobs", move |it| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM catalog_jobs WHERE warehouse = $1 \
-                 ORDER BY created_ms DESC, id DESC LIMIT $2"
-            );
-            it.query(&sql, &[warehouse.clone(), Value::Int(limit)])?.iter().map(job).collect()
+            // A server of an earlier version writes no figures.
+            let sql = "SELECT id, warehouse, owner, COALESCE(figures, report), created_ms, beat_ms \
+                FROM catalog_jobs WHERE warehouse = $1 \
+                ORDER BY created_ms DESC, id DESC LIMIT $2";
+            it.query(sql, &[warehouse.clone(), Value::Int(limit)])?.iter().map(job).collect()
         });
         Ok(read.await?)
     }

@@ -187,6 +187,7 @@ impl CatalogStore {
             access::forget_warehouse(it, &row_id)?;
             it.execute("DELETE FROM catalog_rules WHERE warehouse = $1", &id)?;
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &id)?;
+            it.execute("DELETE FROM catalog_jobs WHERE warehouse = $1", &id)?;
             if it.execute("DELETE FROM catalog_warehouses WHERE id = $1", &id)? == 0 {
                 return Err(StoreError::refuse(no_such(&name)));
             }

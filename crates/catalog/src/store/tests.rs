@@ -423,3 +423,60 @@ async fn a_warehouse_is_the_same_one_at_another_root() {
     })
     .await;
 }
+
+/// A job that was written down at `NOW`, and what is written of one in this state.
+fn job(number: u64, state: &str) -> (JobRow, JobText) {
+    let report = format!("{{\"state\":\"{state}\",\"items\":[1]}}").into_bytes();
+    let figures = format!("{{\"state\":\"{state}\"}}").into_bytes();
+    let (id, warehouse, owner) = (format!("mj_{number}"), WAREHOUSE.into(), "someone".into());
+    let created_ms = NOW + number;
+    let row =
+        JobRow { id, warehouse, owner, report: report.clone(), created_ms, beat_ms: created_ms };
+    (row, JobText { report, figures, is_over: state == "done" })
+}
+
+#[tokio::test]
+async fn a_job_that_is_over_stays_so_whatever_was_under_way() {
+    check(async |store| {
+        let (row, running) = job(1, "running");
+        let (_, done) = job(1, "done");
+        store.insert_job(row, running.figures.clone(), 0).await.unwrap();
+        let seen = async || store.job("mj_1").await.unwrap().unwrap();
+        assert!(!store.beat_job("mj_1", running.clone(), NOW + 1).await.unwrap());
+        assert_eq!((seen().await.report, seen().await.beat_ms), (running.report.clone(), NOW + 1));
+        store.beat_job("mj_1", done.clone(), NOW + 2).await.unwrap();
+        // A beat that had begun before, and is run again after a conflict.
+        store.beat_job("mj_1", running, NOW + 1).await.unwrap();
+        assert_eq!((seen().await.report, seen().await.beat_ms), (done.report, NOW + 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn jobs_that_are_over_make_room_at_once_and_are_listed_in_figures() {
+    check(async |store| {
+        let most = u64::try_from(JOBS_KEPT_MAX).unwrap();
+        let keep = async |numbers: std::ops::Range<u64>, state: &str| {
+            for number in numbers {
+                let (row, text) = job(number, state);
+                store.insert_job(row, text.figures.clone(), NOW).await.unwrap();
+                store.beat_job(&format!("mj_{number}"), text, NOW + number).await.unwrap();
+            }
+            store.jobs(WAREHOUSE, 1000).await.unwrap()
+        };
+        let under_way = keep(0..2, "running").await;
+        assert_eq!(under_way.len(), 2);
+        let listed = keep(2..most * 2, "done").await;
+        // Those that are under way, and beat, stay.
+        assert_eq!(listed.len(), usize::try_from(most).unwrap() + 2);
+        let (last, done) = job(most * 2 - 1, "done");
+        assert_eq!((&*listed[0].id, &listed[0].report), (&*last.id, &done.figures));
+        assert_eq!(store.job(&last.id).await.unwrap().unwrap().report, done.report);
+        store.delete_warehouse(WAREHOUSE, "first").await.unwrap();
+        assert_eq!(store.jobs(WAREHOUSE, 1000).await.unwrap(), []);
+        let (row, text) = job(999, "running");
+        let late = store.insert_job(row, text.figures, NOW).await.unwrap_err();
+        assert_eq!(late.kind, Kind::NoSuchWarehouse);
+    })
+    .await;
+}

@@ -93,11 +93,7 @@ pub(super) fn require(it: &mut dyn Transaction, role: &str) -> Stored<()> {
 /// Refuses a role or a client that there is not, to which something is given in a warehouse: a
 /// mistake, and whoever gets the name later would have it. Others are not known before they come.
 /// It is asked in the transaction that gives it, for what a server remembers may have gone.
-pub(super) fn require_principal(
-    it: &mut dyn Transaction,
-    warehouse: &str,
-    id: &str,
-) -> Stored<()> {
+pub(super) fn require_principal(it: &mut dyn Transaction, warehouse: &str, id: &str) -> Stored<()> {
     if let Some(of_catalog) = id.strip_prefix(catalog_role::PREFIX) {
         // Rights that one of another warehouse had here nobody would look for.
         return match of_catalog.split_once(':').filter(|(its, _)| *its == warehouse) {
