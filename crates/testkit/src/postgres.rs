@@ -188,6 +188,19 @@ impl Postgres {
         self.url(&name)
     }
 
+    /// The same, whose texts are in the order of a language and not of their bytes: punctuation is
+    /// passed over at first, and so are the cases of letters. Most servers have such databases.
+    #[must_use]
+    pub fn linguistic_database(&self) -> String {
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{number}");
+        self.sql(&format!(
+            "CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu \
+             ICU_LOCALE 'en-US-u-ka-shifted'"
+        ));
+        self.url(&name)
+    }
+
     /// Runs SQL by `psql` as the superuser in the database `postgres` and gives what it prints.
     pub fn sql(&self, sql: &str) -> String {
         let output = self.psql(sql).output().expect("start psql");

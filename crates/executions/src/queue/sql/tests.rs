@@ -218,6 +218,33 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
     assert!((1..=5).contains(&of_crowd), "{of_crowd}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_window_goes_round_in_the_order_of_the_database() {
+    let (scratch, server) = (Scratch::new(), Postgres::shared());
+    for store in [
+        sqlite(scratch.path(), "db").await,
+        postgres(&server).await,
+        store(StoreUrl::Postgres(server.linguistic_database())).await,
+    ] {
+        let tenants = ["a", "B", "c", "D"];
+        let queue = open(store.clone(), config(), NOW).await;
+        queue.push((1..).zip(tenants).map(|(number, it)| job(number, it)).collect()).await.unwrap();
+        for cursor in tenants {
+            let page = store.read("test.window", move |it| feed::read(it, cursor, NOW + 5_000));
+            let mut window = feed::Feed::new(config().ageing);
+            window.show(page.await.unwrap(), NOW + 5_000);
+            let mut seen: Vec<_> = window
+                .take(9, NOW + 5_000)
+                .into_iter()
+                .map(|it| it.tenant.to_lowercase())
+                .collect();
+            seen.sort();
+            assert_eq!(seen, ["a", "b", "c", "d"], "after {cursor}");
+        }
+        store.close().await;
+    }
+}
+
 /// What an earlier version left: one job that waits, and one that has ended.
 async fn fill_without_sizes(store: &Store) {
     store.migrate(schema::SERVICE, &schema::MIGRATIONS[..1]).await.unwrap();
