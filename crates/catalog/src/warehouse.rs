@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::files::{FILE_BYTES_MAX, Files, Flush};
 pub use self::place::{LOCATION_BYTES_MAX, Place};
 use crate::error::{Error, Kind, Result};
-use crate::ident::Uuid;
+use crate::ident::{TableIdent, Uuid};
 use crate::storage::{Storage, StorageSettings};
 
 /// Longest part of a default location that comes from a name, in bytes.
@@ -210,6 +210,19 @@ impl Warehouse {
         push_part(&mut location, name);
         location.push('-');
         location.push_str(&node::hex::encode(uuid.as_bytes()));
+        location
+    }
+
+    /// Where a new table goes when others have its own places in the home of its namespace: a
+    /// directory in the root that no other name has.
+    #[must_use]
+    pub fn location_aside(&self, ident: &TableIdent) -> String {
+        let mut location = format!("{}/", self.root);
+        push_part(&mut location, &ident.name);
+        // No name has this character in a path, and no namespace the hash of so many names.
+        location.push('~');
+        let names = ident.namespace.levels().iter().chain([&ident.name]);
+        push_hash(&mut location, &names.cloned().collect::<Vec<_>>());
         location
     }
 }

@@ -190,8 +190,7 @@ impl Catalog {
             let location = self.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             if doc.location != location {
-                let chosen = Chosen::anew("location", &doc.location);
-                self.check_reach(warehouse, reach, chosen).await?;
+                self.check_reach_of_new(warehouse, (reach, ident), &doc.location).await?;
             }
             self.check_apart(stamp, &doc.location, "").await?;
             Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;

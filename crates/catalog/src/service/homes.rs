@@ -171,12 +171,41 @@ impl Catalog {
             Ok(beside) => self.0.store.namespace(warehouse.id(), &beside).await?.is_some(),
             Err(_) => false,
         };
-        for location in (!is_home).then_some(plain).into_iter().chain([own]) {
-            if !self.0.store.is_shared(&location, "").await? {
-                return Ok(location);
-            }
+        if !is_home && self.is_untouched(warehouse, &plain).await? {
+            return Ok(plain);
         }
-        Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid))
+        if !self.0.store.is_shared(&own, "").await? {
+            return Ok(own);
+        }
+        let aside = warehouse.location_aside(ident);
+        match self.is_untouched(warehouse, &aside).await? {
+            true => Ok(aside),
+            false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
+        }
+    }
+
+    /// Whether no relation is or was at a place: what one left that was taken out of the catalog
+    /// is not in the store any more, but its files are there.
+    async fn is_untouched(&self, warehouse: &Warehouse, location: &str) -> Result<bool> {
+        let is_shared = self.0.store.is_shared(location, "").await?;
+        Ok(!is_shared && warehouse.files().is_empty(location).await?)
+    }
+
+    /// Refuses a location that a commit says for a new table, as [`Catalog::check_reach`] does. The
+    /// one outside of its namespace's home that staging it may have answered is good.
+    ///
+    /// # Errors
+    /// As of [`Catalog::check_reach`].
+    pub(super) async fn check_reach_of_new(
+        &self,
+        warehouse: &Warehouse,
+        (reach, ident): (&Reach, &TableIdent),
+        location: &str,
+    ) -> Result<()> {
+        if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
+            return Ok(());
+        }
+        self.check_reach(warehouse, reach, Chosen::anew("location", location)).await
     }
 
     /// The home that a namespace will have which is not there yet, as its `location` says it. Where

@@ -7,6 +7,7 @@ mod heirs;
 mod homes;
 mod keys;
 mod maintenance;
+mod plain;
 mod races;
 mod shared;
 mod tables;

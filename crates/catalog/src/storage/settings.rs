@@ -45,7 +45,7 @@ pub struct StorageSettings {
     /// How long credentials are good for.
     pub credentials_seconds: u64,
     /// Whether new tables are in directories of their own names, below those of their namespaces,
-    /// where no other one is or was.
+    /// where no other one is and none has left files.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain_locations: bool,
 }

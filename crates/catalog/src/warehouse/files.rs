@@ -221,6 +221,23 @@ impl Files {
         }
     }
 
+    /// Whether there is nothing below a location.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is outside of the roots; those of the storage.
+    pub async fn is_empty(&self, location: &str) -> Result<bool> {
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                on_disk(location, root, parts, |root, parts| local::is_empty(&root, &parts)).await
+            }
+            (Back::Objects(objects), parts) => {
+                let prefix = format!("{}/", parts.join("/"));
+                let keys = objects.list(&prefix, None, 1).await;
+                Ok(keys.map_err(|error| of_objects(location, error))?.is_empty())
+            }
+        }
+    }
+
     /// Removes everything below a location, and the location. Follows no symbolic link.
     ///
     /// # Errors

@@ -196,6 +196,33 @@ pub(super) fn list(
     Ok(Some(names))
 }
 
+/// Whether nothing is in a directory, or there is none.
+pub(super) fn is_empty(path: &Path, parts: &[Box<str>]) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = parent(path, parts).and_then(|(directory, name)| {
+        rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(refused)
+    });
+    let directory = match opened {
+        Err(error) => {
+            return match error.kind() {
+                io::ErrorKind::NotFound => Ok(true),
+                // A file, a link, or what is hidden from this server.
+                io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidInput
+                | io::ErrorKind::PermissionDenied => Ok(false),
+                _ => Err(error),
+            };
+        }
+        Ok(directory) => directory,
+    };
+    for entry in Dir::read_from(&directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Removes a directory with all that is in it, or a file.
 pub(super) fn delete_tree(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     let removed =

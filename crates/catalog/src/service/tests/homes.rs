@@ -7,7 +7,7 @@ use super::*;
 
 /// Two that are asked about: one has `a.b`, the other one the whole warehouse. A third one has a
 /// table of `a.b`.
-struct Granted;
+pub(super) struct Granted;
 
 impl Authority for Granted {
     fn check(&self, who: &Who, _: &Warehouse, right: Right, object: Object<'_>) -> Result<()> {
