@@ -166,6 +166,48 @@ pub struct Changes {
     pub bounds: Bounds,
 }
 
+/// The ids of tables and views that changes are about which are wanted, and the keys of their
+/// namespaces and of those that these are in.
+fn about(changes: &[Change], filter: &Filter) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut ids, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for change in changes.iter().filter(|it| filter.wants(it)) {
+        ids.extend(change.id.clone());
+        let target = change.to.as_ref().map(|it| &it.namespace);
+        for namespace in change.namespace.iter().chain(target) {
+            let mut next = Some(namespace.clone());
+            // Those above one that is known are known, too.
+            while let Some(it) = next.filter(|it| paths.insert(it.key())) {
+                next = it.parent();
+            }
+        }
+    }
+    (ids, paths)
+}
+
+/// What there is now of what changes are about.
+#[derive(Debug, Default)]
+struct Today {
+    /// What tables and views are called, by their ids.
+    names: HashMap<String, TableIdent>,
+    /// The numbers of the changes that made namespaces last, by their keys.
+    made: HashMap<String, i64>,
+}
+
+impl Today {
+    /// The innermost of a namespace and of those that it is in that was not made again after a
+    /// change; none when all were.
+    fn kept(&self, namespace: &NamespaceIdent, seq: i64) -> Option<NamespaceIdent> {
+        let mut next = Some(namespace.clone());
+        while let Some(ident) = next {
+            if self.made.get(&ident.key()).is_none_or(|made| *made <= seq) {
+                return Some(ident);
+            }
+            next = ident.parent();
+        }
+        None
+    }
+}
+
 impl Catalog {
     /// Changes after a number that a principal may see; from the beginning of the log when no
     /// number is given.
@@ -200,14 +242,14 @@ impl Catalog {
             let is_last = lines.len() < LINES_MAX;
             let changes = lines.into_iter().map(|line| Change::new(line, who.operator));
             let changes = changes.collect::<Result<Vec<_>>>()?;
-            let names = self.names_today(who, warehouse, filter, &changes).await?;
+            let today = self.today(who, warehouse, filter, &changes).await?;
             for change in changes {
                 if page.changes.len() == limit {
                     return Ok(page);
                 }
                 page.next_after = change.seq;
                 if filter.wants(&change) {
-                    page.changes.extend(self.shown(who, warehouse, &names, change));
+                    page.changes.extend(self.shown(who, warehouse, &today, change));
                 }
             }
             if is_last {
@@ -263,42 +305,48 @@ impl Catalog {
         self.allow(who, warehouse, Right::Read, object)
     }
 
-    /// What tables and views of changes are called now. Operators see all of them by any name.
-    async fn names_today(
+    /// What there is now of what changes are about. Operators see all of them by any name.
+    async fn today(
         &self,
         who: &Who,
         warehouse: &Warehouse,
         filter: &Filter,
         changes: &[Change],
-    ) -> Result<HashMap<String, TableIdent>> {
-        if who.operator {
-            return Ok(HashMap::new());
-        }
-        let wanted = changes.iter().filter(|it| filter.wants(it));
-        let ids: BTreeSet<String> = wanted.filter_map(|it| it.id.clone()).collect();
-        self.0.store.names_today(warehouse.id(), ids).await
+    ) -> Result<Today> {
+        let Some(first) = changes.first().filter(|_| !who.operator).map(|it| it.seq) else {
+            return Ok(Today::default());
+        };
+        let (ids, paths) = about(changes, filter);
+        let (store, id) = (&self.0.store, warehouse.id());
+        let made = store.made_since(id, paths, first).await?;
+        Ok(Today { names: store.names_today(id, ids).await?, made })
     }
 
     /// A change as a principal may see it; nothing when it may see none of it. Rights on a name are
     /// those on what has it now: it says nothing of what had it before, of which only rights on the
-    /// namespace do.
+    /// namespace do, or on what that is in where it was made again since.
     fn shown(
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        names: &HashMap<String, TableIdent>,
+        now: &Today,
         mut change: Change,
     ) -> Option<Change> {
         let may = |object: Object<'_>| self.allow(who, warehouse, Right::Read, object).is_ok();
-        let today = change.id.as_ref().and_then(|id| names.get(id));
+        let today = change.id.as_ref().and_then(|id| now.names.get(id));
         let is_read = today.is_some_and(|ident| may(Object::Relation(ident)));
+        let seq = change.seq;
+        let sees_in = |namespace: &NamespaceIdent| match now.kept(namespace, seq) {
+            Some(kept) => may(Object::Namespace(&kept)),
+            None => may(Object::Warehouse),
+        };
         let sees = |ident: &TableIdent| match is_read {
             true => may(Object::Relation(ident)),
-            false => may(Object::Namespace(&ident.namespace)),
+            false => sees_in(&ident.namespace),
         };
         let sees_place = match (change.place(), &change.namespace) {
             (Some(ident), _) => sees(&ident),
-            (None, Some(namespace)) => may(Object::Namespace(namespace)),
+            (None, Some(namespace)) => sees_in(namespace),
             (None, None) => false,
         };
         let sees_target = change.to.as_ref().is_some_and(sees);

@@ -59,8 +59,8 @@ impl Catalog {
     /// Namespaces that were directly below `parent`, or of the first level.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when there was no such parent; `Gone` when the log does not go back so
-    /// far.
+    /// `Forbidden`; `NoSuchNamespace` when there was no such parent; `Gone` when the log does not go
+    /// back so far.
     pub async fn list_namespaces_at(
         &self,
         who: &Who,
@@ -71,14 +71,18 @@ impl Catalog {
     ) -> Result<Listing<NamespaceIdent>> {
         let object = parent.map_or(Object::Warehouse, Object::Namespace);
         self.allow(who, warehouse, Right::Read, object)?;
-        let found = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
+        let (found, kept) = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
+        if parent.is_some() {
+            self.allow_kept(who, warehouse, kept.as_ref())?;
+        }
         page.part(found, NamespaceIdent::key)
     }
 
     /// Tables or views that a namespace had.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when there was none; `Gone` when the log does not go back so far.
+    /// `Forbidden`; `NoSuchNamespace` when there was none; `Gone` when the log does not go back so
+    /// far.
     pub async fn list_at(
         &self,
         who: &Who,
@@ -88,10 +92,24 @@ impl Catalog {
         page: &Page,
     ) -> Result<Listing<TableIdent>> {
         self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
-        let names = self.0.store.relations_at(warehouse.id(), namespace, kind, moment).await?;
+        let store = &self.0.store;
+        let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
+        self.allow_kept(who, warehouse, kept.as_ref())?;
         let names = page.part(names, String::clone)?;
         let named = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
         Ok(Listing { items: names.items.into_iter().map(named).collect(), next: names.next })
+    }
+
+    /// Refuses lists of a namespace that was made again since to whoever has rights only to the one
+    /// that has its name now.
+    fn allow_kept(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        kept: Option<&NamespaceIdent>,
+    ) -> Result<()> {
+        let object = kept.map_or(Object::Warehouse, Object::Namespace);
+        self.allow(who, warehouse, Right::Read, object)
     }
 
     /// A table or view as it was, to who may read both the name that is asked for and what the

@@ -18,6 +18,9 @@ use crate::ident::{NamespaceIdent, TableIdent};
 /// Most lines that are gone through to find what was there.
 pub const LINES_BACK_MAX: usize = 50_000;
 
+/// Namespaces that are asked for in one statement.
+const PATHS_AT_ONCE: usize = 500;
+
 type Stored<T> = std::result::Result<T, StoreError>;
 
 /// A relation of the past.
@@ -119,6 +122,25 @@ fn had_namespace(
     }
 }
 
+/// The innermost of a namespace and of those that it is in that was not made again since; none when
+/// all were.
+fn kept_since(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+    number: i64,
+) -> Stored<Option<NamespaceIdent>> {
+    let mut next = Some(ident.clone());
+    while let Some(ident) = next {
+        let parameters = vec![warehouse.into(), ident.key().into()];
+        if lines_after(it, MADE, parameters, number)?.is_empty() {
+            return Ok(Some(ident));
+        }
+        next = ident.parent();
+    }
+    Ok(None)
+}
+
 fn require_namespace(
     it: &mut dyn Transaction,
     warehouse: &str,
@@ -130,6 +152,9 @@ fn require_namespace(
         false => Err(StoreError::refuse(namespaces::no_such_namespace(ident))),
     }
 }
+
+/// Lines of namespaces that were made.
+const MADE: &str = "warehouse = $1 AND namespace = $2 AND act = 'create-namespace'";
 
 /// Lines that are about names of a namespace, or that gave something a name in it.
 const ABOUT_NAMES: &str = "warehouse = $1 AND name IS NOT NULL \
@@ -242,7 +267,7 @@ fn named(namespace: &str, name: &str) -> Stored<TableIdent> {
 
 impl CatalogStore {
     /// Namespaces that were directly below `parent`, or of the first level, in the order of their
-    /// keys.
+    /// keys; and the innermost namespace whose name is still the same one's.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was no parent.
@@ -251,13 +276,15 @@ impl CatalogStore {
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
         moment: Moment,
-    ) -> Result<Vec<NamespaceIdent>> {
+    ) -> Result<(Vec<NamespaceIdent>, Option<NamespaceIdent>)> {
         self.number_lines().await?;
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
         let read = self.store().read("catalog.namespaces_at", move |it| {
             let number = number_at(it, moment)?;
+            let mut kept = None;
             if let Some(parent) = &parent {
                 require_namespace(it, &warehouse, parent, number)?;
+                kept = kept_since(it, &warehouse, parent, number)?;
             }
             let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
             let sql = "SELECT path FROM catalog_namespaces \
@@ -278,13 +305,15 @@ impl CatalogStore {
                     _ => paths.remove(&line.namespace),
                 };
             }
-            Ok(paths)
+            Ok((paths, kept))
         });
-        let paths = read.await?;
-        paths.iter().map(|path| NamespaceIdent::split(path, "")).collect()
+        let (paths, kept) = read.await?;
+        let paths = paths.iter().map(|path| NamespaceIdent::split(path, ""));
+        Ok((paths.collect::<Result<_>>()?, kept))
     }
 
-    /// Names of all tables or all views that a namespace had, in order.
+    /// Names of all tables or all views that a namespace had, in order; and the innermost namespace
+    /// whose name is still the same one's.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was none.
@@ -294,15 +323,17 @@ impl CatalogStore {
         namespace: &NamespaceIdent,
         kind: RelationKind,
         moment: Moment,
-    ) -> Result<Vec<String>> {
+    ) -> Result<(Vec<String>, Option<NamespaceIdent>)> {
         self.number_lines().await?;
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
         let read = self.store().read("catalog.relations_at", move |it| {
             let number = number_at(it, moment)?;
             require_namespace(it, &warehouse, &namespace, number)?;
-            relations_then(it, &warehouse, (&namespace, kind), number)
+            let kept = kept_since(it, &warehouse, &namespace, number)?;
+            Ok((relations_then(it, &warehouse, (&namespace, kind), number)?, kept))
         });
-        Ok(read.await?.into_iter().collect())
+        let (names, kept) = read.await?;
+        Ok((names.into_iter().collect(), kept))
     }
 
     /// Metadata files that any line of the log names, whatever table had them then, whose path has
@@ -326,6 +357,41 @@ impl CatalogStore {
                 all.extend(row.get::<Option<String>>(1)?);
             }
             Ok(all)
+        });
+        Ok(read.await?)
+    }
+
+    /// The number of the line that made each of these namespaces last, of those that were made
+    /// after a number. Lines without a number are after all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn made_since(
+        &self,
+        warehouse: &str,
+        paths: BTreeSet<String>,
+        number: i64,
+    ) -> Result<HashMap<String, i64>> {
+        let (warehouse, paths) = (warehouse.to_owned(), Vec::from_iter(paths));
+        let read = self.store().read("catalog.made_since", move |it| {
+            let (column, mut made) = (number_column(it.dialect()), HashMap::new());
+            for paths in paths.chunks(PATHS_AT_ONCE) {
+                let places: Vec<String> = (3..paths.len() + 3).map(|it| format!("${it}")).collect();
+                let sql = format!(
+                    "SELECT namespace, MAX(COALESCE({column}, {})) FROM catalog_log \
+                     WHERE warehouse = $1 AND act = 'create-namespace' \
+                     AND ({column} > $2 OR {column} IS NULL) AND namespace IN ({}) \
+                     GROUP BY namespace",
+                    i64::MAX,
+                    places.join(", ")
+                );
+                let mut parameters = vec![Value::from(&warehouse), Value::Int(number)];
+                parameters.extend(paths.iter().map(Value::from));
+                for row in it.query(&sql, &parameters)? {
+                    made.insert(row.get(0)?, row.get(1)?);
+                }
+            }
+            Ok(made)
         });
         Ok(read.await?)
     }
@@ -378,9 +444,8 @@ impl CatalogStore {
             let past = relation_then(it, &warehouse, (kind, &ident), number)?;
             let past = past.ok_or_else(|| StoreError::refuse(kind.no_such(&ident)))?;
             let then = with_today(it, &warehouse, past)?;
-            let condition = "warehouse = $1 AND namespace = $2 AND act = 'create-namespace'";
             let parameters = vec![Value::from(&warehouse), ident.namespace.key().into()];
-            let is_of_another = !lines_after(it, condition, parameters, number)?.is_empty();
+            let is_of_another = !lines_after(it, MADE, parameters, number)?.is_empty();
             Ok(Then { is_of_another, ..then })
         });
         Ok(read.await?)

@@ -38,6 +38,7 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     let changes = changes.unwrap().changes;
     let made = changes.iter().find(|it| it.action == "create-table").unwrap();
     let then = catalog.load_at(&who, warehouse, (kind, &t), Moment::Number(made.seq)).await;
+    check_lists(catalog, warehouse, &who, made.seq, may).await;
     let missing = dropped.id.clone();
     let unknown = move |_: &TableIdent| TableIdent::new(NamespaceIdent::new(["y"])?, &missing);
     let undropped = catalog.undrop(&call, warehouse, &dropped.id, unknown).await;
@@ -56,6 +57,34 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     // It was looked for, and only where it was to go is wrong.
     let expected = if id == "warehouse" { Kind::NoSuchNamespace } else { Kind::Forbidden };
     assert_eq!(undropped, expected, "{id}");
+}
+
+/// Checks whether somebody is told what namespace `a` had after this change, and what was done.
+async fn check_lists(
+    catalog: &Catalog,
+    warehouse: &Arc<Warehouse>,
+    who: &Who,
+    seq: i64,
+    may: bool,
+) {
+    let (moment, page, kind) = (Moment::Number(seq), Page::default(), RelationKind::Table);
+    let a = NamespaceIdent::new(["a"]).unwrap();
+    let tables = catalog.list_at(who, warehouse, (kind, &a), moment, &page).await;
+    let inner = catalog.list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
+    let inner = inner.map(|it| it.items).map_err(|it| it.kind);
+    let tables = tables.map(|it| it.items).map_err(|it| it.kind);
+    match may {
+        true => assert_eq!((tables.unwrap().len(), inner.unwrap().len()), (1, 1), "{who:?}"),
+        false => assert_eq!((tables, inner), (Err(Kind::Forbidden), Err(Kind::Forbidden))),
+    }
+    let filter = Filter { namespace: Some(a), ident: None };
+    let changes = catalog.changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
+    let shown = changes.iter().any(|it| it.name.is_some());
+    let inner = changes.iter().any(|it| it.namespace.as_ref().is_some_and(|it| it.key() != "a"));
+    assert_eq!((shown, inner), (may, may && &*who.id == "warehouse"), "{who:?} {changes:?}");
+    // Its own beginning is told in any case.
+    let own = changes.iter().rev().find(|it| it.action == "create-namespace" && it.name.is_none());
+    assert!(own.is_some(), "{who:?}");
 }
 
 /// Waits until a later time has come than any that was written down.
@@ -77,12 +106,14 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         a_tick().await;
         let t = ident(&["a"], "t");
         let (call, body) = (Call::of(operator), Fragment::of(&creation(&json!({}))).unwrap());
+        let inner = stage.namespace(&["a", "b"]).await;
         catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
         catalog.drop_table(&call, warehouse, &t, false).await.unwrap();
         for id in ["namespace", "warehouse"] {
             check_heir(&catalog, warehouse, id, true).await;
         }
         a_tick().await;
+        catalog.drop_namespace(&call, warehouse, &inner).await.unwrap();
         catalog.drop_namespace(&call, warehouse, &namespace).await.unwrap();
         let none = Properties::new();
         catalog.create_namespace(&call, warehouse, &namespace, none).await.unwrap();

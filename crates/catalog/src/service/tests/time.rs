@@ -546,7 +546,7 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         // What was removed is older than these times, so they are known; before, nobody knows.
         let at = async |ms| {
             let found = store.namespaces_at(stage.warehouse.id(), None, Moment::Time(ms)).await;
-            found.map(|it| it.len()).map_err(|error| error.kind)
+            found.map(|it| it.0.len()).map_err(|error| error.kind)
         };
         let found = [at(9).await, at(10).await, at(15).await, at(25).await, at(50).await];
         assert_eq!(found, [Err(Kind::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
