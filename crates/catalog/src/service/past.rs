@@ -59,8 +59,8 @@ impl Catalog {
     /// Namespaces that were directly below `parent`, or of the first level.
     ///
     /// # Errors
-    /// `Forbidden`; `NoSuchNamespace` when there was no such parent; `Gone` when the log does not go
-    /// back so far.
+    /// `Forbidden`; `NoSuchNamespace` when there was no such parent; `Gone` when the log does not
+    /// go back so far.
     pub async fn list_namespaces_at(
         &self,
         who: &Who,
