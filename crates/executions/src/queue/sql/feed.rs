@@ -148,9 +148,9 @@ pub(super) fn read(
     let mut more_tenants = tenants.len() > TENANTS_MAX;
     if !more_tenants && !cursor.is_empty() {
         let from_start = tenants_after(transaction, "")?;
-        // Up to the first one after the cursor: the database's order may not be that of the bytes.
-        let first = tenants.first().cloned();
-        tenants.extend(from_start.into_iter().take_while(|it| Some(it) != first.as_ref()));
+        // The column compares bytes in every database, as this does.
+        let earlier = from_start.into_iter().take_while(|tenant| tenant.as_str() <= cursor);
+        tenants.extend(earlier);
         more_tenants = tenants.len() > TENANTS_MAX;
     }
     tenants.truncate(TENANTS_MAX);

@@ -219,7 +219,7 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_window_goes_round_in_the_order_of_the_database() {
+async fn the_window_goes_round_whatever_order_a_database_has_for_texts() {
     let (scratch, server) = (Scratch::new(), Postgres::shared());
     for store in [
         sqlite(scratch.path(), "db").await,
