@@ -406,10 +406,14 @@ fn what_waits_too_long_expires_and_is_told_where_it_stands() {
     let waiting = submit_all(&client, &[shell("true"), shell("true"), shell("true")]);
     let mut last = 0;
     for (place, id) in waiting.iter().enumerate() {
-        let record = record(&client, id);
-        assert_eq!(record["position"], place, "{record}");
-        let estimate = record["estimated_start_ms"].as_u64().unwrap();
-        assert!(estimate >= last, "{record}");
+        // As above.
+        let mut seen = Value::Null;
+        until("its place", SOON, || {
+            seen = record(&client, id);
+            if seen["position"] == place { Ok(()) } else { Err(seen.to_string()) }
+        });
+        let estimate = seen["estimated_start_ms"].as_u64().unwrap();
+        assert!(estimate >= last, "{seen}");
         last = estimate;
     }
     let mut request = shell("echo never");

@@ -275,6 +275,12 @@ impl Turn {
         Some(sent.data)
     }
 
+    /// Reads what is said until the server ends the stream, wherever that is in the turn.
+    pub(crate) fn cut(mut self) -> Vec<Value> {
+        while self.next().is_some() {}
+        self.heard
+    }
+
     /// Reads to the end.
     pub(crate) fn end(mut self) -> Heard {
         while self.next().is_some() {}
