@@ -603,8 +603,8 @@ fn a_server_that_stops_ends_streams_and_keeps_everything() {
     turn.until_text("holding");
     let mut watching = server.client().events(&format!("{}/events", path(&session))).unwrap();
     server.signal("TERM");
-    // A stream ends where it is when the time to drain is up. If the turn's end was still told, then
-    // as one that failed.
+    // A stream ends where it is when the time to drain is up. If the turn's end was still told,
+    // then as one that failed.
     let cut = turn.cut();
     let of = |kind: &str| cut.iter().filter(|event| event["type"] == kind).count();
     assert!(of("turn_complete") == 0 && (of("done") == 0 || of("error") > 0), "{cut:?}");

@@ -19,8 +19,8 @@ public class Main {
     static int depth;
 
     static void deeper() {
-        depth++;
-        deeper();
+        // On one line: which of them finds the stack full differs from run to run.
+        depth++; deeper();
     }
 
     static String line() throws Exception {
