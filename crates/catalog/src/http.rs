@@ -110,10 +110,9 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
     };
     let mut router = Router::new();
     for operation in operations() {
-        let op = operation.op;
         let handler = move |State(ground): State<Arc<Ground>>, request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
-            Box::pin(answer(&ground, op, request)).await
+            Box::pin(answer(&ground, operation, request)).await
         };
         let path = format!("{PREFIX}{}", operation.path);
         router = router.route(&path, on(operation.method.filter(), handler));
@@ -126,7 +125,8 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
     router.layer(DefaultBodyLimit::disable()).with_state(Arc::new(ground))
 }
 
-async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
+async fn answer(ground: &Ground, operation: &Operation, request: Request) -> Response {
+    let op = operation.op;
     let trace = Trace::of(&request);
     let mut who = None;
     let (response, refusal) = match op {
@@ -143,7 +143,7 @@ async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
             Err(error) => refusable(Err(error)),
         },
     };
-    trace.write(ground, op, who.as_ref(), (&response, refusal));
+    trace.write(ground, operation, who.as_ref(), (&response, refusal));
     response
 }
 

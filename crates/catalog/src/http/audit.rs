@@ -7,7 +7,7 @@ use node::http::{Peer, RequestId};
 
 use super::Ground;
 use super::answer;
-use super::operations::{Method, Op, operations};
+use super::operations::{Method, Op, Operation};
 use super::request::Input;
 use crate::access::{AuditFilter, Origin};
 use crate::error::{Error, Kind, Result};
@@ -39,14 +39,14 @@ impl Trace {
     pub(super) fn write(
         self,
         ground: &Ground,
-        op: Op,
+        operation: &Operation,
         who: Option<&Who>,
         (response, refusal): (&Response, Option<&'static str>),
     ) {
         let status = response.status().as_u16();
         let has_given = response.extensions().get::<Given>().is_some();
         // 419: the token has ended.
-        if !changes(op) && !has_given && !matches!(status, 401 | 403 | 419) {
+        if !changes(operation) && !has_given && !matches!(status, 401 | 403 | 419) {
             return;
         }
         let origin = Origin {
@@ -54,20 +54,17 @@ impl Trace {
             address: self.peer.map(|it| it.0),
             path: self.uri.path().to_owned(),
         };
-        ground.access.audit(who, name(op), origin, (status, refusal));
+        ground.access.audit(who, name(operation.op), origin, (status, refusal));
     }
 }
 
 /// Whether an operation is one to change something, or gives something away.
-fn changes(op: Op) -> bool {
-    match op {
+fn changes(operation: &Operation) -> bool {
+    match operation.op {
         Op::ReportMetrics | Op::PlanScan | Op::CancelPlan | Op::FetchTasks | Op::Sign => false,
         // Whoever gets them can read or write the table's files.
         Op::LoadCredentials => true,
-        _ => {
-            let found = operations().iter().find(|it| it.op == op).map(|it| it.method);
-            found.is_none_or(|method| !matches!(method, Method::Get | Method::Head))
-        }
+        _ => !matches!(operation.method, Method::Get | Method::Head),
     }
 }
 
@@ -118,7 +115,7 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::PolarisOp;
+    use crate::http::{PolarisOp, operations};
 
     #[test]
     fn what_changes_something_is_written_down() {
@@ -135,7 +132,8 @@ mod tests {
             (Op::Polaris(PolarisOp::CreateCatalog), true),
             (Op::Polaris(PolarisOp::GetCatalog), false),
         ] {
-            assert_eq!(changes(op), expected, "{op:?}");
+            let operation = operations().iter().find(|it| it.op == op).unwrap();
+            assert_eq!(changes(operation), expected, "{op:?}");
         }
         assert_eq!(name(Op::CommitTransaction), "commit-transaction");
         assert_eq!(name(Op::Polaris(PolarisOp::AddGrant)), "polaris-add-grant");

@@ -183,7 +183,7 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
 }
 
 /// Bytes of the future that a function answers.
-fn bytes_of<'a, F: Future>(_: fn(&'a Ground, Op, axum::extract::Request) -> F) -> usize {
+fn bytes_of<'a, F: Future>(_: fn(&'a Ground, &'a Operation, axum::extract::Request) -> F) -> usize {
     size_of::<F>()
 }
 
