@@ -192,3 +192,18 @@ fn requests_are_not_moved_about_with_what_others_need() {
     let bytes = bytes_of(super::answer);
     assert!(bytes <= 3_000, "{bytes}");
 }
+
+/// The commit that makes a table of what was staged.
+fn staged_commit(metadata: &Value) -> Value {
+    json!({"requirements": [{"type": "assert-create"}], "updates": [
+        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": metadata["location"]},
+    ]})
+}

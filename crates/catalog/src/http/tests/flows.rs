@@ -85,17 +85,7 @@ fn a_staged_table_is_there_when_it_is_committed() {
     assert_eq!(answer.json()["metadata-location"], Value::Null);
     let table = "/v1/main/namespaces/n/tables/t";
     assert_eq!(server.ask("HEAD", table, None).status, 404);
-    let commit = json!({"requirements": [{"type": "assert-create"}], "updates": [
-        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": metadata["schemas"][0]},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
-        {"action": "set-location", "location": metadata["location"]},
-    ]});
+    let commit = staged_commit(metadata);
     let made = server.ask("POST", table, Some(&commit));
     assert_eq!(made.status, 200, "{}", made.text());
     assert_eq!(made.json()["metadata"]["table-uuid"], metadata["table-uuid"]);

@@ -2,21 +2,6 @@
 
 use super::*;
 
-/// Commits that make a table of what was staged.
-fn commit(metadata: &Value) -> Value {
-    json!({"requirements": [{"type": "assert-create"}], "updates": [
-        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": metadata["schemas"][0]},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
-        {"action": "set-location", "location": metadata["location"]},
-    ]})
-}
-
 /// Checks that who may write in a namespace alone makes a table of what was staged, where it was
 /// staged. Answers where that is.
 fn check_staged(server: &Server, namespace: &str, table: &str) -> String {
@@ -31,7 +16,7 @@ fn check_staged(server: &Server, namespace: &str, table: &str) -> String {
     assert_eq!(staged.status, 200, "{namespace} {table}: {}", staged.text());
     let metadata = &staged.json()["metadata"];
     let path = format!("{tables}/{}", request::encoded(table));
-    let made = server.ask_as(Some(&token), "POST", &path, Some(&commit(metadata)));
+    let made = server.ask_as(Some(&token), "POST", &path, Some(&staged_commit(metadata)));
     assert_eq!(made.status, 200, "{namespace} {table}: {}", made.text());
     assert_eq!(made.json()["metadata"]["location"], metadata["location"]);
     metadata["location"].as_str().unwrap().to_owned()
