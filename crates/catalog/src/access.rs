@@ -65,6 +65,7 @@ pub use self::policies::{
     Restrictions, TABLE_POLICIES_BYTES_MAX,
 };
 pub use self::random::Generator;
+pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
@@ -180,14 +181,36 @@ impl Access {
     /// `NotAuthorized` when there is no token, several, or one that is not known;
     /// `AuthenticationTimeout` when it has ended; `Forbidden` when it is for something else.
     pub async fn identify(&self, headers: &HeaderMap) -> Result<Who> {
-        match bearer(headers) {
-            Some(token) if token.starts_with(TOKEN_PREFIX) => return self.holder(token).await,
-            Some(token) if token.starts_with(KEY_PREFIX) => return self.key_holder(token),
-            Some(token) if self.0.issuers.may_be_of(token) => {
-                return Box::pin(self.oidc_holder(token)).await;
-            }
-            _ => {}
+        if let Some(found) = self.recognise(headers, hash) {
+            return found;
         }
+        match bearer(headers) {
+            Some(token) if token.starts_with(TOKEN_PREFIX) => self.holder(token).await,
+            Some(token) => Box::pin(self.oidc_holder(token)).await,
+            None => Err(Error::internal("no token is looked up")),
+        }
+    }
+
+    /// Who makes a request, as far as that is in memory; none where somebody has to be asked.
+    /// `hash` is SHA-256 of a token.
+    ///
+    /// # Errors
+    /// Those of [`Access::identify`].
+    pub(crate) fn recognise(
+        &self,
+        headers: &HeaderMap,
+        hash: impl FnOnce(&str) -> Hash,
+    ) -> Option<Result<Who>> {
+        match bearer(headers) {
+            Some(token) if token.starts_with(TOKEN_PREFIX) => self.known_holder(token, hash),
+            Some(token) if token.starts_with(KEY_PREFIX) => Some(self.key_holder(&hash(token))),
+            Some(token) if self.0.issuers.may_be_of(token) => self.verified_holder(token, hash),
+            _ => Some(self.holder_of_coves(headers)),
+        }
+    }
+
+    /// Who has a token of Cove's own.
+    fn holder_of_coves(&self, headers: &HeaderMap) -> Result<Who> {
         let found = node::http::authenticate(&self.0.cove, headers, Scope::Catalog);
         let principal = found.map_err(|error| crate::http::from_shell(&error))?;
         let operator = principal.operator;

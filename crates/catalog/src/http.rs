@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
+//! | `at_once` | what is answered from memory before it is routed |
 //! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views`, `plans`, `functions` | the operations |
 //! | `delegation` | how a client gets at a table's files |
@@ -19,6 +20,7 @@
 //! | `inspect`, `maintenance` | a table's metadata in rows; jobs that look after tables |
 
 mod answer;
+mod at_once;
 mod audit;
 mod changes;
 mod delegation;
@@ -52,7 +54,7 @@ use axum::http::HeaderValue;
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
-use node::http::{self, Face, Upload};
+use node::http::{self, Face, FastPath, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
 use self::audit::{Given, Trace};
@@ -99,15 +101,15 @@ pub fn face() -> Face {
     Face { access: http::Access::Own, render: Some(render_error), scope: None }
 }
 
-/// Everything below [`PREFIX`]. `separator` divides the levels of a namespace in a path, in
-/// addition to [`SEPARATOR_DEFAULT`].
-pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
-    let ground = Ground {
+/// Everything below [`PREFIX`], and what answers some of it from memory. `separator` divides the
+/// levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
+pub fn routes(catalog: Catalog, access: Access, separator: &str) -> (Router, Arc<dyn FastPath>) {
+    let ground = Arc::new(Ground {
         catalog,
         access,
         separator: separator.into(),
         endpoints: operations::endpoints().into(),
-    };
+    });
     let mut router = Router::new();
     for operation in operations() {
         let handler = move |State(ground): State<Arc<Ground>>, request: Request| async move {
@@ -122,7 +124,8 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
         }
     }
     // `Upload` has bounds of its own.
-    router.layer(DefaultBodyLimit::disable()).with_state(Arc::new(ground))
+    let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&ground));
+    (router, ground)
 }
 
 async fn answer(ground: &Ground, operation: &Operation, request: Request) -> Response {

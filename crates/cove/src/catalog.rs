@@ -30,7 +30,7 @@ use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
 use node::auth::Tokens;
 use node::drain::Drain;
-use node::http::Face;
+use node::http::{Face, FastPath, Shell, Site};
 use node::objects::Credentials;
 use node::store::Store;
 use node::telemetry::Registry;
@@ -95,6 +95,28 @@ fn text(value: &serde_json::Value) -> String {
     }
 }
 
+/// What a server needs to serve the catalog.
+pub(crate) struct Routes {
+    router: Router,
+    face: (&'static str, Face),
+    /// What answers before a request is routed.
+    at_once: Arc<dyn FastPath>,
+}
+
+/// Everything of one listener: `routes`, and the catalog where there is one.
+pub(crate) fn site(
+    shell: &Shell,
+    routes: Router,
+    mut faces: Vec<(&'static str, Face)>,
+    lake: Option<Routes>,
+) -> Site {
+    let Some(Routes { router, face, at_once }) = lake else {
+        return shell.wrap_with(routes, faces).into();
+    };
+    faces.push(face);
+    Site::from(shell.wrap_with(routes.merge(router), faces)).with_fast_path(shell, at_once)
+}
+
 /// A catalog that is there.
 pub(crate) struct Running {
     catalog: Catalog,
@@ -132,9 +154,10 @@ impl Running {
     }
 
     /// Everything of its interface, and how the shell treats that.
-    pub(crate) fn routes(&self) -> (Router, (&'static str, Face)) {
+    pub(crate) fn routes(&self) -> Routes {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
-        (http::routes(catalog, access, &self.separator), (http::PREFIX, http::face()))
+        let (router, at_once) = http::routes(catalog, access, &self.separator);
+        Routes { router, face: (http::PREFIX, http::face()), at_once }
     }
 
     /// Has its figures told to Prometheus.

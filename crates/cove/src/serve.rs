@@ -15,8 +15,7 @@ use node::auth::{Scope, Tokens};
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::http::{self, Face, Listener, Shell};
-use node::http::{Routes, get};
+use node::http::{self, Face, Listener, Routes, Shell, Site, get};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
 use sandbox::{Engine, Launched};
@@ -192,9 +191,9 @@ impl Parts<'_> {
         let native = native_routes(open, &jobs, &sessions, control);
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
-        let (of_lake, shape_of_lake) = lake.as_ref().map(catalog::Running::routes).unzip();
-        let routes = routes.merge(of_ash).merge(of_lake.unwrap_or_default());
-        shapes.extend(shapes_of_ash.into_iter().chain(shape_of_lake).chain(native_shapes()));
+        let of_lake = lake.as_ref().map(catalog::Running::routes);
+        let routes = routes.merge(of_ash);
+        shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
         let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer = compat::dbbouncer(&config.compat, &shell, control, &drain, metrics).await?;
@@ -204,10 +203,10 @@ impl Parts<'_> {
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
         greet(source, address, data_dir.path(), Greeting::Server);
 
-        let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
-        listeners.extend(e2b);
-        listeners.extend(dbbouncer);
-        listeners.push((listener, shell.wrap_with(routes, shapes)));
+        let listeners = compat::listen(faces, &config.compat, &shell).await?;
+        let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
+        let mut listeners: Vec<_> = others.map(|(at, routes)| (at, Site::from(routes))).collect();
+        listeners.push((listener, catalog::site(&shell, routes, shapes, of_lake)));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);

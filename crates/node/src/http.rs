@@ -15,6 +15,7 @@
 mod access;
 mod connection;
 mod error;
+mod fast;
 mod json;
 mod query;
 mod routing;
@@ -27,6 +28,7 @@ mod upload;
 pub use access::{Access, Face, authenticate};
 pub use connection::Peer;
 pub use error::Error;
+pub use fast::{AtOnce, FastPath, Head, Memory, Site, path_part};
 pub use json::Json;
 pub use query::{last_event_id, query};
 pub use routing::{Methods, Routes, delete, get, patch, post, put};

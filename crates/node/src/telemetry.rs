@@ -3,6 +3,7 @@
 //! Logs go to standard error, because standard output is for data. A service registers its metrics
 //! with the [`Registry`] it is given when it is built; after that nobody changes the registry.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -211,7 +212,7 @@ pub struct HttpMetrics {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: &'static str,
-    route: String,
+    route: Cow<'static, str>,
     status: u16,
 }
 
@@ -256,7 +257,7 @@ impl HttpMetrics {
     pub(crate) fn observe(
         &self,
         method: &axum::http::Method,
-        route: &str,
+        route: Cow<'static, str>,
         status: u16,
         took: Duration,
     ) {
@@ -270,7 +271,7 @@ impl HttpMetrics {
             "OPTIONS" => "OPTIONS",
             _ => "other",
         };
-        let labels = RequestLabels { method, route: route.to_owned(), status };
+        let labels = RequestLabels { method, route, status };
         self.duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
 }
@@ -315,7 +316,7 @@ mod tests {
         let metrics = HttpMetrics::new(&mut registry);
         let guard = metrics.enter();
         let method = axum::http::Method::from_bytes(b"BREW").unwrap();
-        metrics.observe(&method, "/v1/things", 404, Duration::from_millis(3));
+        metrics.observe(&method, "/v1/things".into(), 404, Duration::from_millis(3));
         let rendered = Metrics::new(registry);
         let text = rendered.render().unwrap();
         let labels = "method=\"other\",route=\"/v1/things\",status=\"404\"";

@@ -1,6 +1,6 @@
 //! Rights: who has which to what, and what follows for what is in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -169,13 +169,13 @@ pub(super) struct Grants(HashMap<Box<str>, Arc<Trees>>);
 
 /// Rights of somebody in each warehouse, by its id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trees(HashMap<Box<str>, Node>);
+pub(super) struct Trees(BTreeMap<Box<str>, Node>);
 
 #[derive(Clone, Debug, Default)]
 struct Node {
     rights: Rights,
-    namespaces: HashMap<Box<str>, Node>,
-    relations: HashMap<Box<str>, Rights>,
+    namespaces: BTreeMap<Box<str>, Node>,
+    relations: BTreeMap<Box<str>, Rights>,
 }
 
 impl Node {

@@ -151,10 +151,10 @@ impl Keys {
 
 impl Access {
     /// Whose an API key is.
-    pub(super) fn key_holder(&self, text: &str) -> Result<Who> {
-        let (hash, now_ms) = (hash(text), clock::wall_ms());
+    pub(super) fn key_holder(&self, hash: &Hash) -> Result<Who> {
+        let now_ms = clock::wall_ms();
         let loaded = self.0.loaded.read();
-        let key = loaded.keys.by_hash.get(&hash).filter(|it| it.is_good(&hash, now_ms));
+        let key = loaded.keys.by_hash.get(hash).filter(|it| it.is_good(hash, now_ms));
         let found = key.and_then(|key| Some((key, loaded.clients.get(&key.client)?)));
         let (key, client) = found.ok_or_else(|| {
             Error::new(Kind::NotAuthorized, "the API key is not known, or has ended")

@@ -18,7 +18,7 @@ const SECRET_BYTES: usize = 32;
 const DIGITS: usize = 2 * SECRET_BYTES;
 
 /// SHA-256 of a secret.
-pub(super) type Hash = [u8; 32];
+pub(crate) type Hash = [u8; 32];
 
 /// Makes secrets.
 pub struct Generator(Mutex<State>);
@@ -90,7 +90,7 @@ impl Generator {
 }
 
 /// What is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
-pub(super) fn hash(secret: &str) -> Hash {
+pub(crate) fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use node::clock;
 
 use super::known::Bearer;
-use super::random::{self, hash};
+use super::random::{self, Hash, hash};
 use super::{Access, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::{Claims, Who};
@@ -33,6 +33,10 @@ pub struct AccessToken {
     pub lifetime: Duration,
     /// The only role whose rights it may use.
     pub role: Option<String>,
+}
+
+fn unknown() -> Error {
+    Error::new(Kind::NotAuthorized, "the access token is not known")
 }
 
 /// A token as the store has it.
@@ -124,15 +128,27 @@ impl Access {
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
     pub(crate) async fn holder(&self, token: &str) -> Result<Who> {
-        let unknown = || Error::new(Kind::NotAuthorized, "the access token is not known");
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(unknown());
+        if let Some(found) = self.known_holder(token, hash) {
+            return found;
         }
-        let hash = hash(token);
-        let bearer = match self.0.known.find(&hash) {
-            Some(found) => found,
-            None => Box::pin(self.look_up(hash)).await?.ok_or_else(unknown)?,
-        };
+        let bearer = Box::pin(self.look_up(hash(token))).await?;
+        self.admitted(bearer.ok_or_else(unknown)?)
+    }
+
+    /// The same of a token that was looked up before; none of another one.
+    pub(super) fn known_holder(
+        &self,
+        token: &str,
+        hash: impl FnOnce(&str) -> Hash,
+    ) -> Option<Result<Who>> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Some(Err(unknown()));
+        }
+        self.0.known.find(&hash(token)).map(|bearer| self.admitted(bearer))
+    }
+
+    /// Whose a token is that is good still.
+    fn admitted(&self, bearer: Bearer) -> Result<Who> {
         if bearer.ends_ms <= clock::wall_ms() {
             let message = "the access token has ended; ask for another one";
             return Err(Error::new(Kind::AuthenticationTimeout, message));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
@@ -15,7 +15,7 @@ use node::http;
 use serde::Serialize;
 
 use super::header_value;
-use super::request::Input;
+use super::request::{self, Input};
 use super::tail::End;
 use crate::cache::{Entry, Snapshots};
 use crate::error::{Error, Kind, Result};
@@ -151,7 +151,7 @@ pub(super) async fn table(
     snapshots: Snapshots,
     end: &End,
 ) -> Result<Response> {
-    let tag = header_value(&format!("W/\"{}\"", end.tag(entry.etag(snapshots))))?;
+    let tag = weak(entry, snapshots, end)?;
     let mut response = document(input, entry, snapshots, end).await?;
     response.headers_mut().insert(header::ETAG, tag);
     Ok(response)
@@ -159,7 +159,7 @@ pub(super) async fn table(
 
 /// That the client has the table as it is.
 pub(super) fn not_modified(tag: &str) -> Result<Response> {
-    let tag = header_value(&format!("W/\"{tag}\""))?;
+    let tag = quoted(tag)?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     response.headers_mut().insert(header::ETAG, tag);
@@ -173,17 +173,71 @@ pub(super) async fn document(
     snapshots: Snapshots,
     end: &End,
 ) -> Result<Response> {
-    let is_packed = entry.document().len() >= GZIP_BYTES_MIN && input.takes_gzip();
-    let mut response = match is_packed {
-        true => pieces(entry.gzip(snapshots, end.bytes().map(|it| &**it)).await?),
-        false => pieces(entry.frames(snapshots, end.bytes().cloned())),
-    };
-    let headers = response.headers_mut();
-    if is_packed {
-        headers.insert(header::CONTENT_ENCODING, GZIP);
+    match is_packed(&input.parts.headers, entry) {
+        true => Ok(packed(entry.gzip(snapshots, end.bytes().map(|it| &**it)).await?)),
+        false => Ok(plain(entry, snapshots, end)),
     }
+}
+
+/// What [`table`] answers, or that the client has it, where that takes no waiting.
+pub(super) fn table_at_hand(
+    headers: &HeaderMap,
+    entry: &Entry,
+    snapshots: Snapshots,
+    end: &End,
+) -> Option<Response> {
+    let tag = end.tag(entry.etag(snapshots));
+    if request::has(headers, &tag) {
+        return not_modified(&tag).ok();
+    }
+    let mut response = document_at_hand(headers, entry, snapshots, end)?;
+    response.headers_mut().insert(header::ETAG, weak(entry, snapshots, end).ok()?);
+    Some(response)
+}
+
+/// What [`document`] answers, where that takes no waiting.
+pub(super) fn document_at_hand(
+    headers: &HeaderMap,
+    entry: &Entry,
+    snapshots: Snapshots,
+    end: &End,
+) -> Option<Response> {
+    match is_packed(headers, entry) {
+        true => entry.gzip_at_hand(snapshots, end.bytes().map(|it| &**it)).map(packed),
+        false => Some(plain(entry, snapshots, end)),
+    }
+}
+
+fn is_packed(headers: &HeaderMap, entry: &Entry) -> bool {
+    entry.document().len() >= GZIP_BYTES_MIN && request::takes_gzip(headers)
+}
+
+fn packed(all: [Bytes; 2]) -> Response {
+    let mut response = pieces(all);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, GZIP);
     headers.insert(header::VARY, VARY);
-    Ok(response)
+    response
+}
+
+fn plain(entry: &Entry, snapshots: Snapshots, end: &End) -> Response {
+    let mut response = pieces(entry.frames(snapshots, end.bytes().cloned()));
+    response.headers_mut().insert(header::VARY, VARY);
+    response
+}
+
+/// The tag of an answer as a header has it.
+fn weak(entry: &Entry, snapshots: Snapshots, end: &End) -> Result<HeaderValue> {
+    match end.bytes() {
+        None => HeaderValue::from_maybe_shared(entry.weak_etag(snapshots).clone())
+            .map_err(Error::internal),
+        Some(_) => quoted(&end.tag(entry.etag(snapshots))),
+    }
+}
+
+/// A weak tag as a header has it.
+fn quoted(tag: &str) -> Result<HeaderValue> {
+    header_value(&format!("W/\"{tag}\""))
 }
 
 /// A body of JSON in pieces, whose length is said.

@@ -1,6 +1,7 @@
 //! How a client gets at a table's files: what it has to know of the store, and, where it asks for
 //! that, credentials or the address of the signer.
 
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -81,7 +82,7 @@ async fn way_in(
         Way::Vended => settings.vended_credentials,
         Way::Signing => settings.remote_signing,
     };
-    match asked(input).find(is_there) {
+    match asked(&input.parts.headers).find(is_there) {
         None => {}
         Some(Way::Vended) => {
             let vended = catalog.vend(&input.who, warehouse, ident, entry).await?;
@@ -117,9 +118,14 @@ pub(super) fn settings(warehouse: &Warehouse) -> Tail {
     tail
 }
 
+/// Whether the client asks for any way to files.
+pub(super) fn is_asked(headers: &HeaderMap) -> bool {
+    asked(headers).next().is_some()
+}
+
 /// What the client asks for. What is not known here may be known elsewhere.
-fn asked<'a>(input: &'a Input<'_>) -> impl Iterator<Item = Way> + 'a {
-    let values = input.parts.headers.get_all(HEADER).iter();
+fn asked(headers: &HeaderMap) -> impl Iterator<Item = Way> + '_ {
+    let values = headers.get_all(HEADER).iter();
     let words = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
     words.filter_map(|word| match word.trim() {
         "vended-credentials" => Some(Way::Vended),

@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::Moment;
 
 /// What says it beside the parameter `as-of`, for clients that cannot add parameters.
-const AS_OF: &str = "x-cove-as-of";
+pub(super) const AS_OF: &str = "x-cove-as-of";
 
 /// Longest text of a moment, in bytes.
 const TEXT_BYTES_MAX: usize = 64;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{Query, RawPathParams};
+use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use bytes::Bytes;
@@ -184,35 +185,35 @@ impl<'a> Input<'a> {
         }
         Ok(Some(IdempotencyKey { key, hash: hash.finalize().into() }))
     }
+}
 
-    /// Whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
-    pub(super) fn has(&self, etag: &str) -> bool {
-        let values = self.parts.headers.get_all(IF_NONE_MATCH).iter();
-        let mut tags = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-        tags.any(|tag| {
-            let tag = tag.trim();
-            let opaque = tag.strip_prefix("W/").unwrap_or(tag);
-            tag == "*" || opaque.strip_prefix('"').and_then(|it| it.strip_suffix('"')) == Some(etag)
-        })
-    }
+/// Whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
+pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
+    let values = headers.get_all(IF_NONE_MATCH).iter();
+    let mut tags = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    tags.any(|tag| {
+        let tag = tag.trim();
+        let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+        tag == "*" || opaque.strip_prefix('"').and_then(|it| it.strip_suffix('"')) == Some(etag)
+    })
+}
 
-    /// Whether the answer may be packed by gzip.
-    pub(super) fn takes_gzip(&self) -> bool {
-        let values = self.parts.headers.get_all(ACCEPT_ENCODING).iter();
-        let codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-        let mut any = false;
-        for coding in codings {
-            let mut parts = coding.split(';').map(str::trim);
-            let name = parts.next().unwrap_or_default();
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
-            let is_refused = weight.is_some_and(|it| it.parse::<f32>().is_ok_and(|it| it <= 0.0));
-            if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
-                return !is_refused;
-            }
-            any |= name == "*" && !is_refused;
+/// Whether the answer may be packed by gzip.
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter();
+    let codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    let mut any = false;
+    for coding in codings {
+        let mut parts = coding.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+        let is_refused = weight.is_some_and(|it| it.parse::<f32>().is_ok_and(|it| it <= 0.0));
+        if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+            return !is_refused;
         }
-        any
+        any |= name == "*" && !is_refused;
     }
+    any
 }
 
 /// Text as it stands in a path: what might mean something else there as `%` and two digits.

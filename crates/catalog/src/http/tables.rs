@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::moment::as_of;
 use super::request::Input;
 use super::tail::{End, Tail};
-use super::{answer, delegation};
+use super::{Ground, answer, delegation, request};
 use crate::cache::{Entry, Snapshots};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
-use crate::service::Told;
+use crate::service::{Told, Who};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -101,7 +101,7 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     };
     check_referenced_by(input)?;
     let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
-    let (entry, mut tail, today) = match as_of(input)? {
+    let (entry, tail, today) = match as_of(input)? {
         Some(moment) => {
             let what = (kind, &ident);
             let found = catalog.load_at(&input.who, &warehouse, what, moment);
@@ -115,16 +115,28 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
             (entry, tail, Some(ident))
         }
     };
-    let restrictions = today.map(|it| catalog.restrictions_for(&input.who, &warehouse, &it));
-    if let Some(restrictions) = restrictions.flatten() {
-        tail.put("read-restrictions", &*restrictions)?;
-    }
-    let end = tail.finish()?;
+    let end = match today {
+        Some(ident) => end(input.ground, (&input.who, &warehouse), &ident, tail)?,
+        None => tail.finish()?,
+    };
     let tag = end.tag(entry.etag(snapshots));
-    if input.has(&tag) {
+    if request::has(&input.parts.headers, &tag) {
         return answer::not_modified(&tag);
     }
     answer::table(input, &entry, snapshots, &end).await
+}
+
+/// Ends what is said of a table with what of it somebody may read.
+pub(super) fn end(
+    ground: &Ground,
+    (who, warehouse): (&Who, &Warehouse),
+    ident: &TableIdent,
+    mut tail: Tail,
+) -> Result<End> {
+    if let Some(restrictions) = ground.catalog.restrictions_for(who, warehouse, ident) {
+        tail.put("read-restrictions", &*restrictions)?;
+    }
+    tail.finish()
 }
 
 /// Refuses a chain of views that is none. Rights are those of who asks, whichever view he came by.

@@ -4,6 +4,8 @@
 //! The document stays shared: an answer is its bytes, then these. What is said here is part of the
 //! answer's tag, so that nobody is told that nothing has changed when his credentials have.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -61,10 +63,10 @@ impl End {
     }
 
     /// The tag of an answer with it, of a document's.
-    pub(super) fn tag(&self, etag: &str) -> String {
+    pub(super) fn tag<'a>(&self, etag: &'a str) -> Cow<'a, str> {
         match &self.0 {
-            None => etag.to_owned(),
-            Some((_, digest)) => format!("{etag}-{digest}"),
+            None => Cow::Borrowed(etag),
+            Some((_, digest)) => Cow::Owned(format!("{etag}-{digest}")),
         }
     }
 }

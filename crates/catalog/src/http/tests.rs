@@ -1,5 +1,6 @@
 //! The routes behind a real socket and the shell, asked as clients ask.
 
+mod at_once;
 mod audit;
 mod defects;
 mod delegation;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use node::auth::Tokens;
 use node::clock::Ids;
 use node::drain::Drain;
-use node::http::{Limits, Listener, Shell};
+use node::http::{Limits, Listener, Shell, Site};
 use node::sealed::Sealer;
 use node::store::{Store, StoreConfig, StoreUrl};
 use node::telemetry::{HttpMetrics, Registry};
@@ -41,6 +42,7 @@ pub(super) struct Server {
     pub(super) access: Access,
     pub(super) catalog: Catalog,
     pub(super) root: String,
+    at_once: Arc<dyn FastPath>,
     client: Client,
     pub(super) scratch: Scratch,
 }
@@ -60,7 +62,7 @@ impl Server {
         let tokens = Tokens::open(scratch.path()).unwrap();
         tokens.ensure_first().unwrap();
         let root = std::fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
-        let (access, catalog, address) = runtime.block_on(async {
+        let (access, catalog, at_once, address) = runtime.block_on(async {
             let url = StoreUrl::Sqlite(scratch.path().join("db"));
             let mut registry = Registry::default();
             let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
@@ -86,15 +88,16 @@ impl Server {
             let ids = Ids::new().unwrap();
             let shell = Shell::new(limits, tokens, drain.clone(), metrics, ids);
             let shell = shell.streaming(&STREAMING);
-            let routes = routes(catalog.clone(), access.clone(), separator);
+            let (routes, at_once) = routes(catalog.clone(), access.clone(), separator);
             let router = shell.wrap_with(routes, vec![(PREFIX, face())]);
+            let site = Site::from(router).with_fast_path(&shell, Arc::clone(&at_once));
             let listener = Listener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.address();
-            tokio::spawn(listener.serve(router, limits, drain, Duration::from_secs(5)));
-            (access, catalog, address)
+            tokio::spawn(listener.serve(site, limits, drain, Duration::from_secs(5)));
+            (access, catalog, at_once, address)
         });
         let client = Client::new(address, None);
-        Server { runtime, access, catalog, root, client, scratch }
+        Server { runtime, access, catalog, root, at_once, client, scratch }
     }
 
     /// Sends a request of the operator's.

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use node::clock;
 
 use super::relations::Document;
-use super::{Catalog, key};
+use super::{Catalog, Object, Right, Who, key};
 use crate::cache::Entry;
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Error, Kind, Result};
@@ -100,11 +100,8 @@ impl Catalog {
         age: Duration,
     ) -> Result<Option<Arc<Entry>>> {
         let Some(entry) = self.0.cache.get(warehouse.id(), ident) else { return Ok(None) };
-        if !self.0.store.is_shared_by_servers() {
-            return Ok(Some(entry));
-        }
         let now = clock::now();
-        if !age.is_zero() && entry.is_fresh(now, age) {
+        if self.is_current(&entry, now, age) {
             return Ok(Some(entry));
         }
         if self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer {
@@ -115,6 +112,28 @@ impl Catalog {
         // As of before the store was asked.
         entry.set_fresh(now);
         Ok(Some(entry))
+    }
+
+    /// Whether an entry in memory is no older than this for all that is known here.
+    fn is_current(&self, entry: &Entry, now: Instant, age: Duration) -> bool {
+        !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
+    }
+
+    /// What [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with it.
+    pub(crate) fn at_hand(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Option<Arc<Entry>> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident)).ok()?;
+        let entry = self.0.cache.get(warehouse.id(), ident)?;
+        let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
+        let is_good = is_of_kind
+            && self.is_current(&entry, clock::now(), self.0.settings.pointer_cache)
+            && self.check_file(warehouse, &entry).is_ok();
+        is_good.then_some(entry)
     }
 
     /// Reads an entry, one reader of a name at a time.

@@ -154,6 +154,25 @@ impl Lists {
 }
 
 impl Catalog {
+    /// What [`Catalog::ready`] answers, where that is ready.
+    pub(crate) fn ready_at_hand(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        (told, namespace): (Told, &NamespaceIdent),
+    ) -> Option<Bytes> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace)).ok()?;
+        let lists = &self.0.lists;
+        if lists.kept == Some(Duration::ZERO) {
+            return None;
+        }
+        let count = lists.names.count(warehouse.id(), Some(namespace));
+        let (warehouse, namespace) = (Arc::clone(warehouse.id()), Some(namespace.clone()));
+        let body = lists.find(&ListKey { warehouse, told, namespace }, count)?;
+        lists.hits.fetch_add(1, Ordering::Relaxed);
+        Some(body)
+    }
+
     /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
     /// `make` makes. Only for what is the same for all who may read there.
     ///

@@ -3,7 +3,7 @@
 //! All of them are in memory. The store counts their changes: a name that is not known, and every
 //! [`WAREHOUSES_INTERVAL`], is a reason to look whether another server has made one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) struct Warehouses {
 #[derive(Debug, Default)]
 struct Loaded {
     version: u64,
-    by_name: HashMap<Arc<str>, Known>,
+    by_name: BTreeMap<Arc<str>, Known>,
 }
 
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ impl Catalog {
         // The version first: what is changed in between is read again.
         let version = self.0.store.warehouses_version().await?;
         let rows = self.0.store.warehouses().await?;
-        let mut by_name = HashMap::new();
+        let mut by_name = BTreeMap::new();
         for row in rows {
             let known = self.0.warehouses.loaded.read().by_name.get(&*row.name).cloned();
             let known = match known {

@@ -10,7 +10,7 @@ use node::store::Store;
 use node::telemetry::{self, HttpMetrics, Metrics};
 use toml::Value;
 
-use super::Running;
+use super::{Running, site};
 use crate::cli::CatalogServeArgs;
 use crate::config::Flags;
 use crate::serve::{Greeting, greet, open_routes, runtime};
@@ -60,16 +60,15 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let ids = Ids::new().context("failed to seed the id generator")?;
     let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
         .streaming(&catalog::http::STREAMING);
-    let (routes, face) = lake.routes();
     let ending = lake.ending();
-    let routes = open_routes(&drain, Metrics::new(registry)).merge(routes);
+    let routes = open_routes(&drain, Metrics::new(registry));
     let address = listener.address();
     let written = data_dir.write_addresses(address, &[]);
     written.context("failed to say where the server listens")?;
     tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
     greet(source, address, data_dir.path(), Greeting::Catalog);
 
-    let listeners = vec![(listener, shell.wrap_with(routes, vec![face]))];
+    let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes())))];
     let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
     let background = async { tokio::join!(signals, tokens.keep_current()) };

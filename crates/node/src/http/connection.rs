@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use axum::Router;
+use futures_util::future::{Either, ready};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::fast::{Memory, Site};
 use super::server::Limits;
 use super::socket::Socket;
 use super::stream::Kept;
@@ -30,7 +31,7 @@ pub struct Peer(pub SocketAddr);
 pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
+    site: Site,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
 ) {
@@ -39,20 +40,24 @@ pub(super) async fn serve(
         tracing::debug!(%error, "set TCP_NODELAY");
         return;
     }
-    let router = TowerToHyperService::new(router);
+    let router = TowerToHyperService::new(site.router.clone());
     // What a handler that takes the connection over keeps of its request, for as long as it does.
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
+    let memory = Memory::default();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        if let Some(answer) = site.answer(&request, &memory) {
+            return Either::Left(ready(Ok(answer)));
+        }
         request.extensions_mut().insert(Peer(peer));
         let (answer, keep) = (router.call(request), Arc::clone(&keep));
-        Box::pin(async move {
+        Either::Right(Box::pin(async move {
             let mut answer = answer.await?;
             if let Some(kept) = answer.extensions_mut().remove::<Kept>() {
                 *keep.lock() = Some(kept);
             }
             Ok::<_, std::convert::Infallible>(answer)
-        })
+        }))
     });
     let (socket, mut watch) = Socket::new(stream, limits.write_stall_max);
     let mut connection = http1::Builder::new()

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connection;
+use super::fast::Site;
 use crate::drain::Drain;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
@@ -103,20 +103,18 @@ impl Listener {
     /// connection is closed.
     pub fn serve(
         self,
-        router: Router,
+        site: impl Into<Site>,
         limits: Limits,
         drain: Drain,
         patience: Duration,
     ) -> Boxed<'static, ()> {
-        Box::pin(async move {
-            serve_all(vec![(self, router)], limits, drain, patience).await;
-        })
+        serve_all(vec![(self, site.into())], limits, drain, patience)
     }
 }
 
-/// Serves at several listeners, each with routes of its own, as [`Listener::serve`] does at one.
+/// Serves at several listeners, each with a site of its own, as [`Listener::serve`] does at one.
 pub fn serve_all(
-    mut listeners: Vec<(Listener, Router)>,
+    mut listeners: Vec<(Listener, Site)>,
     limits: Limits,
     drain: Drain,
     patience: Duration,
@@ -128,10 +126,10 @@ pub fn serve_all(
         tokio::pin!(finished);
         loop {
             tokio::select! {
-                (router, stream, peer) = accept(&mut listeners) => {
+                (site, stream, peer) = accept(&mut listeners) => {
                     if connections.len() < limits.connections_max {
                         let closing = closing.clone();
-                        connections.spawn(connection::serve(stream, peer, router, limits, closing));
+                        connections.spawn(connection::serve(stream, peer, site, limits, closing));
                     } else {
                         connection::refuse(&stream, limits.connections_max);
                     }
@@ -152,16 +150,16 @@ pub fn serve_all(
 }
 
 /// The next connection of any listener, with what serves it.
-async fn accept(listeners: &mut [(Listener, Router)]) -> (Router, TcpStream, SocketAddr) {
+async fn accept(listeners: &mut [(Listener, Site)]) -> (Site, TcpStream, SocketAddr) {
     loop {
         let accepted = poll_fn(|cx| {
             // Who was served last is asked last, so that a busy listener does not starve another.
             for index in 0..listeners.len() {
-                let (listener, router) = &listeners[index];
+                let (listener, site) = &listeners[index];
                 if let Poll::Ready(accepted) = listener.tcp.poll_accept(cx) {
-                    let router = router.clone();
+                    let site = site.clone();
                     listeners[index..].rotate_left(1);
-                    return Poll::Ready(accepted.map(|(stream, peer)| (router, stream, peer)));
+                    return Poll::Ready(accepted.map(|(stream, peer)| (site, stream, peer)));
                 }
             }
             Poll::Pending

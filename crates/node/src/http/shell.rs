@@ -1,6 +1,7 @@
 //! What every request passes through, before and after its handler.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::access::{self, Access, Face};
 use super::connection::Peer;
 use super::error::Error;
+use super::fast::{AtOnce, Head, panic_message};
 use super::json::{BodyBudget, content_length};
 use super::server::Limits;
 use super::stream::{Place, Streams, is_websocket};
@@ -117,6 +119,27 @@ impl Shell {
     /// protected as the face says.
     pub fn wrap_face(&self, routes: Router, face: Face) -> Router {
         self.layer(routes, vec![("", face)])
+    }
+
+    /// Answers with what is at hand, as [`handle`] does with what a handler makes.
+    pub(super) fn at_once(
+        &self,
+        head: Head<'_>,
+        answer: impl FnOnce() -> Option<AtOnce>,
+    ) -> Option<Response> {
+        let started = clock::now();
+        // Refused by the usual way.
+        if self.shared.drain.is_draining() {
+            return None;
+        }
+        let AtOnce { mut response, route } = answer()?;
+        let id = self.shared.ids.next("req_");
+        let (method, status) = (head.method, response.status().as_u16());
+        let took = clock::now().duration_since(started);
+        self.shared.metrics.observe(method, Cow::Borrowed(route), status, took);
+        tracing::debug!(request = id, %method, route, status, ?took, "answered at once");
+        put_id(&mut response, id);
+        Some(response)
     }
 
     fn layer(&self, routes: Router, mut faces: Vec<(&'static str, Face)>) -> Router {
@@ -242,14 +265,18 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
 
     let took = clock::now().duration_since(started);
     let status = response.status();
-    shared.metrics.observe(&method, route, status.as_u16(), took);
+    shared.metrics.observe(&method, Cow::Owned(route.to_owned()), status.as_u16(), took);
     tracing::debug!(request = %id, %method, route, status = status.as_u16(), ?took, "answered");
-    // Ids are made of base 32 digits, which are always a valid header value.
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
-    }
+    put_id(&mut response, id.to_string());
     drop(in_flight);
     response
+}
+
+fn put_id(response: &mut Response, id: String) {
+    // Ids are made of base 32 digits, which are always a valid header value.
+    if let Ok(value) = HeaderValue::try_from(id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
 }
 
 /// Gives an error the shape of the face it is for. What a face answers itself has it already.
@@ -296,11 +323,6 @@ impl<F: Future> Future for CatchPanic<F> {
             Err(panic) => Poll::Ready(Err(panic)),
         }
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("not a text")
 }
 
 async fn not_found(uri: Uri) -> Error {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::Value;
@@ -107,8 +108,9 @@ async fn start_with(limits: Limits, patience: Duration) -> Server {
     let (sender, waiting) = mpsc::unbounded_channel();
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address();
-    let router = shell.wrap(routes(sender));
-    let task = tokio::spawn(listener.serve(router, limits, drain.clone(), patience));
+    let site = Site::from(shell.wrap(routes(sender)));
+    let site = site.with_fast_path(&shell, Arc::new(OneAnswer));
+    let task = tokio::spawn(listener.serve(site, limits, drain.clone(), patience));
     Server { address, token, drain, waiting, task, _directory: directory }
 }
 
@@ -584,4 +586,45 @@ async fn many_clients_leave_nothing_behind() {
         count.fetch_add(1, Ordering::Relaxed);
     }
     assert_eq!((count.load(Ordering::Relaxed), server.drain.working()), (50, 0));
+}
+
+/// Answers one path, and panics at another.
+struct OneAnswer;
+
+impl FastPath for OneAnswer {
+    fn answer(&self, head: Head<'_>, _: &Memory) -> Option<AtOnce> {
+        match head.uri.path() {
+            "/at-hand" => Some(AtOnce { response: "at once".into_response(), route: "/at-hand" }),
+            "/panics" => panic!("on purpose"),
+            _ => None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_at_hand_is_answered_before_it_is_routed() {
+    let mut server = start().await;
+    let get = |path: &str, more: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: x\r\n{more}\r\n").into_bytes()
+    };
+    for (more, status) in [
+        ("", 200),
+        ("content-length: 0\r\n", 200),
+        ("content-length: 1\r\n", 404),
+        ("transfer-encoding: chunked\r\n", 404),
+        ("upgrade: websocket\r\n", 404),
+        ("expect: x\r\n", 404),
+    ] {
+        let answer = server.send(&[&*get("/at-hand", more), b"0\r\n\r\n"].concat()).await;
+        assert_eq!(answer.status, status, "{more}");
+        assert_eq!(answer.body == "at once", status == 200, "{more}");
+        let id = answer.header("x-request-id").unwrap();
+        assert!(id.starts_with("req_") && id.len() == 30, "{id}");
+    }
+    assert_eq!(server.send(&get("/panics", "")).await.status, 404, "a panic is no answer");
+    let mut working = server.connect().await;
+    working.write_all(format!("{}\r\n", server.head("GET", "/v1/wait")).as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    server.drain.begin();
+    assert_eq!(server.send(&get("/at-hand", "")).await.status, 404, "nothing is in a drain");
 }

@@ -99,8 +99,8 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let judge0 = Face { access: Access::Token, render: Some(render), scope: None };
     let routes = streams(sender);
     let listeners = vec![
-        (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)])),
-        (face, shell.wrap_face(routes, Face { access, render: None, scope: None })),
+        (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
+        (face, shell.wrap_face(routes, Face { access, render: None, scope: None }).into()),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
     let server = Server { address, token, drain, waiting, task, _directory: directory };

@@ -1,0 +1,192 @@
+//! What is asked for again and again, answered from memory before it is routed: tables, views,
+//! lists of their names, namespaces.
+//!
+//! Rights are looked at in the same place as for any other request. Whatever is refused, is not in
+//! memory or has more to it goes the usual way, which says what is wrong, looks it up, or writes
+//! it down.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
+use node::http::{AtOnce, FastPath, Head, Memory, path_part};
+
+use super::moment::AS_OF;
+use super::{Ground, POLARIS, PREFIX, answer, delegation, tables};
+use crate::access::{Hash, hash};
+use crate::cache::Snapshots;
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::service::{Told, Who};
+use crate::store::RelationKind;
+use crate::warehouse::Warehouse;
+
+/// Longest token that a connection keeps, in bytes.
+const SHOWN_BYTES_MAX: usize = 4096;
+
+/// What a request's path names.
+#[derive(Clone, Copy)]
+enum Named {
+    Namespace,
+    List(RelationKind),
+    Relation(RelationKind),
+}
+
+/// A path that is served here.
+struct Path<'a> {
+    named: Named,
+    prefix: &'a str,
+    namespace: &'a str,
+    /// Of a table or view.
+    name: &'a str,
+    /// Whether it is where Polaris has it.
+    is_polaris: bool,
+}
+
+impl<'a> Path<'a> {
+    /// Takes a path apart as the router would.
+    fn parse(path: &'a str) -> Option<Path<'a>> {
+        let rest = path.strip_prefix(PREFIX)?;
+        let (rest, is_polaris) = match rest.strip_prefix(POLARIS) {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
+        let mut parts = rest.strip_prefix(super::ICEBERG)?.split('/');
+        let prefix = parts.next()?;
+        let namespace = (parts.next()? == "namespaces").then(|| parts.next())??;
+        let kind = match parts.next() {
+            None => None,
+            Some("tables") => Some(RelationKind::Table),
+            Some("views") => Some(RelationKind::View),
+            Some(_) => return None,
+        };
+        let (named, name) = match (kind, parts.next()) {
+            (None, _) => (Named::Namespace, ""),
+            (Some(kind), None) => (Named::List(kind), ""),
+            (Some(kind), Some(name)) => (Named::Relation(kind), name),
+        };
+        parts.next().is_none().then_some(Path { named, prefix, namespace, name, is_polaris })
+    }
+
+    /// The route as the router knows it.
+    fn route(&self) -> &'static str {
+        use RelationKind::{Table, View};
+        macro_rules! route {
+            ($rest:literal) => {
+                match self.is_polaris {
+                    false => concat!("/catalog/v1/{prefix}/namespaces/{namespace}", $rest),
+                    true => concat!(
+                        "/catalog/polaris/api/catalog/v1/{prefix}/namespaces/{namespace}",
+                        $rest
+                    ),
+                }
+            };
+        }
+        match self.named {
+            Named::Namespace => route!(""),
+            Named::List(Table) => route!("/tables"),
+            Named::List(View) => route!("/views"),
+            Named::Relation(Table) => route!("/tables/{table}"),
+            Named::Relation(View) => route!("/views/{view}"),
+        }
+    }
+}
+
+impl FastPath for Ground {
+    fn answer(&self, head: Head<'_>, memory: &Memory) -> Option<AtOnce> {
+        if head.method != Method::GET || head.headers.contains_key(AS_OF) {
+            return None;
+        }
+        let path = Path::parse(head.uri.path())?;
+        let who = self.access.recognise(head.headers, |token| hash_of(token, memory))?.ok()?;
+        let warehouse = self.catalog.warehouse(&path_part(path.prefix)?).ok()?;
+        let namespace = NamespaceIdent::split(&path_part(path.namespace)?, &self.separator).ok()?;
+        let query = head.uri.query();
+        let asks_more = query.is_some();
+        let response = match path.named {
+            Named::Relation(kind) => {
+                let ident = TableIdent::new(namespace, &path_part(path.name)?).ok()?;
+                let snapshots = match (kind, query) {
+                    (_, None) | (RelationKind::Table, Some("snapshots=all")) => Snapshots::All,
+                    (RelationKind::Table, Some("snapshots=refs")) => Snapshots::Refs,
+                    _ => return None,
+                };
+                let asked = Asked { who: &who, warehouse: &warehouse, headers: head.headers };
+                match kind {
+                    RelationKind::Table => self.table(asked, &ident, snapshots)?,
+                    RelationKind::View => self.view(asked, &ident)?,
+                }
+            }
+            _ if asks_more => return None,
+            Named::Namespace => self.told(&who, &warehouse, (Told::Properties, &namespace))?,
+            Named::List(RelationKind::Table) => {
+                self.told(&who, &warehouse, (Told::Tables, &namespace))?
+            }
+            Named::List(RelationKind::View) => {
+                self.told(&who, &warehouse, (Told::Views, &namespace))?
+            }
+        };
+        Some(AtOnce { response, route: path.route() })
+    }
+}
+
+/// A token that a connection has shown, and its hash.
+struct Shown {
+    token: Box<str>,
+    hash: Hash,
+}
+
+/// The hash of a token, which is made once where a connection shows the same one again.
+fn hash_of(token: &str, memory: &Memory) -> Hash {
+    let shown = memory.take().and_then(|kept| kept.downcast::<Shown>().ok());
+    let shown = shown.filter(|it| *it.token == *token);
+    let hash = shown.as_ref().map_or_else(|| hash(token), |it| it.hash);
+    if token.len() <= SHOWN_BYTES_MAX {
+        let shown = shown.unwrap_or_else(|| Box::new(Shown { token: token.into(), hash }));
+        memory.set(Some(shown));
+    }
+    hash
+}
+
+/// Who asks where, and how.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    who: &'a Who,
+    warehouse: &'a Arc<Warehouse>,
+    headers: &'a HeaderMap,
+}
+
+impl Ground {
+    fn told(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        what: (Told, &NamespaceIdent),
+    ) -> Option<Response> {
+        self.catalog.ready_at_hand(who, warehouse, what).map(answer::of_json)
+    }
+
+    fn table(
+        &self,
+        Asked { who, warehouse, headers }: Asked<'_>,
+        ident: &TableIdent,
+        snapshots: Snapshots,
+    ) -> Option<Response> {
+        // A way to files may have to be asked for elsewhere, and is written down.
+        if warehouse.storage().is_some() && delegation::is_asked(headers) {
+            return None;
+        }
+        let entry = self.catalog.at_hand(who, warehouse, RelationKind::Table, ident)?;
+        let tail = delegation::settings(warehouse);
+        let end = tables::end(self, (who, warehouse), ident, tail).ok()?;
+        answer::table_at_hand(headers, &entry, snapshots, &end)
+    }
+
+    fn view(
+        &self,
+        Asked { who, warehouse, headers }: Asked<'_>,
+        ident: &TableIdent,
+    ) -> Option<Response> {
+        let entry = self.catalog.at_hand(who, warehouse, RelationKind::View, ident)?;
+        answer::document_at_hand(headers, &entry, Snapshots::All, &super::tail::End::default())
+    }
+}

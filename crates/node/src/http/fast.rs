@@ -1,0 +1,127 @@
+//! Answers before routing: what is in memory and takes no waiting need not pass through a router,
+//! its extractors and the guards of a handler that may last.
+//!
+//! It is a short cut and never another rule: whoever takes it gets what the routed handler would
+//! have answered, and whatever is refused, rare or not at hand takes the usual way.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderMap, Method, Uri, header};
+use axum::response::Response;
+use hyper::Request;
+use hyper::body::Incoming;
+
+use super::json::content_length;
+use super::shell::Shell;
+
+/// Headers of requests that have more to them than a path: a body, another protocol, a condition
+/// on a body being sent at all.
+const NOT_PLAIN: [header::HeaderName; 3] =
+    [header::TRANSFER_ENCODING, header::UPGRADE, header::EXPECT];
+
+/// A request that has no body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Its target.
+    pub uri: &'a Uri,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// An answer that was at hand.
+#[derive(Debug)]
+pub struct AtOnce {
+    /// The answer.
+    pub response: Response,
+    /// The route that would have been taken, for figures.
+    pub route: &'static str,
+}
+
+/// What is kept of a connection from one request of it to the next: whatever costs much to find
+/// out and says the same each time, such as whose token it is that every request shows.
+pub type Memory = Cell<Option<Box<dyn Any + Send>>>;
+
+/// Something that may answer a request without waiting for anything.
+pub trait FastPath: Send + Sync {
+    /// The answer, which is the one that the routed handler would give, or none: then the request
+    /// is routed. It must not block.
+    fn answer(&self, head: Head<'_>, memory: &Memory) -> Option<AtOnce>;
+}
+
+/// What is served at a listener: routes in their shell, and what may answer before them.
+#[derive(Clone)]
+pub struct Site {
+    pub(super) router: Router,
+    fast: Option<Fast>,
+}
+
+#[derive(Clone)]
+struct Fast {
+    shell: Shell,
+    path: Arc<dyn FastPath>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("is_fast", &self.fast.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl From<Router> for Site {
+    fn from(router: Router) -> Site {
+        Site { router, fast: None }
+    }
+}
+
+impl Site {
+    /// Has `path` asked first. `shell` is the one around the routes: requests that are answered at
+    /// once have ids, are counted and are refused in a drain like all others.
+    #[must_use]
+    pub fn with_fast_path(self, shell: &Shell, path: Arc<dyn FastPath>) -> Site {
+        Site { fast: Some(Fast { shell: shell.clone(), path }), ..self }
+    }
+
+    /// The answer to a request, where there is one at hand.
+    pub(super) fn answer(&self, request: &Request<Incoming>, memory: &Memory) -> Option<Response> {
+        let Fast { shell, path } = self.fast.as_ref()?;
+        let headers = request.headers();
+        let has_body = content_length(headers).is_some_and(|length| length > 0);
+        if has_body || NOT_PLAIN.iter().any(|name| headers.contains_key(name)) {
+            return None;
+        }
+        let head = Head { method: request.method(), uri: request.uri(), headers };
+        shell.at_once(head, || answer(&**path, head, memory))
+    }
+}
+
+/// Asks a path. One that panics has nothing at hand, and the server goes on.
+fn answer(path: &dyn FastPath, head: Head<'_>, memory: &Memory) -> Option<AtOnce> {
+    // What is behind the path guards its state by locks that do not outlive a panic.
+    catch_unwind(AssertUnwindSafe(|| path.answer(head, memory))).unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        tracing::error!(message, "failed to answer at once: it panicked");
+        None
+    })
+}
+
+/// What somebody said who panicked.
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("not a text")
+}
+
+/// A part of a path as a router gives it to a handler; none of what is empty or no text once it is
+/// decoded.
+#[must_use]
+pub fn path_part(text: &str) -> Option<Cow<'_, str>> {
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8().ok()?;
+    (!decoded.is_empty()).then_some(decoded)
+}
