@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /v1/agents`: a new agent, or a new version of one that exists.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DeployRequest {
     /// Letters, digits, `_` and `-`, 1 to 64 of them; unique for its tenant.
@@ -32,7 +34,8 @@ pub struct DeployRequest {
 }
 
 /// A file of an agent's folder.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentFile {
     /// Relative, `/`-separated, without empty, `.` or `..` parts.
@@ -46,7 +49,8 @@ pub struct AgentFile {
 }
 
 /// What is started for a session, once, and lives as long as its sandbox.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "type", deny_unknown_fields)]
 pub enum AgentRuntime {
     /// Claude's command line over its stream-json protocol.
@@ -61,7 +65,8 @@ pub enum AgentRuntime {
 }
 
 /// How an agent's sessions are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentSettings {
     /// Sandboxes kept ready with the agent's files.
@@ -77,7 +82,8 @@ pub struct AgentSettings {
 }
 
 /// What an agent is told at its start; every field can be set by the agent and by a session.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentOptions {
     /// Model to use.
@@ -101,7 +107,8 @@ pub struct AgentOptions {
 }
 
 /// Limits of a session's sandbox. What is left out is the agent's, then the server's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionLimits {
     /// Memory of all its processes together, in bytes.
@@ -125,7 +132,8 @@ pub struct SessionLimits {
 }
 
 /// Body of `PATCH /v1/agents/{name}`: what changes without a new version.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentUpdate {
     /// In place of the description.
@@ -149,7 +157,8 @@ pub struct AgentUpdate {
 }
 
 /// An agent, as it is shown.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Agent {
     /// Names it for ever: `ag_…`.
     pub id: String,
@@ -179,14 +188,16 @@ pub struct Agent {
 }
 
 /// Answer of `GET /v1/agents`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentList {
     /// By name.
     pub agents: Vec<Agent>,
 }
 
 /// A version of an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentVersion {
     /// Counts from 1.
     pub version: u32,
@@ -206,7 +217,8 @@ pub struct AgentVersion {
 }
 
 /// Answer of `GET /v1/agents/{name}/versions`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentVersionList {
     /// Newest first.
     pub versions: Vec<AgentVersion>,

@@ -1,12 +1,14 @@
 //! What is said in a session, and what is kept of it: messages, events, logs, usage.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::session::SessionEvent;
 
 /// Answer of `POST /v1/sessions/{id}/messages?wait=true`: what came of the message.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct MessageAnswer {
     /// The session.
     pub session: String,
@@ -37,14 +39,16 @@ pub struct MessageAnswer {
 }
 
 /// Answer of `POST /v1/sessions/{id}/interrupt`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Interrupted {
     /// Whether a turn was running.
     pub interrupted: bool,
 }
 
 /// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionMessage {
     /// Its number, among those of the session's events.
     pub seq: u64,
@@ -60,7 +64,8 @@ pub struct SessionMessage {
 }
 
 /// Answer of `GET /v1/sessions/{id}/messages`: oldest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionMessageList {
     /// This page.
     pub messages: Vec<SessionMessage>,
@@ -70,7 +75,8 @@ pub struct SessionMessageList {
 }
 
 /// Answer of `GET /v1/sessions/{id}/events` with `accept: application/json`: oldest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionEventList {
     /// This page.
     pub events: Vec<SessionEvent>,
@@ -80,7 +86,8 @@ pub struct SessionEventList {
 }
 
 /// A line that the agent wrote to its standard error, or the server about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionLogLine {
     /// Counts from 0; lines that are no longer kept have had numbers, too.
     pub index: u64,
@@ -93,7 +100,8 @@ pub struct SessionLogLine {
 }
 
 /// Answer of `GET /v1/sessions/{id}/logs`: oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionLogs {
     /// Those that are kept.
     pub lines: Vec<SessionLogLine>,
@@ -102,7 +110,8 @@ pub struct SessionLogs {
 }
 
 /// What turns used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Usage {
     /// How many turns.
     pub turns: u64,
@@ -123,7 +132,8 @@ pub struct Usage {
 }
 
 /// What one turn used.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TurnUsage {
     /// The session.
     pub session: String,
@@ -142,7 +152,8 @@ pub struct TurnUsage {
 }
 
 /// Answer of `GET /v1/usage`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct UsageReport {
     /// All that was asked for, together.
     pub total: Usage,

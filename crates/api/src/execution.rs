@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// Exactly one of `language` and `argv` is given. With `language`, the program is `source` (one
 /// file under the language's usual name) or `files` (the first one is the program's entry).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionRequest {
     /// Name or alias of a language of `GET /v1/languages`.
@@ -108,7 +110,8 @@ fn is_zero_u64(value: &u64) -> bool {
 }
 
 /// One input for a program, and what is expected of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TestCase {
     /// What the result calls it; its number, from 1, when left out.
@@ -134,7 +137,8 @@ pub struct TestCase {
 }
 
 /// How output is compared with what is expected.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Comparison {
     /// Byte for byte.
@@ -161,7 +165,8 @@ pub enum Comparison {
 }
 
 /// A program beside the one that is judged: a checker or an interactor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Companion {
     /// Name or alias of a language; exactly one of this and `argv`.
@@ -189,7 +194,8 @@ pub struct Companion {
 }
 
 /// Size of a terminal, in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSize {
     /// Lines.
@@ -199,7 +205,8 @@ pub struct TerminalSize {
 }
 
 /// Where to send a result: `POST` with the body of `GET /v1/executions/{id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// An `https` or `http` address outside of private networks.
@@ -211,7 +218,8 @@ pub struct Webhook {
 }
 
 /// A file of a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SourceFile {
     /// Relative path below `/workspace`, `/`-separated, without `.` or `..` parts.
@@ -227,7 +235,8 @@ pub struct SourceFile {
 }
 
 /// How bytes are written down in JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
     /// The text itself.
@@ -239,7 +248,8 @@ pub enum Encoding {
 
 /// Limits of one stage. What is left out has a default; what exceeds the server's maximum is
 /// refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitSpec {
     /// CPU time of all its processes together, in milliseconds.
@@ -275,9 +285,8 @@ pub struct LimitSpec {
 }
 
 /// Identifies one execution: `ex_` and 26 characters of Crockford base 32, sortable by time.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(transparent)]
 pub struct ExecutionId(pub String);
 
@@ -288,7 +297,8 @@ impl fmt::Display for ExecutionId {
 }
 
 /// The answer: what the program did, and how it ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Execution {
     /// Names this execution in logs.
     pub id: ExecutionId,
@@ -311,7 +321,8 @@ pub struct Execution {
 }
 
 /// How one test case went.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TestResult {
     /// Its name.
     pub name: String,
@@ -326,7 +337,8 @@ pub struct TestResult {
 }
 
 /// One stage of an execution.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Stage {
     /// Which stage this is.
     pub name: StageName,
@@ -338,7 +350,8 @@ pub struct Stage {
 }
 
 /// How a stage ended, with everything that was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Outcome {
     /// The judgement.
     pub verdict: Verdict,
@@ -377,7 +390,8 @@ pub struct Outcome {
 }
 
 /// The part of an execution a stage is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StageName {
     /// Source becomes an executable.
@@ -391,7 +405,8 @@ pub enum StageName {
 }
 
 /// Which output streams were cut at their limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Truncated {
     /// More was written to standard output than is kept.
     pub stdout: bool,
@@ -402,7 +417,8 @@ pub struct Truncated {
 /// The judgement of a stage. Where several hold, the first of `IE OLE TLE MLE SG RE JF WA OK` wins;
 /// a compile stage that is not `OK` is `CE`. With test cases, the execution's is that of the first
 /// one that is not `OK`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Exited with code 0 within all limits.
@@ -452,7 +468,8 @@ impl fmt::Display for Verdict {
 }
 
 /// The limit that was hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LimitHit {
     /// `cpu_ms`.
@@ -485,7 +502,8 @@ impl fmt::Display for LimitHit {
 
 /// How a result came about. Speed modes have names of their own, so that no figure hides one.
 /// Whatever the mode, every program runs in a sandbox that nobody used before or after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
@@ -519,7 +537,8 @@ impl Mode {
 }
 
 /// A file that was asked for in `outputs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct OutputFile {
     /// The name it was asked for by.
     pub name: String,

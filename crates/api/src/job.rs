@@ -1,5 +1,6 @@
 //! Executions that outlive their request: what is known of one, its events, and the queue.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +9,8 @@ use crate::execution::{
 };
 
 /// Where an execution is. `queued` and `running` go on; the others are final.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Durable and waiting.
@@ -48,7 +48,8 @@ impl State {
 
 /// What is known of an execution. Answer of `POST /v1/executions` (202) and
 /// `GET /v1/executions/{id}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ExecutionRecord {
     /// Names it.
     pub id: ExecutionId,
@@ -89,7 +90,8 @@ pub struct ExecutionRecord {
 }
 
 /// Answer of `GET /v1/executions`: newest first, without results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ExecutionList {
     /// This page.
     pub executions: Vec<ExecutionRecord>,
@@ -99,7 +101,8 @@ pub struct ExecutionList {
 }
 
 /// Body of `POST /v1/executions/batch`: all are accepted, or none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// What to run.
@@ -107,14 +110,16 @@ pub struct BatchRequest {
 }
 
 /// Answer of `POST /v1/executions/batch`, in the order of the request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BatchAnswer {
     /// What was accepted.
     pub executions: Vec<ExecutionRecord>,
 }
 
 /// Something that happened to an execution, as on `/v1/executions/{id}/events`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Event {
     /// Counts from 1 without gaps; a later attempt, after a failure of the server, goes on with
     /// much larger numbers. The id of a server-sent event.
@@ -125,7 +130,8 @@ pub struct Event {
 }
 
 /// What happened to an execution.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventKind {
     /// It is durable and waits.
@@ -218,7 +224,8 @@ impl EventKind {
 }
 
 /// Bytes: as text where they are UTF-8 by themselves, else as base64. Exactly one is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Chunk {
     /// The bytes as text.
@@ -230,7 +237,8 @@ pub struct Chunk {
 }
 
 /// What a caller sends on the WebSocket of `/v1/executions/{id}/events`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClientMessage {
     /// Bytes for standard input: exactly one of `data` and `data_base64`.
@@ -256,7 +264,8 @@ pub enum ClientMessage {
 }
 
 /// Answer of `GET /v1/queue`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct QueueStats {
     /// Which back end holds it: `sqlite`, `postgresql`, `redis`.
     pub backend: String,
@@ -282,7 +291,8 @@ pub struct QueueStats {
 }
 
 /// Answer of `GET /v1/webhooks/secret`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct WebhookSecret {
     /// The key that this token's webhooks are signed with, unless a request has its own: `whsec_`
     /// and base64, as libraries of Standard Webhooks take it.
@@ -290,7 +300,8 @@ pub struct WebhookSecret {
 }
 
 /// Answer of the operations on the queue that change many executions at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct QueueChange {
     /// How many were changed.
     pub changed: u64,

@@ -1,17 +1,20 @@
 //! What the server can run.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Answer of `GET /v1/languages`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct LanguageList {
     /// Every configured language, available or not, by name.
     pub languages: Vec<Language>,
 }
 
 /// A language and whether it can be used on this host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Language {
     /// Canonical name, as given in `ExecutionRequest.language`.
     pub name: String,

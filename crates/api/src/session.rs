@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{AgentOptions, SessionLimits};
 
 /// Where a session is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// Its sandbox is being made.
@@ -42,7 +42,8 @@ impl SessionState {
 }
 
 /// Where a session's sandbox is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxState {
     /// Being made.
@@ -71,7 +72,8 @@ impl SandboxState {
 }
 
 /// What happens to a turn when the last of its listeners goes away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnDisconnect {
     /// It goes on; whoever comes back finds its events.
@@ -82,7 +84,8 @@ pub enum OnDisconnect {
 }
 
 /// Body of `POST /v1/sessions`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CreateSession {
     /// Name of the agent; none for a workspace without one.
@@ -110,7 +113,8 @@ pub struct CreateSession {
 }
 
 /// Body of `PATCH /v1/sessions/{id}`: what is left out stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct UpdateSession {
     /// In place of the metadata, all of it.
@@ -128,7 +132,8 @@ pub struct UpdateSession {
 }
 
 /// A session, as it is shown.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Session {
     /// Names it for ever: `ses_…`.
     pub id: String,
@@ -168,7 +173,8 @@ pub struct Session {
 }
 
 /// Answer of `GET /v1/sessions`: newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionList {
     /// This page.
     pub sessions: Vec<Session>,
@@ -178,7 +184,8 @@ pub struct SessionList {
 }
 
 /// Body of `POST /v1/sessions/{id}/messages`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MessageRequest {
     /// Text, or blocks (`text`, `image`, `document`) as the Messages API has them.
@@ -198,7 +205,8 @@ pub struct MessageRequest {
 }
 
 /// What a message says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(untagged)]
 pub enum MessageContent {
     /// Text.
@@ -208,7 +216,8 @@ pub enum MessageContent {
 }
 
 /// Something that happened in a session. Numbers grow and are never used twice; they may have gaps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionEvent {
     /// Its number: `id` of the server-sent event.
     pub seq: u64,
@@ -226,9 +235,8 @@ pub struct SessionEvent {
 
 /// What an event is. A turn begins with `turn_start` and ends with `done`; an `error` may come
 /// before that.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SessionEventKind {
     /// A message was taken: `{content}`.
@@ -288,7 +296,8 @@ impl SessionEventKind {
 }
 
 /// Body of `POST /v1/sessions/{id}/exec`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionExec {
     /// A line for `/bin/sh -c`. Excludes `argv`.
@@ -311,7 +320,8 @@ pub struct SessionExec {
 }
 
 /// Answer of `POST /v1/sessions/{id}/exec`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionExecResult {
     /// Exit code, when it exited.
     pub exit_code: Option<i32>,
@@ -329,7 +339,8 @@ pub struct SessionExecResult {
 }
 
 /// A file or directory of a session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct FileEntry {
     /// Relative to what was listed, or absolute.
     pub path: String,
@@ -347,7 +358,8 @@ pub struct FileEntry {
 }
 
 /// A snapshot: a workspace that was frozen, for new sessions to start from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Snapshot {
     /// Names it: `snap_…`.
     pub id: String,
@@ -363,7 +375,8 @@ pub struct Snapshot {
 }
 
 /// What a session's sandbox uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionMetrics {
     /// When (milliseconds since 1970).
     pub at_ms: u64,
@@ -384,7 +397,8 @@ pub struct SessionMetrics {
 }
 
 /// A secret kept for agents, as it is shown: never with its value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Credential {
     /// Names it: `cred_…`.
     pub id: String,
@@ -400,7 +414,8 @@ pub struct Credential {
 }
 
 /// Sandboxes of sessions, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SandboxCounts {
     /// All of them, cold ones included.
     pub total: usize,

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A tenant as it is asked for: body of `POST /v1/tenants` and `PUT /v1/tenants/{name}`, and a
 /// `[[bouncer.tenants]]` of `cove.toml`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantSpec {
     /// A letter or digit, then up to 62 letters, digits, `_` and `-`. Clients name it by the
@@ -72,7 +74,8 @@ pub struct TenantSpec {
 }
 
 /// What a database server speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantEngine {
     /// PostgreSQL's protocol.
@@ -94,7 +97,8 @@ impl TenantEngine {
 }
 
 /// When a server connection goes back to the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PoolMode {
     /// When its client leaves.
@@ -107,7 +111,8 @@ pub enum PoolMode {
 }
 
 /// When a server connection is examined before somebody else gets it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verify {
     /// After statements of which it cannot be told what they leave behind.
@@ -120,7 +125,8 @@ pub enum Verify {
 }
 
 /// How a client reaches the bouncer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// TCP without encryption.
@@ -132,7 +138,8 @@ pub enum Transport {
 }
 
 /// Whether connections are encrypted, as libpq's `sslmode` has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TlsMode {
     /// Never.
@@ -151,7 +158,8 @@ pub enum TlsMode {
 }
 
 /// A user of a tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantUserSpec {
     /// As clients say it.
@@ -182,7 +190,8 @@ pub struct TenantUserSpec {
 }
 
 /// How a user proves who it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UserAuth {
     /// By knowing its password.
@@ -197,7 +206,8 @@ pub enum UserAuth {
 }
 
 /// How users are looked up on the server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthQuerySpec {
     /// Role that looks them up. Nobody can log in as it this way.
@@ -218,7 +228,8 @@ pub struct AuthQuerySpec {
 /// Limits of a tenant. Times are seconds; 0 turns a time limit off, and so does 0 for
 /// `user_server_connections_max`, `user_clients_max` and `clients_max`. What is left out is the
 /// default's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimitsSpec {
     /// Server connections at one time, of all users together.
@@ -281,7 +292,8 @@ pub struct TenantLimitsSpec {
 }
 
 /// What tenants have that do not say otherwise: `[bouncer.defaults]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantDefaults {
     /// When a server connection goes back to the pool.
@@ -296,7 +308,8 @@ pub struct TenantDefaults {
 }
 
 /// Where a tenant is defined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantOrigin {
     /// In `cove.toml`: it is changed there.
@@ -306,7 +319,8 @@ pub enum TenantOrigin {
 }
 
 /// Whether a tenant takes work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantAdmission {
     /// It does.
@@ -320,7 +334,8 @@ pub enum TenantAdmission {
 }
 
 /// What is known of a tenant's server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantHealth {
     /// Nobody looked yet.
@@ -332,7 +347,8 @@ pub enum TenantHealth {
 }
 
 /// A tenant, as it is shown.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Tenant {
     /// What it is. In place of every password that it has stands `***`.
     pub spec: TenantSpec,
@@ -345,14 +361,16 @@ pub struct Tenant {
 }
 
 /// Answer of `GET /v1/tenants`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TenantList {
     /// By name.
     pub tenants: Vec<Tenant>,
 }
 
 /// Figures of a tenant: answer of `GET /v1/tenants/{name}/stats`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct TenantStats {
     /// Its name.
@@ -398,7 +416,8 @@ pub struct TenantStats {
 }
 
 /// Where parts of all values lie below; exact to a few per cent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct Percentiles {
     /// Half of them.
@@ -412,7 +431,8 @@ pub struct Percentiles {
 }
 
 /// A client that is connected.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerClient {
     /// What it knows as its process id; cancels name it.
     pub pid: u32,
@@ -439,14 +459,16 @@ pub struct BouncerClient {
 }
 
 /// Answer of `GET /v1/tenants/{name}/clients` and `/pins`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerClientList {
     /// In no order.
     pub clients: Vec<BouncerClient>,
 }
 
 /// A connection to a server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerServer {
     /// The server's process id for it.
     pub pid: u32,
@@ -468,14 +490,16 @@ pub struct BouncerServer {
 }
 
 /// Answer of `GET /v1/tenants/{name}/servers`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerServerList {
     /// In no order.
     pub servers: Vec<BouncerServer>,
 }
 
 /// What health checks found: answer of `GET /v1/tenants/{name}/health`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TenantHealthReport {
     /// What holds now.
     pub health: TenantHealth,
@@ -493,7 +517,8 @@ pub struct TenantHealthReport {
 }
 
 /// Answer of `POST /v1/bouncer/reload`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerReloaded {
     /// Tenants that are there now.
     pub tenants: u64,

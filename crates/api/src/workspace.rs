@@ -1,12 +1,14 @@
 //! What is in a session's sandbox: files, commands, terminals; and what is kept beside it.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::session::{Credential, FileEntry, SessionExecResult, Snapshot};
 
 /// Answer of `GET /v1/sessions/{id}/files`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct FileList {
     /// By path.
     pub entries: Vec<FileEntry>,
@@ -15,7 +17,8 @@ pub struct FileList {
 }
 
 /// Body of `POST /v1/sessions/{id}/files/move`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MoveFile {
     /// What is moved.
@@ -25,7 +28,8 @@ pub struct MoveFile {
 }
 
 /// Answer of `PUT /v1/sessions/{id}/archive`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ArchiveImported {
     /// Files, directories and links that were unpacked.
     pub entries: u64,
@@ -34,7 +38,8 @@ pub struct ArchiveImported {
 }
 
 /// Something happened to a file that is watched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct FileChange {
     /// `create`, `write`, `remove`, `rename`, `chmod`; `overflow` when some were lost.
     #[serde(rename = "type")]
@@ -44,7 +49,8 @@ pub struct FileChange {
 }
 
 /// What is told of a command or a terminal while it runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SessionExecEvent {
     /// It was started.
@@ -72,7 +78,8 @@ pub enum SessionExecEvent {
 }
 
 /// Body of `POST /v1/sessions/{id}/fork`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ForkRequest {
     /// How many copies; one when absent.
@@ -81,7 +88,8 @@ pub struct ForkRequest {
 }
 
 /// Body of `POST /v1/sessions/{id}/snapshots`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SnapshotRequest {
     /// What to call it.
@@ -90,7 +98,8 @@ pub struct SnapshotRequest {
 }
 
 /// Answer of `GET /v1/snapshots` and `GET /v1/sessions/{id}/snapshots`: newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SnapshotList {
     /// This page.
     pub snapshots: Vec<Snapshot>,
@@ -100,7 +109,8 @@ pub struct SnapshotList {
 }
 
 /// Body of `POST /v1/credentials`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateCredential {
     /// `anthropic`: the key for the model, which never enters a sandbox. `openai`, `bedrock`,
@@ -122,14 +132,16 @@ impl std::fmt::Debug for CreateCredential {
 }
 
 /// Answer of `GET /v1/credentials`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct CredentialList {
     /// All of the tenant.
     pub credentials: Vec<Credential>,
 }
 
 /// A file given along with a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionAttachment {
     /// Names it: `att_…`.
     pub id: String,
@@ -147,14 +159,16 @@ pub struct SessionAttachment {
 }
 
 /// Answer of `GET /v1/sessions/{id}/attachments`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionAttachmentList {
     /// All of the session.
     pub attachments: Vec<SessionAttachment>,
 }
 
 /// A file of an agent's folder, without its content.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentFileEntry {
     /// Relative, `/`-separated.
     pub path: String,
@@ -165,7 +179,8 @@ pub struct AgentFileEntry {
 }
 
 /// Answer of `GET /v1/agents/{name}/files`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentFileList {
     /// By path.
     pub files: Vec<AgentFileEntry>,
