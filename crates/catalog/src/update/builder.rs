@@ -1,7 +1,7 @@
 //! A document while updates are carried out on it, one after the other: ids, schemas,
 //! specifications, orders, properties and keys. Snapshots are next door.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::defaults::without_null_defaults;
 use super::{ADDED_PARTS_MAX, LAST_ADDED, TableUpdate};
@@ -34,7 +34,7 @@ pub(super) struct Builder {
     added_parts: [usize; 3],
     pub(super) removed_schemas: Vec<i32>,
     /// Ids of all snapshots, once they are asked for.
-    pub(super) snapshot_ids: Option<HashSet<i64>>,
+    pub(super) snapshot_ids: Option<BTreeSet<i64>>,
     pub(super) added_snapshots: HashSet<i64>,
     pub(super) has_removed_snapshots: bool,
     /// Snapshots of this commit that were the current one at some moment.

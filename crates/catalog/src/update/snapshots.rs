@@ -1,6 +1,6 @@
 //! Snapshots, the branches and tags that stand for them, and the log of which was the current one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::ADDED_SNAPSHOTS_MAX;
 use super::builder::Builder;
@@ -197,7 +197,7 @@ impl Builder {
         }
     }
 
-    fn known_snapshots(&mut self) -> &mut HashSet<i64> {
+    fn known_snapshots(&mut self) -> &mut BTreeSet<i64> {
         let snapshots = &self.doc.snapshots;
         self.snapshot_ids.get_or_insert_with(|| snapshots.iter().map(|it| it.id).collect())
     }

@@ -83,7 +83,9 @@ impl FromStr for Place {
         if text.len() > LOCATION_BYTES_MAX {
             return refuse("is too long");
         }
-        if text.chars().any(|it| it.is_control() || matches!(it, '?' | '#' | '\\')) {
+        let is_plain = |it: u8| matches!(it, b' '..=b'~') && !b"?#\\".contains(&it);
+        let is_refused = |it: char| it.is_control() || matches!(it, '?' | '#' | '\\');
+        if !text.bytes().all(is_plain) && text.chars().any(is_refused) {
             return refuse("contains a character that no location may have");
         }
         let (bucket, path) = match text.split_once(':') {
@@ -124,6 +126,9 @@ impl FromStr for Place {
 
 /// Whether a part is `.` or `..`, or is read as one by who decodes it.
 fn leads_up(part: &str) -> bool {
+    if !part.contains('%') {
+        return matches!(part, "." | "..");
+    }
     matches!(part.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
         || part.to_ascii_lowercase().contains("%2f")
         || part.to_ascii_lowercase().contains("%5c")
