@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
+
 /// The binary under test.
 pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
 /// Languages of the tests' servers.
@@ -21,10 +23,15 @@ pub(crate) fn interpreter() -> &'static Path {
 
 /// An interpreter with the packages that a file of `compat` names, kept under a name.
 pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
+    // Several tests may be the first one.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
     let wanted = Path::new(COMPAT).join(requirements);
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let (python, made) = (home.join("bin/python"), home.join("made-of"));
-    if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
+    let is_same = fs::read(&made).ok() == Some(fs::read(&wanted).unwrap());
+    // It leads to the one it was made with, which may be gone since.
+    if !is_same || !python.exists() {
         finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);

@@ -13,6 +13,7 @@ use std::thread;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::go::go;
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce, postgres};
 
@@ -152,12 +153,8 @@ fn clients_for_go_see_no_difference() {
 /// Builds the program in a directory of `compat`.
 pub(crate) fn go_program(of: &str, directory: &str) -> PathBuf {
     let program = scratch(&format!("compat-{of}-{directory}")).join("program");
-    // Where Debian and others put it, too.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/local/go/bin", "/usr/lib/go/bin"].map(PathBuf::from);
-    let path = std::env::join_paths(std::env::split_paths(&path).chain(more)).unwrap();
-    let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&program).arg(".").env("PATH", path);
+    let mut build = go();
+    build.args(["build", "-o"]).arg(&program).arg(".");
     step(build.current_dir(Path::new(COMPAT).join(of).join(directory)));
     program
 }

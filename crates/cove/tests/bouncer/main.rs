@@ -24,6 +24,8 @@
 
 mod clients;
 mod dbbouncer;
+#[path = "../go.rs"]
+mod go;
 mod hostile;
 mod isolation;
 mod model;

@@ -14,6 +14,8 @@
     reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
 )]
 
+#[path = "../go.rs"]
+mod go;
 #[path = "../java.rs"]
 mod java;
 mod oracle;

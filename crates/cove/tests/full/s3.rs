@@ -11,14 +11,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use node::objects::{Credentials, Objects, ObjectsUrl, Placed};
+use parking_lot::Mutex;
 use testkit::{Client, Request, Scratch, Server, until};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::go::go;
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
 /// What is built.
 const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
+/// On a machine that builds something else meanwhile.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const KEY: &str = "cove-test-key";
 const SECRET: &str = "cove-test-secret-that-nobody-gets";
 
@@ -26,7 +30,7 @@ const SECRET: &str = "cove-test-secret-that-nobody-gets";
 struct Store {
     child: Child,
     port: u16,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Store {
@@ -49,16 +53,23 @@ impl Store {
             .stderr(log)
             .spawn()
             .unwrap();
-        let store = Store { child, port, _scratch: scratch };
+        let mut store = Store { child, port, scratch };
         let client = Client::new(([127, 0, 0, 1], port).into(), None);
-        until("MinIO to be ready", Duration::from_secs(60), || {
-            let reply = client.try_send(&Request::new("GET", "/minio/health/ready"));
-            match reply {
+        until("MinIO to be ready", READY_TIMEOUT, || {
+            if let Some(status) = store.child.try_wait().unwrap() {
+                panic!("MinIO ended: {status}\n{}", store.said());
+            }
+            match client.try_send(&Request::new("GET", "/minio/health/ready")) {
                 Ok(reply) if reply.status == 200 => Ok(()),
-                other => Err(format!("{other:?}")),
+                other => Err(format!("{other:?}\n{}", store.said())),
             }
         });
         store
+    }
+
+    /// What it has logged.
+    fn said(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 }
 
@@ -72,11 +83,14 @@ impl Drop for Store {
 
 /// MinIO, built when there is none of this version.
 fn program() -> PathBuf {
+    // Several tests may be the first one.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minio");
     let (program, made) = (home.join("minio"), home.join("made-of"));
     if fs::read_to_string(&made).ok().as_deref() != Some(MINIO) {
         fs::create_dir_all(&home).unwrap();
-        finish(Command::new("go").args(["install", MINIO]).env("GOBIN", &home));
+        finish(go().args(["install", MINIO]).env("GOBIN", &home));
         fs::write(&made, MINIO).unwrap();
     }
     program

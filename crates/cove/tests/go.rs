@@ -1,0 +1,14 @@
+//! The Go tool, for the test binaries that build programs with it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Go, also where Debian and others put it beside `PATH`.
+pub(crate) fn go() -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/local/go/bin", "/usr/lib/go/bin"].map(PathBuf::from);
+    let path = std::env::join_paths(std::env::split_paths(&path).chain(more)).unwrap();
+    let mut go = Command::new("go");
+    go.env("PATH", path);
+    go
+}
