@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 BASE, TOKEN, JARS, SCRATCH = (os.environ[it] for it in ("BASE", "TOKEN", "JARS", "SCRATCH"))
@@ -43,7 +44,9 @@ def start():
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    # What fails comes as an exception; what is to fail would be told at length before.
+    spark.sparkContext.setLogLevel("OFF")
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     return spark
 
 
