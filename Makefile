@@ -7,11 +7,14 @@ ARGS ?=
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: serve test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: serve release test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
-serve: ## build for speed and start on this machine
+serve: ## build quickly and start on this machine
+	$(CARGO) build --profile serve -p cove
+	./target/serve/cove serve $(ARGS)
+
+release: ## build for speed: target/release/cove is what to install
 	$(CARGO) build --release -p cove
-	./target/release/cove serve $(ARGS)
 
 deps: ## install what the tests need and this machine lacks
 	@echo "== test dependencies"
