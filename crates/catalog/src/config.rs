@@ -44,8 +44,8 @@ pub struct Config {
     pub credentials_seconds: u64,
     /// Bytes of documents in memory. What is not in memory is read from the store.
     pub cache_bytes_max: usize,
-    /// Whether a table is loaded only when its metadata file is there, or was a moment ago. Files
-    /// in buckets are taken to be there.
+    /// Whether a table is loaded only when its metadata file is there. Files in buckets are taken
+    /// to be there.
     pub check_files: bool,
     /// Where servers share a store: milliseconds for which a server may answer readers without
     /// asking the store whether another server has changed something. 0: it asks each time.

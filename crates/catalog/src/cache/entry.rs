@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use node::clock;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
@@ -37,10 +36,6 @@ const LEVEL_LONG: u32 = 1;
 
 /// What an entry takes beside its document, in bytes, roughly.
 const OVERHEAD_BYTES: usize = 2048;
-
-/// How long a metadata file that was there is taken to be there still: to look each time costs as
-/// much as a tenth of an answer.
-pub(crate) const FILE_SEEN_MAX: Duration = Duration::from_millis(100);
 
 /// What ends an answer that shows nothing but the document.
 const END: &[u8] = b"}";
@@ -81,8 +76,6 @@ pub struct Entry {
     weak_etag: [Bytes; 2],
     /// Its file on this machine, once somebody has looked; none of one that is elsewhere.
     file: OnceLock<Option<PathBuf>>,
-    /// When somebody looked last and it was there.
-    file_seen: Mutex<Option<Instant>>,
     /// When the store said last that this is the newest version; never where nobody asks.
     checked: Mutex<Option<Instant>>,
     all: Form,
@@ -134,7 +127,6 @@ impl Entry {
             etag,
             weak_etag,
             file: OnceLock::new(),
-            file_seen: Mutex::default(),
             checked: Mutex::default(),
             all: Form::default(),
             refs: Form::default(),
@@ -166,19 +158,12 @@ impl Entry {
         self.pointer.as_ref().map(|pointer| &*pointer.location)
     }
 
-    /// Whether its metadata file was there at most [`FILE_SEEN_MAX`] ago. `find` says where that is
-    /// on this machine; one that is elsewhere is taken to be there. One system call at most.
+    /// Whether its metadata file is there. `find` says where that is on this machine; one that is
+    /// elsewhere is taken to be there. One system call.
     pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
         let file = self.file.get_or_init(|| self.location().and_then(find));
-        let Some(path) = file else { return true };
-        let now = clock::now();
-        let seen = *self.file_seen.lock();
-        if seen.is_some_and(|at| now.saturating_duration_since(at) < FILE_SEEN_MAX) {
-            return true;
-        }
-        let is_file = path.symlink_metadata().is_ok_and(|it| it.is_file());
-        *self.file_seen.lock() = is_file.then_some(now);
-        is_file
+        let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|it| it.is_file());
+        file.as_ref().is_none_or(is_file)
     }
 
     /// Whether the store said at most `age` before `now` that this is the newest version.
