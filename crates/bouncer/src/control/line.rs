@@ -68,7 +68,7 @@ impl Line {
     /// Reads more.
     pub(crate) async fn read(&mut self) -> Result<(), ControlError> {
         if self.input.len() > ANSWER_BYTES_MAX {
-            return Err(ControlError::Protocol("too long a message"));
+            return Err(ControlError::Protocol("too long an answer"));
         }
         self.input.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.input).await? {

@@ -202,7 +202,7 @@ async fn questions_with_values_and_answers_that_are_errors() {
     assert_eq!(error.to_string(), "division by zero (22012)");
     assert_eq!(control.ask("SELECT 'still here'", &[]).await.expect("rows").len(), 1);
     let error = control.ask("SELECT repeat('x', 2000000)", &[]).await.expect_err("too long");
-    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long a message");
+    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long an answer");
 }
 
 /// A connection that is made by hand, to see how it greets.

@@ -71,10 +71,9 @@ fn told(error: ControlError) -> String {
 async fn every_way_to_prove_who_we_are() {
     let mariadb = MariaDb::start();
     mariadb.user("alice", "secret");
-    mariadb.sql(
-        "CREATE USER free@'%'; INSTALL SONAME 'auth_ed25519'; CREATE USER ed@'%' IDENTIFIED \
-                 VIA ed25519 USING PASSWORD('secret')",
-    );
+    // Methods that only we lack are plugins, which not every package of the server brings; the
+    // tests of logging in have them.
+    mariadb.sql("CREATE USER free@'%'");
     let (tcp, unix) = (over_tcp(&mariadb), over_unix(&mariadb));
     let known = Ok("alice 0".to_owned());
     let fails = |what: &str| Err(what.to_owned());
@@ -94,8 +93,6 @@ async fn every_way_to_prove_who_we_are() {
     assert_eq!(ask(&tcp, "alice", Credentials::None).await, fails("1045"));
     assert_eq!(ask(&tcp, "nobody", password("secret")).await, fails("1045"));
     assert_eq!(ask(&tcp, "free", Credentials::None).await, Ok("free 0".to_owned()));
-    let error = "the server asks for client_ed25519, which is not possible here";
-    assert_eq!(ask(&tcp, "ed", password("secret")).await, fails(error));
 }
 
 #[tokio::test]
@@ -156,7 +153,7 @@ async fn questions_and_answers_that_are_errors() {
     assert_eq!(rows, [[Some("1".to_owned())]]);
     assert!(control.ask("DO 1").await.expect("no rows").is_empty());
     let error = control.ask("SELECT REPEAT('x', 2000000)").await.expect_err("too long");
-    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long a message");
+    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long an answer");
 }
 
 /// A login that is made by hand, to see what the server says of the session.
