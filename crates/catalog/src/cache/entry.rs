@@ -236,17 +236,13 @@ impl Entry {
             let compress = move || entry.compress(snapshots, LEVEL_LONG);
             node::task::blocking(compress).await.map_err(Error::internal)?
         });
-        let beginning = beginning.await?;
-        let end = gzip::end(beginning, end.unwrap_or(END))?;
-        Ok([beginning.bytes.clone(), end])
+        packed(beginning.await?, end)
     }
 
     /// The same, where the document was compressed before.
     #[must_use]
     pub fn gzip_at_hand(&self, snapshots: Snapshots, end: Option<&[u8]>) -> Option<[Bytes; 2]> {
-        let beginning = self.form(snapshots).gzip.get()?;
-        let end = gzip::end(beginning, end.unwrap_or(END)).ok()?;
-        Some([beginning.bytes.clone(), end])
+        packed(self.form(snapshots).gzip.get()?, end).ok()
     }
 
     /// About how many bytes it takes, once it was asked for in every way.
@@ -288,4 +284,10 @@ impl Entry {
     fn compress(&self, snapshots: Snapshots, level: u32) -> Result<Beginning> {
         gzip::begin(&[&self.head, self.shown(snapshots)], level)
     }
+}
+
+/// An answer of a compressed document and what follows it.
+fn packed(beginning: &Beginning, end: Option<&[u8]>) -> Result<[Bytes; 2]> {
+    let end = gzip::end(beginning, end.unwrap_or(END))?;
+    Ok([beginning.bytes.clone(), end])
 }

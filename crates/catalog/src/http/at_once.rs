@@ -101,7 +101,6 @@ impl FastPath for Ground {
         let warehouse = self.catalog.warehouse(&path_part(path.prefix)?).ok()?;
         let namespace = NamespaceIdent::split(&path_part(path.namespace)?, &self.separator).ok()?;
         let query = head.uri.query();
-        let asks_more = query.is_some();
         let response = match path.named {
             Named::Relation(kind) => {
                 let ident = TableIdent::new(namespace, &path_part(path.name)?).ok()?;
@@ -116,14 +115,9 @@ impl FastPath for Ground {
                     RelationKind::View => self.view(asked, &ident)?,
                 }
             }
-            _ if asks_more => return None,
+            _ if query.is_some() => return None,
             Named::Namespace => self.told(&who, &warehouse, (Told::Properties, &namespace))?,
-            Named::List(RelationKind::Table) => {
-                self.told(&who, &warehouse, (Told::Tables, &namespace))?
-            }
-            Named::List(RelationKind::View) => {
-                self.told(&who, &warehouse, (Told::Views, &namespace))?
-            }
+            Named::List(kind) => self.told(&who, &warehouse, (Told::names_of(kind), &namespace))?,
         };
         Some(AtOnce { response, route: path.route() })
     }

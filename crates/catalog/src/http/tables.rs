@@ -54,11 +54,7 @@ pub(super) async fn list_of(input: &Input<'_>, kind: RelationKind) -> Result<Res
     if page.token.is_some() {
         return make().await.map(answer::of_json);
     }
-    let told = match kind {
-        RelationKind::Table => Told::Tables,
-        RelationKind::View => Told::Views,
-    };
-    let what = (told, Some(&namespace));
+    let what = (Told::names_of(kind), Some(&namespace));
     catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
 }
 

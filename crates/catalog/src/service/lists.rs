@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use super::{Catalog, Locks, Object, Right, Who};
 use crate::error::Result;
 use crate::ident::NamespaceIdent;
-use crate::store::{Count, Names};
+use crate::store::{Count, Names, RelationKind};
 use crate::warehouse::Warehouse;
 
 /// Parts with a lock of their own.
@@ -45,6 +45,16 @@ pub enum Told {
     Views,
     /// The namespace itself.
     Properties,
+}
+
+impl Told {
+    /// The names of its tables, or of its views.
+    pub(crate) const fn names_of(kind: RelationKind) -> Told {
+        match kind {
+            RelationKind::Table => Told::Tables,
+            RelationKind::View => Told::Views,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -116,7 +126,10 @@ impl Lists {
         let part = self.part(key).read();
         let ready = part.all.get(key).filter(|it| it.count == count)?;
         let is_good = self.kept.is_none_or(|kept| clock::now() - ready.read < kept);
-        is_good.then(|| ready.body.clone())
+        is_good.then(|| {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            ready.body.clone()
+        })
     }
 
     fn keep(&self, key: ListKey, ready: Ready) {
@@ -168,9 +181,7 @@ impl Catalog {
         }
         let count = lists.names.count(warehouse.id(), Some(namespace));
         let (warehouse, namespace) = (Arc::clone(warehouse.id()), Some(namespace.clone()));
-        let body = lists.find(&ListKey { warehouse, told, namespace }, count)?;
-        lists.hits.fetch_add(1, Ordering::Relaxed);
-        Some(body)
+        lists.find(&ListKey { warehouse, told, namespace }, count)
     }
 
     /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
@@ -195,14 +206,12 @@ impl Catalog {
         let key = ListKey { warehouse, told, namespace: namespace.cloned() };
         let count = || lists.names.count(&key.warehouse, namespace);
         if let Some(body) = lists.find(&key, count()) {
-            lists.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(body);
         }
         let _turn = lists.turns.lock(key.clone()).await;
         // Before the store is read: what changes after that makes this answer old.
         let count = count();
         if let Some(body) = lists.find(&key, count) {
-            lists.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(body);
         }
         lists.misses.fetch_add(1, Ordering::Relaxed);

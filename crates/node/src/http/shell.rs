@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use api::ErrorCode;
 use axum::Router;
@@ -134,11 +135,7 @@ impl Shell {
         }
         let AtOnce { mut response, route } = answer()?;
         let id = self.shared.ids.next("req_");
-        let (method, status) = (head.method, response.status().as_u16());
-        let took = clock::now().duration_since(started);
-        self.shared.metrics.observe(method, Cow::Borrowed(route), status, took);
-        tracing::debug!(request = id, %method, route, status, ?took, "answered at once");
-        put_id(&mut response, id);
+        self.shared.note((head.method, Cow::Borrowed(route)), started, &id, &mut response);
         Some(response)
     }
 
@@ -215,6 +212,24 @@ impl Shared {
         Ok(admission)
     }
 
+    /// Counts a request that is answered, and names it in the answer.
+    fn note(
+        &self,
+        (method, route): (&Method, Cow<'static, str>),
+        started: Instant,
+        id: &str,
+        response: &mut Response,
+    ) {
+        let took = clock::now().duration_since(started);
+        let status = response.status().as_u16();
+        tracing::debug!(request = id, %method, %route, status, ?took, "answered");
+        self.metrics.observe(method, route, status, took);
+        // Ids are made of base 32 digits, which are always a valid header value.
+        if let Ok(value) = HeaderValue::from_str(id) {
+            response.headers_mut().insert(REQUEST_ID, value);
+        }
+    }
+
     /// Runs the handler of an admitted request.
     async fn answer(
         &self,
@@ -263,20 +278,10 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
     };
     let mut response = rendered(response, face);
 
-    let took = clock::now().duration_since(started);
-    let status = response.status();
-    shared.metrics.observe(&method, Cow::Owned(route.to_owned()), status.as_u16(), took);
-    tracing::debug!(request = %id, %method, route, status = status.as_u16(), ?took, "answered");
-    put_id(&mut response, id.to_string());
+    let asked = (&method, Cow::Owned(route.to_owned()));
+    shared.note(asked, started, &id, &mut response);
     drop(in_flight);
     response
-}
-
-fn put_id(response: &mut Response, id: String) {
-    // Ids are made of base 32 digits, which are always a valid header value.
-    if let Ok(value) = HeaderValue::try_from(id) {
-        response.headers_mut().insert(REQUEST_ID, value);
-    }
 }
 
 /// Gives an error the shape of the face it is for. What a face answers itself has it already.
