@@ -12,6 +12,7 @@ mod agent;
 mod conversation;
 mod error;
 mod execution;
+mod grant;
 mod job;
 mod language;
 mod session;
@@ -31,6 +32,11 @@ pub use execution::{
     Companion, Comparison, Encoding, Execution, ExecutionId, ExecutionRequest, LimitHit, LimitSpec,
     Mode, Outcome, OutputFile, SourceFile, Stage, StageName, TerminalSize, TestCase, TestResult,
     Truncated, Verdict, Webhook,
+};
+pub use grant::{
+    AuditEvent, AuditOutcome, AuditRecord, AuditRecordList, CatalogGrant, DatabaseGrant,
+    DatabaseGrantLimits, Grant, GrantAccess, HeaderSource, HttpEffect, HttpGrant, HttpGrantLimits,
+    HttpRule, ModelGrant,
 };
 pub use job::{
     BatchAnswer, BatchRequest, Chunk, ClientMessage, Event, EventKind, ExecutionList,

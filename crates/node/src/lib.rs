@@ -12,6 +12,7 @@
 //! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
+//! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |
 //! | [`hex`] | bytes as hexadecimal digits |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
@@ -34,6 +35,7 @@ pub mod client;
 pub mod clock;
 pub mod data_dir;
 pub mod drain;
+pub mod gateway;
 pub mod hex;
 pub mod http;
 pub mod objects;

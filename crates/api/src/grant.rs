@@ -1,0 +1,337 @@
+//! Grants: what the code in a sandbox may reach. Nothing unless it is said here.
+//!
+//! A grant is no credential: it is a socket inside the sandbox that the server listens on. What
+//! comes in there is known by where it comes in, so that there is nothing to steal.
+
+use std::collections::BTreeMap;
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Something that a sandbox may reach.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Grant {
+    /// A tenant of the bouncer that speaks PostgreSQL's protocol, at `localhost:5432`.
+    Postgres(DatabaseGrant),
+    /// One that speaks MySQL's, at `localhost:3306`.
+    Mysql(DatabaseGrant),
+    /// A warehouse of the catalog, at `http://localhost:8181`.
+    Catalog(CatalogGrant),
+    /// Servers outside, through a proxy at `http://localhost:3128`.
+    Http(HttpGrant),
+    /// The model, at `http://localhost:8100`.
+    Model(ModelGrant),
+}
+
+/// What may be done with what was granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GrantAccess {
+    /// To read.
+    #[default]
+    ReadOnly,
+    /// To read and to write.
+    ReadWrite,
+}
+
+/// A database.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseGrant {
+    /// Tenant of the bouncer.
+    pub tenant: String,
+    /// What may be done there.
+    #[serde(default)]
+    pub access: GrantAccess,
+    /// One of the tenant's users, whose role on the server it is; the tenant's `server_user` when
+    /// absent, or its only user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Schema that names without one mean: `search_path` of PostgreSQL, the database of MySQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// Port inside; 5432 or 3306 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Limits; those left out are the server's.
+    #[serde(default)]
+    pub limits: DatabaseGrantLimits,
+}
+
+/// What a sandbox may have of a database. What is left out is as the server's `[gateway]` says; 0
+/// is for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseGrantLimits {
+    /// Connections at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Seconds that a statement may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statement_s: Option<f64>,
+    /// Seconds that a transaction may be open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_s: Option<f64>,
+    /// Seconds that nothing may happen in an open transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_in_transaction_s: Option<f64>,
+    /// Rows that one statement may return.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Bytes of rows that one statement may return.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// A warehouse of the catalog.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CatalogGrant {
+    /// Its name.
+    pub warehouse: String,
+    /// Namespaces that are there, with all that is below them, levels divided by `.`; all of the
+    /// warehouse when there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// What may be done there.
+    #[serde(default)]
+    pub access: GrantAccess,
+    /// Port inside; 8181 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// Servers outside.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HttpGrant {
+    /// The first one that fits a request decides; what fits none is refused.
+    pub rules: Vec<HttpRule>,
+    /// Port inside; 3128 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Limits; those left out are the server's.
+    #[serde(default)]
+    pub limits: HttpGrantLimits,
+}
+
+/// One rule on requests to servers outside. What is left out fits everything, but for the hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HttpRule {
+    /// What becomes of a request that fits.
+    #[serde(default)]
+    pub effect: HttpEffect,
+    /// Names of hosts: `example.com`, `*.example.com` for all below it, `*` for all; or addresses.
+    pub hosts: Vec<String>,
+    /// Ports; 80 and 443 when there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+    /// Methods, in upper case. A rule that has some does not fit a tunnel (`CONNECT`), in which
+    /// nobody sees them, unless it names `CONNECT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
+    /// Paths: `/v1/items`, or `/v1/*` for all that begin so. A rule that has some does not fit a
+    /// tunnel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Headers that are put into each request outside, in place of those that it has: a text, or the
+    /// name of one of the server's secrets. A rule that has some does not fit a tunnel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, HeaderSource>,
+    /// Whether the request goes on over TLS although it came without, which is how headers are put
+    /// into requests to `https` servers: `http://api.example.com/` is asked for inside, and
+    /// `https://api.example.com/` outside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tls: bool,
+    /// Networks of internal addresses that its hosts may have, such as `10.1.0.0/16`. Others are
+    /// refused, whatever their names are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub internal: Vec<String>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum HttpEffect {
+    /// It is sent.
+    #[default]
+    Allow,
+    /// It is refused.
+    Deny,
+}
+
+/// What is put into a header.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum HeaderSource {
+    /// This text, which is no secret: whoever may see the grant sees it.
+    Text(String),
+    /// The secret of this name in the server's `[gateway.secrets]`.
+    Secret(String),
+}
+
+/// What a sandbox may send and get over its proxy. What is left out is as the server's `[gateway]`
+/// says; 0 is for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpGrantLimits {
+    /// Connections at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Requests and tunnels in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Bytes of bodies and tunnels in all, in both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// The model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelGrant {
+    /// Models that may be asked for; every one when there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Tokens that may be used, those of questions and answers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Dollars that may be spent, by the server's table of prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dollars: Option<f64>,
+    /// Port inside; 8100 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// Something that a sandbox did at one of its sockets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct AuditRecord {
+    /// Its number. Numbers grow, and may have gaps.
+    pub seq: u64,
+    /// When it ended (RFC 3339, milliseconds, UTC).
+    pub at: String,
+    /// Whose sandbox it was.
+    pub tenant: String,
+    /// The session or execution.
+    pub holder: String,
+    /// The grant: `postgres:shop`, `http`.
+    pub grant: String,
+    /// What happened.
+    pub event: AuditEvent,
+    /// How it ended.
+    pub outcome: AuditOutcome,
+    /// What was asked for: a statement, a method with a URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Why it failed or was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+    /// Rows of a statement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Bytes that went out of the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_out: Option<u64>,
+    /// Bytes that came into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_in: Option<u64>,
+}
+
+/// What happened at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditEvent {
+    /// A grant was given.
+    Granted,
+    /// One was taken back.
+    Revoked,
+    /// A connection was made, or refused.
+    Connect,
+    /// One has ended.
+    Disconnect,
+    /// A statement ran.
+    Statement,
+    /// A request was made, or a tunnel was there.
+    Request,
+}
+
+/// How something ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditOutcome {
+    /// As it should.
+    Done,
+    /// It failed at the other end.
+    Failed,
+    /// It was not allowed, or a limit was reached.
+    Refused,
+}
+
+/// Answer of `GET /v1/audit`: oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct AuditRecordList {
+    /// This page.
+    pub records: Vec<AuditRecord>,
+    /// Value of `after` for the next page; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<u64>,
+}
+
+impl Grant {
+    /// Port inside that it has when it names none.
+    #[must_use]
+    pub const fn default_port(&self) -> u16 {
+        match self {
+            Grant::Postgres(_) => 5432,
+            Grant::Mysql(_) => 3306,
+            Grant::Catalog(_) => 8181,
+            Grant::Http(_) => 3128,
+            Grant::Model(_) => 8100,
+        }
+    }
+
+    /// Port inside.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        let own = match self {
+            Grant::Postgres(it) | Grant::Mysql(it) => it.port,
+            Grant::Catalog(it) => it.port,
+            Grant::Http(it) => it.port,
+            Grant::Model(it) => it.port,
+        };
+        own.unwrap_or(self.default_port())
+    }
+
+    /// As it is called in records and messages: `postgres:shop`, `http`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Grant::Postgres(it) => format!("postgres:{}", it.tenant),
+            Grant::Mysql(it) => format!("mysql:{}", it.tenant),
+            Grant::Catalog(it) => format!("catalog:{}", it.warehouse),
+            Grant::Http(_) => "http".to_owned(),
+            Grant::Model(_) => "model".to_owned(),
+        }
+    }
+}

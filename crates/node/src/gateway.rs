@@ -1,0 +1,76 @@
+//! What services that have sandboxes ask of the one that serves the sockets inside them.
+//!
+//! A service with a sandbox knows what its grants are, and can listen inside. Whoever serves the
+//! sockets (the gateway) knows what the grants mean. Neither knows the other: they meet here.
+//!
+//! ```ignore
+//! let opening = gateway.resolve(&holder, &grants)?;      // what is wrong is found out here
+//! program.env.extend(opening.environment().clone());
+//! let mut listeners = Vec::new();
+//! for port in opening.ports() { listeners.push(sandbox.listen(*port).await?); }
+//! let gate = opening.open(listeners);                    // served until it is dropped
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use api::Grant;
+use tokio::net::TcpListener;
+
+use crate::auth::Principal;
+use crate::http;
+
+/// Whose sandbox it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The session or execution: `ses_…`, `exe_…`.
+    pub id: Arc<str>,
+    /// Whose that is.
+    pub tenant: Arc<str>,
+}
+
+/// Serves the sockets inside sandboxes.
+pub trait Gateway: Send + Sync + fmt::Debug {
+    /// Whether somebody may give these grants to a sandbox of his own.
+    ///
+    /// # Errors
+    /// 403 with the grant that is not his to give.
+    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error>;
+
+    /// Finds out what the grants of one sandbox mean: every tenant, warehouse, role and rule is
+    /// looked up. Does not wait for anything.
+    ///
+    /// # Errors
+    /// 422 with the field of a grant that cannot be given: `grants[1].tenant`.
+    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error>;
+}
+
+/// Grants that can be given.
+pub trait Opening: Send + fmt::Debug {
+    /// Ports of the loopback inside on which the server has to listen, in the order in which the
+    /// listeners are expected.
+    fn ports(&self) -> &[u16];
+
+    /// What clients inside look for in their environment: `PGHOST`, `HTTP_PROXY`. No secret is in
+    /// it, and nothing that differs from one sandbox with the same grants to another.
+    fn environment(&self) -> &BTreeMap<String, String>;
+
+    /// Serves the sockets, in the order of the ports.
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate>;
+}
+
+/// The sockets of one sandbox, served until this is dropped. That ends their connections.
+pub trait Gate: Send + Sync + fmt::Debug {
+    /// Takes back what is not among these grants: its listeners are closed, its connections are
+    /// told and ended. Gives the ports on which has to be listened for those that are new, for
+    /// [`Gate::add`].
+    fn retain(&self, grants: &[Grant]) -> Vec<u16>;
+
+    /// Serves those of these grants that are new, whose listeners come in the order of
+    /// [`Gate::retain`]'s ports.
+    fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>);
+
+    /// The sandbox rests: connections outside that it does not need meanwhile are given back.
+    fn rest(&self);
+}
