@@ -11,6 +11,7 @@
 //! let gate = opening.open(listeners);                    // served until it is dropped
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -42,12 +43,12 @@ pub trait Gateway: Send + Sync + fmt::Debug {
     /// looked up. Does not wait for anything.
     ///
     /// # Errors
-    /// 422 with the field of a grant that cannot be given: `grants[1].tenant`.
+    /// 400 with the field of a grant that cannot be given: `grants[1].tenant`.
     fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error>;
 }
 
-/// Grants that can be given.
-pub trait Opening: Send + fmt::Debug {
+/// Grants that can be given. [`Any`], because a gate takes only those of its own gateway.
+pub trait Opening: Any + Send + fmt::Debug {
     /// Ports of the loopback inside on which the server has to listen, in the order in which the
     /// listeners are expected.
     fn ports(&self) -> &[u16];
@@ -64,11 +65,13 @@ pub trait Opening: Send + fmt::Debug {
 pub trait Gate: Send + Sync + fmt::Debug {
     /// Takes back what is not among these grants: its listeners are closed, its connections are
     /// told and ended. Gives the ports on which has to be listened for those that are new, for
-    /// [`Gate::add`].
+    /// [`Gate::add`]; a port that something else was served on before is not among them, because
+    /// its listener is used again.
     fn retain(&self, grants: &[Grant]) -> Vec<u16>;
 
     /// Serves those of these grants that are new, whose listeners come in the order of
-    /// [`Gate::retain`]'s ports.
+    /// [`Gate::retain`]'s ports. The opening is one of the same gateway, of the grants that
+    /// [`Gate::retain`] was told.
     fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>);
 
     /// The sandbox rests: connections outside that it does not need meanwhile are given back.

@@ -155,7 +155,8 @@ fn plain(host: &str) -> String {
 /// A name whose last part is a number is none. C libraries take `127.1`, `0x7f.1` and `2130706433`
 /// for addresses, in ways that differ; nobody needs them. Names in other scripts have a form in
 /// ASCII, `xn--…`, which is what has to be given.
-pub(super) fn is_name(host: &str) -> bool {
+#[must_use]
+pub fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let parts_good = host.split('.').all(|part| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
