@@ -162,6 +162,8 @@ pub(crate) mod from_guest {
     pub(crate) const FILE: u8 = 4;
     /// The other side of the command's terminal, as a descriptor; before the command starts.
     pub(crate) const TERMINAL: u8 = 5;
+    /// Sockets that listen on the command's ports, as descriptors; before all else.
+    pub(crate) const LISTENING: u8 = 6;
 }
 
 /// What a command's standard streams are.
@@ -231,6 +233,8 @@ pub(crate) struct Start<'a> {
     pub(crate) streams: Streams,
     /// Numbers of further descriptors.
     pub(crate) extra: Vec<u32>,
+    /// Where the server listens, on the sandbox's own loopback.
+    pub(crate) ports: Vec<u16>,
     pub(crate) last: bool,
     /// For the runtime that waits in the sandbox.
     pub(crate) warm: bool,
@@ -264,6 +268,10 @@ impl<'a> Start<'a> {
         for number in &self.extra {
             w = w.u32(*number);
         }
+        w = w.u32(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
+        for port in &self.ports {
+            w = w.u16(*port);
+        }
         w = w.u32(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
         for Placed { path, executable, content } in &self.files {
             w = w.bytes(path).u8((*executable).into());
@@ -290,6 +298,7 @@ impl<'a> Start<'a> {
             || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
         let (argv, env, outputs) = (list()?, list()?, list()?);
         let extra = (0..r.count()?).map(|_| r.u32()).collect::<Result<_, _>>()?;
+        let ports = (0..r.count()?).map(|_| r.u16()).collect::<Result<_, _>>()?;
         let mut files = Vec::new();
         for _ in 0..r.count()? {
             let (path, executable) = (r.bytes()?, r.u8()? != 0);
@@ -308,6 +317,7 @@ impl<'a> Start<'a> {
         Ok(Start {
             streams,
             extra,
+            ports,
             last,
             warm,
             profile,
@@ -417,6 +427,7 @@ mod tests {
         let start = Start {
             streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
             extra: vec![3, 5],
+            ports: vec![5432, 65535],
             last: true,
             warm: true,
             profile: Profile::Compile,
@@ -435,6 +446,7 @@ mod tests {
         assert_eq!(again.encode(), bytes);
         assert_eq!(again.limits, start.limits);
         assert_eq!((again.streams, again.extra), (start.streams, start.extra));
+        assert_eq!(again.ports, start.ports);
         assert_eq!((again.files, again.symlinks), (start.files, start.symlinks));
     }
 
@@ -458,6 +470,7 @@ mod tests {
         let start = Start {
             streams: Streams::Given { merged: true, has_stdin: false },
             extra: vec![3],
+            ports: vec![5432],
             last: false,
             warm: false,
             profile: Profile::Run,

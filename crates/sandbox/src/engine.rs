@@ -24,14 +24,16 @@ use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::run::{self, Control, SandboxError};
 use crate::session::{self, Session, SessionSetup};
-use crate::spawner::{self, Hello, Setup};
+use crate::spawner::{self, Hello, Network, Setup};
 use crate::spec::{Command, EngineConfig, Exit, OutputSink, WarmRuntime};
 use crate::sys;
 use crate::tied;
 
 mod keeper;
+mod pools;
 
 use keeper::Keeper;
+use pools::{Connected, Kind, Runtime, key_limits, pool_config, session_pool_config};
 
 /// The hidden argument that makes this binary a spawner.
 const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
@@ -44,12 +46,6 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 const PREPARE_TRIES: u32 = 3;
 /// How long a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Callers that may wait for a sandbox.
-const WAITERS_MAX: usize = 10_000;
-/// Age at which a prepared sandbox is replaced by a new one.
-const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
-/// How often in a row a sandbox with a runtime may fail to be prepared before the runtime is off.
-const WARM_FAILURES_MAX: u32 = 5;
 /// How long a spawner may take to end all its sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Becomes a helper process when this one was started as one: a spawner, or what ties a tool of the
@@ -210,6 +206,8 @@ struct Shared {
     recipe: Arc<Recipe>,
     pool: Pool<Kind, Prepared>,
     plain: KeyHandle<Kind, Prepared>,
+    /// Plain ones with a loopback.
+    connected: Connected,
     /// For each of the configured runtimes.
     warm: Vec<Runtime>,
     /// Apart from the others, so that neither takes places of the other.
@@ -223,24 +221,6 @@ struct Shared {
     closing: watch::Sender<bool>,
     /// The driver of the pool and the keepers of the spawners; empty once closed.
     tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What is prepared in a sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    /// A bare process, for any program.
-    Plain,
-    /// The runtime with this index.
-    Warm(usize),
-    /// Nothing yet: it is to hold a session.
-    Session,
-}
-
-/// The sandboxes of one warm runtime.
-struct Runtime {
-    sandboxes: KeyHandle<Kind, Prepared>,
-    /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
-    failures: AtomicU32,
 }
 
 /// One spawner, over all its processes.
@@ -386,19 +366,23 @@ impl Engine {
         }
         let pool = Pool::new(pool_config(&recipe.config), now());
         let no_key = |_| StartError::Config("the pool takes no key");
-        let plain = pool.key(&Kind::Plain).map_err(no_key)?;
+        let plain = pool.key(&Kind::PLAIN).map_err(no_key)?;
+        let connected = Connected::new(&pool, &recipe.config, None).map_err(no_key)?;
         let mut warm = Vec::new();
         for (index, runtime) in recipe.config.runtimes.iter().enumerate() {
             let limits = key_limits(&recipe.config, runtime.ready);
-            let sandboxes = pool.key_with(&Kind::Warm(index), limits).map_err(no_key)?;
-            warm.push(Runtime { sandboxes, failures: AtomicU32::new(0) });
+            let kind = Kind { runtime: Some(index), ..Kind::PLAIN };
+            let sandboxes = pool.key_with(&kind, limits).map_err(no_key)?;
+            let connected = Connected::new(&pool, &recipe.config, Some(index)).map_err(no_key)?;
+            warm.push(Runtime { sandboxes, connected, failures: AtomicU32::new(0) });
         }
         let session_pool = Pool::new(session_pool_config(&recipe.config), now());
-        let sessions = session_pool.key(&Kind::Session).map_err(no_key)?;
+        let sessions = session_pool.key(&Kind::SESSION).map_err(no_key)?;
         let shared = Arc::new(Shared {
             recipe,
             pool,
             plain,
+            connected,
             warm,
             session_pool,
             sessions,
@@ -423,7 +407,9 @@ impl Engine {
 
     /// Figures of this moment.
     pub fn stats(&self) -> EngineStats {
-        let warm = self.shared.warm.iter().map(|runtime| &runtime.sandboxes);
+        let warm = self.shared.warm.iter();
+        let warm = warm.flat_map(|it| [&it.sandboxes, &it.connected.sandboxes]);
+        let plain = [&self.shared.plain, &self.shared.connected.sandboxes];
         let sessions = self.shared.sessions.stats();
         let mut figures = EngineStats {
             sessions_prepared: sessions.idle,
@@ -431,7 +417,7 @@ impl Engine {
             spawners_replaced: *self.shared.replaced.borrow(),
             ..EngineStats::default()
         };
-        for key in std::iter::once(&self.shared.plain).chain(warm) {
+        for key in plain.into_iter().chain(warm) {
             let of_key = key.stats();
             figures.prepared += of_key.idle;
             figures.leased += of_key.leased;
@@ -447,10 +433,31 @@ impl Engine {
         acquire(&self.shared.plain).await.map_err(refused)
     }
 
+    /// A sandbox with a loopback, for commands whose caller listens there ([`Command::listen`]),
+    /// used by nobody. Waits like [`Engine::sandbox`]. From the first one that is asked for, as
+    /// many are kept prepared as of those without.
+    pub async fn connected_sandbox(&self) -> Result<Sandbox, SandboxError> {
+        acquire(self.shared.connected.wanted(now())).await.map_err(refused)
+    }
+
     /// A sandbox in which the runtime called `name` waits for its program ([`Command::warm`]), used
     /// by nobody. Waits like [`Engine::sandbox`]. `None` when there is no such runtime, or it
     /// cannot be started here: then the program is started as any other, in a plain sandbox.
     pub async fn warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
+        self.warm_of(name, |runtime| &runtime.sandboxes).await
+    }
+
+    /// The same with a loopback, for a command whose caller listens there; as many are kept
+    /// prepared from the first that is asked for.
+    pub async fn connected_warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
+        self.warm_of(name, |runtime| runtime.connected.wanted(now())).await
+    }
+
+    async fn warm_of(
+        &self,
+        name: &str,
+        key: impl FnOnce(&Runtime) -> &KeyHandle<Kind, Prepared>,
+    ) -> Result<Option<Sandbox>, SandboxError> {
         let runtimes = &self.shared.recipe.config.runtimes;
         let index = runtimes.iter().position(|runtime| runtime.name == name);
         let Some(runtime) = index.and_then(|index| self.shared.warm.get(index)) else {
@@ -459,7 +466,7 @@ impl Engine {
         if runtime.is_off() {
             return Ok(None);
         }
-        match acquire(&runtime.sandboxes).await {
+        match acquire(key(runtime)).await {
             Ok(sandbox) => Ok(Some(sandbox)),
             // What hindered it has been logged, and need not hinder a plain one.
             Err(AcquireError::Open(_)) => Ok(None),
@@ -518,70 +525,8 @@ async fn acquire(key: &KeyHandle<Kind, Prepared>) -> Result<Sandbox, AcquireErro
     }
 }
 
-impl Runtime {
-    fn is_off(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) >= WARM_FAILURES_MAX
-    }
-
-    /// Takes note of what became of an attempt to prepare a sandbox with it.
-    fn note(&self, name: &str, failure: Option<&SandboxError>) {
-        let Some(failure) = failure else {
-            return self.failures.store(0, Ordering::Relaxed);
-        };
-        let error = failure as &dyn std::error::Error;
-        tracing::debug!(runtime = name, error, "a sandbox with a warm runtime cannot be prepared");
-        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == WARM_FAILURES_MAX {
-            tracing::warn!(
-                runtime = name,
-                error,
-                "a runtime cannot be started ahead; programs start it themselves"
-            );
-            // No more of them are prepared.
-            let limits = pool::KeyLimits { max: 0, min_idle: 0, ..pool::KeyLimits::default() };
-            self.sandboxes.set_limits(limits, now());
-        }
-    }
-}
-
 fn now() -> std::time::Instant {
     time::Instant::now().into_std()
-}
-
-/// A key for plain sandboxes and one for each runtime, and resources that are used once. Those that
-/// are ready make room for whoever finds no slot free.
-fn pool_config(config: &EngineConfig) -> pool::Config {
-    pool::Config {
-        total_max: config.slots,
-        keys_max: 1 + config.runtimes.len(),
-        waiters_max: WAITERS_MAX,
-        key: key_limits(config, config.warm),
-        ..pool::Config::default()
-    }
-}
-
-/// One key for sessions, in a pool of their own.
-fn session_pool_config(config: &EngineConfig) -> pool::Config {
-    let key = key_limits(config, config.sessions_ready);
-    pool::Config {
-        total_max: config.sessions,
-        keys_max: 1,
-        waiters_max: WAITERS_MAX,
-        key: pool::KeyLimits { max: config.sessions, ..key },
-        ..pool::Config::default()
-    }
-}
-
-/// As many as there are slots, `ready` of them prepared ahead.
-fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
-    pool::KeyLimits {
-        max: config.slots,
-        min_idle: ready,
-        waiters_max: WAITERS_MAX,
-        idle_timeout: PREPARED_AGE_MAX,
-        lifetime_max: PREPARED_AGE_MAX,
-        lifetime_jitter: PREPARED_AGE_MAX / 10,
-        ..pool::KeyLimits::default()
-    }
 }
 
 fn refused(error: AcquireError) -> SandboxError {
@@ -634,14 +579,14 @@ async fn answer(shared: &Shared, ticket: Ticket<Kind, Prepared>) {
         opened = shared.open(kind).await;
     }
     let is_closing = *shared.closing.borrow();
-    if let (Kind::Warm(index), false) = (kind, is_closing) {
+    if let (Some(index), false) = (kind.runtime, is_closing) {
         shared.note_warm(index, opened.as_ref().err());
     }
     match opened {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
             // While the engine closes, its spawners end: nothing that anybody must look at.
-            if !matches!(kind, Kind::Warm(_)) && !is_closing {
+            if kind.runtime.is_none() && !is_closing {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "a sandbox cannot be prepared");
             }
@@ -694,12 +639,11 @@ impl Shared {
         spawner.load.fetch_add(1, Ordering::Relaxed);
         let opening = async {
             // It died a moment ago and nobody has noticed yet.
-            let number = match kind {
-                Kind::Plain | Kind::Session => 0,
-                Kind::Warm(index) => u32::try_from(index + 1).unwrap_or(u32::MAX),
-            };
-            let is_session = u8::from(kind == Kind::Session);
-            let order = Writer::new(to_spawner::PREPARE).u64(id).u8(is_session).u32(number);
+            let number = kind.runtime.map_or(0, |index| index + 1);
+            let order = Writer::new(to_spawner::PREPARE)
+                .u64(id)
+                .u8(kind.network.number())
+                .u32(u32::try_from(number).unwrap_or(u32::MAX));
             if link.send(order).await.is_err() {
                 link.pending.lock().remove(&id);
                 return Err(SandboxError::Lost("its spawner died"));
@@ -710,7 +654,7 @@ impl Shared {
                 .map_err(SandboxError::Setup)?;
             let control = Control::new(control)?;
             let streams = control.ready().await?;
-            Ok(Prepared { control: Some(control), streams })
+            Ok(Prepared { control: Some(control), streams, network: kind.network })
         };
         match time::timeout(PREPARE_TIMEOUT, opening).await {
             Ok(result) => result,
@@ -730,6 +674,7 @@ struct Prepared {
     control: Option<Control>,
     /// Our ends of the streams of the runtime that waits in it, where those are made already.
     streams: Vec<OwnedFd>,
+    network: Network,
 }
 
 /// A sandbox in somebody's hands. Dropping it ends everything in it.
@@ -748,6 +693,9 @@ impl Sandbox {
         sink: &mut dyn OutputSink,
     ) -> Result<Exit, SandboxError> {
         let prepared = self.lease.as_mut().ok_or(SandboxError::Closed)?;
+        if command.listen.is_some() && prepared.network != Network::Loopback {
+            return Err(SandboxError::Command("listen: the sandbox has no loopback"));
+        }
         // Taken out while the program runs: a future that is dropped takes the connection with it.
         let control = prepared.control.take().ok_or(SandboxError::Closed)?;
         let last = command.last;

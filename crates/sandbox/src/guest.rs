@@ -20,12 +20,14 @@ use crate::codec::{self, Reader, Report, Start, Streams, from_guest, to_guest};
 use crate::failure::{Failure, Step};
 use crate::landlock;
 use crate::payload::{NotStarted, Parking};
-use crate::spec::{Limits, Profile};
+use crate::seccomp::{Filters, Holder};
+use crate::spec::Limits;
 use crate::sys::{self, Clock, Ended, FailurePage};
 use crate::terminal;
 use crate::workspace;
 
 pub(crate) mod files;
+mod loopback;
 pub(crate) mod mounts;
 mod session;
 mod warm;
@@ -91,8 +93,7 @@ pub(crate) struct Guest<'a> {
     pub(crate) groups: Groups,
     /// User ids of the init and of its programs; `None` where there is only one (rootless).
     pub(crate) users: Option<(u32, u32)>,
-    /// Ready-made filters: for programs, compilers, sessions.
-    pub(crate) filters: [&'a [sys::BpfInstruction]; 3],
+    pub(crate) filters: Filters<'a>,
     pub(crate) landlock: bool,
     /// The runtime that is to wait for the first command, instead of a bare process.
     pub(crate) waiting: Option<Waiting<'a>>,
@@ -100,12 +101,14 @@ pub(crate) struct Guest<'a> {
     pub(crate) is_session: bool,
     /// Maps the owners of files on a session's disk to the users of the slot.
     pub(crate) disk_users: Option<BorrowedFd<'a>>,
+    /// Whether its network namespace has a loopback, for programs that ask for ports.
+    pub(crate) has_loopback: bool,
 }
 
 /// A process that waits to become a program.
 #[derive(Debug)]
 struct Parked {
-    profile: Profile,
+    holder: Holder,
     /// It is a runtime that has started already.
     warm: bool,
     child: sys::Child,
@@ -148,7 +151,7 @@ pub(crate) fn main(guest: Guest<'_>) -> c_int {
     let parked = guest.set_up().and_then(|place| {
         // Ahead of the request that will need it; most are for a program, not for a compiler.
         let (parked, streams) = match &guest.waiting {
-            None => (guest.park(&place, Profile::Run)?, Vec::new()),
+            None => (guest.park(&place, guest.holder())?, Vec::new()),
             Some(waiting) => guest.park_warm(&place, waiting)?,
         };
         Ok((place, parked, streams))
@@ -333,18 +336,7 @@ impl Guest<'_> {
             self.tell(&failure.encode(from_guest::FILE), &[]);
             return Ok(start.last);
         }
-        let mut parked = match parked {
-            Some(parked) if parked.profile == start.profile && parked.warm == start.warm => parked,
-            // Its runtime has served an earlier command, or there never was one.
-            _ if start.warm => return Err(codec::Malformed.into()),
-            Some(other) => {
-                // It would count among the program's processes.
-                sys::kill_pidfd(other.child.pidfd.as_fd()).step("end a parked process")?;
-                sys::wait_pid(other.child.pid).step("end a parked process")?;
-                self.park(place, start.profile)?
-            }
-            None => self.park(place, start.profile)?,
-        };
+        let mut parked = self.make_ready(place, parked, &start)?;
         if let Streams::Terminal(size) = start.streams {
             let terminal = terminal::make(size, self.users.map(|(_, user)| user))?;
             self.tell(&[from_guest::TERMINAL], &[terminal.controller.as_fd()]);
@@ -398,6 +390,29 @@ impl Guest<'_> {
         Ok(())
     }
 
+    /// Has a process wait that is as this command needs it, and the command's ports open.
+    fn make_ready(
+        &self,
+        place: &Place,
+        parked: Option<Parked>,
+        start: &Start<'_>,
+    ) -> Result<Parked, Failure> {
+        self.listen(&start.ports)?;
+        let holder = loopback::holder_of(start);
+        match parked {
+            Some(parked) if parked.holder == holder && parked.warm == start.warm => Ok(parked),
+            // Its runtime has served an earlier command, or there never was one.
+            _ if start.warm => Err(codec::Malformed.into()),
+            Some(other) => {
+                // It would count among the program's processes.
+                sys::kill_pidfd(other.child.pidfd.as_fd()).step("end a parked process")?;
+                sys::wait_pid(other.child.pid).step("end a parked process")?;
+                self.park(place, holder)
+            }
+            None => self.park(place, holder),
+        }
+    }
+
     fn place_files(
         &self,
         place: &Place,
@@ -423,7 +438,7 @@ impl Guest<'_> {
     }
 
     /// Starts a process that waits to become a program.
-    fn park(&self, place: &Place, profile: Profile) -> Result<Parked, Failure> {
+    fn park(&self, place: &Place, holder: Holder) -> Result<Parked, Failure> {
         let entrances = self.groups.entrances().step("open the control groups")?;
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let parking = Parking {
@@ -432,10 +447,7 @@ impl Guest<'_> {
             unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
-            filter: match profile {
-                Profile::Run => self.filters[0],
-                Profile::Compile => self.filters[1],
-            },
+            filter: self.filters.of(holder),
             socket: theirs.as_fd(),
         };
         let child = sys::fork(0, self.groups.unified(), || {
@@ -460,7 +472,7 @@ impl Guest<'_> {
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
         let children_before = children_cpu()?;
         Ok(Parked {
-            profile,
+            holder,
             warm: false,
             child,
             socket: ours,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
@@ -19,8 +20,8 @@ use crate::codec::{
 use crate::failure::Failure;
 use crate::shared::SharedFile;
 use crate::spec::{
-    self, Breach, Command, Content, EXTRA_MAX, EXTRA_NUMBER_MAX, Exit, File, Output, OutputSink,
-    Stdin,
+    self, Breach, Command, Content, EXTRA_MAX, EXTRA_NUMBER_MAX, Exit, File, Listen, Output,
+    OutputSink, PORT_MIN, PORTS_MAX, Profile, Stdin,
 };
 use crate::sys;
 use streams::{Captured, Input, Terminal, Wiring};
@@ -41,6 +42,7 @@ const SINK_GRACE: Duration = Duration::from_secs(30);
 /// and what else a message has, they stay below what one message may carry.
 const SHARED_MAX: usize = 32;
 const _: () = assert!(3 + EXTRA_MAX + SHARED_MAX < sys::MESSAGE_FDS_MAX);
+const _: () = assert!(PORTS_MAX <= sys::MESSAGE_FDS_MAX);
 /// The last signal that is not a real-time one.
 const SIGNAL_MAX: u8 = 31;
 /// Largest message of a guest init: a report with the state of [`OUTPUTS_MAX`] outputs.
@@ -158,6 +160,41 @@ impl Control {
             None => Err(SandboxError::Lost("it ended before it was ready")),
         }
     }
+
+    /// Waits for the sockets that the guest init opens before it starts the program, and hands
+    /// them on.
+    async fn take_listeners(&self, listen: Listen, by: Instant) -> Result<(), SandboxError> {
+        let fds = self.made(from_guest::LISTENING, "it does not listen", by).await?;
+        if fds.len() != listen.ports.len() {
+            return Err(SandboxError::Lost("it does not listen on all ports"));
+        }
+        let mut listeners = Vec::with_capacity(fds.len());
+        for fd in fds {
+            // They do not block: the guest init makes them so.
+            listeners.push(TcpListener::from_std(fd.into())?);
+        }
+        // Whoever asked wants them no more; who connects is refused.
+        let _unwanted = listen.opened.send(listeners);
+        Ok(())
+    }
+
+    /// Waits for what the guest init makes before it starts the program: a message of this kind.
+    async fn made(
+        &self,
+        kind: u8,
+        lacking: &'static str,
+        by: Instant,
+    ) -> Result<Vec<OwnedFd>, SandboxError> {
+        let received = time::timeout_at(by, self.receive()).await;
+        let (message, fds) = received.map_err(|_| SandboxError::Lost(lacking))??;
+        if message.first() == Some(&kind) {
+            return Ok(fds);
+        }
+        match parse_report((message, Vec::new())) {
+            Ok(_) => Err(SandboxError::Lost(lacking)),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Everything of a program that runs.
@@ -203,6 +240,24 @@ fn check(command: &Command) -> Result<(), SandboxError> {
     if numbers.windows(2).any(|pair| pair.first() == pair.last()) {
         return Err(SandboxError::Command("extra: a number is there twice"));
     }
+    command.listen.as_ref().map_or(Ok(()), |listen| check_ports(listen, command.profile))
+}
+
+fn check_ports(listen: &Listen, profile: Profile) -> Result<(), SandboxError> {
+    if profile != Profile::Run {
+        return Err(SandboxError::Command("listen: a compiler has no loopback"));
+    }
+    if listen.ports.is_empty() || listen.ports.len() > PORTS_MAX {
+        return Err(SandboxError::Command("listen: there must be 1 to 32 ports"));
+    }
+    if listen.ports.iter().any(|port| *port < PORT_MIN) {
+        return Err(SandboxError::Command("listen: a port is below 1024"));
+    }
+    let mut ports = listen.ports.clone();
+    ports.sort_unstable();
+    if ports.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err(SandboxError::Command("listen: a port is there twice"));
+    }
     Ok(())
 }
 
@@ -217,6 +272,7 @@ pub(crate) async fn run(
     sink: &mut dyn OutputSink,
 ) -> Result<Exit, SandboxError> {
     check(&command)?;
+    let listen = command.listen.take();
     let limits = command.limits;
     let extra: Vec<u32> = command.extra.iter().map(|(number, _)| *number).collect();
     let extra_is_empty = extra.is_empty();
@@ -226,6 +282,7 @@ pub(crate) async fn run(
     let start = Start {
         streams,
         extra,
+        ports: listen.as_ref().map_or_else(Vec::new, |listen| listen.ports.clone()),
         last: command.last,
         // One that cannot do with what the runtime has is started as usual.
         warm: command.warm
@@ -267,6 +324,9 @@ pub(crate) async fn run(
         stopped: false,
         stopped_by_caller: false,
     };
+    if let Some(listen) = listen {
+        control.take_listeners(listen, running.report_by).await?;
+    }
     if matches!(streams, Streams::Terminal(_)) {
         running.take_terminal().await?;
     }
@@ -331,22 +391,14 @@ impl<'a> Files<'a> {
 impl Running<'_> {
     /// Waits for the terminal that the guest init makes before it starts the program.
     async fn take_terminal(&mut self) -> Result<(), SandboxError> {
-        let received = time::timeout_at(self.report_by, self.control.receive()).await;
-        let (message, fds) =
-            received.map_err(|_| SandboxError::Lost("it made no terminal in time"))??;
-        match (message.first(), fds.into_iter().next()) {
-            (Some(&from_guest::TERMINAL), Some(fd)) => {
-                let terminal = Terminal::new(fd)?;
-                self.captured.stdout.open_terminal(terminal.clone());
-                self.input.open_terminal(terminal.clone());
-                self.terminal = Some(terminal);
-                Ok(())
-            }
-            _ => match parse_report((message, Vec::new())) {
-                Ok(_) => Err(SandboxError::Lost("it ended without a terminal")),
-                Err(error) => Err(error),
-            },
-        }
+        let lacking = "it made no terminal";
+        let fds = self.control.made(from_guest::TERMINAL, lacking, self.report_by).await?;
+        let fd = fds.into_iter().next().ok_or(SandboxError::Lost(lacking))?;
+        let terminal = Terminal::new(fd)?;
+        self.captured.stdout.open_terminal(terminal.clone());
+        self.input.open_terminal(terminal.clone());
+        self.terminal = Some(terminal);
+        Ok(())
     }
 
     /// Moves bytes until the guest init reports.

@@ -43,6 +43,30 @@ pub(crate) enum Holder {
     Compile,
     /// The programs of a session, and its init.
     Session,
+    /// A program of an execution that has a loopback.
+    Connected,
+}
+
+impl Holder {
+    /// All there are, by their number.
+    pub(crate) const ALL: [Holder; 4] =
+        [Holder::Run, Holder::Compile, Holder::Session, Holder::Connected];
+}
+
+/// Ready-made filters: what each holder gets, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filters<'a>(pub(crate) [&'a [BpfInstruction]; Holder::ALL.len()]);
+
+impl<'a> Filters<'a> {
+    pub(crate) fn of(self, holder: Holder) -> &'a [BpfInstruction] {
+        let [run, compile, session, connected] = self.0;
+        match holder {
+            Holder::Run => run,
+            Holder::Compile => compile,
+            Holder::Session => session,
+            Holder::Connected => connected,
+        }
+    }
 }
 
 impl From<Profile> for Holder {
@@ -62,17 +86,20 @@ enum Holds {
     Run,
     /// Not for sessions.
     Commands,
-    /// For sessions only.
-    Sessions,
+    /// For those without a loopback.
+    Alone,
+    /// For those with one.
+    Connected,
 }
 
 impl Holds {
     const fn holds(self, holder: Holder) -> bool {
         match self {
             Holds::Always => true,
-            Holds::Run => matches!(holder, Holder::Run),
-            Holds::Commands => matches!(holder, Holder::Run | Holder::Compile),
-            Holds::Sessions => matches!(holder, Holder::Session),
+            Holds::Run => matches!(holder, Holder::Run | Holder::Connected),
+            Holds::Commands => !matches!(holder, Holder::Session),
+            Holds::Alone => matches!(holder, Holder::Run | Holder::Compile),
+            Holds::Connected => matches!(holder, Holder::Session | Holder::Connected),
         }
     }
 }
@@ -114,8 +141,12 @@ const fn commands(rule: Rule) -> Rule {
     Rule { holds: Holds::Commands, ..rule }
 }
 
-const fn sessions(rule: Rule) -> Rule {
-    Rule { holds: Holds::Sessions, ..rule }
+const fn alone(rule: Rule) -> Rule {
+    Rule { holds: Holds::Alone, ..rule }
+}
+
+const fn connected(rule: Rule) -> Rule {
+    Rule { holds: Holds::Connected, ..rule }
 }
 
 /// Every `CLONE_NEW*` that clone(2) takes.
@@ -255,14 +286,15 @@ pub(crate) const POLICY: &[Rule] = &[
     when(deny("fadvise64", libc::SYS_fadvise64, "drops shared pages from the cache for all"), When::OneOf { arg: 3, mask: u32::MAX, values: &[4 /* POSIX_FADV_DONTNEED */] }),
 
     // Networking: the namespace is empty, and address families are kernel surface.
-    answer(commands(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(commands(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
-    // A session has a loopback, for TCP and UDP; other protocols are modules with a history.
-    answer(sessions(when(deny("socket", libc::SYS_socket, "only local sockets and the loopback's"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOOPBACK })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(sessions(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), When::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), Answer::Errno(libc::ESOCKTNOSUPPORT)),
-    answer(sessions(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), When::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), Answer::Errno(libc::EPROTONOSUPPORT)),
-    answer(sessions(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(sessions(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), When::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), Answer::Errno(libc::ENOPROTOOPT)),
+    answer(alone(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(alone(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    // Sessions have a loopback, and executions may, for TCP and UDP; other protocols are modules
+    // with a history.
+    answer(connected(when(deny("socket", libc::SYS_socket, "only local sockets and the loopback's"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOOPBACK })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(connected(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), When::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), Answer::Errno(libc::ESOCKTNOSUPPORT)),
+    answer(connected(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), When::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), Answer::Errno(libc::EPROTONOSUPPORT)),
+    answer(connected(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(connected(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), When::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), Answer::Errno(libc::ENOPROTOOPT)),
 ];
 
 /// The policy for people: each call that is denied, wholly or for some arguments, and why.
@@ -485,7 +517,7 @@ mod tests {
             })
             .chain([0, 1, 2, u64::MAX])
             .collect();
-        for holder in [Holder::Run, Holder::Compile, Holder::Session] {
+        for holder in Holder::ALL {
             let program = compile(holder);
             for number in 0..600 {
                 for value in &interesting {

@@ -22,10 +22,11 @@ use crate::disk;
 use crate::failure::{Failure, Step};
 use crate::guest::{self, Guest, Waiting};
 use crate::image;
-use crate::seccomp::{self, Holder};
+use crate::seccomp::{self, Filters, Holder};
 use crate::spec::{Toolchain, WarmRuntime};
 use crate::sys::{self, BpfInstruction, Clock};
 use crate::warm::{self, Ground, Zygotes};
+pub(crate) use networks::Network;
 use networks::Networks;
 
 mod networks;
@@ -157,8 +158,8 @@ fn take_socket() -> io::Result<OwnedFd> {
 struct Slot {
     /// Without anything in it, not even a loopback that is up.
     netns: Option<OwnedFd>,
-    /// For sessions, with a loopback. Used again only if the last session did not use it.
-    session_netns: Option<OwnedFd>,
+    /// With a loopback. Used again only if the last sandbox did not use it.
+    connected_netns: Option<OwnedFd>,
     /// Maps the owners of files on the disks of sessions to the users of the slot.
     disk_users: Option<OwnedFd>,
     /// Control groups that stay; made with the first sandbox.
@@ -171,7 +172,7 @@ enum State {
     #[default]
     Free,
     /// A sandbox lives here.
-    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, is_session: bool },
+    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, network: Network },
     /// It has ended, but the kernel still holds a group of it.
     Clearing {
         sandbox: u64,
@@ -190,8 +191,7 @@ struct Order {
     sandbox: u64,
     /// Index of the runtime that is to wait in it.
     runtime: Option<usize>,
-    /// Whether it is to hold a session.
-    is_session: bool,
+    network: Network,
 }
 
 #[derive(Debug)]
@@ -202,8 +202,8 @@ struct Spawner {
     lifeline: (OwnedFd, OwnedFd),
     parents: Vec<(Role, OwnedFd)>,
     bases: Vec<OwnedFd>,
-    /// For programs, compilers, sessions.
-    filters: [Vec<BpfInstruction>; 3],
+    /// For each of [`Holder::ALL`].
+    filters: [Vec<BpfInstruction>; Holder::ALL.len()],
     landlock: bool,
     slots: Vec<Slot>,
     /// For each of `setup.runtimes`.
@@ -248,8 +248,8 @@ impl Spawner {
         let abi = sys::landlock_abi().unwrap_or(0);
         let landlock = rootless && abi > 0;
         let slots = (0..setup.slots).map(|_| Slot::default()).collect();
-        let filters = [Holder::Run, Holder::Compile, Holder::Session].map(seccomp::compile);
-        let ground = Ground { host_proc: host_proc.as_fd(), filter: &filters[0] };
+        let filters = Holder::ALL.map(seccomp::compile);
+        let ground = ground(host_proc.as_fd(), &filters);
         let zygotes = setup.runtimes.iter().enumerate();
         let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, ground)).collect();
         let hello = Writer::new(from_spawner::HELLO)
@@ -311,11 +311,11 @@ impl Spawner {
         let mut r = Reader(message);
         match (r.u8(), r.u64()) {
             (Ok(to_spawner::PREPARE), Ok(sandbox)) => {
-                let is_session = r.u8().is_ok_and(|is_session| is_session != 0);
+                let network = r.u8().ok().and_then(Network::from_number).unwrap_or_default();
                 // 0 stands for none.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
-                self.queue.push(Order { sandbox, runtime, is_session });
+                self.queue.push(Order { sandbox, runtime, network });
             }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
@@ -326,7 +326,7 @@ impl Spawner {
     }
 
     fn tend(&mut self) {
-        let ground = Ground { host_proc: self.host_proc.as_fd(), filter: &self.filters[0] };
+        let ground = ground(self.host_proc.as_fd(), &self.filters);
         for zygotes in &mut self.zygotes {
             zygotes.tend(ground);
         }
@@ -384,14 +384,16 @@ impl Spawner {
         let number = u32::try_from(index).unwrap_or(0);
         let users = self.setup.users_of(number);
         let slot = self.slots.get_mut(index).ok_or(Malformed)?;
-        let place = if order.is_session { &mut slot.session_netns } else { &mut slot.netns };
+        let (is_session, has_loopback) =
+            (order.network == Network::Session, order.network != Network::Nothing);
+        let place = if has_loopback { &mut slot.connected_netns } else { &mut slot.netns };
         if place.is_none() {
             // Creating one costs as much as all else together, so it stays with the slot. It is
             // empty again when the sandbox has ended: everything in it belonged to a process.
-            *place = Some(self.networks.make(self.host_proc.as_fd(), order.is_session)?);
+            *place = Some(self.networks.make(self.host_proc.as_fd(), has_loopback)?);
         }
         let netns = place.as_ref().ok_or(Malformed)?;
-        if let (true, None, Some(users)) = (order.is_session, &slot.disk_users, users) {
+        if let (true, None, Some(users)) = (is_session, &slot.disk_users, users) {
             let mapped = disk::slot_users(self.host_proc.as_fd(), users);
             slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
         }
@@ -411,7 +413,7 @@ impl Spawner {
             .inspect_err(|_| {
                 let _partial = Groups::remove(&self.parents, &name);
             })?;
-        let ground = Ground { host_proc: self.host_proc.as_fd(), filter: &self.filters[0] };
+        let ground = ground(self.host_proc.as_fd(), &self.filters);
         let waiting = match order.runtime {
             None => None,
             Some(index) => {
@@ -433,33 +435,36 @@ impl Spawner {
             unified_limits: self.setup.unified_limits,
             groups,
             users,
-            filters: self.filters.each_ref().map(Vec::as_slice),
+            filters: Filters(self.filters.each_ref().map(Vec::as_slice)),
             landlock: self.landlock,
             waiting,
-            is_session: order.is_session,
-            disk_users: slot.disk_users.as_ref().filter(|_| order.is_session).map(AsFd::as_fd),
+            is_session,
+            disk_users: slot.disk_users.as_ref().filter(|_| is_session).map(AsFd::as_fd),
+            has_loopback,
         };
         let child = sys::fork(FRESH, None, || guest::main(guest))
             .step("start a guest init")
             .inspect_err(|_| {
                 let _made_above = Groups::remove(&self.parents, &name);
             })?;
-        let is_session = order.is_session;
-        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd, is_session };
+        let network = order.network;
+        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd, network };
         Ok(ours)
     }
 
     /// Takes note that the guest init of a slot has ended.
     fn bury(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        if let State::Live { sandbox, pid, is_session, .. } = slot.state {
+        if let State::Live { sandbox, pid, network, .. } = slot.state {
             let _known_to_have_ended = sys::wait_pid(pid);
-            if is_session {
+            if network == Network::Session {
                 // Frozen, they would never let a process of the next sandbox run.
                 let standing = slot.standing.as_deref().unwrap_or_default();
                 let _not_frozen = cgroup::thaw_standing(standing);
-                let netns = slot.session_netns.take();
-                slot.session_netns =
+            }
+            if network != Network::Nothing {
+                let netns = slot.connected_netns.take();
+                slot.connected_netns =
                     netns.filter(|it| self.networks.is_unused(self.host_proc.as_fd(), it.as_fd()));
             }
             let until = now() + REMOVAL_TIMEOUT;
@@ -552,6 +557,15 @@ impl Setup {
             None => vec![ROOTLESS_USER],
         }
     }
+}
+
+/// What zygotes are started with.
+fn ground<'a>(
+    host_proc: BorrowedFd<'a>,
+    filters: &'a [Vec<BpfInstruction>; Holder::ALL.len()],
+) -> Ground<'a> {
+    let filters = Filters(filters.each_ref().map(Vec::as_slice));
+    Ground { host_proc, filters: [Holder::Run, Holder::Connected].map(|it| filters.of(it)) }
 }
 
 /// Takes away what no program started from here may ever gain. What the spawner itself is permitted

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::SharedFile;
 
@@ -113,6 +114,9 @@ pub struct Command {
     pub terminal: Option<TerminalSize>,
     /// What is to happen to the program while it runs. Dropping the sender means nothing.
     pub control: Option<mpsc::Receiver<Control>>,
+    /// Where the caller listens, on the sandbox's loopback, which the program may use then. Only in
+    /// a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with [`Profile::Run`].
+    pub listen: Option<Listen>,
     /// Bytes of each stream that are kept for [`Exit`], below the limit; all of `output_bytes` when
     /// absent. The sink gets everything within the limit.
     pub kept_bytes: Option<u64>,
@@ -237,6 +241,20 @@ pub struct TerminalSize {
     pub cols: u16,
 }
 
+/// Where a caller listens inside a sandbox.
+#[derive(Debug)]
+pub struct Listen {
+    /// Ports of `127.0.0.1` there, from 1024 on, each once; 1 to [`PORTS_MAX`].
+    pub ports: Vec<u16>,
+    /// Gets the sockets, in the order of the ports, before the program starts: who connects waits
+    /// until they are served. Nothing comes when the program cannot be started.
+    pub opened: oneshot::Sender<Vec<TcpListener>>,
+}
+
+/// Most ports of one sandbox on which its caller may listen.
+pub const PORTS_MAX: usize = 32;
+/// The first port that needs no privilege.
+pub(crate) const PORT_MIN: u16 = 1024;
 /// Most descriptors that a program may be given beside its three standard streams.
 pub const EXTRA_MAX: usize = 16;
 /// Largest number of such a descriptor.

@@ -15,12 +15,14 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use super::loopback::BACKLOG;
 use super::mounts::{self, OVERLAY_CAPABILITIES};
 use super::{CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, Guest, mask};
 use crate::cgroup::Groups;
 use crate::codec::session::{SessionLimits, StartProgram, Usage, from_session, to_session};
 use crate::codec::{self, Malformed, Reader, Streams, Writer, from_guest};
 use crate::failure::{Failure, Step};
+use crate::seccomp::Holder;
 use crate::sys::{self, Ended, FailurePage, session as sys_session};
 use crate::terminal;
 use crate::workspace;
@@ -36,8 +38,6 @@ const PROGRAMS_MAX: usize = 256;
 /// Each has a place for a note, and so has the process that is parked.
 const _: () = assert!(PROGRAMS_MAX < FailurePage::PLACES);
 
-/// Connections that wait for the server to take them.
-const BACKLOG: c_int = 128;
 /// Ended processes that are reaped between two looks at the connection: programs can leave them
 /// behind faster than they are reaped.
 const REAPED_AT_ONCE: usize = 256;
@@ -139,7 +139,8 @@ impl Guest<'_> {
             user,
             unlimited: self.groups.unlimited(),
         };
-        let first = Parking::First { hide_groups: has_groups, filter: self.filters[2] };
+        let filter = self.filters.of(Holder::Session);
+        let first = Parking::First { hide_groups: has_groups, filter };
         let parked = park(&ground, first, self.groups.unified(), &mut notes)?;
         if has_groups {
             let step = "hide the control groups";
@@ -334,7 +335,7 @@ impl Session {
         sys::set_capabilities(SERVING).step("give up privileges")?;
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("give up privileges")?;
         // For this process as well, and from it for every program.
-        sys::set_seccomp(guest.filters[2]).step("restrict system calls")?;
+        sys::set_seccomp(guest.filters.of(Holder::Session)).step("restrict system calls")?;
         Ok((done(id), None))
     }
 

@@ -7,7 +7,7 @@ use super::{Guest, Parked, Place, children_cpu};
 use crate::codec::{self, Start, Streams};
 use crate::failure::{Failure, Step};
 use crate::payload::{self, NotStarted, Parking, Runtime};
-use crate::spec::{Limits, Profile, WarmRuntime};
+use crate::spec::{Limits, WarmRuntime};
 use crate::sys;
 use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, Release};
 
@@ -16,6 +16,8 @@ use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, Release};
 const HIDE_GROUPS: u32 = 1;
 const RESTRICT_FILES: u32 = 2;
 const BECOME_USER: u32 = 4;
+/// There is a loopback.
+const CONNECTED: u32 = 8;
 /// The namespaces of a sandbox that a copy enters, the one of process ids first.
 const NAMESPACES: [&std::ffi::CStr; 5] = [
     c"/proc/self/ns/pid",
@@ -63,7 +65,8 @@ impl Guest<'_> {
         let flag = |bit: u32, is_set: bool| if is_set { bit } else { 0 };
         let flags = flag(HIDE_GROUPS, !self.groups.is_empty())
             | flag(RESTRICT_FILES, place.landlock.is_some())
-            | flag(BECOME_USER, self.users.is_some());
+            | flag(BECOME_USER, self.users.is_some())
+            | flag(CONNECTED, self.has_loopback);
         let (init, user) = self.users.unwrap_or_default();
         let request = [flags, init, user, u32::try_from(NAMESPACES.len()).unwrap_or(0)];
         let request: Vec<u8> = request.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -108,7 +111,7 @@ impl Guest<'_> {
             unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
-            filter: self.filters[0],
+            filter: self.filters.of(self.holder()),
             socket: theirs.as_fd(),
         };
         let (argv, env) = waiting.runtime.start(waiting.index);
@@ -137,7 +140,7 @@ impl Guest<'_> {
 
     fn parked(&self, child: sys::Child, socket: OwnedFd) -> Result<Parked, Failure> {
         Ok(Parked {
-            profile: Profile::Run,
+            holder: self.holder(),
             warm: true,
             cpu_before: self.cpu(child.pid)?,
             children_before: children_cpu()?,

@@ -6,6 +6,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::failure::{Failure, Step};
 use crate::sys;
 
+/// What a sandbox has of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Network {
+    /// Nothing: for executions.
+    #[default]
+    Nothing,
+    /// A loopback, for executions whose caller listens there.
+    Loopback,
+    /// A loopback, for a session.
+    Session,
+}
+
+impl Network {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Network::Nothing => 0,
+            Network::Loopback => 1,
+            Network::Session => 2,
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Network> {
+        [Network::Nothing, Network::Loopback, Network::Session]
+            .into_iter()
+            .find(|network| network.number() == number)
+    }
+}
+
 /// Makes network namespaces, from one in which this process stays itself: sockets that it makes
 /// must not stand in one of theirs.
 #[derive(Debug, Default)]
@@ -14,7 +42,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// A new one. With a loopback for sessions; nothing can be reached in any other.
+    /// A new one, with a loopback or without; nothing else can be reached in any.
     pub(super) fn make(
         &mut self,
         host_proc: BorrowedFd<'_>,
@@ -33,7 +61,7 @@ impl Networks {
     }
 
     /// Whether nothing has ever been sent in a namespace, and no socket of it is left anywhere: not
-    /// even what a connection leaves behind is there for the next session.
+    /// even what a connection leaves behind is there for the next sandbox.
     pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
         let look = || -> io::Result<bool> {
             sys::setns(netns, libc::CLONE_NEWNET)?;

@@ -1,5 +1,5 @@
-//! System calls that only sessions need: a plain fork, signals to one process, and the loopback of
-//! a network namespace.
+//! System calls that mostly sessions need: a plain fork, signals to one process, and the loopback
+//! of a network namespace.
 
 use std::ffi::{c_int, c_short};
 use std::io;

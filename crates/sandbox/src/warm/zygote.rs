@@ -39,8 +39,8 @@ pub(crate) fn capabilities() -> u64 {
 pub(crate) struct Ground<'a> {
     /// The host's `/proc`.
     pub(crate) host_proc: BorrowedFd<'a>,
-    /// The system call policy of programs.
-    pub(crate) filter: &'a [BpfInstruction],
+    /// The system call policies of programs, without and with a loopback.
+    pub(crate) filters: [&'a [BpfInstruction]; 2],
 }
 
 /// One interpreter.
@@ -148,8 +148,10 @@ impl Zygotes {
         let pidns = sys::openat(ground.host_proc, c"self/ns/pid", libc::O_RDONLY, 0)
             .step("open the pid namespace")?;
         sys::send(ours.as_fd(), &numbers(), &[]).step("tell a runtime what it needs")?;
-        let filter: Vec<u8> = ground.filter.iter().flat_map(BpfInstruction::bytes).collect();
-        sys::send(ours.as_fd(), &filter, &[]).step("tell a runtime what it needs")?;
+        for filter in ground.filters {
+            let filter: Vec<u8> = filter.iter().flat_map(BpfInstruction::bytes).collect();
+            sys::send(ours.as_fd(), &filter, &[]).step("tell a runtime what it needs")?;
+        }
         // No network while it waits; its copies get their sandbox's.
         let child = sys::fork(libc::CLONE_NEWNET, None, || {
             let _error = self.execute(ground.host_proc, &theirs, &pidns);

@@ -10,6 +10,7 @@
 mod disk;
 mod files;
 mod hostile;
+mod loopback;
 mod session;
 mod session_files;
 mod session_hostile;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         disk::TESTS,
         files::TESTS,
         hostile::TESTS,
+        loopback::TESTS,
         session::TESTS,
         session_files::TESTS,
         session_hostile::TESTS,

@@ -469,11 +469,10 @@ async fn ports_belong_to_their_session(engine: Engine) {
     assert!(matches!(&taken, Err(SandboxError::Refused(f)) if f.errno == libc::EADDRINUSE));
 }
 
-async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
-    let live = Live::new(&engine).await;
-    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = host.local_addr().unwrap().port();
-    let script = format!(
+/// Tries a port of the host, the network, and every kind of socket there might be; what it prints
+/// where there is only a loopback is [`NO_WAYS_OUT`].
+pub(crate) fn ways_out(port: u16) -> String {
+    format!(
         "import errno, socket\n\
          def answer(f):\n    \
          try: f(); return 'DONE'\n    \
@@ -487,14 +486,21 @@ async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
          [(1, 1, 0), (1, 5, 0), (2, 1, 0), (2, 2, 0), (2, 1, 6), (2, 2, 17), (10, 1, 0)]])\n\
          print(*[answer(lambda: socket.socket().setsockopt(6, 31, name)) for name in\n    \
          [b'tls', b'mptcp']], answer(lambda: socket.socket().setsockopt(6, 1, 1)))"
-    );
+    )
+}
+
+pub(crate) const NO_WAYS_OUT: &str = "ECONNREFUSED ENETUNREACH ENETUNREACH ECONNREFUSED\n\
+    EAFNOSUPPORT EAFNOSUPPORT ESOCKTNOSUPPORT EPROTONOSUPPORT EPROTONOSUPPORT \
+    ESOCKTNOSUPPORT ESOCKTNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT EPROTONOSUPPORT\n\
+    DONE DONE DONE DONE DONE DONE DONE\n\
+    ENOPROTOOPT ENOPROTOOPT DONE\n";
+
+async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = ways_out(host.local_addr().unwrap().port());
     let output = Output::of(live.start(program(&["/usr/bin/python3", "-c", &script])).await).await;
-    let expected = "ECONNREFUSED ENETUNREACH ENETUNREACH ECONNREFUSED\n\
-                    EAFNOSUPPORT EAFNOSUPPORT ESOCKTNOSUPPORT EPROTONOSUPPORT EPROTONOSUPPORT \
-                    ESOCKTNOSUPPORT ESOCKTNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT EPROTONOSUPPORT\n\
-                    DONE DONE DONE DONE DONE DONE DONE\n\
-                    ENOPROTOOPT ENOPROTOOPT DONE\n";
-    assert_eq!(output.stdout, expected, "{}", output.stderr);
+    assert_eq!(output.stdout, NO_WAYS_OUT, "{}", output.stderr);
     // No execution has a loopback, whatever its slot was used for before.
     let script = "import socket\ntry: socket.create_server(('127.0.0.1', 8000))\n\
                   except OSError as e: print(e.errno)";

@@ -77,7 +77,7 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
 }
 
 /// A Python program, alone in its sandbox.
-fn program(source: &str) -> Command {
+pub(crate) fn program(source: &str) -> Command {
     Command {
         argv: words(&[PYTHON, "main.py"]),
         env: env(),
@@ -610,7 +610,7 @@ async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
 }
 
 /// A Node.js program, alone in its sandbox.
-fn node(source: &str) -> Command {
+pub(crate) fn node(source: &str) -> Command {
     let mut command = program(source);
     command.argv = words(&[NODE, "--max-old-space-size=300", "main.js"]);
     command.files[0].path = "main.js".into();

@@ -1,0 +1,142 @@
+//! What the engine's pools hold: the kinds of sandboxes, and how many of each are prepared.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use pool::{AcquireError, KeyHandle, KeyLimits, Pool};
+
+use super::{Prepared, now};
+use crate::run::SandboxError;
+use crate::spawner::Network;
+use crate::spec::EngineConfig;
+
+/// Callers that may wait for a sandbox.
+const WAITERS_MAX: usize = 10_000;
+/// Age at which a prepared sandbox is replaced by a new one.
+const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
+/// How often in a row a sandbox with a runtime may fail to be prepared before the runtime is off.
+const WARM_FAILURES_MAX: u32 = 5;
+
+/// What is prepared in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    /// Index of the runtime that waits in it; otherwise a bare process, for any program.
+    pub(super) runtime: Option<usize>,
+    pub(super) network: Network,
+}
+
+impl Kind {
+    /// For any program without a loopback.
+    pub(super) const PLAIN: Kind = Kind { runtime: None, network: Network::Nothing };
+    /// Nothing yet: it is to hold a session.
+    pub(super) const SESSION: Kind = Kind { runtime: None, network: Network::Session };
+}
+
+/// Sandboxes with a loopback. None is prepared before one was asked for.
+pub(super) struct Connected {
+    pub(super) sandboxes: KeyHandle<Kind, Prepared>,
+    /// How many are kept prepared from then on.
+    limits: KeyLimits,
+    is_wanted: AtomicBool,
+}
+
+impl Connected {
+    /// Those with this runtime, or with a bare process.
+    pub(super) fn new(
+        pool: &Pool<Kind, Prepared>,
+        config: &EngineConfig,
+        runtime: Option<usize>,
+    ) -> Result<Connected, AcquireError> {
+        let configured = runtime.and_then(|index| config.runtimes.get(index));
+        let limits = key_limits(config, configured.map_or(config.warm, |it| it.ready));
+        let kind = Kind { runtime, network: Network::Loopback };
+        let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits })?;
+        Ok(Connected { sandboxes, limits, is_wanted: AtomicBool::new(false) })
+    }
+
+    /// Where to ask for one; others are prepared from now on.
+    pub(super) fn wanted(&self, now: Instant) -> &KeyHandle<Kind, Prepared> {
+        if !self.is_wanted.load(Ordering::Relaxed) && !self.is_wanted.swap(true, Ordering::Relaxed)
+        {
+            self.sandboxes.set_limits(self.limits.clone(), now);
+        }
+        &self.sandboxes
+    }
+
+    /// No more of them are prepared.
+    fn give_up(&self, limits: KeyLimits, now: Instant) {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        self.sandboxes.set_limits(limits, now);
+    }
+}
+
+/// The sandboxes of one warm runtime.
+pub(super) struct Runtime {
+    pub(super) sandboxes: KeyHandle<Kind, Prepared>,
+    pub(super) connected: Connected,
+    /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
+    pub(super) failures: AtomicU32,
+}
+
+impl Runtime {
+    pub(super) fn is_off(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) >= WARM_FAILURES_MAX
+    }
+
+    /// Takes note of what became of an attempt to prepare a sandbox with it.
+    pub(super) fn note(&self, name: &str, failure: Option<&SandboxError>) {
+        let Some(failure) = failure else {
+            return self.failures.store(0, Ordering::Relaxed);
+        };
+        let error = failure as &dyn std::error::Error;
+        tracing::debug!(runtime = name, error, "a sandbox with a warm runtime cannot be prepared");
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == WARM_FAILURES_MAX {
+            tracing::warn!(
+                runtime = name,
+                error,
+                "a runtime cannot be started ahead; programs start it themselves"
+            );
+            // No more of them are prepared.
+            let limits = pool::KeyLimits { max: 0, min_idle: 0, ..pool::KeyLimits::default() };
+            self.sandboxes.set_limits(limits.clone(), now());
+            self.connected.give_up(limits, now());
+        }
+    }
+}
+
+/// A key for plain sandboxes and one for each runtime, each without a loopback and with one, and
+/// resources that are used once. Those that are ready make room for whoever finds no slot free.
+pub(super) fn pool_config(config: &EngineConfig) -> pool::Config {
+    pool::Config {
+        total_max: config.slots,
+        keys_max: 2 * (1 + config.runtimes.len()),
+        waiters_max: WAITERS_MAX,
+        key: key_limits(config, config.warm),
+        ..pool::Config::default()
+    }
+}
+
+/// One key for sessions, in a pool of their own.
+pub(super) fn session_pool_config(config: &EngineConfig) -> pool::Config {
+    let key = key_limits(config, config.sessions_ready);
+    pool::Config {
+        total_max: config.sessions,
+        keys_max: 1,
+        waiters_max: WAITERS_MAX,
+        key: pool::KeyLimits { max: config.sessions, ..key },
+        ..pool::Config::default()
+    }
+}
+
+/// As many as there are slots, `ready` of them prepared ahead.
+pub(super) fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
+    pool::KeyLimits {
+        max: config.slots,
+        min_idle: ready,
+        waiters_max: WAITERS_MAX,
+        idle_timeout: PREPARED_AGE_MAX,
+        lifetime_max: PREPARED_AGE_MAX,
+        lifetime_jitter: PREPARED_AGE_MAX / 10,
+        ..pool::KeyLimits::default()
+    }
+}
