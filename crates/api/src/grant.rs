@@ -133,16 +133,16 @@ pub struct HttpRule {
     pub effect: HttpEffect,
     /// Names of hosts: `example.com`, `*.example.com` for all below it, `*` for all; or addresses.
     pub hosts: Vec<String>,
-    /// Ports; 80 and 443 when there is none.
+    /// Ports; 80 and 443 when there is none, and all for a rule that denies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Methods, in upper case. A rule that allows some does not fit a tunnel (`CONNECT`), in which
-    /// nobody sees them, unless it names `CONNECT`; one that denies some fits every tunnel.
+    /// Methods, in upper case. A rule that allows some does not fit a tunnel (`CONNECT`), in
+    /// which nobody sees them, unless it names `CONNECT`; one that denies some fits every tunnel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// Paths: `/v1/items`, or `/v1/*` for all that begin so. A rule that allows some does not fit a
-    /// tunnel; one that denies some fits every tunnel. A path that servers read in different ways,
-    /// such as one with `%2f`, `//` or `;`, is refused where a rule looks at paths.
+    /// Paths: `/v1/items`, or `/v1/*` for all that begin so. A rule that allows some does not fit
+    /// a tunnel; one that denies some fits every tunnel. A path that servers read in different
+    /// ways, such as one with `%2f`, `//` or `;`, is refused where a rule looks at paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// Headers that are put into each request outside, in place of those that it has: a text, or the

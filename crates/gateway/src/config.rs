@@ -1,0 +1,213 @@
+//! The `[gateway]` table: limits of grants, who may give them, secrets, and what is written down.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::{DatabaseGrantLimits, HttpGrantLimits};
+use serde::Deserialize;
+
+/// Settings of the gateway. Every limit has its name here.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Limits of database grants that name none.
+    pub database: DatabaseLimits,
+    /// Limits of `http` grants that name none.
+    pub http: HttpLimits,
+    /// What holders of tokens may give to their sandboxes who are no operators with the scope
+    /// `tenants`. Nothing unless it is said here.
+    pub offers: Vec<Offer>,
+    /// Texts that rules of `http` grants put into headers, by name: references (`env:NAME`,
+    /// `file:PATH`), or the texts themselves.
+    pub secrets: Secrets,
+    /// Connections of all sandboxes together that are served at one time, those to databases not
+    /// among them.
+    pub connections_max: usize,
+    /// For how long is kept what was done, in days; 0 to write nothing down.
+    pub audit_keep_days: u64,
+    /// How statements of databases are written down.
+    pub audit_statements: AuditStatements,
+    /// Whether addresses of requests are written down with the values of their queries.
+    pub audit_queries: bool,
+    /// Most records that are kept.
+    pub audit_records_max: u64,
+    /// Records that wait to be written; more are lost, and counted.
+    pub audit_waiting_max: usize,
+    /// Records of one grant of one sandbox that wait to be written, so that one that does much
+    /// takes no room of others.
+    pub audit_waiting_max_per_grant: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            database: DatabaseLimits::default(),
+            http: HttpLimits::default(),
+            offers: Vec::new(),
+            secrets: Secrets::default(),
+            connections_max: 4096,
+            audit_keep_days: 30,
+            audit_statements: AuditStatements::default(),
+            audit_queries: false,
+            audit_records_max: 10_000_000,
+            audit_waiting_max: 50_000,
+            audit_waiting_max_per_grant: 5000,
+        }
+    }
+}
+
+/// Limits of database grants that name none; 0 is for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseLimits {
+    /// Connections at one time.
+    pub connections: u32,
+    /// Seconds that a statement may take.
+    pub statement_s: f64,
+    /// Seconds that a transaction may be open.
+    pub transaction_s: f64,
+    /// Seconds that nothing may happen in an open transaction.
+    pub idle_in_transaction_s: f64,
+    /// Rows that one statement may return.
+    pub rows: u64,
+    /// Bytes of rows that one statement may return.
+    pub bytes: u64,
+}
+
+impl Default for DatabaseLimits {
+    fn default() -> DatabaseLimits {
+        DatabaseLimits {
+            connections: 20,
+            statement_s: 30.0,
+            transaction_s: 300.0,
+            idle_in_transaction_s: 60.0,
+            rows: 1_000_000,
+            bytes: 256 << 20,
+        }
+    }
+}
+
+impl DatabaseLimits {
+    /// The limits of a grant, none of them left out.
+    #[must_use]
+    pub fn complete(&self, grant: &DatabaseGrantLimits) -> DatabaseGrantLimits {
+        DatabaseGrantLimits {
+            connections: grant.connections.or(Some(self.connections)),
+            statement_s: grant.statement_s.or(Some(self.statement_s)),
+            transaction_s: grant.transaction_s.or(Some(self.transaction_s)),
+            idle_in_transaction_s: grant.idle_in_transaction_s.or(Some(self.idle_in_transaction_s)),
+            rows: grant.rows.or(Some(self.rows)),
+            bytes: grant.bytes.or(Some(self.bytes)),
+        }
+    }
+}
+
+/// Limits of `http` grants that name none; 0 is for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpLimits {
+    /// Connections at one time.
+    pub connections: u32,
+    /// Requests and tunnels in all.
+    pub requests: u64,
+    /// Bytes of bodies and tunnels in all, in both directions.
+    pub bytes: u64,
+}
+
+impl Default for HttpLimits {
+    fn default() -> HttpLimits {
+        HttpLimits { connections: 64, requests: 100_000, bytes: 1 << 30 }
+    }
+}
+
+impl HttpLimits {
+    /// The limits of a grant.
+    #[must_use]
+    pub fn complete(&self, grant: &HttpGrantLimits) -> HttpLimits {
+        HttpLimits {
+            connections: grant.connections.unwrap_or(self.connections),
+            requests: grant.requests.unwrap_or(self.requests),
+            bytes: grant.bytes.unwrap_or(self.bytes),
+        }
+    }
+}
+
+/// What some tenants may give to their sandboxes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Offer {
+    /// Tenants of tokens; `*` is for everybody.
+    pub tenants: Vec<String>,
+    /// What they may give, by the labels of grants: `postgres:shop` to read, `mysql:judge:rw` to
+    /// write as well, `catalog:lake`, `model`, `http:api.example.com`, `http:*.example.com`.
+    pub grants: Vec<String>,
+    /// Roles that a grant of one of these databases may name. One that names none gets the
+    /// tenant's own.
+    pub roles: Vec<String>,
+    /// Secrets that rules may put into requests to these hosts.
+    pub secrets: Vec<String>,
+    /// Networks of internal addresses that these hosts may have.
+    pub internal: Vec<String>,
+}
+
+/// Texts by name that are never shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secrets(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// How statements are written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditStatements {
+    /// With `?` in place of literals.
+    #[default]
+    Normalised,
+    /// As they were sent, with what is confidential in them.
+    Full,
+    /// Not at all, but for how they ended.
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_and_its_secrets_are_not_shown() {
+        let text = r#"
+            audit_statements = "none"
+            [database]
+            rows = 5
+            [secrets]
+            key = "planted"
+            [[offers]]
+            tenants = ["*"]
+            grants = ["postgres:shop", "http:*.example.com"]
+        "#;
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!(config.database.rows, 5);
+        assert_eq!(config.database.connections, 20);
+        assert_eq!(config.audit_statements, AuditStatements::None);
+        assert_eq!(config.offers[0].grants.len(), 2);
+        assert_eq!(config.secrets.0["key"], "planted");
+        assert!(!format!("{config:?}").contains("planted"));
+        assert!(toml::from_str::<Config>("offer = []").is_err());
+    }
+
+    #[test]
+    fn what_a_grant_leaves_out_is_as_the_table_says() {
+        let given = DatabaseGrantLimits { rows: Some(0), ..DatabaseGrantLimits::default() };
+        let complete = DatabaseLimits::default().complete(&given);
+        assert_eq!((complete.rows, complete.connections), (Some(0), Some(20)));
+        assert_eq!(complete.idle_in_transaction_s, Some(60.0));
+        let given = HttpGrantLimits { bytes: Some(7), ..HttpGrantLimits::default() };
+        let complete = HttpLimits::default().complete(&given);
+        assert_eq!((complete.bytes, complete.requests), (7, 100_000));
+    }
+}

@@ -1,0 +1,206 @@
+//! Where grants lead: what the services behind the sockets implement, and what they are given.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, DatabaseGrantLimits, ModelGrant,
+    TenantEngine,
+};
+use node::gateway::Holder;
+use node::task::Boxed;
+use tokio::net::TcpStream;
+
+use crate::config::AuditStatements;
+
+/// What is wrong with a grant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct FieldError {
+    /// Path within the grant: `tenant`, `rules[0].hosts[1]`.
+    pub field: String,
+    /// One sentence, lower case, no period.
+    pub message: String,
+}
+
+impl FieldError {
+    /// Something is wrong at `field`.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> FieldError {
+        FieldError { field: field.into(), message: message.into() }
+    }
+
+    /// The same, seen from outside: `rules[0]` and `hosts` make `rules[0].hosts`.
+    #[must_use]
+    pub(crate) fn below(self, place: &str) -> FieldError {
+        FieldError { field: format!("{place}.{}", self.field), message: self.message }
+    }
+}
+
+/// Something that was done at a socket, or tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Happening<'a> {
+    /// What.
+    pub event: AuditEvent,
+    /// How it ended.
+    pub outcome: AuditOutcome,
+    /// What was asked for, as [`Witness::statements`] wants it.
+    pub text: Option<&'a str>,
+    /// Why it failed or was refused.
+    pub error: Option<&'a str>,
+    /// How long it took.
+    pub took: Duration,
+    /// Rows of a statement.
+    pub rows: Option<u64>,
+    /// Bytes that went out of the sandbox.
+    pub bytes_out: Option<u64>,
+    /// Bytes that came into it.
+    pub bytes_in: Option<u64>,
+}
+
+impl<'a> Happening<'a> {
+    /// Something of which nothing else is known.
+    #[must_use]
+    pub fn new(event: AuditEvent, outcome: AuditOutcome) -> Happening<'a> {
+        Happening {
+            event,
+            outcome,
+            text: None,
+            error: None,
+            took: Duration::ZERO,
+            rows: None,
+            bytes_out: None,
+            bytes_in: None,
+        }
+    }
+}
+
+/// Writes down what is done under one grant of one sandbox. It never waits: what there is no room
+/// for is counted as lost.
+pub trait Witness: Send + Sync + fmt::Debug {
+    /// How statements are wanted. Who sees `None` need not make a text of them at all.
+    fn statements(&self) -> AuditStatements;
+
+    /// Takes a record. Copies what it keeps, and no more of a text than is kept.
+    fn saw(&self, happening: &Happening<'_>);
+}
+
+/// A database that a sandbox is to reach.
+#[derive(Clone, Debug)]
+pub struct DatabaseGuest {
+    /// Whose sandbox it is.
+    pub holder: Holder,
+    /// Which protocol its clients speak.
+    pub engine: TenantEngine,
+    /// What it was granted.
+    pub grant: DatabaseGrant,
+    /// Its limits, none of them left out; 0 is for no limit.
+    pub limits: DatabaseGrantLimits,
+    /// Who writes down what it does.
+    pub audit: Arc<dyn Witness>,
+}
+
+/// What clients inside have to be told to reach a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseFacts {
+    /// The database that they ask for.
+    pub database: String,
+    /// The user that they say they are.
+    pub user: String,
+}
+
+/// Those who have databases: the bouncer.
+pub trait Databases: Send + Sync + fmt::Debug {
+    /// Whether this can be granted, as far as it is known at present.
+    ///
+    /// # Errors
+    /// The field of the grant that is wrong: a tenant that is not there, or of another engine.
+    fn check(
+        &self,
+        engine: TenantEngine,
+        grant: &DatabaseGrant,
+    ) -> Result<DatabaseFacts, FieldError>;
+
+    /// Opens a way to a database. Dropping the last copy of what it answers takes it back: its
+    /// connections are told in their protocol, and ended.
+    ///
+    /// # Errors
+    /// When that has become impossible since it was checked.
+    fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String>;
+}
+
+/// A way to a database for one sandbox.
+///
+/// Nothing that a client says at its login is a proof of anything or needs one, because the socket
+/// says who it is: any password is taken, none is asked for. Clients of MySQL say any user name:
+/// `pymysql.connect()` reads no variable but takes the name of the operating system's user.
+pub trait DatabaseDoor: Send + Sync + fmt::Debug {
+    /// Takes a connection that was accepted, which does not block. One that is beyond the guest's
+    /// `limits.connections` is refused in its protocol.
+    fn admit(&self, stream: std::net::TcpStream);
+
+    /// The sandbox rests: servers that no open transaction needs are given back.
+    fn rest(&self);
+}
+
+/// A warehouse that a sandbox is to reach.
+#[derive(Clone, Debug)]
+pub struct CatalogGuest {
+    /// Whose sandbox it is.
+    pub holder: Holder,
+    /// What it was granted.
+    pub grant: CatalogGrant,
+    /// Who writes down what it does.
+    pub audit: Arc<dyn Witness>,
+}
+
+/// Those who have warehouses: the catalog.
+pub trait Catalogs: Send + Sync + fmt::Debug {
+    /// Whether this can be granted.
+    ///
+    /// # Errors
+    /// The field of the grant that is wrong.
+    fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError>;
+
+    /// Opens a way to a warehouse.
+    ///
+    /// # Errors
+    /// When that has become impossible since it was checked.
+    fn open(&self, guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String>;
+}
+
+/// A sandbox that is to reach the model.
+#[derive(Clone, Debug)]
+pub struct ModelGuest {
+    /// Whose sandbox it is.
+    pub holder: Holder,
+    /// What it was granted.
+    pub grant: ModelGrant,
+    /// Who writes down what it does.
+    pub audit: Arc<dyn Witness>,
+}
+
+/// Those who reach the model.
+pub trait Models: Send + Sync + fmt::Debug {
+    /// Whether this can be granted.
+    ///
+    /// # Errors
+    /// The field of the grant that is wrong.
+    fn check(&self, grant: &ModelGrant) -> Result<(), FieldError>;
+
+    /// Opens a way to the model.
+    ///
+    /// # Errors
+    /// When that has become impossible since it was checked.
+    fn open(&self, guest: ModelGuest) -> Result<Arc<dyn StreamDoor>, String>;
+}
+
+/// A way for one sandbox that speaks HTTP and is served on the runtime.
+pub trait StreamDoor: Send + Sync + fmt::Debug {
+    /// Serves one connection to its end. It is ended by dropping the future, so nothing of it may
+    /// live in tasks of its own.
+    fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()>;
+
+    /// Connections at one time; more are refused by the gateway. 0 is for no limit.
+    fn connections_max(&self) -> usize;
+}

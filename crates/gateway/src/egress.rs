@@ -1,0 +1,415 @@
+//! The proxy of `http` grants: requests and tunnels to servers outside, by rules.
+//!
+//! Code inside says `GET http://host/path` or `CONNECT host:443` at a port of its own loopback.
+//! Rules decide ([`rules`]); names are resolved here, and a connection goes to the address that was
+//! checked ([`dial`]). A request is taken apart and written anew, so that no two readers can differ
+//! in where it ends; redirects are passed on unfollowed. What a rule puts into requests does not
+//! come back, as far as it can be recognised. A tunnel passes bytes, when TLS in it is for the host
+//! that was asked for.
+//!
+//! Each request has a connection of its own outside.
+
+mod body;
+pub mod dial;
+mod exchange;
+mod headers;
+pub mod hello;
+pub mod host;
+pub mod path;
+pub mod rules;
+mod tunnel;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{AuditEvent, AuditOutcome};
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use node::task::{self, Boxed};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use self::body::{BoxError, Connection, Passing};
+use self::dial::{DialError, Dialer};
+use self::exchange::{Exchange, Usage, Way};
+pub use self::headers::REFUSED;
+use self::host::Host;
+use self::path::Path;
+use self::rules::{Asked, Rule, Rules, Verdict};
+use self::tunnel::Tunnel;
+use crate::config::HttpLimits;
+use crate::doors::{Happening, StreamDoor, Witness};
+
+/// Time of one connection, with all its requests.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+/// Time for the head of a request, and between two requests.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+/// Bytes of a head, and of what is read ahead.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Time until the head of an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5 * 60);
+/// Bytes of a request that are written down.
+const TEXT_BYTES_MAX: usize = 2048;
+
+type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The proxy of one grant of one sandbox.
+#[derive(Debug)]
+pub struct Proxy {
+    rules: Rules,
+    limits: HttpLimits,
+    usage: Arc<Usage>,
+    dialer: Arc<Dialer>,
+    witness: Arc<dyn Witness>,
+    /// Whether values of queries are written down.
+    shows_queries: bool,
+}
+
+impl Proxy {
+    /// A proxy by these rules.
+    #[must_use]
+    pub fn new(
+        rules: Rules,
+        limits: HttpLimits,
+        dialer: Arc<Dialer>,
+        witness: Arc<dyn Witness>,
+        shows_queries: bool,
+    ) -> Proxy {
+        let usage = Arc::new(Usage::new(limits));
+        Proxy { rules, limits, usage, dialer, witness, shows_queries }
+    }
+}
+
+impl StreamDoor for Proxy {
+    fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            // Whatever was on its way is written down as it is dropped.
+            timeout(CONNECTION_TIME_MAX, self.connection(stream)).await.ok();
+        })
+    }
+
+    fn connections_max(&self) -> usize {
+        usize::try_from(self.limits.connections).unwrap_or(usize::MAX)
+    }
+}
+
+/// Where a handler leaves the tunnel that its connection becomes.
+type Slot = Arc<Mutex<Option<Tunnel>>>;
+
+/// Where a request is to go.
+struct Target {
+    host: Host,
+    port: u16,
+    /// None of a tunnel.
+    path: Option<Path>,
+}
+
+impl Proxy {
+    async fn connection(self: Arc<Self>, stream: TcpStream) {
+        // Without it answers are a little later, and no less right.
+        stream.set_nodelay(true).ok();
+        let slot = Slot::default();
+        let service = service_fn(|request| {
+            let (proxy, slot) = (Arc::clone(&self), Arc::clone(&slot));
+            async move { Ok::<_, Infallible>(proxy.answer(request, &slot).await) }
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
+            .await;
+        if let Err(error) = served
+            && error.is_parse()
+        {
+            let happening = Happening::new(AuditEvent::Request, AuditOutcome::Refused);
+            self.witness.saw(&Happening { error: Some("the request is malformed"), ..happening });
+        }
+        let tunnel = slot.lock().take();
+        if let Some(tunnel) = tunnel {
+            tunnel.run().await;
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>, slot: &Slot) -> Response<Body> {
+        let text = shown(request.method(), request.uri(), self.shows_queries);
+        let (witness, usage) = (Arc::clone(&self.witness), Arc::clone(&self.usage));
+        let exchange = Arc::new(Exchange::new(text, witness, usage));
+        let answer = match request.method() == Method::CONNECT {
+            true => self.tunnel(request, slot, &exchange).await,
+            false => self.relay(request, &exchange).await,
+        };
+        answer.unwrap_or_else(|refusal| {
+            match refusal.status.is_server_error() {
+                true => exchange.failed(&refusal.why),
+                false => exchange.refused(&refusal.why),
+            }
+            refusal.into_response()
+        })
+    }
+
+    /// Asks rules and limits.
+    fn decide(&self, method: &str, target: &Target) -> Result<(&Rule, bool), Refusal> {
+        self.usage.request().map_err(Refusal::limit)?;
+        let Target { host, port, path } = target;
+        match self.rules.decide(&Asked { method, host, port: *port, path: path.as_ref() }) {
+            Verdict::Allow { rule, looked_at_path } => Ok((rule, looked_at_path)),
+            Verdict::Refuse(why) => Err(Refusal::forbidden(why)),
+        }
+    }
+
+    /// A body that is known to be too long does not begin.
+    fn check_length(&self, body: &Incoming) -> Result<(), Refusal> {
+        match self.usage.has_room(body.size_hint().lower()) {
+            true => Ok(()),
+            false => Err(Refusal::limit("bytes: the grant's limit is reached")),
+        }
+    }
+
+    async fn tunnel(
+        &self,
+        mut request: Request<Incoming>,
+        slot: &Slot,
+        exchange: &Arc<Exchange>,
+    ) -> Result<Response<Body>, Refusal> {
+        let target = target_of_tunnel(request.uri())?;
+        let (rule, _) = self.decide(Method::CONNECT.as_str(), &target)?;
+        let Target { host, port, .. } = target;
+        let server = self.dialer.connect(&host, port, &rule.guard, rule.names_ports).await?;
+        let client = hyper::upgrade::on(&mut request);
+        let exchange = Arc::clone(exchange);
+        *slot.lock() = Some(Tunnel { client, server, host, port, exchange });
+        Ok(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
+    }
+
+    async fn relay(
+        &self,
+        request: Request<Incoming>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<Response<Body>, Refusal> {
+        let target = target_of_request(request.uri())?;
+        check_framing(request.headers())?;
+        let (rule, looked_at_path) = self.decide(request.method().as_str(), &target)?;
+        self.check_length(request.body())?;
+        let Target { host, port, path } = target;
+        // Port 80 is what an address without one means inside; outside it is TLS's then.
+        let port = if rule.is_tls && port == 80 { 443 } else { port };
+        let (mut head, body) = request.into_parts();
+        let query = head.uri.query().map_or(String::new(), |query| format!("?{query}"));
+        let sent = match &path {
+            Some(Path::Plain { sent, .. }) if looked_at_path => sent.as_str(),
+            _ => head.uri.path(),
+        };
+        let uri: Uri = format!("{sent}{query}").parse().map_err(|_| Refusal::malformed("path"))?;
+        headers::of_request(&mut head.headers, &rule.added, !rule.secrets.is_empty());
+        let usual = if rule.is_tls { 443 } else { 80 };
+        let suffix = if port == usual { String::new() } else { format!(":{port}") };
+        let authority = HeaderValue::from_str(&format!("{}{suffix}", host.authority()));
+        let authority = authority.map_err(|_| Refusal::malformed("host"))?;
+        head.headers.insert(HOST, authority);
+        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        let body = Passing::new(body, Way::Out, Arc::clone(exchange));
+        let mut message = Request::new(body);
+        *message.method_mut() = head.method;
+        *message.uri_mut() = uri;
+        *message.headers_mut() = head.headers;
+        let server = self.dialer.connect(&host, port, &rule.guard, false).await?;
+        let (sender, connection) = match rule.is_tls {
+            true => speak(self.dialer.tls(&host, server).await?).await,
+            false => speak(server).await,
+        }?;
+        let answer = timeout(ANSWER_TIME_MAX, ask(sender, message)).await;
+        let answer = answer.map_err(|_| Refusal::slow("no answer in time"))??;
+        self.check_length(answer.body())?;
+        Ok(passed(answer, rule, connection, exchange))
+    }
+}
+
+/// An answer as it goes inside. Its connection lives as long as its body.
+fn passed(
+    answer: Response<Incoming>,
+    rule: &Rule,
+    connection: Connection,
+    exchange: &Arc<Exchange>,
+) -> Response<Body> {
+    let (head, body) = answer.into_parts();
+    let body = Passing::new(body, Way::In, Arc::clone(exchange));
+    let body = body.searched(rule.secrets.clone()).of(connection);
+    let mut passed = Response::new(body.boxed_unsync());
+    *passed.status_mut() = head.status;
+    *passed.headers_mut() = head.headers;
+    headers::of_answer(passed.headers_mut(), &rule.secrets);
+    passed
+}
+
+async fn speak<S>(stream: S) -> Result<(SendRequest<Passing>, Connection), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut http = http1::Builder::new();
+    let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = made.map_err(Refusal::broken)?;
+    // Its errors are those of the request and of the body.
+    let task = task::spawn(async move { drop(connection.await) });
+    Ok((sender, Connection(task.abort_handle())))
+}
+
+async fn ask(
+    mut sender: SendRequest<Passing>,
+    message: Request<Passing>,
+) -> Result<Response<Incoming>, Refusal> {
+    let answer = sender.send_request(message).await.map_err(Refusal::broken)?;
+    match answer.status() {
+        // Nobody asked for another protocol.
+        StatusCode::SWITCHING_PROTOCOLS => Err(Refusal::of(502, "the server changed the protocol")),
+        _ => Ok(answer),
+    }
+}
+
+/// `CONNECT host:port`.
+fn target_of_tunnel(uri: &Uri) -> Result<Target, Refusal> {
+    let authority = uri.authority().filter(|_| uri.scheme().is_none());
+    let authority = authority.ok_or(Refusal::malformed("host"))?.as_str();
+    let (host, port) = authority.rsplit_once(':').ok_or(Refusal::malformed("port"))?;
+    let host = Host::parse(host).ok_or(Refusal::malformed("host"))?;
+    Ok(Target { host, port: port_of(port)?, path: None })
+}
+
+/// `GET http://host/path`.
+fn target_of_request(uri: &Uri) -> Result<Target, Refusal> {
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err(Refusal::of(400, "scheme: TLS is for a tunnel, by CONNECT")),
+        Some(_) => return Err(Refusal::malformed("scheme")),
+        None => return Err(Refusal::of(400, "this is a proxy: `GET http://host/path`")),
+    }
+    let authority = uri.authority().ok_or(Refusal::malformed("host"))?.as_str();
+    // The colons of an address of IPv6 stand before a bracket.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port_of(port)?),
+        _ => (authority, 80),
+    };
+    let host = Host::parse(host).ok_or(Refusal::malformed("host"))?;
+    Ok(Target { host, port, path: Some(Path::read(uri.path())) })
+}
+
+fn port_of(text: &str) -> Result<u16, Refusal> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = text.parse().ok().filter(|port| is_number && *port != 0);
+    port.ok_or(Refusal::malformed("port"))
+}
+
+/// What is said of a body's length has one meaning. That lengths differ, or that there is one
+/// beside chunks, hyper sees to: it takes the chunks then, and no other request of the connection.
+fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_good = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    match is_good && codings.next().is_none() {
+        true => Ok(()),
+        false => Err(Refusal::malformed("transfer-encoding")),
+    }
+}
+
+/// A request as it is written down: without values of its query.
+fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
+    let mut text = format!("{method} ");
+    match uri.query().filter(|_| !shows_queries) {
+        None => text.push_str(&uri.to_string()),
+        Some(query) => {
+            let whole = uri.to_string();
+            text.push_str(whole.split('?').next().unwrap_or_default());
+            let names = query.split('&').map(|pair| match pair.split_once('=') {
+                Some((name, _)) => format!("{name}=…"),
+                None => "…".to_owned(),
+            });
+            text.push('?');
+            text.push_str(&names.collect::<Vec<_>>().join("&"));
+        }
+    }
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+/// Why there is no answer from outside.
+#[derive(Debug)]
+struct Refusal {
+    status: StatusCode,
+    /// One line: what is wrong, or the rule that refused.
+    why: String,
+}
+
+impl Refusal {
+    fn of(status: u16, why: impl Into<String>) -> Refusal {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+        Refusal { status, why: why.into() }
+    }
+
+    fn malformed(what: &'static str) -> Refusal {
+        Refusal::of(400, format!("{what}: malformed"))
+    }
+
+    fn forbidden(why: String) -> Refusal {
+        Refusal::of(403, why)
+    }
+
+    fn limit(why: &'static str) -> Refusal {
+        Refusal::of(429, why)
+    }
+
+    fn slow(why: &'static str) -> Refusal {
+        Refusal::of(504, why)
+    }
+
+    fn broken(error: hyper::Error) -> Refusal {
+        tracing::debug!(error = &error as &dyn std::error::Error, "exchange HTTP for a sandbox");
+        Refusal::of(502, "the connection to the server broke")
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let text = Bytes::from(format!("cove: {}\n", self.why));
+        let body = Full::new(text).map_err(|never| match never {}).boxed_unsync();
+        let mut answer = Response::new(body);
+        *answer.status_mut() = self.status;
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if let Ok(why) = HeaderValue::from_str(&self.why) {
+            headers.insert(REFUSED, why);
+        }
+        answer
+    }
+}
+
+impl From<DialError> for Refusal {
+    fn from(error: DialError) -> Refusal {
+        tracing::debug!(error = &error as &dyn std::error::Error, "connect for a sandbox");
+        // The cause stays here: it may name addresses.
+        let why = error.to_string();
+        match error {
+            DialError::Refused(_) => Refusal::forbidden(format!("address: {why}")),
+            DialError::Slow(_) => Refusal::of(504, why),
+            DialError::TlsSetup(_) => Refusal::of(502, "TLS cannot be spoken at present"),
+            DialError::Resolve(..) | DialError::Connect(..) | DialError::Tls(..) => {
+                Refusal::of(502, why)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

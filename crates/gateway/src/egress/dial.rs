@@ -1,0 +1,171 @@
+//! Connections to servers outside: a name is resolved once, every address is checked, and the
+//! connection goes to one that was checked.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::client::{Guard, Refused, Roots, connector};
+use node::task::{self, Boxed};
+use tokio::net::TcpStream;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::host::Host;
+
+/// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile.
+pub const LOOKUPS_MAX: usize = 4;
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 4;
+/// Time to look up a name, waiting for others included.
+const LOOKUP_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time to connect to one address.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time to agree on TLS.
+const TLS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    /// The address may not be reached.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The name is not known.
+    #[error("find the address of `{0}`")]
+    Resolve(String, #[source] io::Error),
+    /// Nobody answers there.
+    #[error("connect to `{0}`")]
+    Connect(String, #[source] io::Error),
+    /// The other side is not who it should be, or speaks no TLS.
+    #[error("agree on TLS with `{0}`")]
+    Tls(String, #[source] io::Error),
+    /// This side cannot speak TLS.
+    #[error("set up TLS")]
+    TlsSetup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It took too long.
+    #[error("{0} took too long")]
+    Slow(&'static str),
+}
+
+/// Finds the addresses of names.
+pub trait Resolver: Send + Sync + fmt::Debug {
+    /// All addresses of a name.
+    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
+}
+
+/// Asks the machine's own resolver.
+#[derive(Debug)]
+pub struct Machine(Arc<Semaphore>);
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine(Arc::new(Semaphore::new(LOOKUPS_MAX)))
+    }
+}
+
+impl Resolver for Machine {
+    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
+        let (turns, name) = (Arc::clone(&self.0), name.to_owned());
+        Box::pin(async move {
+            let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
+            let found = task::blocking(move || {
+                let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+                // Held until the thread is free, also when nobody waits any more.
+                drop(turn);
+                found
+            });
+            found.await.map_err(io::Error::other)?
+        })
+    }
+}
+
+/// Makes connections.
+pub struct Dialer {
+    resolver: Arc<dyn Resolver>,
+    roots: Roots,
+    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    tls: OnceCell<TlsConnector>,
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").field("resolver", &self.resolver).finish_non_exhaustive()
+    }
+}
+
+impl Dialer {
+    /// Connects where `resolver` says, and trusts whom `roots` name.
+    #[must_use]
+    pub fn new(resolver: Arc<dyn Resolver>, roots: Roots) -> Dialer {
+        Dialer { resolver, roots, tls: OnceCell::new() }
+    }
+
+    /// Connects to a host whose addresses are all good for `guard`. `any_protocol`: whether ports
+    /// that belong to other protocols than HTTP are good as well.
+    pub(super) async fn connect(
+        &self,
+        host: &Host,
+        port: u16,
+        guard: &Guard,
+        any_protocol: bool,
+    ) -> Result<TcpStream, DialError> {
+        let shown = || host.to_string();
+        let addresses = match host {
+            Host::Address(address) => vec![SocketAddr::new(*address, port)],
+            Host::Name(name) => {
+                let found = timeout(LOOKUP_TIME_MAX, self.resolver.resolve(name, port)).await;
+                let found = found.map_err(|_| DialError::Slow("looking up the name"))?;
+                found.map_err(|source| DialError::Resolve(shown(), source))?
+            }
+        };
+        let checked: Vec<SocketAddr> = match any_protocol {
+            true => addresses.iter().map(|it| SocketAddr::new(it.ip(), 443)).collect(),
+            false => addresses.clone(),
+        };
+        // Before the number is cut: all of them are checked.
+        guard.check(&shown(), &checked)?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+        for address in addresses.iter().take(ADDRESSES_MAX) {
+            let address = SocketAddr::new(address.ip(), port);
+            match timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Without it requests are a little later, and no less right.
+                    stream.set_nodelay(true).ok();
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(DialError::Connect(shown(), last))
+    }
+
+    /// Agrees on TLS with a host, whose certificate has to be good.
+    pub(super) async fn tls(
+        &self,
+        host: &Host,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let connector = self.tls.get_or_try_init(|| self.connector()).await?;
+        let name = match host {
+            Host::Name(name) => ServerName::try_from(name.to_string())
+                .map_err(|error| DialError::Tls(host.to_string(), io::Error::other(error)))?,
+            Host::Address(address) => ServerName::from(*address),
+        };
+        let agreed = timeout(TLS_TIME_MAX, connector.connect(name, stream)).await;
+        let agreed = agreed.map_err(|_| DialError::Slow("agreeing on TLS"))?;
+        agreed.map_err(|source| DialError::Tls(host.to_string(), source))
+    }
+
+    async fn connector(&self) -> Result<TlsConnector, DialError> {
+        let roots = self.roots.clone();
+        let made = task::blocking(move || connector(&roots)).await;
+        made.map_err(|error| DialError::TlsSetup(error.into()))?.map_err(DialError::TlsSetup)
+    }
+}

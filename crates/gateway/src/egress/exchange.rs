@@ -1,0 +1,134 @@
+//! One request or tunnel: what it is called, how much of it passed, how it ended. It is written
+//! down when the last part of it is gone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use api::{AuditEvent, AuditOutcome};
+use node::clock;
+use parking_lot::Mutex;
+
+use crate::config::HttpLimits;
+use crate::doors::{Happening, Witness};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Out of the sandbox.
+    Out,
+    /// Into it.
+    In,
+}
+
+/// What one grant has used, of what it may.
+#[derive(Debug)]
+pub(super) struct Usage {
+    limits: HttpLimits,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Usage {
+    pub(super) fn new(limits: HttpLimits) -> Usage {
+        Usage { limits, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Counts one more request; the limit that is reached when it may not be made.
+    pub(super) fn request(&self) -> Result<(), &'static str> {
+        if is_over(self.bytes.load(Ordering::Relaxed), self.limits.bytes) {
+            return Err("bytes: the grant's limit is reached");
+        }
+        let before = self.requests.fetch_add(1, Ordering::Relaxed);
+        if is_over(before.saturating_add(1), self.limits.requests) {
+            return Err("requests: the grant's limit is reached");
+        }
+        Ok(())
+    }
+
+    /// Whether so many bytes may still pass.
+    pub(super) fn has_room(&self, count: u64) -> bool {
+        !is_over(self.bytes.load(Ordering::Relaxed).saturating_add(count), self.limits.bytes)
+    }
+
+    fn bytes(&self, count: u64) -> bool {
+        let before = self.bytes.fetch_add(count, Ordering::Relaxed);
+        !is_over(before.saturating_add(count), self.limits.bytes)
+    }
+}
+
+/// 0 is for no limit.
+fn is_over(used: u64, limit: u64) -> bool {
+    limit != 0 && used > limit
+}
+
+/// One request or tunnel.
+pub(super) struct Exchange {
+    text: String,
+    witness: Arc<dyn Witness>,
+    usage: Arc<Usage>,
+    started: Instant,
+    bytes_out: AtomicU64,
+    bytes_in: AtomicU64,
+    end: Mutex<Option<(AuditOutcome, String)>>,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    pub(super) fn new(text: String, witness: Arc<dyn Witness>, usage: Arc<Usage>) -> Exchange {
+        Exchange {
+            text,
+            witness,
+            usage,
+            started: clock::now(),
+            bytes_out: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            end: Mutex::default(),
+        }
+    }
+
+    /// Counts bytes that passed. False when that is more than the grant may have.
+    pub(super) fn count(&self, way: Way, bytes: usize) -> bool {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let counter = if way == Way::Out { &self.bytes_out } else { &self.bytes_in };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        self.usage.bytes(bytes)
+    }
+
+    /// It was not allowed, or not any longer.
+    pub(super) fn refused(&self, why: &str) {
+        self.ended(AuditOutcome::Refused, why);
+    }
+
+    /// It failed outside, or on the way.
+    pub(super) fn failed(&self, why: &str) {
+        self.ended(AuditOutcome::Failed, why);
+    }
+
+    /// What is said first is the cause.
+    fn ended(&self, outcome: AuditOutcome, why: &str) {
+        self.end.lock().get_or_insert_with(|| (outcome, why.to_owned()));
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let end = self.end.get_mut().take();
+        let outcome = end.as_ref().map_or(AuditOutcome::Done, |(outcome, _)| *outcome);
+        let happening = Happening {
+            text: Some(&self.text),
+            error: end.as_ref().map(|(_, why)| why.as_str()),
+            took: clock::now().saturating_duration_since(self.started),
+            bytes_out: Some(*self.bytes_out.get_mut()),
+            bytes_in: Some(*self.bytes_in.get_mut()),
+            ..Happening::new(AuditEvent::Request, outcome)
+        };
+        self.witness.saw(&happening);
+    }
+}

@@ -1,0 +1,223 @@
+//! Hosts of requests and of rules, in one notation each.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use node::client::is_name;
+
+/// Whom a request is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// In lower case and without a dot at its end.
+    Name(Box<str>),
+    /// IPv4 where it stands for one.
+    Address(IpAddr),
+}
+
+impl Host {
+    /// Reads a host as it stands in an address; none when it is neither a name nor an address.
+    ///
+    /// What the C library and browsers take for an address of IPv4 (`127.1`, `0x7f.0.0.1`,
+    /// `2130706433`) is that address, so that no rule is passed by another notation.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Host> {
+        if let Some(inside) = text.strip_prefix('[') {
+            let address: Ipv6Addr = inside.strip_suffix(']')?.parse().ok()?;
+            return Some(Host::Address(IpAddr::V6(address).to_canonical()));
+        }
+        let plain = text.strip_suffix('.').unwrap_or(text);
+        let last = plain.rsplit('.').next()?;
+        if number(last).is_some() || (!last.is_empty() && is_digits(last, 10)) {
+            return ipv4(plain).map(|address| Host::Address(IpAddr::V4(address)));
+        }
+        is_name(plain).then(|| Host::Name(plain.to_ascii_lowercase().into()))
+    }
+
+    /// The name that it has in TLS; none of an address.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Host::Name(name) => Some(name),
+            Host::Address(_) => None,
+        }
+    }
+
+    /// As it stands before a port.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self {
+            Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => f.write_str(name),
+            Host::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+fn is_digits(text: &str, radix: u32) -> bool {
+    text.chars().all(|digit| digit.is_digit(radix))
+}
+
+/// A part of an address of IPv4: decimal, octal with `0`, hexadecimal with `0x`.
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    if digits.is_empty() {
+        // `0x` is 0 for browsers.
+        return (radix == 16).then_some(0);
+    }
+    if !is_digits(digits, radix) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// One to four parts; the last one fills what is left (WHATWG URL, "IPv4 parser").
+fn ipv4(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
+    let (last, before) = parts.split_last()?;
+    let left = 4_u32.checked_sub(u32::try_from(before.len()).ok()?).filter(|left| *left > 0)?;
+    if before.iter().any(|part| *part > 255) || *last >= 256_u64.pow(left) {
+        return None;
+    }
+    let high = before.iter().zip([24_u32, 16, 8]).map(|(part, shift)| part << shift).sum::<u64>();
+    Some(Ipv4Addr::from_bits(u32::try_from(high + last).ok()?))
+}
+
+/// Hosts that a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every one.
+    Any,
+    /// This one.
+    Exact(Host),
+    /// All names that end so: `.example.com`.
+    Below(Box<str>),
+}
+
+impl Pattern {
+    /// Reads `example.com`, `*.example.com`, `*` or an address, with brackets or without.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Pattern> {
+        if text == "*" {
+            return Some(Pattern::Any);
+        }
+        if let Some(rest) = text.strip_prefix("*.") {
+            let Host::Name(name) = Host::parse(rest)? else { return None };
+            return Some(Pattern::Below(format!(".{name}").into()));
+        }
+        let bare = text.parse::<Ipv6Addr>().map(|it| Host::Address(IpAddr::V6(it).to_canonical()));
+        bare.ok().or_else(|| Host::parse(text)).map(Pattern::Exact)
+    }
+
+    /// Whether a host is among them.
+    #[must_use]
+    pub fn fits(&self, host: &Host) -> bool {
+        match (self, host) {
+            (Pattern::Any, _) => true,
+            (Pattern::Exact(one), host) => one == host,
+            (Pattern::Below(end), Host::Name(name)) => name.ends_with(&**end),
+            (Pattern::Below(_), Host::Address(_)) => false,
+        }
+    }
+
+    /// Whether all hosts of `other` are among them.
+    #[must_use]
+    pub fn covers(&self, other: &Pattern) -> bool {
+        match (self, other) {
+            (Pattern::Any, _) => true,
+            (one, Pattern::Exact(host)) => one.fits(host),
+            (Pattern::Below(end), Pattern::Below(other)) => other.ends_with(&**end),
+            (_, Pattern::Any | Pattern::Below(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_has_one_notation() {
+        for (text, expected) in [
+            ("Example.COM.", Some("example.com")),
+            ("127.0.0.1", Some("127.0.0.1")),
+            ("127.1", Some("127.0.0.1")),
+            ("0x7f.1", Some("127.0.0.1")),
+            ("0X7F000001", Some("127.0.0.1")),
+            ("2130706433", Some("127.0.0.1")),
+            ("017700000001", Some("127.0.0.1")),
+            ("0177.0.0.01", Some("127.0.0.1")),
+            ("127.0.0.1.", Some("127.0.0.1")),
+            ("10.0x", Some("10.0.0.0")),
+            ("[::1]", Some("::1")),
+            ("[::ffff:10.0.0.1]", Some("10.0.0.1")),
+            ("[::FFFF:a00:1]", Some("10.0.0.1")),
+            ("1.example", Some("1.example")),
+            ("256.1", None),
+            ("1.2.3.4.5", None),
+            ("4294967296", None),
+            ("99999999999999999999999", None),
+            ("1.2.3.09", None),
+            ("a.08", None),
+            ("[127.0.0.1]", None),
+            ("[::1", None),
+            ("::1", None),
+            ("[fe80::1%eth0]", None),
+            ("a b", None),
+            ("a%2eb", None),
+            ("１２７.0.0.1", None),
+            ("", None),
+            (".", None),
+            ("a..b", None),
+        ] {
+            assert_eq!(Host::parse(text).map(|it| it.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, host, fits) in [
+            ("*", "a.example", true),
+            ("*", "10.0.0.1", true),
+            ("example.com", "EXAMPLE.com.", true),
+            ("example.com", "a.example.com", false),
+            ("*.example.com", "a.b.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", "badexample.com", false),
+            ("10.0.0.1", "0xa.1", true),
+            ("::1", "[::1]", true),
+            ("[::ffff:10.0.0.1]", "10.0.0.1", true),
+        ] {
+            let host = Host::parse(host).unwrap();
+            assert_eq!(Pattern::parse(pattern).unwrap().fits(&host), fits, "{pattern} {host}");
+        }
+        for wrong in ["", "**", "*.10.0.0.1", "a.*", "http://a", "a:80", "10.0.0.0/8", "*."] {
+            assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+        }
+        for (one, other, covers) in [
+            ("*", "*", true),
+            ("*", "a", true),
+            ("*.a", "*.b.a", true),
+            ("*.a", "*.a", true),
+            ("*.a", "b.a", true),
+            ("*.b.a", "*.a", false),
+            ("*.a", "*.ba", false),
+            ("b.a", "*.b.a", false),
+            ("a", "*", false),
+        ] {
+            let [one, other] = [one, other].map(|it| Pattern::parse(it).unwrap());
+            assert_eq!(one.covers(&other), covers, "{one:?} {other:?}");
+        }
+    }
+}

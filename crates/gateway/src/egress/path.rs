@@ -1,0 +1,243 @@
+//! Paths of requests in the one notation that rules are compared with.
+//!
+//! A server may read a path in another way than whoever checked it: it decodes twice, takes `\` for
+//! `/`, merges slashes, cuts off what follows `;`. A path that gives room for that is *odd*, and is
+//! refused where a rule looks at paths. Of others, what is sent is what was compared.
+
+use std::fmt::Write as _;
+
+/// The path of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// There is one way to read it.
+    Plain {
+        /// Without percent-encoding and without dot segments.
+        text: String,
+        /// The same, encoded again.
+        sent: String,
+    },
+    /// Servers may read it in different ways.
+    Odd,
+}
+
+impl Path {
+    /// Reads a path without its query.
+    #[must_use]
+    pub fn read(raw: &str) -> Path {
+        match plain(raw) {
+            Some(text) => Path::Plain { sent: encoded(&text), text },
+            None => Path::Odd,
+        }
+    }
+}
+
+fn plain(raw: &str) -> Option<String> {
+    let decoded = decoded(raw)?;
+    let mut kept: Vec<&str> = Vec::new();
+    let mut rest = decoded.strip_prefix('/')?.split('/').peekable();
+    while let Some(segment) = rest.next() {
+        let is_last = rest.peek().is_none();
+        match segment {
+            "." | ".." => {
+                if segment == ".." {
+                    kept.pop();
+                }
+                if is_last {
+                    kept.push("");
+                }
+            }
+            "" if !is_last => return None,
+            other => kept.push(other),
+        }
+    }
+    Some(format!("/{}", kept.join("/")))
+}
+
+/// None where a decoded character could be taken for something else.
+fn decoded(raw: &str) -> Option<String> {
+    let mut bytes = raw.bytes();
+    let mut decoded = Vec::with_capacity(raw.len());
+    while let Some(byte) = bytes.next() {
+        let byte = match byte {
+            b'%' => {
+                let [high, low] =
+                    [bytes.next()?, bytes.next()?].map(|it| char::from(it).to_digit(16));
+                let byte = u8::try_from(high? << 4 | low?).ok()?;
+                if matches!(byte, b'/' | b'%') {
+                    return None;
+                }
+                byte
+            }
+            other => other,
+        };
+        if byte.is_ascii_control() || matches!(byte, b'\\' | b';') {
+            return None;
+        }
+        decoded.push(byte);
+    }
+    // Not every server refuses forms of UTF-8 that are too long: `%c0%af` would be a slash.
+    String::from_utf8(decoded).ok()
+}
+
+fn encoded(text: &str) -> String {
+    let mut sent = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(&byte) {
+            sent.push(char::from(byte));
+        } else {
+            // Writing to a text does not fail.
+            write!(sent, "%{byte:02X}").ok();
+        }
+    }
+    sent
+}
+
+/// Paths that a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// This one.
+    Exact(String),
+    /// All that begin so.
+    Begins(String),
+}
+
+impl Pattern {
+    /// Reads `/v1/items`, `/v1/*` or `*`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Pattern> {
+        let (text, is_open) = match text.strip_suffix('*') {
+            Some("") => ("/", true),
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let Path::Plain { text: plain, .. } = Path::read(text) else { return None };
+        // `/a/..*` would be about something else than it seems.
+        if text.contains('*') || text.split('/').any(|part| part == "." || part == "..") {
+            return None;
+        }
+        Some(if is_open { Pattern::Begins(plain) } else { Pattern::Exact(plain) })
+    }
+
+    /// Whether a path in its one notation is among them.
+    #[must_use]
+    pub fn fits(&self, text: &str) -> bool {
+        match self {
+            Pattern::Exact(one) => one == text,
+            Pattern::Begins(start) => text.starts_with(start.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_has_one_meaning_has_one_notation() {
+        for (raw, text, sent) in [
+            ("/", "/", "/"),
+            ("/a/b", "/a/b", "/a/b"),
+            ("/%61/%2E/b", "/a/b", "/a/b"),
+            ("/a/../b", "/b", "/b"),
+            ("/a/%2e%2e/%2E./b/", "/b/", "/b/"),
+            ("/../../a", "/a", "/a"),
+            ("/a/.", "/a/", "/a/"),
+            ("/a/..", "/", "/"),
+            ("/a/...", "/a/...", "/a/..."),
+            ("/a%3Fb%23c", "/a?b#c", "/a%3Fb%23c"),
+            ("/%C3%BC", "/ü", "/%C3%BC"),
+            ("/a+b c", "/a+b c", "/a+b%20c"),
+        ] {
+            let expected = Path::Plain { text: text.to_owned(), sent: sent.to_owned() };
+            assert_eq!(Path::read(raw), expected, "{raw}");
+        }
+        for raw in [
+            "",
+            "a",
+            "*",
+            "//",
+            "/a//b",
+            "/a%2fb",
+            "/a%2Fb",
+            "/a\\b",
+            "/a%5cb",
+            "/a;x",
+            "/a%3bx",
+            "/..;/a",
+            "/a%00",
+            "/a%0a",
+            "/%",
+            "/%a",
+            "/%zz",
+            "/%252e%252e",
+            "/%c0%ae",
+            "/%ff",
+        ] {
+            assert_eq!(Path::read(raw), Path::Odd, "{raw}");
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, path, fits) in [
+            ("/v1/*", "/v1/", true),
+            ("/v1/*", "/v1/a/b", true),
+            ("/v1/*", "/v1", false),
+            ("/v1/*", "/v2/a", false),
+            ("/v1*", "/v1", true),
+            ("/v1", "/v1/", false),
+            ("/%76%31", "/v1", true),
+            ("*", "/a", true),
+            ("/*", "/", true),
+        ] {
+            assert_eq!(Pattern::parse(pattern).unwrap().fits(path), fits, "{pattern} {path}");
+        }
+        for wrong in ["", "v1", "/a/*/b", "/a/../b", "/a//b", "/a%2fb", "/..*", "**"] {
+            assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    /// A server that is as lenient as all servers together.
+    fn lenient(sent: &str) -> String {
+        let mut text = sent.to_owned();
+        for _ in 0..3 {
+            text = percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        }
+        let text = text.replace('\\', "/");
+        let mut kept = Vec::new();
+        for part in text.split('/').map(|part| part.split(';').next().unwrap()) {
+            match part {
+                "" | "." => {}
+                ".." => drop(kept.pop()),
+                other => kept.push(other),
+            }
+        }
+        format!("/{}", kept.join("/"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn no_server_reads_what_is_sent_in_another_way(
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    Just("/"), Just("/v1"), Just("."), Just(".."), Just("%2e"), Just("%2f"),
+                    Just("%25"), Just("%5c"), Just("\\"), Just(";"), Just("a"), Just("%61"),
+                    Just("%c0%ae"), Just("/secret"), Just("%"), Just("2"), Just("e"), Just("ü"),
+                ],
+                0..12,
+            ),
+        ) {
+            let raw = format!("/{}", parts.concat());
+            if let Path::Plain { text, sent } = Path::read(&raw) {
+                prop_assert_eq!(lenient(&sent), text.trim_end_matches('/').to_owned()
+                    + if text == "/" { "/" } else { "" });
+                // Reading it again changes nothing.
+                prop_assert_eq!(Path::read(&sent), Path::Plain { text, sent });
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The rules of an `http` grant: which requests go outside, pure. The first rule that fits decides.
+
+use std::net::IpAddr;
+use std::str::FromStr as _;
+
+use api::{HeaderSource, HttpEffect, HttpRule};
+use hyper::header::{HeaderName, HeaderValue};
+use node::client::{Allowed, Guard};
+
+use super::headers::{Added, may_be_set, words_of};
+use super::host::{Host, Pattern as HostPattern};
+use super::path::{Path, Pattern as PathPattern};
+use crate::config::Secrets;
+use crate::doors::FieldError;
+
+/// Rules of one grant.
+pub const RULES_MAX: usize = 100;
+
+/// Entries of each list of a rule.
+pub const ENTRIES_MAX: usize = 100;
+
+/// Bytes of one entry.
+pub const ENTRY_BYTES_MAX: usize = 4096;
+
+/// Ports of a rule that names none.
+const PORTS: [u16; 2] = [80, 443];
+
+/// The method of a tunnel.
+const CONNECT: &str = "CONNECT";
+
+/// Methods that answer with the request, and so with headers that were added.
+const ECHOES: [&str; 2] = ["TRACE", "TRACK"];
+
+/// The rules of one grant, ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Rules(Vec<Rule>);
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    denies: bool,
+    hosts: Vec<HostPattern>,
+    ports: Vec<u16>,
+    methods: Vec<String>,
+    paths: Vec<PathPattern>,
+    pub(super) added: Vec<Added>,
+    /// What must not come back.
+    pub(super) secrets: Vec<Box<[u8]>>,
+    pub(super) is_tls: bool,
+    /// Whether the ports were named, and are meant then.
+    pub(super) names_ports: bool,
+    /// Which addresses its hosts may have.
+    pub(super) guard: Guard,
+}
+
+/// What is asked of the rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// As it was sent; `CONNECT` for a tunnel.
+    pub method: &'a str,
+    /// For whom.
+    pub host: &'a Host,
+    /// At which port.
+    pub port: u16,
+    /// None of a tunnel.
+    pub path: Option<&'a Path>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict<'a> {
+    /// It is sent.
+    Allow {
+        rule: &'a Rule,
+        /// Whether what is sent has to be the path that was compared.
+        looked_at_path: bool,
+    },
+    /// It is not. Says why, in the form of the header.
+    Refuse(String),
+}
+
+impl Rules {
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// The field that is wrong: `rules[1].hosts[0]`.
+    pub fn new(rules: &[HttpRule], secrets: &Secrets) -> Result<Rules, FieldError> {
+        if rules.is_empty() || rules.len() > RULES_MAX {
+            let message = format!("must have 1 to {RULES_MAX} rules");
+            return Err(FieldError::new("rules", message));
+        }
+        let read = |(index, rule)| {
+            Rule::new(rule, secrets).map_err(|error| error.below(&format!("rules[{index}]")))
+        };
+        Ok(Rules(rules.iter().enumerate().map(read).collect::<Result<_, _>>()?))
+    }
+
+    /// Decides.
+    pub(super) fn decide(&self, asked: &Asked<'_>) -> Verdict<'_> {
+        // A server might take `get` for `GET`, which a rule could deny.
+        if !asked.method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
+            return Verdict::Refuse("method: must be in upper case".to_owned());
+        }
+        if ECHOES.contains(&asked.method) {
+            return Verdict::Refuse(format!("method: {} is not sent", asked.method));
+        }
+        let mut looked_at_path = false;
+        for (index, rule) in self.0.iter().enumerate() {
+            match rule.fits(asked, &mut looked_at_path) {
+                Fit::No => {}
+                Fit::Odd => {
+                    let why = "servers may read it in different ways";
+                    return Verdict::Refuse(format!("path: {why}, and rules[{index}] looks at it"));
+                }
+                Fit::Yes if rule.denies => return Verdict::Refuse(format!("rules[{index}]")),
+                Fit::Yes => return Verdict::Allow { rule, looked_at_path },
+            }
+        }
+        Verdict::Refuse("no rule fits".to_owned())
+    }
+}
+
+enum Fit {
+    No,
+    Yes,
+    /// The path cannot be compared.
+    Odd,
+}
+
+impl Rule {
+    fn new(rule: &HttpRule, secrets: &Secrets) -> Result<Rule, FieldError> {
+        if rule.hosts.is_empty() {
+            return Err(FieldError::new("hosts", "must name at least one host; `*` is for all"));
+        }
+        let hosts = entries("hosts", &rule.hosts, |text| {
+            HostPattern::parse(text).ok_or("must be a name, `*.` before a name, `*` or an address")
+        })?;
+        let methods = entries("methods", &rule.methods, |text| {
+            let good =
+                !text.is_empty() && text.bytes().all(|it| it.is_ascii_uppercase() || it == b'-');
+            if good { Ok(text.to_owned()) } else { Err("must be in upper case") }
+        })?;
+        let paths = entries("paths", &rule.paths, |text| {
+            PathPattern::parse(text).ok_or("must be `/path`, or `/path/*` for all that begin so")
+        })?;
+        let internal = entries("internal", &rule.internal, |text| {
+            network(text).ok_or("must be a network such as `10.1.0.0/16`")
+        })?;
+        if rule.ports.len() > ENTRIES_MAX || rule.ports.contains(&0) {
+            return Err(FieldError::new("ports", "must be at most 100 ports, from 1 to 65535"));
+        }
+        let denies = rule.effect == HttpEffect::Deny;
+        if denies && (rule.tls || !rule.headers.is_empty()) {
+            let field = if rule.tls { "tls" } else { "headers" };
+            return Err(FieldError::new(field, "a rule that denies changes nothing"));
+        }
+        let (added, secrets) = headers(rule, secrets)?;
+        let names_ports = !rule.ports.is_empty();
+        Ok(Rule {
+            denies,
+            hosts,
+            ports: if names_ports { rule.ports.clone() } else { PORTS.to_vec() },
+            methods,
+            paths,
+            added,
+            secrets,
+            is_tls: rule.tls,
+            names_ports,
+            guard: Guard::Public(internal),
+        })
+    }
+
+    fn fits(&self, asked: &Asked<'_>, looked_at_path: &mut bool) -> Fit {
+        let is_host = self.hosts.iter().any(|pattern| pattern.fits(asked.host));
+        // A rule that denies means all ports unless it names some.
+        let any_port = self.denies && !self.names_ports;
+        if !is_host || !(any_port || self.ports.contains(&asked.port)) {
+            return Fit::No;
+        }
+        let Some(path) = asked.path else { return self.fits_tunnel() };
+        if !self.methods.is_empty() && !self.methods.iter().any(|it| it == asked.method) {
+            return Fit::No;
+        }
+        if self.paths.is_empty() {
+            return Fit::Yes;
+        }
+        *looked_at_path = true;
+        match path {
+            Path::Odd => Fit::Odd,
+            Path::Plain { text, .. } if self.paths.iter().any(|it| it.fits(text)) => Fit::Yes,
+            Path::Plain { .. } => Fit::No,
+        }
+    }
+
+    /// What is in a tunnel nobody sees: it may be what a rule denies, and need not be what one
+    /// allows.
+    fn fits_tunnel(&self) -> Fit {
+        let is_named = self.methods.iter().any(|method| method == CONNECT);
+        let sees_nothing = self.paths.is_empty() && self.added.is_empty();
+        let fits = self.denies || (sees_nothing && (is_named || self.methods.is_empty()));
+        if fits { Fit::Yes } else { Fit::No }
+    }
+}
+
+/// Reads the entries of a list, and says which of them is wrong.
+fn entries<T>(
+    field: &str,
+    list: &[String],
+    read: impl Fn(&str) -> Result<T, &'static str>,
+) -> Result<Vec<T>, FieldError> {
+    if list.len() > ENTRIES_MAX {
+        return Err(FieldError::new(field, format!("must have at most {ENTRIES_MAX} entries")));
+    }
+    let one = |(index, text): (usize, &String)| {
+        let known = if text.len() > ENTRY_BYTES_MAX { Err("is too long") } else { read(text) };
+        known.map_err(|message| FieldError::new(format!("{field}[{index}]"), message))
+    };
+    list.iter().enumerate().map(one).collect()
+}
+
+/// A network, and no name: that would be trusted with whatever addresses it has.
+fn network(text: &str) -> Option<Allowed> {
+    let address = text.split('/').next().unwrap_or_default();
+    address.parse::<IpAddr>().ok()?;
+    Allowed::from_str(text).ok()
+}
+
+type Headers = (Vec<Added>, Vec<Box<[u8]>>);
+
+fn headers(rule: &HttpRule, secrets: &Secrets) -> Result<Headers, FieldError> {
+    let (mut added, mut words) = (Vec::new(), Vec::new());
+    if rule.headers.len() > ENTRIES_MAX {
+        return Err(FieldError::new("headers", format!("must be at most {ENTRIES_MAX}")));
+    }
+    for (name, source) in &rule.headers {
+        let wrong = |message: &str| FieldError::new(format!("headers.{name}"), message);
+        let header = name.parse::<HeaderName>().map_err(|_| wrong("is no name of a header"))?;
+        if !may_be_set(&header) {
+            return Err(wrong("is the proxy's own business"));
+        }
+        let text = match source {
+            HeaderSource::Text(text) => text,
+            HeaderSource::Secret(secret) => {
+                let found = secrets.0.get(secret).filter(|text| !text.is_empty());
+                found.ok_or_else(|| wrong("there is no secret of this name"))?
+            }
+        };
+        let mut value = HeaderValue::from_str(text)
+            .ok()
+            .filter(|_| text.len() <= ENTRY_BYTES_MAX)
+            .ok_or_else(|| wrong("cannot be the value of a header"))?;
+        if matches!(source, HeaderSource::Secret(_)) {
+            value.set_sensitive(true);
+            words.extend(words_of(text));
+        }
+        added.push(Added { name: header, value });
+    }
+    Ok((added, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule(text: &str) -> HttpRule {
+        toml::from_str(text).unwrap()
+    }
+
+    fn secrets() -> Secrets {
+        Secrets([("key".to_owned(), "Bearer planted-canary".to_owned())].into())
+    }
+
+    fn rules(list: &[&str]) -> Rules {
+        let list: Vec<HttpRule> = list.iter().map(|text| rule(text)).collect();
+        Rules::new(&list, &secrets()).unwrap()
+    }
+
+    /// `METHOD http://host:port/path` or `CONNECT host:port`; which rule allows it, or why not.
+    fn decide(rules: &Rules, text: &str) -> Result<usize, String> {
+        let (method, url) = text.split_once(' ').unwrap();
+        let url = url.strip_prefix("http://").unwrap_or(url);
+        let (authority, path) =
+            url.find('/').map_or((url, None), |at| (&url[..at], Some(&url[at..])));
+        let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
+        let host = Host::parse(host).unwrap();
+        let path = (method != CONNECT).then(|| Path::read(path.unwrap_or("/")));
+        let port = port.parse().unwrap();
+        match rules.decide(&Asked { method, host: &host, port, path: path.as_ref() }) {
+            Verdict::Allow { rule, .. } => {
+                Ok(rules.0.iter().position(|one| std::ptr::eq(one, rule)).unwrap())
+            }
+            Verdict::Refuse(why) => Err(why),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rules = rules(&[
+            "hosts = ['api.example.com']\npaths = ['/admin/*']\neffect = 'deny'",
+            "hosts = ['api.example.com']\nmethods = ['GET', 'POST']\npaths = ['/v1/*', '/health']",
+            "hosts = ['*.files.example']",
+            "hosts = ['ssh.example']\nports = [22]\nmethods = ['CONNECT']",
+            "hosts = ['key.example']\ntls = true\n[headers.authorization]\nsecret = 'key'",
+            "hosts = ['10.0.0.1']\nports = [8080]",
+        ]);
+        for (asked, expected) in [
+            ("GET http://api.example.com/v1/items", Ok(1)),
+            ("GET http://API.example.com./v1/%69tems", Ok(1)),
+            ("GET http://api.example.com/v1/../admin/x", Err("rules[0]")),
+            ("GET http://api.example.com/%61dmin/x", Err("rules[0]")),
+            ("GET http://api.example.com/v2", Err("no rule fits")),
+            ("GET http://api.example.com/v1/..%2fadmin/x", Err("path: servers may read")),
+            ("GET http://api.example.com//admin/x", Err("path: servers may read")),
+            ("PUT http://api.example.com/v1/items", Err("no rule fits")),
+            ("get http://api.example.com/v1/items", Err("method: must")),
+            ("TRACE http://a.files.example/", Err("method: TRACE")),
+            ("GET http://api.example.com:8080/v1/items", Err("no rule fits")),
+            // What is denied inside could be in the tunnel, and nobody would see it.
+            ("CONNECT api.example.com:443", Err("rules[0]")),
+            ("CONNECT a.files.example:443", Ok(2)),
+            ("CONNECT files.example:443", Err("no rule fits")),
+            ("CONNECT a.files.example:22", Err("no rule fits")),
+            ("GET http://a.files.example/a%2fb//c;d", Ok(2)),
+            ("CONNECT ssh.example:22", Ok(3)),
+            ("GET http://ssh.example:22/", Err("no rule fits")),
+            ("GET http://key.example/", Ok(4)),
+            ("CONNECT key.example:443", Err("no rule fits")),
+            ("GET http://0xa.0.0.1:8080/", Ok(5)),
+            ("GET http://evil.example/", Err("no rule fits")),
+        ] {
+            let found = decide(&rules, asked);
+            match expected {
+                Ok(index) => assert_eq!(found, Ok(index), "{asked}"),
+                Err(why) => {
+                    assert!(found.as_ref().unwrap_err().starts_with(why), "{asked} {found:?}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, field) in [
+            ("hosts = []", "rules[0].hosts"),
+            ("hosts = ['a', 'b c']", "rules[0].hosts[1]"),
+            ("hosts = ['a']\nmethods = ['get']", "rules[0].methods[0]"),
+            ("hosts = ['a']\npaths = ['/a', 'b']", "rules[0].paths[1]"),
+            ("hosts = ['a']\npaths = ['/a/../b']", "rules[0].paths[0]"),
+            ("hosts = ['a']\nports = [0]", "rules[0].ports"),
+            ("hosts = ['a']\ninternal = ['localhost']", "rules[0].internal[0]"),
+            ("hosts = ['a']\ninternal = ['10.0.0.0/33']", "rules[0].internal[0]"),
+            ("hosts = ['a']\n[headers.host]\ntext = 'b'", "rules[0].headers.host"),
+            ("hosts = ['a']\n[headers.x]\ntext = \"a\\r\\nb: c\"", "rules[0].headers.x"),
+            ("hosts = ['a']\n[headers.'x y']\ntext = 'b'", "rules[0].headers.x y"),
+            ("hosts = ['a']\n[headers.x]\nsecret = 'none'", "rules[0].headers.x"),
+            ("hosts = ['a']\neffect = 'deny'\ntls = true", "rules[0].tls"),
+        ] {
+            let error = Rules::new(&[rule(text)], &secrets()).unwrap_err();
+            assert_eq!(error.field, field, "{text}");
+        }
+        assert_eq!(Rules::new(&[], &secrets()).unwrap_err().field, "rules");
+        // A rule does not show its secrets.
+        let shown =
+            format!("{:?}", rules(&["hosts = ['a']\n[headers.x]\nsecret = 'key'"]).0[0].added);
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        /// Whatever a request looks like, what is allowed below a path is sent below that path, to
+        /// a host that was named, and what is denied is not sent.
+        #[test]
+        fn what_is_not_allowed_is_not_sent(
+            host in prop_oneof![
+                Just("a.example"), Just("A.EXAMPLE."), Just("b.a.example"), Just("aa.example"),
+                Just("127.0.0.1"), Just("0x7f.1"), Just("[::ffff:127.0.0.1]"),
+            ],
+            method in prop_oneof![Just("GET"), Just("POST"), Just("get"), Just("CONNECT")],
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    Just("/"), Just("/v1"), Just("/keys"), Just(".."), Just("."), Just("%2e"),
+                    Just("%2F"), Just("%6b"), Just("x"), Just(";"), Just("%25"),
+                ],
+                0..8,
+            ),
+        ) {
+            let rules = rules(&[
+                "hosts = ['*']\npaths = ['/v1/keys*']\neffect = 'deny'",
+                "hosts = ['a.example']\nmethods = ['GET']\npaths = ['/v1/*']",
+            ]);
+            let host = Host::parse(host).unwrap();
+            let raw = format!("/{}", parts.concat());
+            let path = (method != CONNECT).then(|| Path::read(&raw));
+            let asked = Asked { method, host: &host, port: 80, path: path.as_ref() };
+            if let Verdict::Allow { looked_at_path, .. } = rules.decide(&asked) {
+                prop_assert!(looked_at_path && method == "GET");
+                prop_assert_eq!(host.to_string(), "a.example");
+                let Some(Path::Plain { sent, .. }) = path else { panic!("odd") };
+                prop_assert!(sent.starts_with("/v1/") && !sent.starts_with("/v1/keys"), "{}", sent);
+                prop_assert!(!sent.split('/').any(|part| part == ".." || part == "."));
+            }
+        }
+    }
+}

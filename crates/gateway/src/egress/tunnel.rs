@@ -1,0 +1,188 @@
+//! Tunnels: bytes both ways, once the first of them are for whom the tunnel was asked for.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use node::clock;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::{sleep, timeout};
+
+use super::exchange::{Exchange, Way};
+use super::hello::{self, Hello};
+use super::host::Host;
+
+/// How long nothing may pass.
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
+/// Time for the first message of TLS.
+pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bytes that are passed on at one time.
+const BUFFER_BYTES: usize = 16 << 10;
+/// Where TLS is spoken, and nothing else.
+const HTTPS: u16 = 443;
+/// TLS's word for "access denied", so that a client need not guess.
+const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+/// A tunnel whose client was told that it is there.
+pub(super) struct Tunnel {
+    pub(super) client: OnUpgrade,
+    pub(super) server: TcpStream,
+    pub(super) host: Host,
+    pub(super) port: u16,
+    pub(super) exchange: Arc<Exchange>,
+}
+
+/// Why a tunnel ends before its ends do.
+#[derive(Debug, thiserror::Error)]
+enum Cut {
+    #[error("{0}")]
+    Refused(&'static str),
+    #[error("the connection broke")]
+    Broken(#[from] io::Error),
+    #[error("nothing passed for too long")]
+    Idle,
+}
+
+impl Tunnel {
+    /// Passes bytes until both ends are done, or it is cut.
+    pub(super) async fn run(self) {
+        let Tunnel { client, mut server, host, port, exchange } = self;
+        let Ok(upgraded) = client.await else {
+            exchange.failed("the client left");
+            return;
+        };
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+            exchange.failed("the connection is of another kind");
+            return;
+        };
+        let (mut client, read) = (parts.io.into_inner(), parts.read_buf.to_vec());
+        let activity = Activity::new();
+        let cut = {
+            let (mut from_client, mut to_client) = client.split();
+            let (mut from_server, mut to_server) = server.split();
+            let out = async {
+                let first = first(&mut from_client, read, &host, port).await?;
+                pass(&exchange, Way::Out, &first)?;
+                to_server.write_all(&first).await?;
+                let way = (&*exchange, Way::Out, &activity);
+                copy(&mut from_client, &mut to_server, way).await
+            };
+            let way = (&*exchange, Way::In, &activity);
+            let back = copy(&mut from_server, &mut to_client, way);
+            let both = async { tokio::try_join!(out, back).map(drop) };
+            tokio::select! {
+                ended = both => ended.err(),
+                () = activity.idle() => Some(Cut::Idle),
+            }
+        };
+        match cut {
+            None => {}
+            Some(Cut::Refused(why)) => {
+                exchange.refused(why);
+                // Whoever does not take it will see the end of the connection.
+                client.try_write(&DENIED).ok();
+                client.shutdown().await.ok();
+            }
+            Some(other) => exchange.failed(&other.to_string()),
+        }
+    }
+}
+
+/// When something passed last.
+struct Activity(AtomicU64);
+
+impl Activity {
+    fn new() -> Activity {
+        Activity(AtomicU64::new(0))
+    }
+
+    fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing has passed for long.
+    async fn idle(&self) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            sleep(IDLE_MAX).await;
+            let now = self.0.load(Ordering::Relaxed);
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
+    }
+}
+
+fn pass(exchange: &Exchange, way: Way, bytes: &[u8]) -> Result<(), Cut> {
+    match exchange.count(way, bytes.len()) {
+        true => Ok(()),
+        false => Err(Cut::Refused("bytes: the grant's limit is reached")),
+    }
+}
+
+async fn copy(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    (exchange, way, activity): (&Exchange, Way, &Activity),
+) -> Result<(), Cut> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            // The other way may go on.
+            to.shutdown().await?;
+            return Ok(());
+        }
+        activity.note();
+        let bytes = buffer.get(..count).unwrap_or_default();
+        pass(exchange, way, bytes)?;
+        to.write_all(bytes).await?;
+        activity.note();
+    }
+}
+
+/// The first bytes of a client, which nobody has got yet. TLS among them is for `host`.
+async fn first(
+    client: &mut ReadHalf<'_>,
+    mut bytes: Vec<u8>,
+    host: &Host,
+    port: u16,
+) -> Result<Vec<u8>, Cut> {
+    let deadline = clock::now() + HELLO_TIME_MAX;
+    loop {
+        match hello::read(&bytes) {
+            Hello::Partial => {}
+            Hello::NotTls if port == HTTPS => {
+                return Err(Cut::Refused("tls: expected at port 443"));
+            }
+            Hello::NotTls => return Ok(bytes),
+            Hello::Broken => return Err(Cut::Refused("tls: the first message is malformed")),
+            Hello::Whole(name) if hello::is_for(name.as_deref(), host) => return Ok(bytes),
+            Hello::Whole(_) => return Err(Cut::Refused("tls: it is for another host")),
+        }
+        // A client of another protocol may wait for its server to speak first.
+        let is_due = !bytes.is_empty() || port == HTTPS;
+        bytes.reserve(BUFFER_BYTES);
+        let read = client.read_buf(&mut bytes);
+        let count = match is_due {
+            true => {
+                let left = deadline.saturating_duration_since(clock::now());
+                let late = |_| Cut::Refused("tls: the first message took too long");
+                timeout(left, read).await.map_err(late)??
+            }
+            false => read.await?,
+        };
+        if count == 0 {
+            return match bytes.is_empty() {
+                true => Ok(bytes),
+                false => Err(Cut::Refused("tls: the first message is malformed")),
+            };
+        }
+    }
+}

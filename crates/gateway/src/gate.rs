@@ -1,0 +1,345 @@
+//! The listeners of one sandbox, served until they are taken back.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use api::{AuditEvent, AuditOutcome, DatabaseGrantLimits, Grant, TenantEngine};
+use node::gateway::{Gate, Holder, Opening};
+use node::task;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::config::HttpLimits;
+use crate::doors::{
+    CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, ModelGuest, StreamDoor, Witness,
+};
+use crate::egress::Proxy;
+use crate::egress::rules::Rules;
+use crate::service::Shared;
+
+/// Wait after a connection could not be accepted, for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Wait after a connection was refused, so that who asks for many costs little.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+/// What a client is told that has too many.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\n\
+    x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
+    cove: too many connections\n";
+
+/// What a grant means.
+#[derive(Clone, Debug)]
+pub(crate) enum Meaning {
+    /// A database, with all its limits.
+    Database(TenantEngine, DatabaseGrantLimits),
+    /// A warehouse.
+    Catalog,
+    /// Servers outside.
+    Http(Rules, HttpLimits),
+    /// The model.
+    Model,
+}
+
+/// Grants that can be given.
+pub(crate) struct Ready {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) holder: Holder,
+    pub(crate) grants: Vec<(Grant, Meaning)>,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+impl Opening for Ready {
+    fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
+        let Ready { shared, holder, grants, .. } = *self;
+        let gate = Open { shared, holder, state: Mutex::default() };
+        gate.serve(grants, listeners);
+        Box::new(gate)
+    }
+}
+
+/// The sockets of one sandbox.
+pub(crate) struct Open {
+    shared: Arc<Shared>,
+    holder: Holder,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    served: Vec<Served>,
+    /// Listeners of grants that were taken back, whose ports others will have.
+    spare: BTreeMap<u16, TcpListener>,
+}
+
+/// One grant that is served.
+struct Served {
+    grant: Grant,
+    door: Door,
+    slot: Slot,
+    witness: Arc<dyn Witness>,
+    task: AbortHandle,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Closed here and now, not when the task is dropped.
+        drop(self.slot.0.lock().take());
+        self.task.abort();
+    }
+}
+
+#[derive(Clone)]
+enum Door {
+    Database(Arc<dyn DatabaseDoor>),
+    Stream(Arc<dyn StreamDoor>),
+}
+
+/// A listener that can be taken away from who accepts from it.
+#[derive(Clone)]
+struct Slot(Arc<Mutex<Option<TcpListener>>>);
+
+impl Slot {
+    /// The next connection; none when the listener was taken away.
+    async fn accept(&self) -> Option<io::Result<TcpStream>> {
+        poll_fn(|context| match &*self.0.lock() {
+            None => Poll::Ready(None),
+            Some(listener) => {
+                listener.poll_accept(context).map(|it| Some(it.map(|(stream, _)| stream)))
+            }
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+impl Gate for Open {
+    fn retain(&self, grants: &[Grant]) -> Vec<u16> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let wanted: Vec<u16> = grants.iter().map(Grant::port).collect();
+        let (kept, revoked): (Vec<_>, Vec<_>) =
+            state.served.drain(..).partition(|one| grants.contains(&one.grant));
+        state.served = kept;
+        for one in revoked {
+            let port = one.grant.port();
+            if wanted.contains(&port)
+                && let Some(listener) = one.slot.0.lock().take()
+            {
+                state.spare.insert(port, listener);
+            }
+            one.witness.saw(&Happening::new(AuditEvent::Revoked, AuditOutcome::Done));
+        }
+        state.spare.retain(|port, _| wanted.contains(port));
+        let is_there = |grant: &&Grant| {
+            state.served.iter().any(|one| one.grant == **grant)
+                || state.spare.contains_key(&grant.port())
+        };
+        grants.iter().filter(|grant| !is_there(grant)).map(Grant::port).collect()
+    }
+
+    fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>) {
+        let opening: Box<dyn Any> = opening;
+        match opening.downcast::<Ready>() {
+            Ok(ready) => self.serve(ready.grants, listeners),
+            Err(_) => tracing::error!(holder = %self.holder.id, "an opening of another gateway"),
+        }
+    }
+
+    fn rest(&self) {
+        for one in &self.state.lock().served {
+            if let Door::Database(door) = &one.door {
+                door.rest();
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Serves what is not served yet, with the listeners of ports that have none.
+    fn serve(&self, grants: Vec<(Grant, Meaning)>, listeners: Vec<TcpListener>) {
+        let mut state = self.state.lock();
+        let mut listeners = listeners.into_iter();
+        for (grant, meaning) in grants {
+            if state.served.iter().any(|one| one.grant == grant) {
+                continue;
+            }
+            let listener = state.spare.remove(&grant.port()).or_else(|| listeners.next());
+            let witness = self.shared.audit.witness(&self.holder, &grant.label());
+            let served = match listener {
+                None => Err("nobody listens for it".to_owned()),
+                Some(listener) => self.serve_one(&grant, meaning, listener, &witness),
+            };
+            match served {
+                Ok(served) => {
+                    witness.saw(&Happening::new(AuditEvent::Granted, AuditOutcome::Done));
+                    state.served.push(served);
+                }
+                // It was there when it was looked up: the sandbox sees a closed port.
+                Err(why) => {
+                    let (holder, label) = (&self.holder.id, grant.label());
+                    tracing::warn!(%holder, grant = label, why, "a grant cannot be served");
+                    let failed = Happening::new(AuditEvent::Granted, AuditOutcome::Failed);
+                    witness.saw(&Happening { error: Some(&why), ..failed });
+                }
+            }
+        }
+    }
+
+    fn serve_one(
+        &self,
+        grant: &Grant,
+        meaning: Meaning,
+        listener: TcpListener,
+        witness: &Arc<dyn Witness>,
+    ) -> Result<Served, String> {
+        let door = self.door(grant, meaning, witness)?;
+        let slot = Slot(Arc::new(Mutex::new(Some(listener))));
+        let accepting = Accepting {
+            shared: Arc::clone(&self.shared),
+            slot: slot.clone(),
+            witness: Arc::clone(witness),
+        };
+        let task = match &door {
+            Door::Database(door) => task::spawn(accepting.admit(Arc::clone(door))),
+            Door::Stream(door) => task::spawn(accepting.serve(Arc::clone(door))),
+        };
+        let (grant, task) = (grant.clone(), task.abort_handle());
+        Ok(Served { grant, door, slot, witness: Arc::clone(witness), task })
+    }
+
+    fn door(
+        &self,
+        grant: &Grant,
+        meaning: Meaning,
+        witness: &Arc<dyn Witness>,
+    ) -> Result<Door, String> {
+        let shared = &self.shared;
+        let (holder, audit) = (self.holder.clone(), Arc::clone(witness));
+        let missing = || "there is nobody to serve it".to_owned();
+        match (grant, meaning) {
+            (Grant::Postgres(it) | Grant::Mysql(it), Meaning::Database(engine, limits)) => {
+                let databases = shared.databases.as_ref().ok_or_else(missing)?;
+                let grant = it.clone();
+                let guest = DatabaseGuest { holder, engine, grant, limits, audit };
+                databases.open(guest).map(Door::Database)
+            }
+            (Grant::Catalog(it), Meaning::Catalog) => {
+                let catalogs = shared.catalogs.as_ref().ok_or_else(missing)?;
+                let guest = CatalogGuest { holder, grant: it.clone(), audit };
+                catalogs.open(guest).map(Door::Stream)
+            }
+            (Grant::Model(it), Meaning::Model) => {
+                let models = shared.models.as_ref().ok_or_else(missing)?;
+                let guest = ModelGuest { holder, grant: it.clone(), audit };
+                models.open(guest).map(Door::Stream)
+            }
+            (Grant::Http(_), Meaning::Http(rules, limits)) => {
+                let dialer = Arc::clone(&shared.dialer);
+                let shows_queries = shared.config.audit_queries;
+                let proxy = Proxy::new(rules, limits, dialer, audit, shows_queries);
+                Ok(Door::Stream(Arc::new(proxy)))
+            }
+            _ => Err("it means something else".to_owned()),
+        }
+    }
+}
+
+/// What accepts connections.
+struct Accepting {
+    shared: Arc<Shared>,
+    slot: Slot,
+    witness: Arc<dyn Witness>,
+}
+
+impl Accepting {
+    /// Hands connections over to a database, which counts them itself.
+    async fn admit(self, door: Arc<dyn DatabaseDoor>) {
+        while let Some(accepted) = self.slot.accept().await {
+            match accepted.and_then(TcpStream::into_std) {
+                Ok(stream) => door.admit(stream),
+                Err(error) => pause(&error).await,
+            }
+        }
+    }
+
+    /// Serves connections. They end with this future.
+    async fn serve(self, door: Arc<dyn StreamDoor>) {
+        let most = match door.connections_max() {
+            0 => usize::MAX,
+            most => most,
+        };
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                Some(_) = connections.join_next() => continue,
+                accepted = self.slot.accept() => accepted,
+            };
+            match accepted {
+                None => return,
+                Some(Err(error)) => pause(&error).await,
+                Some(Ok(stream)) => match self.room(connections.len() < most) {
+                    Some(room) => {
+                        let serving = Arc::clone(&door).serve(stream);
+                        connections.spawn(async move {
+                            serving.await;
+                            drop(room);
+                        });
+                    }
+                    None => self.refuse(stream).await,
+                },
+            }
+        }
+    }
+
+    /// A place among the connections of all sandboxes.
+    fn room(&self, has_own: bool) -> Option<OwnedSemaphorePermit> {
+        let rooms = Arc::clone(&self.shared.rooms);
+        if has_own { rooms.try_acquire_owned().ok() } else { None }
+    }
+
+    async fn refuse(&self, mut stream: TcpStream) {
+        let why = Some("connections: the limit is reached");
+        let refused = Happening::new(AuditEvent::Connect, AuditOutcome::Refused);
+        self.witness.saw(&Happening { error: why, ..refused });
+        // What fits into the socket; nobody waits for a client that does not read.
+        if stream.writable().await.is_ok() {
+            stream.try_write(TOO_MANY).ok();
+            stream.shutdown().await.ok();
+        }
+        sleep(REFUSED_PAUSE).await;
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::debug!(%error, "accept a connection of a sandbox");
+    sleep(ACCEPT_PAUSE).await;
+}

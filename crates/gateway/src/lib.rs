@@ -1,0 +1,36 @@
+//! The gateway: it serves the sockets inside sandboxes.
+//!
+//! A sandbox that was granted something has a socket on its loopback that this crate accepts from.
+//! The socket says whose it is; nothing secret is inside. What each grant leads to is known by
+//! others, who are plugged in ([`doors`]): databases, warehouses, the model. Servers outside are
+//! reached by the proxy in [`egress`]. What was done is written down ([`audit`]).
+//!
+//! | file | what |
+//! |---|---|
+//! | `service.rs` | [`Service`]: who may give grants, what they mean |
+//! | `offers.rs` | what holders of tokens may give, pure |
+//! | `environment.rs` | what clients inside look for in their environment, pure |
+//! | `gate.rs` | the listeners of one sandbox |
+//! | `doors.rs` | what others implement, and what they are given |
+//! | `egress.rs` | the proxy, with its rules |
+//! | `audit.rs`, `store.rs` | what was done: in memory, at rest |
+//! | `http.rs` | `GET /v1/audit` |
+#![forbid(unsafe_code)]
+
+pub mod audit;
+pub mod config;
+pub mod doors;
+pub mod egress;
+mod environment;
+mod gate;
+pub mod http;
+mod metrics;
+mod offers;
+mod service;
+mod store;
+
+pub use self::config::Config;
+pub use self::service::{GRANTS_MAX, Parts, Service};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! The gateway as services with sandboxes know it: who may give grants, and what they mean.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, TenantEngine};
+use node::auth::{Principal, Scope};
+use node::client::Roots;
+use node::gateway::{Gateway, Holder, Opening};
+use node::http;
+use node::store::{Store, StoreError};
+use node::task::{self, Boxed};
+use node::telemetry::Registry;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use crate::audit::{Audit, AuditFilter, AuditLimits};
+use crate::config::Config;
+use crate::doors::{Catalogs, DatabaseFacts, Databases, FieldError, Models};
+use crate::egress::dial::{Dialer, Machine, Resolver};
+use crate::egress::rules::Rules;
+use crate::environment::environment;
+use crate::gate::{Meaning, Ready};
+use crate::store::AuditStore;
+use crate::{metrics, offers};
+
+/// Grants of one sandbox.
+pub const GRANTS_MAX: usize = 16;
+
+/// Longest time that a limit of a grant may have, in seconds: a year.
+const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
+
+/// What the gateway is plugged together from.
+#[derive(Debug)]
+pub struct Parts {
+    /// Its settings, with secrets that are no references any more.
+    pub config: Config,
+    /// Where it writes down what was done.
+    pub store: Store,
+    /// The bouncer, if there is one.
+    pub databases: Option<Arc<dyn Databases>>,
+    /// The catalog, if there is one.
+    pub catalogs: Option<Arc<dyn Catalogs>>,
+    /// The way to the model, if there is one.
+    pub models: Option<Arc<dyn Models>>,
+    /// Whom connections outside trust with TLS.
+    pub roots: Roots,
+    /// Who finds the addresses of names; the machine's own resolver when there is none.
+    pub resolver: Option<Arc<dyn Resolver>>,
+}
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting has a value that it cannot have.
+    #[error("{0}")]
+    Setting(String),
+    /// The store cannot be used.
+    #[error("open the audit")]
+    Store(#[from] StoreError),
+}
+
+/// The gateway. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    writer: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.writer.abort();
+    }
+}
+
+/// What the gates of all sandboxes share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) audit: Audit,
+    pub(crate) databases: Option<Arc<dyn Databases>>,
+    pub(crate) catalogs: Option<Arc<dyn Catalogs>>,
+    pub(crate) models: Option<Arc<dyn Models>>,
+    pub(crate) dialer: Arc<Dialer>,
+    /// One for each connection that is served here.
+    pub(crate) rooms: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("config", &self.0.shared.config).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Starts the gateway, and what writes behind it.
+    ///
+    /// # Errors
+    /// When a setting is wrong or the store cannot be brought up to date.
+    pub fn start(parts: Parts, registry: &mut Registry) -> Boxed<'_, Result<Service, StartError>> {
+        Box::pin(async move {
+            let Parts { config, store, databases, catalogs, models, roots, resolver } = parts;
+            offers::check(&config.offers).map_err(StartError::Setting)?;
+            let store = AuditStore::open(store).await?;
+            let audit = Audit::new(store, AuditLimits::new(&config), config.audit_statements);
+            let resolver = resolver.unwrap_or_else(|| Arc::new(Machine::default()));
+            let most = config.connections_max.min(Semaphore::MAX_PERMITS);
+            let shared = Shared {
+                audit: audit.clone(),
+                databases,
+                catalogs,
+                models,
+                dialer: Arc::new(Dialer::new(resolver, roots)),
+                rooms: Arc::new(Semaphore::new(most)),
+                config,
+            };
+            metrics::register(&audit, (Arc::clone(&shared.rooms), most), registry);
+            let writer = task::spawn(audit.write_for_ever()).abort_handle();
+            Ok(Service(Arc::new(Inner { shared: Arc::new(shared), writer })))
+        })
+    }
+
+    /// Writes what waits to be written, for the end of the server.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.0.shared.audit.write().await
+    }
+
+    /// What was done, oldest first. Operators see all, others what their own tenant's sandboxes
+    /// did.
+    ///
+    /// # Errors
+    /// 403 for whoever asks for others', or lacks a scope; when the store cannot be read.
+    pub async fn audit(
+        &self,
+        who: &Principal,
+        mut filter: AuditFilter,
+    ) -> Result<AuditRecordList, http::Error> {
+        if !who.scopes.has(Scope::Executions) {
+            who.require(Scope::Sessions)?;
+        }
+        if !who.operator {
+            let own = who.tenant.to_string();
+            if filter.tenant.as_ref().is_some_and(|tenant| *tenant != own) {
+                let message = "this is not the token's tenant";
+                return Err(http::Error::new(ErrorCode::Forbidden, message).at("tenant"));
+            }
+            filter.tenant = Some(own);
+        }
+        self.0.shared.audit.records(filter).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
+            http::Error::internal()
+        })
+    }
+}
+
+impl Gateway for Service {
+    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
+        offers::authorize(&self.0.shared.config, who, grants)
+    }
+
+    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+        let shared = &self.0.shared;
+        if grants.len() > GRANTS_MAX {
+            let message = format!("must be at most {GRANTS_MAX}");
+            return Err(http::Error::invalid(message).at("grants"));
+        }
+        let mut ports = Vec::with_capacity(grants.len());
+        let mut meanings = Vec::with_capacity(grants.len());
+        for (index, grant) in grants.iter().enumerate() {
+            let wrong = |error: FieldError| {
+                http::Error::invalid(error.message).at(format!("grants[{index}].{}", error.field))
+            };
+            let port = grant.port();
+            if port == 0 || ports.contains(&port) {
+                let message = "must be a port that no other grant has";
+                return Err(wrong(FieldError::new("port", message)));
+            }
+            ports.push(port);
+            meanings.push(shared.meaning(grant).map_err(wrong)?);
+        }
+        let facts = grants.iter().zip(&meanings).map(|(grant, (_, facts))| (grant, facts.as_ref()));
+        let environment = environment(&facts.collect::<Vec<_>>());
+        let meanings = meanings.into_iter().map(|(meaning, _)| meaning);
+        let grants = grants.iter().cloned().zip(meanings).collect();
+        let (shared, holder) = (Arc::clone(shared), holder.clone());
+        Ok(Box::new(Ready { shared, holder, grants, ports, environment }))
+    }
+}
+
+impl Shared {
+    fn meaning(&self, grant: &Grant) -> Result<(Meaning, Option<DatabaseFacts>), FieldError> {
+        let missing = |what: &str| FieldError::new("kind", format!("this server has no {what}"));
+        match grant {
+            Grant::Postgres(it) | Grant::Mysql(it) => {
+                let engine = match grant {
+                    Grant::Mysql(_) => TenantEngine::Mysql,
+                    _ => TenantEngine::Postgres,
+                };
+                check_limits(&it.limits)?;
+                let databases = self.databases.as_ref().ok_or_else(|| missing("bouncer"))?;
+                let facts = databases.check(engine, it)?;
+                let limits = self.config.database.complete(&it.limits);
+                Ok((Meaning::Database(engine, limits), Some(facts)))
+            }
+            Grant::Catalog(it) => {
+                self.catalogs.as_ref().ok_or_else(|| missing("catalog"))?.check(it)?;
+                Ok((Meaning::Catalog, None))
+            }
+            Grant::Http(it) => {
+                let rules = Rules::new(&it.rules, &self.config.secrets)?;
+                Ok((Meaning::Http(rules, self.config.http.complete(&it.limits)), None))
+            }
+            Grant::Model(it) => {
+                self.models.as_ref().ok_or_else(|| missing("way to a model"))?.check(it)?;
+                Ok((Meaning::Model, None))
+            }
+        }
+    }
+}
+
+/// Times are times.
+fn check_limits(limits: &DatabaseGrantLimits) -> Result<(), FieldError> {
+    let times = [
+        ("statement_s", limits.statement_s),
+        ("transaction_s", limits.transaction_s),
+        ("idle_in_transaction_s", limits.idle_in_transaction_s),
+    ];
+    let is_bad = |seconds: f64| !(0.0..=SECONDS_MAX).contains(&seconds);
+    match times.into_iter().find(|(_, seconds)| seconds.is_some_and(is_bad)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = "must be a number of seconds, at most those of a year";
+            Err(FieldError::new(format!("limits.{name}"), message))
+        }
+    }
+}

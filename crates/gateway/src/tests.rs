@@ -1,0 +1,343 @@
+//! The gateway as a whole, with scripted databases behind it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
+use node::auth::{Principal, Scope, Scopes};
+use node::client::Roots;
+use node::gateway::{Gate, Gateway as _, Holder, Opening};
+use node::store::{Store, StoreConfig, StoreUrl};
+use node::telemetry::{Metrics, Registry};
+use parking_lot::Mutex;
+use testkit::Scratch;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::audit::AuditFilter;
+use crate::doors::{DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError};
+use crate::{Config, GRANTS_MAX, Parts, Service};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Knows one database, and says what happened to it.
+#[derive(Debug, Default)]
+struct Scripted {
+    doors: Arc<AtomicUsize>,
+    rests: Arc<AtomicUsize>,
+    guests: Mutex<Vec<DatabaseGuest>>,
+}
+
+#[derive(Debug)]
+struct Door {
+    doors: Arc<AtomicUsize>,
+    rests: Arc<AtomicUsize>,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.doors.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Databases for Scripted {
+    fn check(
+        &self,
+        engine: TenantEngine,
+        grant: &DatabaseGrant,
+    ) -> Result<DatabaseFacts, FieldError> {
+        match (engine, grant.tenant.as_str()) {
+            (TenantEngine::Postgres, "shop") => {
+                Ok(DatabaseFacts { database: "shop".to_owned(), user: "app".to_owned() })
+            }
+            _ => Err(FieldError::new("tenant", "there is no such tenant")),
+        }
+    }
+
+    fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String> {
+        self.guests.lock().push(guest);
+        self.doors.fetch_add(1, Ordering::SeqCst);
+        Ok(Arc::new(Door { doors: Arc::clone(&self.doors), rests: Arc::clone(&self.rests) }))
+    }
+}
+
+impl DatabaseDoor for Door {
+    fn admit(&self, stream: std::net::TcpStream) {
+        use std::io::Write as _;
+        (&stream).write_all(b"admitted").unwrap();
+    }
+
+    fn rest(&self) {
+        self.rests.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Ground {
+    service: Service,
+    databases: Arc<Scripted>,
+    metrics: Metrics,
+    _scratch: Scratch,
+}
+
+async fn ground(config: &str) -> Ground {
+    let scratch = Scratch::new();
+    let mut registry = Registry::default();
+    let url = StoreUrl::Sqlite(scratch.path().join("db"));
+    let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let databases = Arc::new(Scripted::default());
+    let parts = Parts {
+        config: toml::from_str::<Config>(config).unwrap(),
+        store,
+        databases: Some(Arc::clone(&databases) as _),
+        catalogs: None,
+        models: None,
+        roots: Roots::Machine,
+        resolver: None,
+    };
+    let service = Service::start(parts, &mut registry).await.unwrap();
+    Ground { service, databases, metrics: Metrics::new(registry), _scratch: scratch }
+}
+
+fn holder() -> Holder {
+    Holder { id: "ses_1".into(), tenant: "team".into() }
+}
+
+fn grants(json: &str) -> Vec<Grant> {
+    serde_json::from_str(json).unwrap()
+}
+
+const SHOP: &str = r#"{"kind": "postgres", "tenant": "shop"}"#;
+
+impl Ground {
+    fn resolve(&self, list: &[Grant]) -> Box<dyn Opening> {
+        self.service.resolve(&holder(), list).unwrap()
+    }
+
+    fn wrong(&self, json: &str) -> String {
+        let error = self.service.resolve(&holder(), &grants(json)).unwrap_err();
+        assert_eq!(error.status().as_u16(), 400);
+        error.detail().field.clone().unwrap()
+    }
+
+    async fn events(&self) -> Vec<(AuditEvent, AuditOutcome, String)> {
+        let filter = AuditFilter { limit: 100, ..AuditFilter::default() };
+        let page = self.service.audit(&who("ops", true, Scopes::ALL), filter).await.unwrap();
+        page.records.into_iter().map(|it| (it.event, it.outcome, it.grant)).collect()
+    }
+}
+
+fn who(tenant: &str, operator: bool, scopes: Scopes) -> Principal {
+    let (token_id, name) = ("tok_1".into(), "x".into());
+    Principal { token_id, name, operator, tenant: tenant.into(), scopes }
+}
+
+async fn listeners(count: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {
+    let mut all = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        all.1.push(listener.local_addr().unwrap());
+        all.0.push(listener);
+    }
+    all
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// What comes of it, up to its end or 8 bytes.
+async fn said(stream: &mut TcpStream) -> String {
+    let mut bytes = [0; 8];
+    let count = timeout(DEADLINE, stream.read(&mut bytes)).await.unwrap().unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+async fn asked(address: SocketAddr, url: &str) -> String {
+    let mut stream = connect(address).await;
+    let request = format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, waiting).await.expect(what);
+}
+
+#[tokio::test]
+async fn what_cannot_be_given_is_named() {
+    let ground = ground("").await;
+    for (json, field) in [
+        (r#"[{"kind": "postgres", "tenant": "none"}]"#, "grants[0].tenant"),
+        (r#"[{"kind": "mysql", "tenant": "shop"}]"#, "grants[0].tenant"),
+        (
+            r#"[{"kind": "postgres", "tenant": "shop", "limits": {"statement_s": -1}}]"#,
+            "grants[0].limits.statement_s",
+        ),
+        (r#"[{"kind": "catalog", "warehouse": "lake"}]"#, "grants[0].kind"),
+        (r#"[{"kind": "model"}]"#, "grants[0].kind"),
+        (r#"[{"kind": "http", "rules": [{"hosts": ["a b"]}]}]"#, "grants[0].rules[0].hosts[0]"),
+        (r#"[{"kind": "postgres", "tenant": "shop", "port": 0}]"#, "grants[0].port"),
+    ] {
+        assert_eq!(ground.wrong(json), field, "{json}");
+    }
+    assert_eq!(ground.wrong(&format!("[{SHOP}, {SHOP}]")), "grants[1].port");
+    let many = vec![SHOP; GRANTS_MAX + 1].join(",");
+    assert_eq!(ground.wrong(&format!("[{many}]")), "grants");
+
+    let opening = ground.resolve(&grants(&format!(
+        r#"[{SHOP}, {{"kind": "http", "rules": [{{"hosts": ["a"]}}]}}]"#
+    )));
+    assert_eq!(opening.ports(), [5432, 3128]);
+    assert_eq!(opening.environment()["PGUSER"], "app");
+    assert_eq!(opening.environment()["HTTP_PROXY"], "http://127.0.0.1:3128");
+    assert!(
+        ground
+            .service
+            .authorize(&who("a", false, Scopes::ALL), &grants(&format!("[{SHOP}]")))
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn sockets_are_served_until_they_are_taken_back() {
+    let ground = ground("").await;
+    let http = r#"{"kind": "http", "rules": [{"hosts": ["a.example"]}]}"#;
+    let list = grants(&format!("[{SHOP}, {http}]"));
+    let (sockets, at) = listeners(2).await;
+    let gate: Box<dyn Gate> = ground.resolve(&list).open(sockets);
+    let mut client = connect(at[0]).await;
+    assert_eq!(said(&mut client).await, "admitted");
+    let guest = ground.databases.guests.lock()[0].clone();
+    assert_eq!((guest.holder, guest.limits.connections), (holder(), Some(20)));
+    let refused = "x-cove-refused: no rule fits";
+    assert!(asked(at[1], "http://b.example/").await.contains(refused));
+    gate.rest();
+    assert_eq!(ground.databases.rests.load(Ordering::SeqCst), 1);
+
+    // The proxy gets other rules, and keeps its listener; the database is taken back.
+    let other = r#"{"kind": "http", "rules": [{"hosts": ["b.example"], "effect": "deny"}]}"#;
+    let more = r#"{"kind": "postgres", "tenant": "shop", "port": 5433}"#;
+    let list = grants(&format!("[{other}, {more}]"));
+    let mut held = connect(at[1]).await;
+    held.write_all(b"GET http://b/ HTTP/1.1\r\nHost: b\r\n\r\n").await.unwrap();
+    assert_eq!(said(&mut held).await, "HTTP/1.1");
+    assert_eq!(gate.retain(&list), [5433]);
+    drop(guest.audit);
+    until("the door to close", || ground.databases.doors.load(Ordering::SeqCst) == 0).await;
+    assert!(TcpStream::connect(at[0]).await.is_err());
+    timeout(DEADLINE, held.read_to_end(&mut Vec::new())).await.expect("an end").ok();
+    let (sockets, new) = listeners(1).await;
+    gate.add(ground.resolve(&list), sockets);
+    assert!(asked(at[1], "http://b.example/").await.contains("x-cove-refused: rules[0]"));
+    assert_eq!(said(&mut connect(new[0]).await).await, "admitted");
+    // What is there stays as it is.
+    assert!(gate.retain(&list).is_empty());
+    gate.add(ground.resolve(&list), Vec::new());
+    assert_eq!(ground.databases.doors.load(Ordering::SeqCst), 1);
+
+    drop(gate);
+    for address in [at[1], new[0]] {
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+    until("the door to close", || ground.databases.doors.load(Ordering::SeqCst) == 0).await;
+    let events: Vec<_> = ground.events().await;
+    let count = |event| events.iter().filter(|(one, ..)| *one == event).count();
+    assert_eq!((count(AuditEvent::Granted), count(AuditEvent::Revoked)), (4, 2));
+}
+
+#[tokio::test]
+async fn who_has_too_many_connections_is_told() {
+    let ground = ground("connections_max = 3").await;
+    let http = r#"[{"kind": "http", "rules": [{"hosts": ["a"]}], "limits": {"connections": 2}}]"#;
+    let mut gates = Vec::new();
+    for (kept, refused) in [(2, 1), (1, 2)] {
+        let (sockets, at) = listeners(1).await;
+        let gate = ground.resolve(&grants(http)).open(sockets);
+        let mut held = Vec::new();
+        for _ in 0..kept {
+            let mut stream = connect(at[0]).await;
+            // One that was answered is one that is served.
+            stream.write_all(b"GET http://b/ HTTP/1.1\r\nHost: b\r\n\r\n").await.unwrap();
+            assert_eq!(said(&mut stream).await, "HTTP/1.1");
+            held.push(stream);
+        }
+        for _ in 0..refused {
+            let mut stream = connect(at[0]).await;
+            let mut answer = Vec::new();
+            timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+            let answer = String::from_utf8(answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 429") && answer.ends_with("connections\n"));
+        }
+        gates.push((gate, held));
+    }
+    assert!(ground.metrics.render().unwrap().contains("cove_gateway_connections 3"));
+    let events = ground.events().await;
+    let refused = |(event, outcome, _): &&(AuditEvent, AuditOutcome, String)| {
+        (*event, *outcome) == (AuditEvent::Connect, AuditOutcome::Refused)
+    };
+    assert_eq!(events.iter().filter(refused).count(), 3);
+    drop(gates);
+    until("room", || ground.metrics.render().unwrap().contains("cove_gateway_connections 0")).await;
+}
+
+#[tokio::test]
+async fn tenants_see_what_their_own_sandboxes_did() {
+    let ground = ground("").await;
+    let (sockets, _) = listeners(1).await;
+    let gate = ground.resolve(&grants(&format!("[{SHOP}]"))).open(sockets);
+    let all = || AuditFilter { limit: 10, ..AuditFilter::default() };
+    let of = |tenant: &str| AuditFilter { tenant: Some(tenant.to_owned()), ..all() };
+    let seen = async |who: &Principal, filter| {
+        let found = ground.service.audit(who, filter).await;
+        found.map(|page| page.records.len()).map_err(|error| error.status().as_u16())
+    };
+    let scopes = |scope| -> Scopes { [scope].into_iter().collect() };
+    assert_eq!(seen(&who("ops", true, Scopes::ALL), all()).await, Ok(1));
+    assert_eq!(seen(&who("ops", true, Scopes::ALL), of("team")).await, Ok(1));
+    assert_eq!(seen(&who("team", false, scopes(Scope::Sessions)), all()).await, Ok(1));
+    assert_eq!(seen(&who("team", false, scopes(Scope::Executions)), of("team")).await, Ok(1));
+    assert_eq!(seen(&who("other", false, Scopes::ALL), all()).await, Ok(0));
+    assert_eq!(seen(&who("other", false, Scopes::ALL), of("team")).await, Err(403));
+    assert_eq!(seen(&who("team", false, scopes(Scope::Catalog)), all()).await, Err(403));
+    drop(gate);
+    ground.service.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_written_down_when_that_is_wanted() {
+    let ground = ground("audit_keep_days = 0").await;
+    let (sockets, _) = listeners(1).await;
+    let gate = ground.resolve(&grants(&format!("[{SHOP}]"))).open(sockets);
+    assert!(ground.events().await.is_empty());
+    drop(gate);
+}
+
+#[tokio::test]
+async fn an_offer_that_is_none_stops_the_start() {
+    let scratch = Scratch::new();
+    let mut registry = Registry::default();
+    let url = StoreUrl::Sqlite(scratch.path().join("db"));
+    let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let config = "[[offers]]\ntenants = ['*']\ngrants = ['shop']";
+    let parts = Parts {
+        config: toml::from_str(config).unwrap(),
+        store,
+        databases: None,
+        catalogs: None,
+        models: None,
+        roots: Roots::Machine,
+        resolver: None,
+    };
+    let error = Service::start(parts, &mut registry).await.unwrap_err();
+    assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");
+}
