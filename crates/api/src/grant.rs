@@ -145,8 +145,8 @@ pub struct HttpRule {
     /// ways, such as one with `%2f`, `//` or `;`, is refused where a rule looks at paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Headers that are put into each request outside, in place of those that it has: a text, or the
-    /// name of one of the server's secrets. A rule that has some does not fit a tunnel.
+    /// Headers that are put into each request outside, in place of those that it has: a text, or
+    /// the name of one of the server's secrets. A rule that has some does not fit a tunnel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderSource>,
     /// Whether the request goes on over TLS although it came without, which is how headers are put

@@ -23,6 +23,8 @@ pub struct Config {
     /// Connections of all sandboxes together that are served at one time, those to databases not
     /// among them.
     pub connections_max: usize,
+    /// Those of one tenant's sandboxes.
+    pub connections_max_per_tenant: usize,
     /// For how long is kept what was done, in days; 0 to write nothing down.
     pub audit_keep_days: u64,
     /// How statements of databases are written down.
@@ -46,6 +48,7 @@ impl Default for Config {
             offers: Vec::new(),
             secrets: Secrets::default(),
             connections_max: 4096,
+            connections_max_per_tenant: 1024,
             audit_keep_days: 30,
             audit_statements: AuditStatements::default(),
             audit_queries: false,

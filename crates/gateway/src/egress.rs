@@ -37,10 +37,11 @@ use node::task::{self, Boxed};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::body::{BoxError, Connection, Passing};
-use self::dial::{DialError, Dialer};
+use self::dial::{DialError, Dialer, Terms};
 use self::exchange::{Exchange, Usage, Way};
 pub use self::headers::REFUSED;
 use self::host::Host;
@@ -70,23 +71,33 @@ pub struct Proxy {
     limits: HttpLimits,
     usage: Arc<Usage>,
     dialer: Arc<Dialer>,
+    /// Turns of the tenant to look up a name.
+    lookups: Arc<Semaphore>,
     witness: Arc<dyn Witness>,
     /// Whether values of queries are written down.
     shows_queries: bool,
 }
 
+/// What a proxy is part of.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// Makes connections.
+    pub dialer: Arc<Dialer>,
+    /// Turns of the tenant to look up a name.
+    pub lookups: Arc<Semaphore>,
+    /// Who writes down what is done.
+    pub witness: Arc<dyn Witness>,
+    /// Whether values of queries are written down.
+    pub shows_queries: bool,
+}
+
 impl Proxy {
     /// A proxy by these rules.
     #[must_use]
-    pub fn new(
-        rules: Rules,
-        limits: HttpLimits,
-        dialer: Arc<Dialer>,
-        witness: Arc<dyn Witness>,
-        shows_queries: bool,
-    ) -> Proxy {
+    pub fn new(rules: Rules, limits: HttpLimits, surroundings: Surroundings) -> Proxy {
         let usage = Arc::new(Usage::new(limits));
-        Proxy { rules, limits, usage, dialer, witness, shows_queries }
+        let Surroundings { dialer, lookups, witness, shows_queries } = surroundings;
+        Proxy { rules, limits, usage, dialer, lookups, witness, shows_queries }
     }
 }
 
@@ -170,6 +181,10 @@ impl Proxy {
         }
     }
 
+    fn terms<'a>(&'a self, rule: &'a Rule, any_protocol: bool) -> Terms<'a> {
+        Terms { guard: &rule.guard, any_protocol, lookups: &self.lookups }
+    }
+
     /// A body that is known to be too long does not begin.
     fn check_length(&self, body: &Incoming) -> Result<(), Refusal> {
         match self.usage.has_room(body.size_hint().lower()) {
@@ -187,7 +202,7 @@ impl Proxy {
         let target = target_of_tunnel(request.uri())?;
         let (rule, _) = self.decide(Method::CONNECT.as_str(), &target)?;
         let Target { host, port, .. } = target;
-        let server = self.dialer.connect(&host, port, &rule.guard, rule.names_ports).await?;
+        let server = self.dialer.connect(&host, port, self.terms(rule, rule.names_ports)).await?;
         let client = hyper::upgrade::on(&mut request);
         let exchange = Arc::clone(exchange);
         *slot.lock() = Some(Tunnel { client, server, host, port, exchange });
@@ -225,7 +240,7 @@ impl Proxy {
         *message.method_mut() = head.method;
         *message.uri_mut() = uri;
         *message.headers_mut() = head.headers;
-        let server = self.dialer.connect(&host, port, &rule.guard, false).await?;
+        let server = self.dialer.connect(&host, port, self.terms(rule, false)).await?;
         let (sender, connection) = match rule.is_tls {
             true => speak(self.dialer.tls(&host, server).await?).await,
             false => speak(server).await,

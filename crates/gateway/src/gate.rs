@@ -15,7 +15,7 @@ use node::task;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -23,9 +23,9 @@ use crate::config::HttpLimits;
 use crate::doors::{
     CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, ModelGuest, StreamDoor, Witness,
 };
-use crate::egress::Proxy;
 use crate::egress::rules::Rules;
-use crate::service::Shared;
+use crate::egress::{Proxy, Surroundings};
+use crate::service::{Shared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -75,7 +75,8 @@ impl Opening for Ready {
 
     fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
         let Ready { shared, holder, grants, .. } = *self;
-        let gate = Open { shared, holder, state: Mutex::default() };
+        let tenant = shared.tenant(&holder.tenant);
+        let gate = Open { shared, tenant, holder, state: Mutex::default() };
         gate.serve(grants, listeners);
         Box::new(gate)
     }
@@ -84,6 +85,7 @@ impl Opening for Ready {
 /// The sockets of one sandbox.
 pub(crate) struct Open {
     shared: Arc<Shared>,
+    tenant: Arc<TenantShare>,
     holder: Holder,
     state: Mutex<State>,
 }
@@ -224,7 +226,7 @@ impl Open {
         let door = self.door(grant, meaning, witness)?;
         let slot = Slot(Arc::new(Mutex::new(Some(listener))));
         let accepting = Accepting {
-            shared: Arc::clone(&self.shared),
+            rooms: [Arc::clone(&self.tenant.rooms), Arc::clone(&self.shared.rooms)],
             slot: slot.clone(),
             witness: Arc::clone(witness),
         };
@@ -263,10 +265,13 @@ impl Open {
                 models.open(guest).map(Door::Stream)
             }
             (Grant::Http(_), Meaning::Http(rules, limits)) => {
-                let dialer = Arc::clone(&shared.dialer);
-                let shows_queries = shared.config.audit_queries;
-                let proxy = Proxy::new(rules, limits, dialer, audit, shows_queries);
-                Ok(Door::Stream(Arc::new(proxy)))
+                let surroundings = Surroundings {
+                    dialer: Arc::clone(&shared.dialer),
+                    lookups: Arc::clone(&self.tenant.lookups),
+                    witness: audit,
+                    shows_queries: shared.config.audit_queries,
+                };
+                Ok(Door::Stream(Arc::new(Proxy::new(rules, limits, surroundings))))
             }
             _ => Err("it means something else".to_owned()),
         }
@@ -275,7 +280,8 @@ impl Open {
 
 /// What accepts connections.
 struct Accepting {
-    shared: Arc<Shared>,
+    /// Places of the tenant's connections, and of all.
+    rooms: [Arc<Semaphore>; 2],
     slot: Slot,
     witness: Arc<dyn Witness>,
 }
@@ -320,10 +326,13 @@ impl Accepting {
         }
     }
 
-    /// A place among the connections of all sandboxes.
-    fn room(&self, has_own: bool) -> Option<OwnedSemaphorePermit> {
-        let rooms = Arc::clone(&self.shared.rooms);
-        if has_own { rooms.try_acquire_owned().ok() } else { None }
+    /// A place among the connections of the tenant, and of all.
+    fn room(&self, has_own: bool) -> Option<[OwnedSemaphorePermit; 2]> {
+        let [of_tenant, of_all] = self.rooms.clone();
+        match has_own {
+            true => Some([of_tenant.try_acquire_owned().ok()?, of_all.try_acquire_owned().ok()?]),
+            false => None,
+        }
     }
 
     async fn refuse(&self, mut stream: TcpStream) {

@@ -1,7 +1,8 @@
 //! The gateway as services with sandboxes know it: who may give grants, and what they mean.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, TenantEngine};
 use node::auth::{Principal, Scope};
@@ -11,13 +12,14 @@ use node::http;
 use node::store::{Store, StoreError};
 use node::task::{self, Boxed};
 use node::telemetry::Registry;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::audit::{Audit, AuditFilter, AuditLimits};
 use crate::config::Config;
 use crate::doors::{Catalogs, DatabaseFacts, Databases, FieldError, Models};
-use crate::egress::dial::{Dialer, Machine, Resolver};
+use crate::egress::dial::{Dialer, LOOKUPS_MAX_PER_TENANT, Machine, Resolver};
 use crate::egress::rules::Rules;
 use crate::environment::environment;
 use crate::gate::{Meaning, Ready};
@@ -85,6 +87,16 @@ pub(crate) struct Shared {
     pub(crate) dialer: Arc<Dialer>,
     /// One for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
+    tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
+}
+
+/// What the sandboxes of one tenant have together.
+#[derive(Debug)]
+pub(crate) struct TenantShare {
+    /// One for each of their connections.
+    pub(crate) rooms: Arc<Semaphore>,
+    /// Turns to look up a name.
+    pub(crate) lookups: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Service {
@@ -113,6 +125,7 @@ impl Service {
                 models,
                 dialer: Arc::new(Dialer::new(resolver, roots)),
                 rooms: Arc::new(Semaphore::new(most)),
+                tenants: Mutex::default(),
                 config,
             };
             metrics::register(&audit, (Arc::clone(&shared.rooms), most), registry);
@@ -192,6 +205,22 @@ impl Gateway for Service {
 }
 
 impl Shared {
+    /// What the sandboxes of a tenant have together, for as long as one of them is there.
+    pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
+        let mut tenants = self.tenants.lock();
+        if let Some(share) = tenants.get(name).and_then(Weak::upgrade) {
+            return share;
+        }
+        tenants.retain(|_, share| share.strong_count() > 0);
+        let most = self.config.connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
+        let share = Arc::new(TenantShare {
+            rooms: Arc::new(Semaphore::new(most)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),
+        });
+        tenants.insert(Arc::clone(name), Arc::downgrade(&share));
+        share
+    }
+
     fn meaning(&self, grant: &Grant) -> Result<(Meaning, Option<DatabaseFacts>), FieldError> {
         let missing = |what: &str| FieldError::new("kind", format!("this server has no {what}"));
         match grant {

@@ -257,7 +257,13 @@ async fn sockets_are_served_until_they_are_taken_back() {
 
 #[tokio::test]
 async fn who_has_too_many_connections_is_told() {
-    let ground = ground("connections_max = 3").await;
+    for config in ["connections_max = 3", "connections_max_per_tenant = 3"] {
+        refused_beyond_three(config).await;
+    }
+}
+
+async fn refused_beyond_three(config: &str) {
+    let ground = ground(config).await;
     let http = r#"[{"kind": "http", "rules": [{"hosts": ["a"]}], "limits": {"connections": 2}}]"#;
     let mut gates = Vec::new();
     for (kept, refused) in [(2, 1), (1, 2)] {

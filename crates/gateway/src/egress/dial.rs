@@ -10,7 +10,7 @@ use std::time::Duration;
 use node::client::{Guard, Refused, Roots, connector};
 use node::task::{self, Boxed};
 use tokio::net::TcpStream;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -20,6 +20,9 @@ use super::host::Host;
 
 /// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile.
 pub const LOOKUPS_MAX: usize = 4;
+
+/// Of one tenant: whose names take long keeps others waiting for less.
+pub const LOOKUPS_MAX_PER_TENANT: usize = 2;
 
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
@@ -55,8 +58,14 @@ pub(super) enum DialError {
 
 /// Finds the addresses of names.
 pub trait Resolver: Send + Sync + fmt::Debug {
-    /// All addresses of a name.
-    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
+    /// All addresses of a name. `turn` is kept until that is over, also when nobody waits for it
+    /// any more.
+    fn resolve<'a>(
+        &'a self,
+        name: &'a str,
+        port: u16,
+        turn: OwnedSemaphorePermit,
+    ) -> Boxed<'a, io::Result<Vec<SocketAddr>>>;
 }
 
 /// Asks the machine's own resolver.
@@ -70,19 +79,35 @@ impl Default for Machine {
 }
 
 impl Resolver for Machine {
-    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        name: &'a str,
+        port: u16,
+        own: OwnedSemaphorePermit,
+    ) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
         let (turns, name) = (Arc::clone(&self.0), name.to_owned());
         Box::pin(async move {
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let found = task::blocking(move || {
                 let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
                 // Held until the thread is free, also when nobody waits any more.
-                drop(turn);
+                drop((own, turn));
                 found
             });
             found.await.map_err(io::Error::other)?
         })
     }
+}
+
+/// What a connection has to keep to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'a> {
+    /// Which addresses are good.
+    pub(super) guard: &'a Guard,
+    /// Whether ports that belong to other protocols than HTTP are good as well.
+    pub(super) any_protocol: bool,
+    /// Turns of the tenant to look up a name.
+    pub(super) lookups: &'a Arc<Semaphore>,
 }
 
 /// Makes connections.
@@ -106,20 +131,23 @@ impl Dialer {
         Dialer { resolver, roots, tls: OnceCell::new() }
     }
 
-    /// Connects to a host whose addresses are all good for `guard`. `any_protocol`: whether ports
-    /// that belong to other protocols than HTTP are good as well.
+    /// Connects to a host whose addresses are all good.
     pub(super) async fn connect(
         &self,
         host: &Host,
         port: u16,
-        guard: &Guard,
-        any_protocol: bool,
+        terms: Terms<'_>,
     ) -> Result<TcpStream, DialError> {
+        let Terms { guard, any_protocol, lookups } = terms;
         let shown = || host.to_string();
         let addresses = match host {
             Host::Address(address) => vec![SocketAddr::new(*address, port)],
             Host::Name(name) => {
-                let found = timeout(LOOKUP_TIME_MAX, self.resolver.resolve(name, port)).await;
+                let lookup = async {
+                    let turn = Arc::clone(lookups).acquire_owned().await;
+                    self.resolver.resolve(name, port, turn.map_err(io::Error::other)?).await
+                };
+                let found = timeout(LOOKUP_TIME_MAX, lookup).await;
                 let found = found.map_err(|_| DialError::Slow("looking up the name"))?;
                 found.map_err(|source| DialError::Resolve(shown(), source))?
             }

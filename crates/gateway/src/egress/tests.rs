@@ -8,6 +8,7 @@ use node::client::Roots;
 use testkit::{Certificate, Scratch};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -26,7 +27,12 @@ const DEADLINE: Duration = Duration::from_secs(30);
 struct Script(Mutex<(Vec<Vec<&'static str>>, usize)>);
 
 impl Resolver for Script {
-    fn resolve<'a>(&'a self, _: &'a str, port: u16) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a str,
+        port: u16,
+        _: OwnedSemaphorePermit,
+    ) -> Boxed<'a, io::Result<Vec<SocketAddr>>> {
         let mut state = self.0.lock();
         let (answers, asked) = &mut *state;
         let answer = answers[(*asked).min(answers.len() - 1)].clone();
@@ -98,7 +104,9 @@ impl Setup {
         let dialer = Arc::new(Dialer::new(resolver, self.roots));
         let recorder = Arc::new(Recorder::default());
         let witness: Arc<dyn Witness> = Arc::clone(&recorder) as _;
-        let proxy = Arc::new(Proxy::new(rules, self.limits, dialer, witness, false));
+        let lookups = Arc::new(Semaphore::new(1));
+        let surroundings = Surroundings { dialer, lookups, witness, shows_queries: false };
+        let proxy = Arc::new(Proxy::new(rules, self.limits, surroundings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
