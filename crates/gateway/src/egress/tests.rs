@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::dial::Resolver;
 use super::*;
@@ -514,10 +514,9 @@ async fn tls_in_a_tunnel_is_for_its_host() {
     assert!(origin.next().await.contains("a.EXAMPLE"));
 }
 
-#[tokio::test]
-async fn tls_is_spoken_outside_for_those_who_cannot_add_a_key() {
-    let scratch = Scratch::new();
-    let certificate = Certificate::new(&scratch);
+/// A server that speaks TLS as `localhost`, and whom to trust for that.
+async fn tls_origin(scratch: &Scratch, answer: &'static str) -> (Origin, Roots) {
+    let certificate = Certificate::new(scratch);
     let chain = CertificateDer::pem_file_iter(&certificate.certificate).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
@@ -530,20 +529,27 @@ async fn tls_is_spoken_outside_for_those_who_cannot_add_a_key() {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = tokio::spawn(async move {
+    let (tell, got) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             if let Ok(stream) = acceptor.accept(stream).await {
-                return converse(stream, HELLO).await;
+                tell.send(converse(stream, answer).await).ok();
             }
         }
     });
+    (Origin { port, got }, Roots::File(certificate.certificate))
+}
+
+#[tokio::test]
+async fn tls_is_spoken_outside_for_those_who_cannot_add_a_key() {
+    let scratch = Scratch::new();
+    let (mut origin, roots) = tls_origin(&scratch, HELLO).await;
+    let port = origin.port;
     let rules = rule(port, "tls = true\n[rules.headers.authorization]\nsecret = 'key'");
     // Whom nobody trusts gets no key, nor does who is somebody else.
     let stranger = setup(&rules).serve().await;
-    let trusting =
-        || Setup { roots: Roots::File(certificate.certificate.clone()), ..setup(&rules) };
-    let proxy = trusting().serve().await;
+    let proxy = Setup { roots, ..setup(&rules) }.serve().await;
     for (proxy, host) in [(&stranger, "localhost"), (&proxy, "a.example")] {
         let answer = proxy.get(&format!("http://{host}:{port}/")).await;
         assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
@@ -551,6 +557,32 @@ async fn tls_is_spoken_outside_for_those_who_cannot_add_a_key() {
     }
     let answer = proxy.get(&format!("http://localhost:{port}/")).await;
     assert!(answer.ends_with("hello") && !answer.contains("canary"), "{answer}");
-    let asked = server.await.unwrap();
+    let asked = origin.next().await;
     assert!(asked.contains("authorization: Bearer planted-canary\r\n"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_real_client_speaks_tls_through_a_tunnel() {
+    let scratch = Scratch::new();
+    let (mut origin, roots) = tls_origin(&scratch, "answer").await;
+    let port = origin.port;
+    let proxy = setup(&rule(port, "")).serve().await;
+    let connector = node::client::connector(&roots).unwrap();
+    // An address has no name in TLS.
+    for host in ["localhost", "127.0.0.1"] {
+        let stream = tunnel(&proxy, host, port).await;
+        let name = ServerName::try_from(host).unwrap();
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        stream.write_all(b"question\r\n\r\n").await.unwrap();
+        let mut answer = [0; 6];
+        timeout(DEADLINE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(&answer, b"answer", "{host}");
+        drop(stream);
+        assert_eq!(origin.next().await, "question\r\n\r\n");
+    }
+    let stream = tunnel(&proxy, "a.example", port).await;
+    let name = ServerName::try_from("localhost").unwrap();
+    let error = connector.connect(name, stream).await.unwrap_err();
+    assert!(error.to_string().contains("AccessDenied"), "{error}");
+    assert!(origin.has_none());
 }

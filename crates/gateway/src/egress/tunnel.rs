@@ -186,3 +186,37 @@ async fn first(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::egress::hello::tests::hello;
+
+    /// What the first bytes of a client are taken for who sends these and stops.
+    async fn taken(sent: &[u8], host: &str, port: u16) -> Result<usize, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        client.write_all(sent).await.unwrap();
+        client.shutdown().await.unwrap();
+        let host = Host::parse(host).unwrap();
+        let (mut from, _to) = server.split();
+        let taken = first(&mut from, Vec::new(), &host, port).await;
+        taken.map(|bytes| bytes.len()).map_err(|cut| cut.to_string())
+    }
+
+    #[tokio::test]
+    async fn at_443_there_is_tls_and_nothing_else() {
+        let good = hello("a.example");
+        let at = async |sent: &[u8], port| taken(sent, "a.example", port).await;
+        assert_eq!(at(&good, 443).await, Ok(good.len()));
+        assert_eq!(at(&hello("b.example"), 8443).await.unwrap_err(), "tls: it is for another host");
+        let request = b"GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
+        assert_eq!(at(request, 443).await.unwrap_err(), "tls: expected at port 443");
+        assert_eq!(at(request, 8080).await, Ok(request.len()));
+        assert!(at(&good[..good.len() - 1], 8443).await.is_err());
+        assert_eq!(at(b"", 443).await, Ok(0));
+    }
+}
