@@ -4,6 +4,7 @@
 //! come out. Whatever the other side sends is hostile until it was checked here.
 #![forbid(unsafe_code)]
 
+pub mod mask;
 pub mod mysql;
 pub mod pg;
 pub mod shape;
