@@ -216,7 +216,8 @@ fn event(change: &Change) -> sse::Event {
 /// Sends changes until one side goes away, and says why when it is this one.
 async fn talk(socket: WebSocket, mut follower: Follower) {
     let (mut sink, mut source) = socket.split();
-    let mut beat = time::interval(HEARTBEAT);
+    // Not at once: a socket that is closed meanwhile is broken for who answers that.
+    let mut beat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     let (code, reason) = loop {
         let messages = tokio::select! {
             next = follower.next() => match next {

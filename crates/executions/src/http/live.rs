@@ -205,7 +205,9 @@ async fn send_events(
     mut subscription: Subscription,
     log: Option<Arc<Log>>,
 ) -> Over {
-    let mut heartbeat = time::interval(HEARTBEAT);
+    // Not at once: who answers a ping of a socket that was closed meanwhile finds it broken, with
+    // events in it that are not read yet.
+    let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     loop {
         tokio::select! {
             events = subscription.next() => {

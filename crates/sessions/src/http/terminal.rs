@@ -217,7 +217,8 @@ async fn show(
     sandbox_ended: impl Future<Output = String>,
 ) -> Over {
     let mut sandbox_ended = Box::pin(sandbox_ended);
-    let mut heartbeat = time::interval(HEARTBEAT);
+    // Not at once: a socket that is closed meanwhile is broken for who answers that.
+    let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     let mut buf = vec![0; CHUNK_BYTES];
     let mut is_open = true;
     let mut end: Option<ProcessEnd> = None;
