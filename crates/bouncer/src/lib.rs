@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 mod error;
 pub mod faces;
+pub mod guest;
 pub mod health;
 pub mod http;
 mod keyring;

@@ -14,6 +14,7 @@
 //! | `cancel.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
 //! | `listen.rs`, `ear.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `takeover.rs`, `succession.rs` | how another process takes over |
+//! | `visitors.rs` | guests, who come from sandboxes |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
 //! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
 //! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
@@ -51,11 +52,12 @@ pub mod stats;
 mod succession;
 mod takeover;
 mod timers;
+mod visitors;
 mod worker;
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -73,13 +75,14 @@ use tokio::sync::oneshot;
 use self::accept::Listener;
 use self::common::{Common, Peer};
 use self::conn::Source;
-use self::orders::{Inbox, Order};
+use self::orders::{Inbox, Inner, Order};
 use self::prover::Prover;
 use self::resolve::Resolver;
 use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
 use crate::config::{Config, TlsTable};
+use crate::guest::Guest;
 use crate::link::{Keyrings, Links};
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
@@ -319,6 +322,13 @@ impl Threads for Relay {
         for peer in &self.common.peers {
             peer.inbox.push(make());
         }
+    }
+
+    fn admit(&self, stream: TcpStream, guest: Arc<Guest>) {
+        let loads = self.common.peers.iter();
+        let Some(peer) = loads.min_by_key(|peer| peer.load.load(Ordering::Relaxed)) else { return };
+        peer.load.fetch_add(1, Ordering::Relaxed);
+        peer.inbox.push(Inner::Guest(stream, guest));
     }
 
     fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>> {

@@ -11,6 +11,7 @@ mod views;
 use node::task::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use api::{
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::health::Checks;
 use crate::config::Config;
 use crate::error::Error;
+use crate::guest::Guest;
 use crate::link::Keyrings;
 use crate::relay::orders::Order;
 use crate::relay::snapshot::Snapshot;
@@ -48,6 +50,8 @@ pub trait Threads: fmt::Debug + Send + Sync {
     /// Takes over what of the configuration holds for clients of all tenants, from the next one
     /// on.
     fn configured(&self, _config: &Config) {}
+    /// Takes a connection of a guest.
+    fn admit(&self, stream: TcpStream, guest: Arc<Guest>);
     /// What every thread counted for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>>;
 }

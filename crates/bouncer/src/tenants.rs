@@ -109,7 +109,7 @@ impl ServerTls {
 }
 
 /// A tenant at one time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tenant {
     /// Names it in tables.
     pub id: TenantId,
@@ -152,6 +152,11 @@ pub struct Tenant {
     pub rules: Arc<Rules>,
     /// What it keeps across changes.
     pub state: Arc<TenantState>,
+    /// The same tenant for those who may only read, with connections of its own within the same
+    /// bounds; none of one that is read-only for all.
+    pub read_only_twin: Option<Arc<Tenant>>,
+    /// Whether it is such a twin.
+    pub is_twin: bool,
 }
 
 /// How users are looked up on the server.
@@ -266,6 +271,12 @@ impl Routing {
     /// A tenant by its id; `None` when it was removed.
     pub fn tenant(&self, id: TenantId) -> Option<&Arc<Tenant>> {
         self.by_id.get(&id)
+    }
+
+    /// What this tenant, or this twin of one, is by now; `None` when it was removed.
+    pub fn now(&self, tenant: &Tenant) -> Option<&Arc<Tenant>> {
+        let now = self.tenant(tenant.id)?;
+        Some(now.read_only_twin.as_ref().filter(|_| tenant.is_twin).unwrap_or(now))
     }
 
     /// A tenant by its name.

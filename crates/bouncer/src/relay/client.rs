@@ -16,7 +16,9 @@ use super::pools::{PoolRef, Ticket};
 use super::server::Server;
 use super::socket::{Received, Socket};
 use super::stats::TenantStats;
+use super::visitors::{Bound, By};
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
+use crate::guest::Watch;
 use crate::link::{ClientLink, ClientNext, Links, Outputs, ServerLink};
 use crate::tenants::Route;
 
@@ -93,8 +95,10 @@ pub(super) struct Session {
     pub(super) stats: Arc<TenantStats>,
     /// The collation that it began with, of MySQL, for when it logs in anew.
     pub(super) collation: u16,
-    /// The tenant of its listener, for the same.
-    pub(super) bound: Option<Arc<str>>,
+    /// What its listener says of it, for the same.
+    pub(super) bound: Bound,
+    /// Reads along, with a guest.
+    pub(super) watch: Option<Box<Watch>>,
     /// Counts it among the clients.
     _head: Head,
 }
@@ -143,13 +147,14 @@ impl Session {
             overtime_us: None,
             stats,
             collation: 0,
-            bound: None,
+            bound: Bound::default(),
+            watch: None,
             _head: head,
         }
     }
 
     /// The same, of a client of MySQL that may log in anew.
-    pub(super) fn of_mysql(self, collation: u16, bound: Option<Arc<str>>) -> Session {
+    pub(super) fn of_mysql(self, collation: u16, bound: Bound) -> Session {
         Session { collation, bound, ..self }
     }
 
@@ -251,7 +256,7 @@ impl Client {
 
 impl Worker {
     /// Takes a connection that was accepted.
-    pub(super) fn greet(&mut self, accepted: Accepted, listener: usize) {
+    pub(super) fn greet(&mut self, accepted: Accepted, by: By) {
         self.serial += 1;
         self.books.stats.accepted.add(1);
         let loads = self.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
@@ -260,20 +265,20 @@ impl Worker {
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        if let Err(error) = self.begin_client(accepted, listener) {
+        if let Err(error) = self.begin_client(accepted, by) {
             // It left before it was looked at, or epoll is full: its descriptor is closed by now.
             tracing::debug!(error = &error as &dyn std::error::Error, "take a client");
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn begin_client(&mut self, accepted: Accepted, listener: usize) -> io::Result<()> {
+    fn begin_client(&mut self, accepted: Accepted, by: By) -> io::Result<()> {
         let socket = match accepted {
             Accepted::Tcp(stream) => Socket::tcp(stream, self.common.config.tcp)?,
             Accepted::Unix(stream) => Socket::unix(stream),
         };
         let place = self.clients.reserve();
-        let begun = self.new_login(&socket, place, listener).and_then(|login| {
+        let begun = self.new_login(&socket, place, by).and_then(|login| {
             let source = Source::Client(place);
             match Conn::new(socket, source, false, &self.ground.registry) {
                 Ok(conn) => Ok((login, conn)),
@@ -447,6 +452,10 @@ impl Worker {
     pub(super) fn go_on_with_client(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         client.queued = false;
+        if self.expel_violator(place) {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(place) else { return };
         if let Phase::Greeting(greeting) = &client.phase {
             match greeting.place {
                 Place::Attached(server) => self.greet_by(place, server),
@@ -534,6 +543,10 @@ impl Worker {
             let rest = &bytes[used..];
             let result = link.from_client(&mut session.link, server, rest, &mut outputs);
             used += result.consumed;
+            if let Some(watch) = &mut session.watch {
+                let sent = rest.get(..result.consumed).unwrap_or_default();
+                watch.sent(sent, ground.now_us);
+            }
             session.want = result.want;
             session.is_stalled = result.next == ClientNext::Wait;
             match result.next {

@@ -270,7 +270,8 @@ impl Greetings {
 /// The settings that a tenant demands, as links take them; made once for each definition.
 #[derive(Debug)]
 pub(super) struct Forced<S> {
-    known: Mutex<HashMap<TenantId, ForcedOf<S>>>,
+    /// By tenant, and whether it is a twin.
+    known: Mutex<HashMap<(TenantId, bool), ForcedOf<S>>>,
     make: fn(&Tenant) -> S,
 }
 
@@ -286,19 +287,20 @@ impl<S> Forced<S> {
     /// Of this tenant.
     pub(super) fn of(&self, tenant: &Arc<Tenant>) -> Arc<S> {
         let mut known = self.known.lock();
-        if let Some((of, settings)) = known.get(&tenant.id)
+        let key = (tenant.id, tenant.is_twin);
+        if let Some((of, settings)) = known.get(&key)
             && Arc::ptr_eq(of, tenant)
         {
             return Arc::clone(settings);
         }
         let settings = Arc::new((self.make)(tenant));
-        known.insert(tenant.id, (Arc::clone(tenant), Arc::clone(&settings)));
+        known.insert(key, (Arc::clone(tenant), Arc::clone(&settings)));
         settings
     }
 
     /// Forgets tenants that are no more.
     pub(super) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
-        self.known.lock().retain(|id, _| is_kept(*id));
+        self.known.lock().retain(|(id, _), _| is_kept(*id));
     }
 }
 

@@ -191,7 +191,7 @@ impl Worker {
             ear.state = State::Lost(None);
             return;
         }
-        if let Some(tenant) = self.routing.tenant(ear.tenant.id) {
+        if let Some(tenant) = self.routing.now(&ear.tenant) {
             ear.tenant = Arc::clone(tenant);
         }
         ear.epoch = ear.tenant.state.epoch();

@@ -21,16 +21,18 @@ use super::pools::{PoolRef, Terms};
 use super::prover;
 use super::socket::Socket;
 use super::stats::TenantStats;
+use super::visitors::{Bound, By};
 use super::worker::{Look, Worker};
+use crate::guest::Guest;
 use crate::link::{
-    ClientId, ClientLink, Demand, LoginMachine, LoginNext, MYSQL_PLUGIN, Proof, Proved,
+    Asked, ClientId, ClientLink, Demand, LoginMachine, LoginNext, MYSQL_PLUGIN, Proof, Proved,
 };
 use crate::mysql;
 use crate::pg;
 use crate::pg::client::{ClientSession, ClientSetup};
 use crate::pg::login::{
     Authenticated, Entropy, Login, LoginPolicy, Reached, Refusal, ReplicationPolicy, Requested,
-    welcome,
+    TlsPolicy, welcome,
 };
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::pgbouncer::console::Rights;
@@ -48,8 +50,8 @@ pub(super) struct LoginPhase {
     pub(super) login: LoginMachine,
     /// The number that it was told before anything was known of it.
     pid: Option<u32>,
-    /// The tenant of its listener.
-    bound: Option<Arc<str>>,
+    /// What its listener says of it.
+    bound: Bound,
     /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
     /// names another tenant.
     former: Option<Arc<str>>,
@@ -80,6 +82,8 @@ pub(super) struct Greeting {
     pub(super) pool: PoolRef,
     pub(super) place: Place,
     pub(super) stats: Arc<TenantStats>,
+    /// What its listener says of it.
+    pub(super) bound: Bound,
 }
 
 impl LoginPhase {
@@ -96,6 +100,16 @@ impl LoginPhase {
     /// Appends why it has to go.
     pub(super) fn put_farewell(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         self.login.put_farewell(fields, out);
+    }
+
+    /// What is known of it without its word.
+    pub(super) fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// It was led here.
+    pub(super) fn lead(&mut self, route: Route) {
+        self.route = Some(route);
     }
 
     /// Whether somebody else finds out who it is.
@@ -135,11 +149,7 @@ impl LoginPhase {
     }
 
     /// Of a client that has just connected, or begins again.
-    pub(super) fn new(
-        login: LoginMachine,
-        pid: Option<u32>,
-        bound: Option<Arc<str>>,
-    ) -> LoginPhase {
+    pub(super) fn new(login: LoginMachine, pid: Option<u32>, bound: Bound) -> LoginPhase {
         LoginPhase {
             login,
             pid,
@@ -162,22 +172,23 @@ impl Worker {
         &mut self,
         socket: &Socket,
         place: u32,
-        listener: usize,
+        by: By,
     ) -> std::io::Result<LoginPhase> {
-        let (engine, bound) = match self.common.bound.get(listener) {
-            Some((engine, bound)) => (*engine, bound.clone()),
-            None => (TenantEngine::default(), None),
-        };
+        let (engine, bound) = self.bound(by);
         let reached = reached(socket);
         match engine {
             TenantEngine::Postgres => {
-                let tls = self.common.client_tls.load().policy;
+                let tls = match &bound.guest {
+                    // Nobody is in between.
+                    Some(_) => TlsPolicy::Absent,
+                    None => self.common.client_tls.load().policy,
+                };
                 let policy = LoginPolicy { tls, cleartext: self.common.config.cleartext };
                 let login = Login::new(policy, reached, Entropy::random()?);
                 Ok(LoginPhase::new(LoginMachine::Pg(login), None, bound))
             }
             TenantEngine::Mysql => {
-                let policy = self.mysql_policy();
+                let policy = self.mysql_policy(&bound);
                 let mut login = mysql::login::Login::new(policy, reached, nonce()?);
                 let (pid, _) = self.common.keys.register(self.index, place, KEY_BYTES)?;
                 let version = &self.common.config.mysql_version;
@@ -188,13 +199,17 @@ impl Worker {
     }
 
     /// What holds for clients of MySQL, of whatever tenant.
-    fn mysql_policy(&self) -> mysql::login::LoginPolicy {
+    fn mysql_policy(&self, bound: &Bound) -> mysql::login::LoginPolicy {
         let offers = self.routing.offers();
         let more = |is_there: bool, capability: Capabilities| {
             if is_there { capability } else { Capabilities::NONE }
         };
+        let tls = match &bound.guest {
+            Some(_) => TlsPolicy::Absent,
+            None => self.common.client_tls.load().policy,
+        };
         mysql::login::LoginPolicy {
-            tls: self.common.client_tls.load().policy,
+            tls,
             cleartext: self.common.config.cleartext,
             plugin: MYSQL_PLUGIN,
             more: more(offers.found_rows, Capabilities::FOUND_ROWS)
@@ -205,13 +220,15 @@ impl Worker {
     /// Lets a client of MySQL log in anew, as it has asked to do. Its server connection goes back,
     /// clean.
     pub(super) fn change_user(&mut self, place: u32, rest: &[u8]) {
-        let policy = self.mysql_policy();
         let shown = self.common.client_tls.load();
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let bound = client.session().map(|session| session.bound.clone()).unwrap_or_default();
+        let policy = self.mysql_policy(&bound);
         let Some(client) = self.clients.get_mut(place) else { return };
         let tls = client.conn.socket.is_tls().then(|| facts(&shown, &client.conn));
         let reached = reached(&client.conn.socket);
         let Some(session) = client.session() else { return };
-        let (pid, bound, collation) = (session.pid, session.bound.clone(), session.collation);
+        let (pid, collation) = (session.pid, session.collation);
         let former = Some(Arc::clone(&session.route.tenant.name));
         let Some(link) = session.link.my_mut() else { return };
         let capabilities = link.capabilities;
@@ -349,23 +366,21 @@ impl Worker {
         let peer = client.conn.socket.peer();
         let Phase::Login(phase) = &mut client.phase else { return None };
         let reached = phase.login.asked()?.reached;
+        if let Some(guest) = phase.bound.guest.clone() {
+            return self.route_guest(place, &guest);
+        }
         if let Some(answer) = phase.visit(&self.common, peer, self.ground.now) {
             return Some(answer);
         }
         let asked = phase.login.asked()?;
-        let transport = match (asked.reached, asked.tls) {
-            (Reached::Unix { .. }, _) => Transport::Unix,
-            (Reached::Tcp, Some(_)) => Transport::Tls,
-            (Reached::Tcp, None) => Transport::Tcp,
-        };
         let request = RouteRequest {
-            bound: phase.bound.as_deref(),
+            bound: phase.bound.tenant.as_deref(),
             server_name: asked.tls.and_then(|tls| tls.server_name.as_deref()),
             options_tenant_id: asked.options_tenant_id,
             tenant_id: asked.tenant_id,
             database: asked.database,
             user: asked.user,
-            transport,
+            transport: transport(&asked),
             engine: asked.engine,
         };
         let routed = match (self.routing.route(&request), &phase.former) {
@@ -463,9 +478,9 @@ impl Worker {
                     let begun = self.begin_visit(place, user, rights);
                     return begun.map_err(|refusal| (proved, refusal));
                 }
-                None => (phase.route.take(), phase.pid, phase.bound.take()),
+                None => (phase.route.take(), phase.pid, phase.bound.clone()),
             },
-            _ => (None, None, None),
+            _ => (None, None, Bound::default()),
         };
         let Some(route) = route else { return Ok(()) };
         let entered = self.enter(&route);
@@ -488,16 +503,25 @@ impl Worker {
             Proved::Pg(authenticated) => {
                 let authenticated = *authenticated;
                 let nowhere = Place::Idle;
-                let greeting =
-                    Greeting { authenticated, route, head, pool_id, pool, place: nowhere, stats };
+                let greeting = Greeting {
+                    authenticated,
+                    route,
+                    head,
+                    pool_id,
+                    pool,
+                    place: nowhere,
+                    stats,
+                    bound,
+                };
                 client.phase = Phase::Greeting(Box::new(greeting));
                 self.say_welcome(place);
             }
             Proved::My(authenticated) => {
                 let pid = pid.unwrap_or_default();
-                let link = self.mysql_session(&authenticated, &route, pid);
+                let link = self.mysql_session(&authenticated, &route, pid, bound.guest.as_ref());
                 let owner = (route.tenant.id, Arc::clone(&route.user.name));
                 self.common.keys.own(pid, owner);
+                let guest = bound.guest.clone();
                 let session = Session::new(link, route, head, pool, pid, stats)
                     .of_mysql(authenticated.requested.collation, bound);
                 let out = &mut self.outbox.to_client;
@@ -506,6 +530,7 @@ impl Worker {
                 client.phase = Phase::Session(Box::new(session));
                 self.ground.timers.disarm(Look::Client(place).id());
                 self.send_outbox(Some(place), None);
+                self.begin_watch(place, guest.as_ref());
                 self.watch_client(place);
             }
         }
@@ -529,6 +554,7 @@ impl Worker {
         authenticated: &mysql::login::Authenticated,
         route: &Route,
         pid: u32,
+        guest: Option<&Arc<Guest>>,
     ) -> ClientLink {
         let requested = &authenticated.requested;
         let Route { tenant, user } = route;
@@ -536,14 +562,17 @@ impl Worker {
         settings.put_collation(requested.collation);
         // One without a schema could not be given a connection that has one.
         let named = requested.database.as_deref().filter(|name| **name != *tenant.name);
-        let _kept = settings.put_schema(named.unwrap_or(&tenant.database));
+        let own = guest.and_then(|guest| guest.spec().schema.as_deref());
+        let _kept = settings.put_schema(named.or(own).unwrap_or(&tenant.database));
         let capabilities = requested.capabilities;
         let setup = mysql::client::ClientSetup {
             id: ClientId(pid),
             mode: tenant.mode_of(user),
             verify: tenant.verify,
             read_only: tenant.read_only,
-            local_infile: tenant.local_infile && capabilities.contains(Capabilities::LOCAL_FILES),
+            local_infile: guest.is_none()
+                && tenant.local_infile
+                && capabilities.contains(Capabilities::LOCAL_FILES),
             capabilities,
             settings,
             forced: self.common.mysql_forced.of(tenant),
@@ -577,15 +606,24 @@ impl Worker {
     /// Tells a client that it is in, and begins its session.
     fn welcome(&mut self, place: u32, parameters: &Parameters) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Greeting(_) = &client.phase else { return };
+        let Phase::Greeting(greeting) = &client.phase else { return };
+        if greeting.bound.guest.is_some() && Worker::refuses_parameters(parameters) {
+            let message = "the role of this grant is a superuser, for whom no limit holds: a role of \
+                           its own has to be granted";
+            return self.expel(place, &ErrorFields::fatal("28000", message));
+        }
+        let Some(client) = self.clients.get_mut(place) else { return };
         let Phase::Greeting(greeting) = std::mem::replace(&mut client.phase, Phase::Closing) else {
             return;
         };
-        let Greeting { authenticated, route, head, pool, stats, .. } = *greeting;
+        let Greeting { authenticated, route, head, pool, stats, bound, .. } = *greeting;
         let requested = &authenticated.requested;
         let wanted =
             requested.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let settings = Settings::of(wanted);
+        let schema = bound.guest.as_ref().and_then(|guest| guest.spec().schema.as_deref());
+        // What the client says itself comes later.
+        let schema = schema.map(|schema| ("search_path", schema));
+        let settings = Settings::of(schema.into_iter().chain(wanted));
         let forced = self.common.forced.of(&route.tenant);
         let shown = told(parameters, &settings, &forced);
         let pairs = shown.iter().map(|(name, value)| (*name, *value));
@@ -605,10 +643,13 @@ impl Worker {
         let setup = ClientSetup { id, mode, verify, read_only, settings, forced, seen };
         let mut link = ClientSession::new(setup);
         link.share_startup(|startup| shared(&mut self.startups, startup));
-        let session = Session::new(ClientLink::Pg(link), route, head, pool, pid, stats);
+        let guest = bound.guest.clone();
+        let mut session = Session::new(ClientLink::Pg(link), route, head, pool, pid, stats);
+        session.bound = bound;
         client.phase = Phase::Session(Box::new(session));
         client.since_us = self.ground.now_us;
         self.send_outbox(Some(place), None);
+        self.begin_watch(place, guest.as_ref());
         self.watch_client(place);
     }
 }
@@ -636,6 +677,15 @@ fn known(route: &Route, auth: ClientAuth, secret: &Password) -> Route {
     };
     let user = TenantUser { auth, server_secret, ..user.clone() };
     Route { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
+}
+
+/// How it came, as tenants allow it.
+fn transport(asked: &Asked<'_>) -> Transport {
+    match (asked.reached, asked.tls) {
+        (Reached::Unix { .. }, _) => Transport::Unix,
+        (Reached::Tcp, Some(_)) => Transport::Tls,
+        (Reached::Tcp, None) => Transport::Tcp,
+    }
 }
 
 /// How a client reached us.

@@ -9,6 +9,7 @@ use super::orders::{Inner, Internal, Order};
 use super::pools::Terms;
 use super::server::{Closing, Server, ServerPhase};
 use super::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
+use super::visitors::By;
 use super::worker::{Ending, Worker};
 use crate::tenants::{Admission, PoolId, TenantId};
 
@@ -26,6 +27,8 @@ impl Worker {
             Order::Reconnect(tenant) => self.renew_terms(tenant),
             Order::Kill(tenant) => self.kill(tenant),
             Order::KillClient(pid) => self.kill_client(pid),
+            Order::RevokeGuest(guest) => self.revoke_guest(guest),
+            Order::RestGuest(guest) => self.rest_guest(guest),
             Order::Snapshot(reply) => {
                 // Whoever asked may have given up waiting.
                 drop(reply.send(self.snapshot()));
@@ -43,7 +46,10 @@ impl Worker {
 
     fn obey_inner(&mut self, inner: Inner) {
         match inner {
-            Inner::Accepted(accepted, listener) => self.greet(accepted, listener),
+            Inner::Accepted(accepted, listener) => {
+                self.greet(accepted, By::Listener(listener));
+            }
+            Inner::Guest(stream, guest) => self.greet_guest(stream, guest),
             Inner::Cancel { client, pid } => self.cancel_client(client, pid),
             Inner::KillClient { client, pid } => self.kill_one(client, pid),
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
@@ -66,7 +72,7 @@ impl Worker {
         self.routing = self.common.current.load();
         let tenants: Vec<TenantId> = self.roles.values().map(|role| role.tenant.id).collect();
         for role in self.roles.values_mut() {
-            if let Some(tenant) = self.routing.tenant(role.tenant.id) {
+            if let Some(tenant) = self.routing.now(&role.tenant) {
                 role.tenant = Arc::clone(tenant);
             }
         }
@@ -76,14 +82,21 @@ impl Worker {
         self.forget_unused();
         for place in self.clients.keys() {
             let Some(client) = self.clients.get_mut(place) else { continue };
-            let route = match &mut client.phase {
-                Phase::Session(session) => &mut session.route,
-                Phase::Greeting(greeting) => &mut greeting.route,
+            let (route, bound) = match &mut client.phase {
+                Phase::Session(session) => (&mut session.route, &session.bound),
+                Phase::Greeting(greeting) => (&mut greeting.route, &greeting.bound),
                 Phase::Login(_) | Phase::Console(_) | Phase::Closing => continue,
             };
-            let Some(tenant) = self.routing.tenant(route.tenant.id) else { continue };
-            route.tenant = Arc::clone(tenant);
-            route.user = tenant.user(&route.user.name);
+            let Some(tenant) = self.routing.now(&route.tenant) else { continue };
+            match bound.guest.as_ref().map(|guest| guest.route(&self.routing)) {
+                None => {
+                    route.tenant = Arc::clone(tenant);
+                    route.user = tenant.user(&route.user.name);
+                }
+                Some(Ok(now)) => *route = now,
+                // It goes when its tenant does; nobody new comes meanwhile.
+                Some(Err(_)) => route.tenant = Arc::clone(tenant),
+            }
             if let Phase::Session(session) = &mut client.phase {
                 session.is_timed = tenant.times_of(&session.route.user).limit_clients();
                 // What it does already, or does not, may have a limit now.

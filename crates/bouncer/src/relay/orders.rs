@@ -18,6 +18,7 @@ use super::accept::Accepted;
 use super::snapshot::Snapshot;
 use super::succession::Adopted;
 use super::takeover::Parcel;
+use crate::guest::Guest;
 use crate::tenants::TenantId;
 
 /// Something for a relay thread to do.
@@ -33,6 +34,10 @@ pub enum Order {
     Kill(TenantId),
     /// Close the client that has this virtual process id.
     KillClient(u32),
+    /// Close all clients of a guest: what it had was taken back.
+    RevokeGuest(u64),
+    /// Close those clients of a guest that hold a server connection and do nothing with it.
+    RestGuest(u64),
     /// Tell what is there.
     Snapshot(oneshot::Sender<Snapshot>),
     /// Accept nobody, see clients off after their transactions, then end.
@@ -54,6 +59,8 @@ pub struct Internal(pub(super) Inner);
 pub(super) enum Inner {
     /// A connection to serve; the number is its listener's.
     Accepted(Accepted, usize),
+    /// A connection of a guest to serve.
+    Guest(std::net::TcpStream, Arc<Guest>),
     /// A client asks to cancel what another one does, if it knows the key.
     Cancel {
         /// Place of the client that is meant.

@@ -15,6 +15,7 @@ use super::pools::{self, PoolRef, Reason};
 use super::socket::Received;
 use super::stats::TenantStats;
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
+use crate::guest::Seen;
 use crate::link::{ServerLink, ServerNext};
 use crate::tenants::Tenant;
 
@@ -533,8 +534,14 @@ impl Worker {
         let client = place.and_then(|place| clients.get_mut(place));
         debug_assert!(client.is_some(), "bytes for a client that is not there");
         let Some(client) = client else { return outbox.to_client.clear() };
-        if let Phase::Session(session) = &client.phase {
+        let mut is_violator = false;
+        if let Phase::Session(session) = &mut client.phase {
             session.stats.sent_bytes.add(outbox.to_client.len() as u64);
+            if let Some(watch) = &mut session.watch
+                && watch.received(&mut outbox.to_client, ground.now_us) == Seen::Violation
+            {
+                is_violator = true;
+            }
         }
         let sent = client.conn.send(&outbox.to_client, &mut ground.stock, &ground.registry);
         outbox.to_client.clear();
@@ -545,6 +552,9 @@ impl Worker {
                 client.conn.mark_closed();
                 self.queue_client(place.unwrap_or_default());
             }
+        }
+        if is_violator {
+            self.queue_client(place.unwrap_or_default());
         }
     }
 }

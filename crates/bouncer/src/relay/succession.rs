@@ -26,6 +26,7 @@ use super::orders::Inner;
 use super::pools::Terms;
 use super::socket::Socket;
 use super::takeover::{self, Carried, CarriedStatement, Parcel};
+use super::visitors::Bound;
 use super::worker::Worker;
 use crate::link::{ClientId, ClientLink, put_mysql_error};
 use crate::pg::client::{ClientSession, ClientSetup};
@@ -170,7 +171,9 @@ impl Worker {
         }
         let (is_tls, is_unix) = (client.conn.socket.is_tls(), client.conn.socket.is_unix());
         let Some(session) = client.session() else { return };
-        if session.place != Place::Idle || session.link.is_in_message() {
+        // Nobody but this process knows what a guest may have.
+        let is_guest = session.bound.guest.is_some();
+        if is_guest || session.place != Place::Idle || session.link.is_in_message() {
             return;
         }
         let Route { tenant, user } = &session.route;
@@ -281,7 +284,7 @@ impl Worker {
                 self.common.keys.own(it.pid, owner);
                 let ground = (&*self.common, self.link.my());
                 let link = ClientLink::My(mysql::restored(carried, it.pid, &route, ground));
-                let bound = carried.bound.as_deref().map(Arc::from);
+                let bound = Bound::to(carried.bound.as_deref().map(Arc::from));
                 Session::new(link, route, head, pool, it.pid, stats)
                     .of_mysql(carried.collation, bound)
             }

@@ -30,6 +30,7 @@ use super::slots::Slots;
 use super::stats::ThreadBooks;
 use super::takeover::Parcel;
 use super::timers::Timers;
+use super::visitors::By;
 use crate::link::{Links, Outputs};
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::tenants::{PoolId, Routing};
@@ -369,7 +370,7 @@ impl Worker {
         let (index, peer) = fewest.unwrap_or((self.index, &self.common.peers[self.index]));
         peer.load.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.greet(accepted, listener);
+            self.greet(accepted, By::Listener(listener));
         } else {
             peer.inbox.push(Inner::Accepted(accepted, listener));
         }

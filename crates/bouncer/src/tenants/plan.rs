@@ -263,7 +263,7 @@ impl Book {
             entry.state.next_epoch();
         }
         entry.target = Some(target);
-        Tenant {
+        let tenant = Tenant {
             id: entry.id,
             name: draft.name,
             engine: draft.engine,
@@ -284,7 +284,25 @@ impl Book {
             auth_query: draft.auth_query,
             rules: draft.rules,
             state: Arc::clone(&entry.state),
-        }
+            read_only_twin: None,
+            is_twin: false,
+        };
+        let twin = (!tenant.read_only).then(|| Arc::new(read_only_twin(&tenant)));
+        Tenant { read_only_twin: twin, ..tenant }
+    }
+}
+
+/// A tenant for those who may only read.
+fn read_only_twin(tenant: &Tenant) -> Tenant {
+    let mut twin = Tenant { read_only: true, is_twin: true, ..tenant.clone() };
+    make_read_only(twin.engine, &mut twin.settings);
+    twin
+}
+
+/// What a tenant's connections are set up with beside what its definition says.
+fn make_read_only(engine: TenantEngine, settings: &mut BTreeMap<String, String>) {
+    if engine == TenantEngine::Postgres {
+        settings.insert("default_transaction_read_only".to_owned(), "on".to_owned());
     }
 }
 
@@ -513,8 +531,8 @@ fn forced_settings(
             return Err(Refusal::new(field, message));
         }
     }
-    if spec.read_only && spec.engine == TenantEngine::Postgres {
-        settings.insert("default_transaction_read_only".to_owned(), "on".to_owned());
+    if spec.read_only {
+        make_read_only(spec.engine, &mut settings);
     }
     Ok(settings)
 }

@@ -58,8 +58,13 @@ impl Route {
     /// # Errors
     /// When its tenant has too many already.
     pub fn pool(&self) -> Result<PoolId, RouteError> {
-        let pool = self.tenant.state.pool(&self.user.server_user);
-        pool.ok_or_else(|| RouteError::TooManyPools(Arc::clone(&self.tenant.name)))
+        let Route { tenant, user } = self;
+        // No name of a role has such an end.
+        let pool = match tenant.is_twin {
+            true => tenant.state.pool(&format!("{}\0read-only", user.server_user)),
+            false => tenant.state.pool(&user.server_user),
+        };
+        pool.ok_or_else(|| RouteError::TooManyPools(Arc::clone(&tenant.name)))
     }
 }
 
@@ -180,23 +185,26 @@ impl Routing {
     /// When there is none, or none that takes it.
     pub fn route(&self, request: &RouteRequest<'_>) -> Result<Route, RouteError> {
         let (tenant, user) = self.choose(request)?;
-        let name = || Arc::clone(&tenant.name);
-        if tenant.engine != request.engine {
-            return Err(RouteError::Engine { tenant: name(), engine: tenant.engine });
-        }
-        match tenant.state.admission() {
-            Admission::Open | Admission::Paused => {}
-            Admission::Refusing => return Err(RouteError::Paused(name())),
-            Admission::Draining => return Err(RouteError::Draining(name())),
-        }
-        if tenant.state.health() == Health::Unhealthy {
-            return Err(RouteError::Unhealthy(name()));
-        }
+        tenant.takes_clients(request.engine)?;
         let transports = tenant.transports.as_ref();
         if transports.is_some_and(|allowed| !allowed.contains(&request.transport)) {
-            return Err(RouteError::Transport(name()));
+            return Err(RouteError::Transport(Arc::clone(&tenant.name)));
         }
         Ok(Route { user: tenant.user(user), tenant: Arc::clone(tenant) })
+    }
+
+    /// The tenant of a guest, who does not choose how it comes.
+    ///
+    /// # Errors
+    /// When there is none, or none that takes it.
+    pub fn for_guest(
+        &self,
+        tenant: &str,
+        engine: TenantEngine,
+    ) -> Result<&Arc<Tenant>, RouteError> {
+        let tenant = self.must(tenant)?;
+        tenant.takes_clients(engine)?;
+        Ok(tenant)
     }
 
     /// The tenant, and what is left of the user's name.
@@ -247,6 +255,23 @@ impl Routing {
 }
 
 impl Tenant {
+    /// Refuses whoever speaks something else, and everybody while nobody may come.
+    fn takes_clients(&self, engine: TenantEngine) -> Result<(), RouteError> {
+        let name = || Arc::clone(&self.name);
+        if self.engine != engine {
+            return Err(RouteError::Engine { tenant: name(), engine: self.engine });
+        }
+        match self.state.admission() {
+            Admission::Open | Admission::Paused => {}
+            Admission::Refusing => return Err(RouteError::Paused(name())),
+            Admission::Draining => return Err(RouteError::Draining(name())),
+        }
+        match self.state.health() {
+            Health::Unhealthy => Err(RouteError::Unhealthy(name())),
+            Health::Healthy | Health::Unknown => Ok(()),
+        }
+    }
+
     /// Who somebody is here that calls itself so.
     pub fn user(&self, name: &str) -> Arc<TenantUser> {
         if let Some(user) = self.users.get(name) {

@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod guests;
 mod listening;
 mod logins;
 mod queries;

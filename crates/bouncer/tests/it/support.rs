@@ -24,7 +24,7 @@ use testkit::{PgAddress, PgClient, Postgres, Scratch};
 
 /// A relay with its tenants.
 pub(crate) struct Pooler {
-    pub(crate) relay: Relay,
+    pub(crate) relay: Arc<Relay>,
     pub(crate) current: Arc<Current>,
     config: Config,
     book: Book,
@@ -113,6 +113,7 @@ impl Pooler {
             look_up: Arc::new(Nobody),
         };
         let relay = Relay::start_after(relay_config, parts, succession).expect("start the relay");
+        let relay = Arc::new(relay);
         Pooler { relay, current, config, book, _scratch: scratch, socket }
     }
 

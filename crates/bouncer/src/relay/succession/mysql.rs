@@ -35,7 +35,7 @@ pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<Carried
     Some(CarriedMysql {
         capabilities: link.capabilities.0,
         collation: session.collation,
-        bound: session.bound.as_ref().map(|bound| bound.as_ref().to_owned()),
+        bound: session.bound.tenant.as_ref().map(|bound| bound.as_ref().to_owned()),
         status: link.status.0,
         multi: link.multi,
         insert_id: told.insert_id,

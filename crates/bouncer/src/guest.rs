@@ -1,0 +1,296 @@
+//! Guests: clients who prove nothing, because where they come in says who they are.
+//!
+//! Whoever serves the sockets inside sandboxes accepts their connections and hands them over with a
+//! [`Guest`], which says what they may have: a tenant, a role there, reading only or not, limits.
+//! They are clients of their tenant like all others, with its pools and its bounds; but they are
+//! counted and limited for themselves, everything that they do is told to a [`Witness`], and what
+//! was given can be taken back ([`Door`]).
+
+mod watch;
+
+use std::fmt;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::TenantEngine;
+
+pub(crate) use self::watch::{Seen, Watch};
+use crate::relay::orders::Order;
+use crate::service::{Bouncer, Threads};
+use crate::tenants::{
+    ClientAuth, Route, RouteError, Routing, ServerSecret, Tenant, TenantUser, UserTimes,
+};
+
+/// Bytes of a statement in a record; what is longer is cut.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+/// How much of statements records have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Texts {
+    /// Nothing.
+    None,
+    /// Everything but the values in them.
+    #[default]
+    Masked,
+    /// They are as they were sent, and errors as the server told them.
+    Full,
+}
+
+/// What a guest may have.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// Names it among the users of its tenant: its clients are counted by that.
+    pub name: Arc<str>,
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// What is spoken.
+    pub engine: TenantEngine,
+    /// The tenant's user whose role on the server it has; see [`Tenant::role_of_guest`].
+    pub role: Option<Arc<str>>,
+    /// Schema that names without one mean.
+    pub schema: Option<Arc<str>>,
+    /// Whether it may only read.
+    pub read_only: bool,
+    /// Connections at one time.
+    pub clients_max: Option<u32>,
+    /// For how long it may do something; the tenant's own limits hold as well.
+    pub times: UserTimes,
+    /// Rows that one statement may return.
+    pub rows_max: Option<u64>,
+    /// Bytes of rows that one statement may return.
+    pub bytes_max: Option<u64>,
+    /// How much of statements is told.
+    pub texts: Texts,
+    /// Who is told.
+    pub witness: Arc<dyn Witness>,
+}
+
+/// What a guest did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed<'a> {
+    /// It has connected.
+    Connected,
+    /// It was refused, or ended, for this reason.
+    Refused(&'a str),
+    /// A statement has ended.
+    Statement {
+        /// Its text, as far as it is told.
+        text: Option<&'a str>,
+        /// How long it took.
+        took: Duration,
+        /// Rows that it returned.
+        rows: u64,
+        /// Bytes of these.
+        bytes: u64,
+        /// How it failed: a code, with a sentence where everything is told.
+        error: Option<&'a str>,
+    },
+    /// Its connection has ended.
+    Disconnected {
+        /// How long it was.
+        took: Duration,
+        /// Bytes that came from it.
+        sent: u64,
+        /// Bytes that it got.
+        received: u64,
+    },
+}
+
+/// Is told what guests do, on the relay's threads: it must not wait.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// A guest did something.
+    fn saw(&self, deed: Deed<'_>);
+}
+
+/// Somebody who may come in without a proof.
+#[derive(Debug)]
+pub struct Guest {
+    id: u64,
+    spec: GuestSpec,
+    is_revoked: AtomicBool,
+}
+
+/// Why there can be no such guest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuestError {
+    /// Its tenant does not take it.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// The tenant has no such user.
+    #[error("the tenant has no user \"{0}\"")]
+    NoSuchRole(Arc<str>),
+    /// Nobody said which, and there is more than one, or none.
+    #[error("the tenant has no `server_user` and not exactly one user: a `role` has to be named")]
+    NoRole,
+    /// What that role shows the server is what clients show us, and guests show nothing.
+    #[error("there is no password of \"{0}\" for the server: it would be the client's own")]
+    NoSecret(Arc<str>),
+    /// What was given was taken back.
+    #[error("the grant was taken back")]
+    Revoked,
+}
+
+impl GuestError {
+    /// What clients match on.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            GuestError::Route(error) => error.sqlstate(),
+            GuestError::NoSuchRole(_) | GuestError::NoRole | GuestError::NoSecret(_) => "28000",
+            GuestError::Revoked => "57P01",
+        }
+    }
+}
+
+impl Guest {
+    /// What it may have.
+    pub(crate) fn spec(&self) -> &GuestSpec {
+        &self.spec
+    }
+
+    /// Names it for as long as the process lives.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where it is led by what holds now.
+    pub(crate) fn route(&self, routing: &Routing) -> Result<Route, GuestError> {
+        if self.is_revoked.load(Ordering::Acquire) {
+            return Err(GuestError::Revoked);
+        }
+        let spec = &self.spec;
+        let tenant = routing.for_guest(&spec.tenant, spec.engine)?;
+        let role = tenant.role_of_guest(spec.role.as_deref())?;
+        let own = role.times.over(&tenant.limits);
+        let user = TenantUser {
+            name: Arc::clone(&spec.name),
+            auth: ClientAuth::Trust,
+            clients_max: spec.clients_max,
+            times: shorter(&spec.times, &own),
+            ..(*role).clone()
+        };
+        let twin = tenant.read_only_twin.as_ref().filter(|_| spec.read_only);
+        Ok(Route { tenant: Arc::clone(twin.unwrap_or(tenant)), user: Arc::new(user) })
+    }
+}
+
+/// The shorter one of each time.
+fn shorter(one: &UserTimes, other: &UserTimes) -> UserTimes {
+    let of = |one: Option<Duration>, other: Option<Duration>| {
+        let real = |time: &Duration| !time.is_zero();
+        one.filter(real).into_iter().chain(other.filter(real)).min()
+    };
+    UserTimes {
+        wait: of(one.wait, other.wait),
+        query: of(one.query, other.query),
+        transaction: of(one.transaction, other.transaction),
+        idle_in_transaction: of(one.idle_in_transaction, other.idle_in_transaction),
+        client_idle: of(one.client_idle, other.client_idle),
+    }
+}
+
+impl Tenant {
+    /// The user whose role on the server a guest has: the one that is named; else the tenant's
+    /// `server_user`, or its only user.
+    ///
+    /// # Errors
+    /// When there is none, or none of whom we have what the server asks for.
+    pub fn role_of_guest(&self, named: Option<&str>) -> Result<Arc<TenantUser>, GuestError> {
+        let user = match named {
+            Some(name) => {
+                Arc::clone(self.users.get(name).ok_or_else(|| GuestError::NoSuchRole(name.into()))?)
+            }
+            None => match (&self.forced, self.users.len()) {
+                (Some((user, _)), _) => self.user(user),
+                (None, 1) => Arc::clone(self.users.values().next().ok_or(GuestError::NoRole)?),
+                (None, _) => return Err(GuestError::NoRole),
+            },
+        };
+        if user.server_secret == ServerSecret::OfClient {
+            return Err(GuestError::NoSecret(Arc::clone(&user.server_user)));
+        }
+        Ok(user)
+    }
+}
+
+/// Where guests of one kind come in, until this is dropped: then their connections are told, and
+/// ended.
+#[derive(Debug)]
+pub struct Door {
+    guest: Arc<Guest>,
+    threads: Arc<dyn Threads>,
+}
+
+/// What is known of a guest before it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestFacts {
+    /// Database that it gets.
+    pub database: Arc<str>,
+    /// Role that it has there.
+    pub role: Arc<str>,
+}
+
+impl Door {
+    /// Opens a door for guests.
+    ///
+    /// # Errors
+    /// When there cannot be such guests now.
+    pub fn open(
+        threads: &Arc<dyn Threads>,
+        routing: &Routing,
+        spec: GuestSpec,
+    ) -> Result<Door, GuestError> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let guest = Arc::new(Guest { id, spec, is_revoked: AtomicBool::new(false) });
+        guest.route(routing)?;
+        Ok(Door { guest, threads: Arc::clone(threads) })
+    }
+
+    /// Takes a connection, from which nothing was read.
+    pub fn admit(&self, stream: TcpStream) {
+        self.threads.admit(stream, Arc::clone(&self.guest));
+    }
+
+    /// The guest's sandbox rests: of its connections those end that hold one of the server's
+    /// without using it, be it that a transaction is open or that something cannot be moved.
+    pub fn rest(&self) {
+        self.threads.order(&|| Order::RestGuest(self.guest.id));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.guest.is_revoked.store(true, Ordering::Release);
+        self.threads.order(&|| Order::RevokeGuest(self.guest.id));
+    }
+}
+
+impl Bouncer {
+    /// What a guest would get, by what holds now.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn guest_facts(
+        &self,
+        engine: TenantEngine,
+        tenant: &str,
+        role: Option<&str>,
+    ) -> Result<GuestFacts, GuestError> {
+        let routing = self.routing();
+        let tenant = routing.for_guest(tenant, engine)?;
+        let user = tenant.role_of_guest(role)?;
+        let (database, role) = (Arc::clone(&tenant.database), Arc::clone(&user.server_user));
+        Ok(GuestFacts { database, role })
+    }
+
+    /// Opens a door for guests; see [`Door::open`].
+    ///
+    /// # Errors
+    /// When there cannot be such guests now.
+    pub fn open_door(&self, spec: GuestSpec) -> Result<Door, GuestError> {
+        Door::open(self.threads(), &self.routing(), spec)
+    }
+}

@@ -1,0 +1,160 @@
+//! Guests: clients of sandboxes, who are known by where they come in ([`crate::guest`]).
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::TenantEngine;
+use mio::net::TcpStream as MioStream;
+use wire::pg::message::ErrorFields;
+
+use super::accept::Accepted;
+use super::client::{Client, Phase, Place};
+use super::common::Parameters;
+use super::server::Server;
+use super::worker::Worker;
+use crate::guest::{Guest, Watch};
+use crate::link::{ClientLink, LoginMachine, Proof};
+use crate::mysql;
+use crate::pg;
+use crate::pg::login::{Refusal, ReplicationPolicy};
+
+/// How a client has come.
+#[derive(Debug)]
+pub(super) enum By {
+    /// By the listener of this number.
+    Listener(usize),
+    /// As a guest.
+    Guest(Arc<Guest>),
+}
+
+/// What is known of a client before it says anything.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound {
+    /// The tenant of its listener.
+    pub(super) tenant: Option<Arc<str>>,
+    /// Whose guest it is.
+    pub(super) guest: Option<Arc<Guest>>,
+}
+
+impl Bound {
+    /// To a tenant.
+    pub(super) fn to(tenant: Option<Arc<str>>) -> Bound {
+        Bound { tenant, guest: None }
+    }
+}
+
+impl Worker {
+    /// What is known of a client that has come so, and what it speaks.
+    pub(super) fn bound(&self, by: By) -> (TenantEngine, Bound) {
+        match by {
+            By::Listener(number) => match self.common.bound.get(number) {
+                Some((engine, tenant)) => (*engine, Bound::to(tenant.clone())),
+                None => (TenantEngine::default(), Bound::default()),
+            },
+            By::Guest(guest) => {
+                let tenant = Some(Arc::clone(&guest.spec().tenant));
+                (guest.spec().engine, Bound { tenant, guest: Some(guest) })
+            }
+        }
+    }
+
+    /// Takes a connection of a guest.
+    pub(super) fn greet_guest(&mut self, stream: TcpStream, guest: Arc<Guest>) {
+        if let Err(error) = stream.set_nonblocking(true) {
+            tracing::error!(error = &error as &dyn std::error::Error, "take a guest");
+            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.greet(Accepted::Tcp(MioStream::from_std(stream)), By::Guest(guest));
+    }
+
+    /// Leads a guest to its tenant: nothing that it says decides that.
+    pub(super) fn route_guest(
+        &mut self,
+        place: u32,
+        guest: &Arc<Guest>,
+    ) -> Option<Result<Proof, Refusal>> {
+        let route = match guest.route(&self.routing) {
+            Ok(route) => route,
+            Err(error) => return Some(Err(Refusal::new(error.sqlstate(), error.to_string()))),
+        };
+        let Phase::Login(phase) = &mut self.clients.get_mut(place)?.phase else { return None };
+        let proof = match &phase.login {
+            LoginMachine::Pg(_) => Proof::Pg(pg::login::RouteAuth {
+                proof: pg::login::Proof::Nothing,
+                replication: ReplicationPolicy::Refused,
+            }),
+            LoginMachine::My(_) => Proof::My(mysql::login::Proof::Nothing),
+        };
+        phase.lead(route);
+        Some(Ok(proof))
+    }
+
+    /// Why a guest cannot have a connection with these parameters.
+    pub(super) fn refuses_parameters(parameters: &Parameters) -> bool {
+        let mut pairs = parameters.iter();
+        pairs.any(|(name, value)| name == "is_superuser" && value == "on")
+    }
+
+    /// Reads along from now on, with a guest.
+    pub(super) fn begin_watch(&mut self, place: u32, guest: Option<&Arc<Guest>>) {
+        let (Some(guest), now_us) = (guest, self.ground.now_us) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        session.watch = Some(match &session.link {
+            ClientLink::Pg(_) => Watch::pg(guest, now_us),
+            ClientLink::My(link) => Watch::mysql(guest, link.capabilities, now_us),
+        });
+    }
+
+    /// Ends the connection of a guest that got more than it may have. Whether it did.
+    pub(super) fn expel_violator(&mut self, place: u32) -> bool {
+        let session = self.clients.get_mut(place).and_then(Client::session);
+        let watch = session.and_then(|session| session.watch.as_ref());
+        let Some(violation) = watch.and_then(|watch| watch.violation()) else { return false };
+        // It was told with what it got last.
+        watch.inspect(|watch| watch.refused(&violation.to_string()));
+        self.dismiss(place);
+        true
+    }
+
+    fn expel_guest(&mut self, place: u32, code: &str, sentence: &str) {
+        let session = self.clients.get_mut(place).and_then(Client::session);
+        if let Some(watch) = session.and_then(|session| session.watch.as_ref()) {
+            watch.refused(sentence);
+        }
+        let sentence = format!("terminating connection: {sentence}");
+        self.expel(place, &ErrorFields::fatal(code, &sentence));
+    }
+
+    /// What a guest had was taken back.
+    pub(super) fn revoke_guest(&mut self, id: u64) {
+        for place in self.guests(id) {
+            self.expel_guest(place, "57P01", "the grant was taken back");
+        }
+    }
+
+    /// A guest's sandbox rests: what of the server's it holds without using it is given back.
+    pub(super) fn rest_guest(&mut self, id: u64) {
+        for place in self.guests(id) {
+            let session = self.clients.get_mut(place).and_then(Client::session);
+            let Some(Place::Attached(server)) = session.map(|session| session.place) else {
+                continue;
+            };
+            if self.servers.get(server).is_some_and(|server| !Server::owes_reply(server)) {
+                self.expel_guest(place, "57P01", "the sandbox rests");
+            }
+        }
+    }
+
+    fn guests(&self, id: u64) -> Vec<u32> {
+        let is_it = |bound: &Bound| bound.guest.as_ref().is_some_and(|guest| guest.id() == id);
+        let own = self.clients.iter().filter(|(_, client)| match &client.phase {
+            Phase::Login(phase) => is_it(phase.bound()),
+            Phase::Greeting(greeting) => is_it(&greeting.bound),
+            Phase::Session(session) => is_it(&session.bound),
+            Phase::Console(_) | Phase::Closing => false,
+        });
+        own.map(|(place, _)| place).collect()
+    }
+}

@@ -1,0 +1,339 @@
+//! Guests: who they are, what they may have, what is told of it, and how it ends.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::{PoolMode, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
+use bouncer::guest::{Deed, Door, GuestError, GuestSpec, Texts, Witness};
+use bouncer::service::Threads;
+use bouncer::tenants::UserTimes;
+use parking_lot::Mutex;
+use testkit::{PgAddress, PgBatch, PgClient, PgFailure, Postgres, until};
+
+use crate::support::{Pooler, limited};
+
+/// More than anything here takes.
+const SOON: Duration = Duration::from_secs(30);
+
+fn log_in(address: &PgAddress, database: &str) -> Result<PgClient, PgFailure> {
+    PgClient::login(address, &[("user", "whoever"), ("database", database)], "")
+}
+
+/// Notes what it is told.
+#[derive(Debug, Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Witness for Notes {
+    fn saw(&self, deed: Deed<'_>) {
+        let note = match deed {
+            Deed::Connected => "connected".to_owned(),
+            Deed::Refused(reason) => format!("refused: {reason}"),
+            Deed::Statement { text, rows, error, .. } => {
+                format!("{} -> {rows} {}", text.unwrap_or("-"), error.unwrap_or("ok"))
+            }
+            Deed::Disconnected { .. } => "disconnected".to_owned(),
+        };
+        self.0.lock().push(note);
+    }
+}
+
+impl Notes {
+    fn wait_for(&self, note: &str) {
+        until("a note", SOON, || {
+            let notes = self.0.lock();
+            notes
+                .iter()
+                .any(|it| it == note)
+                .then_some(())
+                .ok_or_else(|| format!("{note:?} in {notes:?}"))
+        });
+    }
+}
+
+/// A port of guests, as a gateway has one inside a sandbox.
+struct Port {
+    address: PgAddress,
+    door: Arc<Mutex<Option<Door>>>,
+    is_over: Arc<AtomicBool>,
+    notes: Arc<Notes>,
+}
+
+impl Port {
+    fn client(&self) -> PgClient {
+        self.try_client().expect("come in")
+    }
+
+    fn try_client(&self) -> Result<PgClient, PgFailure> {
+        log_in(&self.address, "wherever")
+    }
+
+    fn revoke(&self) {
+        drop(self.door.lock().take());
+    }
+
+    fn rest(&self) {
+        self.door.lock().as_ref().expect("a door").rest();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // Whoever accepts looks up.
+        drop(PgClient::open(&self.address));
+    }
+}
+
+fn spec(notes: &Arc<Notes>) -> GuestSpec {
+    GuestSpec {
+        name: "ses_1/postgres:shop".into(),
+        tenant: "shop".into(),
+        engine: TenantEngine::Postgres,
+        role: None,
+        schema: None,
+        read_only: true,
+        clients_max: None,
+        times: UserTimes::default(),
+        rows_max: None,
+        bytes_max: None,
+        texts: Texts::Masked,
+        witness: Arc::clone(notes) as Arc<dyn Witness>,
+    }
+}
+
+fn open(pooler: &Pooler, change: impl FnOnce(&mut GuestSpec)) -> Result<Port, GuestError> {
+    let notes = Arc::<Notes>::default();
+    let mut spec = spec(&notes);
+    change(&mut spec);
+    let threads: Arc<dyn Threads> = Arc::clone(&pooler.relay) as Arc<dyn Threads>;
+    let door = Door::open(&threads, &pooler.current.load(), spec)?;
+    let door = Arc::new(Mutex::new(Some(door)));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("listen");
+    let address = PgAddress::Tcp(listener.local_addr().expect("an address"));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (shared, over) = (Arc::clone(&door), Arc::clone(&is_over));
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            if over.load(Ordering::Acquire) {
+                return;
+            }
+            if let Some(door) = shared.lock().as_ref() {
+                door.admit(stream);
+            }
+        }
+    });
+    Ok(Port { address, door, is_over, notes })
+}
+
+/// A server whose database has an ordinary role, and the tenant `shop` that becomes it.
+fn shop(mode: PoolMode, connections: u32) -> (Postgres, Pooler) {
+    let server = Postgres::start();
+    server.sql(
+        "CREATE ROLE clerk LOGIN; CREATE ROLE chief NOLOGIN; GRANT chief TO clerk; \
+         CREATE SCHEMA stock; GRANT USAGE ON SCHEMA stock TO clerk; \
+         CREATE TABLE stock.items AS SELECT x AS id, 'item ' || x AS name \
+         FROM generate_series(1, 1000) x; \
+         GRANT ALL ON stock.items TO clerk, chief",
+    );
+    let limits = api::TenantLimitsSpec {
+        server_connections_max: Some(connections),
+        ..api::TenantLimitsSpec::default()
+    };
+    let clerk = TenantUserSpec {
+        name: "clerk".to_owned(),
+        auth: UserAuth::Trust,
+        server_user: Some("clerk".to_owned()),
+        server_password: Some("unused".to_owned()),
+        ..TenantUserSpec::default()
+    };
+    let tenant = limited("shop", &server, mode, limits);
+    let tenant = TenantSpec { users: vec![clerk], ..tenant };
+    let pooler = Pooler::start(2, vec![tenant]);
+    (server, pooler)
+}
+
+#[test]
+fn a_guest_needs_no_proof_and_is_where_it_was_led() {
+    let (_server, pooler) = shop(PoolMode::Transaction, 5);
+    let port = open(&pooler, |spec| spec.schema = Some("stock".into())).expect("a door");
+    let mut client = port.client();
+    assert_eq!(client.value("SELECT current_user || '@' || current_database()"), "clerk@postgres");
+    assert_eq!(client.value("SELECT name FROM items WHERE id = 7"), "item 7");
+    let batch = PgBatch::new().parse("", "SELECT name FROM items WHERE id < $1 AND name <> 'x'");
+    let batch = batch.bind("", "", &[Some("4")]).execute("", 0).sync();
+    assert_eq!(client.ask(&batch).expect("an answer").rows().len(), 3);
+    assert_eq!(client.fail("SELECT 1 / 0, 'secret'").code(), "22012");
+    let console = log_in(&port.address, "pgbouncer");
+    assert_eq!(console.expect("come in").value("SELECT current_database()"), "postgres");
+    client.close();
+    for note in [
+        "SELECT current_user || ? || current_database() -> 1 ok",
+        "SELECT name FROM items WHERE id = ? -> 1 ok",
+        "SELECT name FROM items WHERE id < $1 AND name <> ? -> 3 ok",
+        "SELECT ? / ?, ? -> 0 22012",
+        "disconnected",
+    ] {
+        port.notes.wait_for(note);
+    }
+}
+
+#[test]
+fn reading_is_all_that_a_reader_can_do_and_writers_share_its_tenant() {
+    let (server, pooler) = shop(PoolMode::Transaction, 2);
+    let reader = open(&pooler, |_| {}).expect("a door");
+    let writer = open(&pooler, |spec| {
+        spec.read_only = false;
+        spec.name = "ses_2".into();
+    });
+    let writer = writer.expect("a door");
+    let mut client = reader.client();
+    let write = "DELETE FROM stock.items";
+    for attempt in [
+        write.to_owned(),
+        format!("SET default_transaction_read_only = off; {write}"),
+        format!("BEGIN READ WRITE; {write}; COMMIT"),
+        format!("SET TRANSACTION READ WRITE; {write}"),
+        "SELECT set_config('transaction_read_only', 'off', false)".to_owned(),
+        format!("SELECT set_config('default_transaction_read_only', 'off', false); {write}"),
+        format!("DO $$ BEGIN SET transaction_read_only = off; {write}; END $$"),
+        format!("RESET ALL; {write}"),
+        format!("DISCARD ALL; {write}"),
+        format!("SET ROLE chief; {write}"),
+        "SET SESSION AUTHORIZATION postgres".to_owned(),
+        "COPY stock.items FROM STDIN".to_owned(),
+        "COPY (SELECT 1) TO PROGRAM 'id'".to_owned(),
+        "COPY (SELECT 1) TO '/tmp/stolen'".to_owned(),
+        "SELECT pg_read_file('/etc/passwd')".to_owned(),
+        "SELECT lo_import('/etc/passwd')".to_owned(),
+        "CREATE TABLE public.mine (x int)".to_owned(),
+    ] {
+        // In one text, and as what came before in a session of its own leaves it.
+        drop(client.query(&attempt));
+        drop(client.query("ROLLBACK"));
+        for part in attempt.split("; ") {
+            drop(client.query(part));
+        }
+        drop(client.query("ROLLBACK"));
+        if client.query("SELECT 1").is_err() {
+            client = reader.client();
+        }
+        assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000", "{attempt}");
+    }
+    let mut client = reader.client();
+    let mut other = writer.client();
+    other.run("UPDATE stock.items SET name = 'sold' WHERE id = 1");
+    assert_eq!(client.value("SELECT name FROM stock.items WHERE id = 1"), "sold");
+    // What a reader left behind is nobody else's, and the tenant's bound holds for all together.
+    assert_eq!(other.value("SHOW transaction_read_only"), "off");
+    let clients: Vec<PgClient> =
+        [&reader, &writer].into_iter().cycle().take(10).map(Port::client).collect();
+    std::thread::scope(|scope| {
+        for mut client in clients {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    client.run("SELECT pg_sleep(0.001)");
+                }
+            });
+        }
+        let busy = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk'";
+        for _ in 0..20 {
+            assert!(server.sql(busy).parse::<u32>().expect("a number") <= 2);
+        }
+    });
+}
+
+#[test]
+fn limits_have_names_and_hold() {
+    let (_server, pooler) = shop(PoolMode::Transaction, 5);
+    let rows = open(&pooler, |spec| spec.rows_max = Some(10)).expect("a door");
+    let mut client = rows.client();
+    assert_eq!(client.run("SELECT * FROM generate_series(1, 10)").rows().len(), 10);
+    let failed = client.query("SELECT * FROM generate_series(1, 1000000)").expect_err("too many");
+    let error = failed.error().expect("an error");
+    assert_eq!(error.code(), "53400");
+    assert!(error.message().contains("more than 10 rows"), "{}", error.message());
+    rows.notes.wait_for(
+        "refused: the statement returned more than 10 rows, which is the limit of the grant",
+    );
+    rows.notes.wait_for("SELECT * FROM generate_series(?, ?) -> 11 53400");
+    let bytes = open(&pooler, |spec| spec.bytes_max = Some(1000)).expect("a door");
+    let failed = bytes.client().query("SELECT repeat('x', 5000)").expect_err("too long");
+    assert_eq!(failed.error().expect("an error").code(), "53400");
+    let times = UserTimes { query: Some(Duration::from_millis(100)), ..UserTimes::default() };
+    let slow = open(&pooler, |spec| spec.times = times).expect("a door");
+    let mut client = slow.client();
+    let took_too_long = client.query("SELECT pg_sleep(60)");
+    assert!(took_too_long.is_err() || took_too_long.is_ok_and(|it| it.error().is_some()));
+    let few = open(&pooler, |spec| {
+        spec.name = "ses_2".into();
+        spec.clients_max = Some(2);
+    });
+    let few = few.expect("a door");
+    let kept = [few.client(), few.client()];
+    let refused = few.try_client().expect_err("one too many");
+    assert_eq!(refused.error().expect("an error").code(), "53300");
+    drop(kept);
+    until("room again", SOON, || few.try_client().map(drop).map_err(|error| error.to_string()));
+}
+
+#[test]
+fn what_was_taken_back_ends_with_an_error_and_leaves_nothing() {
+    let (server, pooler) = shop(PoolMode::Transaction, 1);
+    let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let mut client = port.client();
+    client.run("BEGIN");
+    client.run("DELETE FROM stock.items");
+    port.revoke();
+    let (_, last) = client.end();
+    assert_eq!(last.last().expect("a message").error().code(), "57P01");
+    assert!(port.try_client().is_err());
+    // One that goes in the middle of a transaction, with whatever it holds.
+    let other = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let mut client = other.client();
+    client.run("BEGIN");
+    client.run("DELETE FROM stock.items");
+    drop(client);
+    // There is one server connection: it came back, and clean.
+    let mut next = other.client();
+    assert_eq!(next.value("SELECT count(*) FROM stock.items"), "1000");
+    assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000");
+}
+
+#[test]
+fn a_sandbox_that_rests_holds_no_server_connection() {
+    let (_server, pooler) = shop(PoolMode::Transaction, 1);
+    let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let (mut idle, mut holds) = (port.client(), port.client());
+    assert_eq!(idle.value("SELECT 1"), "1");
+    holds.run("BEGIN");
+    holds.run("DELETE FROM stock.items");
+    port.rest();
+    let (_, last) = holds.end();
+    assert_eq!(last.last().expect("a message").error().code(), "57P01");
+    assert_eq!(idle.value("SELECT count(*) FROM stock.items"), "1000");
+}
+
+#[test]
+fn nobody_is_a_guest_who_cannot_be_held() {
+    let server = Postgres::start();
+    let boss = limited("shop", &server, PoolMode::Transaction, api::TenantLimitsSpec::default());
+    let secret = TenantUserSpec { server_password: Some("x".to_owned()), ..boss.users[0].clone() };
+    let pooler = Pooler::start(1, vec![TenantSpec { users: vec![secret], ..boss }]);
+    let port = open(&pooler, |_| {}).expect("a door");
+    let refused = port.try_client().expect_err("a superuser");
+    assert!(refused.error().expect("an error").message().contains("superuser"));
+    for (change, expected) in [
+        ("tenant", "no tenant named \"nothing\""),
+        ("role", "the tenant has no user \"nobody\""),
+        ("engine", "tenant \"shop\" is a database of PostgreSQL, which has another port"),
+    ] {
+        let failed = open(&pooler, |spec| match change {
+            "tenant" => spec.tenant = "nothing".into(),
+            "role" => spec.role = Some("nobody".into()),
+            _ => spec.engine = TenantEngine::Mysql,
+        });
+        assert_eq!(failed.map(drop).expect_err("refused").to_string(), expected);
+    }
+}
