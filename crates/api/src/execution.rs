@@ -7,6 +7,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Grant;
+
 /// What to run, on which input and within which limits. Body of `POST /v1/executions`.
 ///
 /// Exactly one of `language` and `argv` is given. With `language`, the program is `source` (one
@@ -46,6 +48,11 @@ pub struct ExecutionRequest {
     /// Environment variables of the run stage, added to a minimal set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// What the program may reach, through sockets of its own loopback. With `tests`, each run has
+    /// them anew; compilers, checkers and interactors have none. Variables that clients look for
+    /// are set, unless `env` has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// Limits of the run stage. What is left out has the server's default.
     pub limits: LimitSpec,
     /// Limits of the compile stage. What is left out has the language's default.

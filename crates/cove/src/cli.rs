@@ -1,6 +1,7 @@
 //! The command line: what there is to type, and the help that teaches it.
 
 mod catalog;
+mod grants;
 mod remote;
 mod sessions;
 mod tenants;

@@ -71,6 +71,7 @@ async fn submit(
 ) -> Result<Response, http::Error> {
     let Wait { wait } = query(&uri)?;
     let idempotency_key = idempotency_key(&headers)?;
+    jobs.service().authorize(&who, &request)?;
     if !wait {
         let submission = Submission { request, idempotency_key, face: None };
         let records = Box::pin(jobs.submit(&who.token_id, vec![submission])).await?;
@@ -117,6 +118,10 @@ async fn batch(
 ) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::Error> {
     let key = idempotency_key(&headers)?;
     let alone = request.executions.len() == 1;
+    for (index, request) in request.executions.iter().enumerate() {
+        let may = jobs.service().authorize(&who, request);
+        may.map_err(|error| if alone { error } else { error.at(index) })?;
+    }
     let submissions = request.executions.into_iter().enumerate().map(|(index, request)| {
         // One key for the batch is one for each of its executions; no key of a header has a line
         // end, so that none of them is one of a single execution.

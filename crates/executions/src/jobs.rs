@@ -3,6 +3,7 @@
 //! [`Jobs`] has the operations; `worker` takes jobs from the queue and runs them; `live` is what
 //! this process knows of executions beyond the queue: their events, and who is attached.
 
+mod granted;
 mod live;
 mod metrics;
 mod webhooks;
@@ -193,12 +194,13 @@ impl Jobs {
         let Submission { mut request, idempotency_key, face } = submission;
         // Implied by a terminal; the worker looks at one of them only.
         request.interactive |= request.terminal.is_some();
-        let text = serde_json::to_vec(&request)
+        let text = granted::stored(&self.inner.sender.key, tenant, &request)
             .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
+        let id = self.inner.service.next_id();
         let (label, webhook) = (request.label.clone(), request.webhook.clone());
         let (priority, deadline_ms) = (request.priority, request.deadline_ms);
         // It is large: what is stored is the text, so the check may have it.
-        let language = self.inner.service.check(request).await?;
+        let language = self.inner.service.check(&id, tenant, request).await?;
         if let Some(webhook) = &webhook {
             let checked = self.inner.sender.client.check(&webhook.url);
             checked.map_err(|error| Refusal::invalid("webhook.url", error.to_string()))?;
@@ -213,7 +215,7 @@ impl Jobs {
         };
         let created_ms = now_ms();
         Ok(Checked(NewJob {
-            id: self.inner.service.next_id(),
+            id,
             tenant: tenant.to_owned(),
             language,
             label,

@@ -31,6 +31,7 @@
 //! | `admission` | bounded queue and memory budget: a pure state machine and its wakers |
 //! | `run`, `cache` | one execution under way: compiled or found, run, judged |
 //! | `judge` | comparisons, checkers and interactors: what their ends mean, pure |
+//! | `grants` | what a program may reach, and who serves it |
 //! | `verdict` | from how a program ended to what is said about it, pure |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |
@@ -57,6 +58,7 @@ mod config;
 mod error;
 mod events;
 pub mod faces;
+mod grants;
 pub mod http;
 mod jobs;
 mod judge;

@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use self::build::Built;
 use crate::cache::Cache;
+use crate::grants::{self, Granted, Serving};
 use crate::judge::{self, ANSWER, INPUT, OUTPUT, SAID_BYTES_MAX, compare};
 use crate::languages::warm;
 use crate::metrics::{Metrics, Part};
@@ -67,6 +68,8 @@ pub(crate) struct Run<'a> {
     needs_artifacts: bool,
     is_cached: bool,
     warm: Mode,
+    /// What the program may reach whenever it is run, and nobody else.
+    pub(crate) granted: Option<&'a Granted>,
 }
 
 /// A program that is ready to be started.
@@ -101,6 +104,7 @@ impl<'a> Run<'a> {
                 || matches!(plan.judge, Judge::Interactor(..)),
             is_cached: false,
             warm: Mode::Fresh,
+            granted: None,
         }
     }
 
@@ -175,20 +179,38 @@ impl<'a> Run<'a> {
         Ok(sandbox)
     }
 
+    /// Waits for a sandbox in which a program may have what it was granted.
+    async fn sandbox_with(&mut self, loopback: bool) -> Result<Box<dyn Sandbox>, Failure> {
+        if !loopback {
+            return self.sandbox().await;
+        }
+        let sandbox = self.machine.sandboxes.connected().await?;
+        self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+        Ok(sandbox)
+    }
+
+    /// Lets a command that runs the program have what it was granted.
+    fn give(&self, command: &mut Command) -> Result<Option<Serving>, Failure> {
+        self.granted.map(|granted| granted.give(command)).transpose()
+    }
+
     /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
     /// there is one and the request lets it.
     async fn enter(&mut self, command: &mut Command) -> Result<(Box<dyn Sandbox>, Mode), Failure> {
         let sandboxes = &*self.machine.sandboxes;
         if !self.fresh
             && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
-            && let Some(sandbox) = sandboxes.warm(&runtime.name).await?
+            && let Some(sandbox) = match command.listen {
+                None => sandboxes.warm(&runtime.name).await?,
+                Some(_) => sandboxes.connected_warm(&runtime.name).await?,
+            }
         {
             self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
             command.warm = true;
             self.warm = warm::mode(runtime);
             return Ok((sandbox, self.warm));
         }
-        Ok((self.sandbox().await?, Mode::Fresh))
+        Ok((self.sandbox_with(command.listen.is_some()).await?, Mode::Fresh))
     }
 
     /// A program without test cases.
@@ -233,11 +255,12 @@ impl<'a> Run<'a> {
         command.control = control;
         command.outputs = outputs.clone();
         command.outputs_bytes_max = outputs_bytes_max;
+        let serving = self.give(&mut command)?;
         let (mut sandbox, mode) = match sandbox {
             Some(sandbox) => (sandbox, Mode::Fresh),
             None => self.enter(&mut command).await?,
         };
-        let ran = self.run(&mut *sandbox, command, StageName::Run, None).await;
+        let ran = self.run(&mut *sandbox, (command, serving), StageName::Run, None).await;
         let (outcome, contents) = match ran {
             Ok(ran) => ran,
             Err(failure) => {
@@ -304,8 +327,10 @@ impl<'a> Run<'a> {
         if !case.stdin.is_empty() {
             command.stdin = Stdin::Bytes(case.stdin);
         }
+        let serving = self.give(&mut command)?;
         let (mut sandbox, mode) = self.enter(&mut command).await?;
-        let ran = self.run(&mut *sandbox, command, StageName::Run, Some(number)).await;
+        let run = (command, serving);
+        let ran = self.run(&mut *sandbox, run, StageName::Run, Some(number)).await;
         // What it held is free before a checker needs as much.
         drop(sandbox);
         let (mut outcome, _) = ran?;
@@ -343,7 +368,8 @@ impl<'a> Run<'a> {
     ) -> Result<Outcome, Failure> {
         let mut sandbox = self.sandbox().await?;
         let command = self.judge_command(ready, start, files);
-        let ran = self.run(&mut *sandbox, command, StageName::Checker, Some(number)).await;
+        let run = (command, None);
+        let ran = self.run(&mut *sandbox, run, StageName::Checker, Some(number)).await;
         let (outcome, _) = ran?;
         self.progress.exit(StageName::Checker, Some(number), Mode::Fresh, &outcome);
         Ok(outcome)
@@ -371,13 +397,13 @@ impl<'a> Run<'a> {
     async fn run(
         &mut self,
         sandbox: &mut dyn Sandbox,
-        command: Command,
+        (command, serving): (Command, Option<Serving>),
         stage: StageName,
         test: Option<u32>,
     ) -> Result<(Outcome, Vec<Result<Vec<u8>, String>>), Failure> {
         let program = program_name(&command);
         self.progress.stage(stage, test);
-        let ran = sandbox.run(command, &mut Sink(&mut *self.progress)).await;
+        let ran = grants::run(sandbox, command, serving, &mut Sink(&mut *self.progress)).await;
         self.since = self.machine.metrics.observe(part(stage), self.since);
         let mut exit = ran?;
         let contents = std::mem::take(&mut exit.outputs);

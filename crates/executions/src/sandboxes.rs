@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::error::Refusal;
 use sandbox::{Command, Exit, OutputSink, SandboxError, WarmRuntime};
 
 /// Why a program was not run to its end.
@@ -11,6 +12,8 @@ use sandbox::{Command, Exit, OutputSink, SandboxError, WarmRuntime};
 pub(crate) enum Failure {
     /// The files of the request do not fit into the limits of the request.
     NoRoom,
+    /// The request cannot be run any more as it could when it was accepted.
+    Refused(Refusal),
     /// Cove failed; for the log.
     Infrastructure(Box<dyn Error + Send + Sync>),
 }
@@ -22,12 +25,18 @@ pub(crate) trait Sandboxes: Send + Sync {
     /// Waits for a prepared one.
     fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>>;
 
+    /// Waits for one with a loopback, for commands that listen there.
+    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>>;
+
     /// The runtimes that are started ahead of their programs.
     fn runtimes(&self) -> &[WarmRuntime];
 
     /// Waits for one in which the runtime called `name` waits for its program; `None` when there is
     /// none to wait for.
     fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>>;
+
+    /// The same with a loopback.
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>>;
 }
 
 /// A sandbox; dropping it kills everything inside.
@@ -44,6 +53,13 @@ impl Sandboxes for sandbox::Engine {
         })
     }
 
+    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+        Box::pin(async {
+            let sandbox: Box<dyn Sandbox> = Box::new(self.connected_sandbox().await?);
+            Ok(sandbox)
+        })
+    }
+
     fn runtimes(&self) -> &[WarmRuntime] {
         sandbox::Engine::runtimes(self)
     }
@@ -51,6 +67,13 @@ impl Sandboxes for sandbox::Engine {
     fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
         Box::pin(async move {
             let sandbox = sandbox::Engine::warm(self, name).await?;
+            Ok(sandbox.map(|sandbox| -> Box<dyn Sandbox> { Box::new(sandbox) }))
+        })
+    }
+
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        Box::pin(async move {
+            let sandbox = sandbox::Engine::connected_warm(self, name).await?;
             Ok(sandbox.map(|sandbox| -> Box<dyn Sandbox> { Box::new(sandbox) }))
         })
     }

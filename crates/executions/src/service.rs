@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::{Comparison, Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName};
+use node::auth::Principal;
 use node::clock::{self, Ids};
+use node::gateway::Gateway;
 use node::telemetry::Registry;
 use sandbox::{Control, Stdin, Stream};
 use tokio::sync::{Semaphore, mpsc};
@@ -15,6 +17,7 @@ use crate::admission::{Admission, Bounds, Origin};
 use crate::cache::{Cache, Tenants};
 use crate::config::{Capacity, Config, ConfigError};
 use crate::error::{Error, Refusal};
+use crate::grants::{Gateways, Granted};
 use crate::languages::{Languages, Program};
 use crate::metrics::{Metrics, Part};
 use crate::plan::{Plan, Planner};
@@ -32,6 +35,7 @@ struct Inner {
     planner: Planner,
     admission: Admission,
     machine: Machine,
+    gateways: Gateways,
     ids: Ids,
 }
 
@@ -116,8 +120,26 @@ impl Service {
         };
         let planner = Planner::new(config, memory_bytes_max, languages.path())?;
         let ids = Ids::new().map_err(StartError::Random)?;
-        let inner = Inner { languages, planner, admission, machine, ids };
+        let gateways = Gateways::default();
+        let inner = Inner { languages, planner, admission, machine, gateways, ids };
         Ok(Service { inner: Arc::new(inner) })
+    }
+
+    /// The same with somebody who serves what its programs are granted. Without, every grant is
+    /// refused.
+    #[must_use]
+    pub fn with_gateway(self, gateway: Arc<dyn Gateway>) -> Service {
+        self.inner.gateways.set(gateway);
+        self
+    }
+
+    /// Whether somebody may have this run: its grants must be his to give. To be asked by whoever
+    /// knows him, before the request goes on; all else about it is said then.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn authorize(&self, who: &Principal, request: &ExecutionRequest) -> Result<(), Error> {
+        Ok(self.inner.gateways.authorize(who, &request.grants)?)
     }
 
     /// Every language, available or not, with its version.
@@ -126,7 +148,8 @@ impl Service {
     }
 
     /// Runs one request to its end. `tenant` is who asks: any valid token may run, and limits go by
-    /// it. `io` is what reaches the program while it runs.
+    /// it; whether its grants are its to give was asked before ([`Service::authorize`]). `io` is
+    /// what reaches the program while it runs.
     ///
     /// Dropping the future kills what runs and gives back everything it holds.
     ///
@@ -152,8 +175,13 @@ impl Service {
     ///
     /// # Errors
     /// When it cannot be run as it is.
-    pub async fn check(&self, request: ExecutionRequest) -> Result<String, Error> {
-        Ok(self.inner.plan(request, None).await?.language)
+    pub async fn check(
+        &self,
+        id: &ExecutionId,
+        tenant: &str,
+        request: ExecutionRequest,
+    ) -> Result<String, Error> {
+        Ok(self.inner.plan((id, tenant), request, None).await?.0.language)
     }
 
     /// How many run at one time.
@@ -205,25 +233,30 @@ impl Service {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
-            let plan = inner.plan(request, io.stdin).await?;
+            let (plan, granted) = inner.plan((&id, tenant), request, io.stdin).await?;
             let permit = inner.admission.enter_as(origin, tenant, plan.memory_bytes).await?;
-            Ok((plan, permit))
+            Ok((plan, granted, permit))
         };
         let metrics = &inner.machine.metrics;
-        let (plan, permit) = admitted.await.inspect_err(|error| metrics.refused(error))?;
+        let (plan, granted, permit) = admitted.await.inspect_err(|error| metrics.refused(error))?;
         let admitted = metrics.observe(Part::Queue, started);
 
         let language = plan.language.clone();
+        let refuse = |refusal| {
+            let error = Error::Refused(refusal);
+            metrics.refused(&error);
+            error
+        };
         let mut run = Run::new(&inner.machine, (&id, tenant), &plan, admitted, progress);
+        run.granted = granted.as_ref();
         // Boxed: it holds everything that one of several ways of running needs.
         match Box::pin(run.all(plan, io.control)).await {
             Ok(()) => {}
             Err(Failure::NoRoom) => {
                 let message = "is too small for the files of this request";
-                let error = Error::Refused(Refusal::invalid("limits.disk_bytes", message));
-                metrics.refused(&error);
-                return Err(error);
+                return Err(refuse(Refusal::invalid("limits.disk_bytes", message)));
             }
+            Err(Failure::Refused(refusal)) => return Err(refuse(refusal)),
             Err(Failure::Infrastructure(error)) => {
                 tracing::error!(execution = %id, error = &*error, "failed to run");
                 run.fail();
@@ -244,7 +277,14 @@ impl Service {
 }
 
 impl Inner {
-    async fn plan(&self, request: ExecutionRequest, stdin: Option<Stdin>) -> Result<Plan, Error> {
+    /// What is to be run, and what it may reach.
+    async fn plan(
+        &self,
+        (id, tenant): (&ExecutionId, &str),
+        mut request: ExecutionRequest,
+        stdin: Option<Stdin>,
+    ) -> Result<(Plan, Option<Granted>), Error> {
+        let granted = self.gateways.take(id, tenant, &mut request)?;
         let program = self.program(request.language.as_deref(), "language").await?;
         let companion = match (&request.interactor, &request.comparison) {
             (Some(interactor), _) => Some((interactor, "interactor.language")),
@@ -255,7 +295,8 @@ impl Inner {
             Some((companion, field)) => self.program(companion.language.as_deref(), field).await?,
             None => None,
         };
-        Ok(self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin)?)
+        let plan = self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin)?;
+        Ok((plan, granted))
     }
 
     /// The language of this name, which stands in `field`.

@@ -94,8 +94,8 @@ pub use session::{
 pub use shared::SharedFile;
 pub use spec::{
     Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,
-    Listen, Output, OutputSink, PORTS_MAX, Profile, Stdin, Stream, TerminalSize, Toolchain,
-    WarmKind, WarmRuntime,
+    Listen, Output, OutputSink, PORT_MIN, PORTS_MAX, Profile, Stdin, Stream, TerminalSize,
+    Toolchain, WarmKind, WarmRuntime,
 };
 pub use tied::tied;
 pub use warm::STACK_BYTES_MAX as WARM_STACK_BYTES_MAX;

@@ -253,8 +253,8 @@ pub struct Listen {
 
 /// Most ports of one sandbox on which its caller may listen.
 pub const PORTS_MAX: usize = 32;
-/// The first port that needs no privilege.
-pub(crate) const PORT_MIN: u16 = 1024;
+/// The first port on which a caller may listen: those below need a privilege.
+pub const PORT_MIN: u16 = 1024;
 /// Most descriptors that a program may be given beside its three standard streams.
 pub const EXTRA_MAX: usize = 16;
 /// Largest number of such a descriptor.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::Comparison;
+use api::{Comparison, Grant};
 use clap::{Args, Subcommand};
 
+use super::grants::parse_grant;
 use super::{ConfigArgs, HELP_TEMPLATE, LimitArgs, ProgramArgs};
 use crate::values;
 
@@ -91,6 +92,7 @@ Examples:
   cove exec submit main.c --tests cases/ --comparison float:1e-6 --wait
   cove exec submit main.cpp --tests cases/ --checker check.cpp
   cove exec submit --priority 10 --deadline 5m --idempotency-key job-17 main.py
+  cove exec submit --grant postgres:shop --wait report.py
   cove exec submit --request job.json --watch
 
 A directory of tests holds pairs of files: 1.in and 1.out, 2.in and 2.out, ...
@@ -126,6 +128,10 @@ pub(crate) struct SubmitArgs {
     /// Leave out the tests after the first that fails
     #[arg(long, requires = "tests")]
     pub(crate) stop_at_first_failure: bool,
+    /// What it may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
+    /// http:HOST[,HOST...], model, @FILE.json or a JSON object
+    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
+    pub(crate) grants: Vec<Grant>,
     /// Which of your waiting executions goes first: the highest, from -100 to 100
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-100..=100))]

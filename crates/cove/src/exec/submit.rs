@@ -35,6 +35,9 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
     };
     // What is given beside a whole request takes the place of what the request says.
     request.fresh |= args.fresh;
+    if !args.grants.is_empty() {
+        request.grants.clone_from(&args.grants);
+    }
     request.priority = args.priority.unwrap_or(request.priority);
     request.deadline_ms = args.deadline.map(milliseconds).or(request.deadline_ms);
     if let Some(label) = &args.label {

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::{EventKind, TerminalSize, Verdict, Webhook};
+use api::{EventKind, Grant, ModelGrant, TerminalSize, Verdict, Webhook};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use node::drain::Drain;
+use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::http;
 use node::store::{Store, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
@@ -39,12 +41,20 @@ impl Sandboxes for Programs {
         Box::pin(async { Ok(place) })
     }
 
+    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+        self.sandbox()
+    }
+
     fn runtimes(&self) -> &[sandbox::WarmRuntime] {
         &[]
     }
 
     fn warm<'a>(&'a self, _name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
         Box::pin(async { Ok(None) })
+    }
+
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        self.warm(name)
     }
 }
 
@@ -90,6 +100,11 @@ struct Fixture {
 impl Fixture {
     /// Executions in a new queue, whose workers do not work yet.
     async fn idle() -> Fixture {
+        Fixture::idle_with(|service| service).await
+    }
+
+    /// The same, with something done to the service before.
+    async fn idle_with(change: impl FnOnce(Service) -> Service) -> Fixture {
         let scratch = Scratch::new();
         let (home, languages) = testing::languages();
         let mut registry = Registry::default();
@@ -98,6 +113,7 @@ impl Fixture {
         let programs = Programs::default();
         let sandboxes = Box::new(programs.clone());
         let service = Service::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
+        let service = change(service);
         let url = StoreUrl::Sqlite(scratch.path().join("db"));
         let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
         let config = JobsConfig {
@@ -456,5 +472,70 @@ async fn webhooks_are_signed_and_tried_again() {
     }
     assert_ne!(fixture.jobs.webhook_secret(TENANT), fixture.jobs.webhook_secret("tok_b"));
     receiver.abort();
+    fixture.stop().await;
+}
+
+/// Gives everything to everybody, and nothing of it is there.
+#[derive(Debug)]
+struct Generous(std::collections::BTreeMap<String, String>);
+
+impl Gateway for Generous {
+    fn authorize(&self, _: &node::auth::Principal, _: &[Grant]) -> Result<(), http::Error> {
+        Ok(())
+    }
+
+    fn resolve(&self, holder: &Holder, _: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+        match &*holder.tenant {
+            TENANT => Ok(Box::new(Generous(self.0.clone()))),
+            _ => Err(http::Error::internal()),
+        }
+    }
+}
+
+impl Opening for Generous {
+    fn ports(&self) -> &[u16] {
+        &[8100]
+    }
+
+    fn environment(&self) -> &std::collections::BTreeMap<String, String> {
+        &self.0
+    }
+
+    fn open(self: Box<Self>, _: Vec<tokio::net::TcpListener>) -> Box<dyn Gate> {
+        unreachable!("no sandbox here has a port")
+    }
+}
+
+#[tokio::test]
+async fn a_job_has_the_grants_that_it_was_accepted_with_and_no_others() {
+    let gateway = Arc::new(Generous(std::collections::BTreeMap::default()));
+    let mut fixture = Fixture::idle_with(|service| service.with_gateway(gateway)).await;
+    let grants = vec![Grant::Model(ModelGrant::default())];
+    let request = ExecutionRequest { grants, ..argv("echo granted") };
+    let submission = Submission { request: request.clone(), ..Submission::default() };
+    let Checked(mut planted) = fixture.jobs.check(TENANT, submission.clone()).await.unwrap();
+    // Somebody who writes into the queue adds them to what he adds.
+    planted.request = serde_json::to_vec(&request).unwrap();
+    let planted_id = planted.id.clone();
+    fixture.jobs.accept(TENANT, vec![Checked(planted)]).await.unwrap();
+    let accepted = fixture.jobs.submit(TENANT, vec![submission]).await.unwrap().remove(0);
+    fixture.work();
+    let ended = fixture.ended(&accepted.id).await;
+    assert_eq!(ended.result.unwrap().outcome.stdout, "granted");
+    let ended = fixture.ended(&planted_id).await;
+    assert_eq!(ended.state, State::Dead);
+    let message = ended.message.unwrap();
+    assert!(message.starts_with("grants: nobody"), "{message}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn grants_that_nobody_serves_are_refused_before_they_wait() {
+    let fixture = Fixture::idle().await;
+    let grants = vec![Grant::Model(ModelGrant::default())];
+    let request = ExecutionRequest { grants, ..argv("echo granted") };
+    let submission = Submission { request, ..Submission::default() };
+    let error = fixture.jobs.submit(TENANT, vec![submission]).await.unwrap_err();
+    assert_eq!(error.detail().field.as_deref(), Some("grants"));
     fixture.stop().await;
 }

@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use api::ExecutionRequest;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,7 +21,7 @@ use sha2::Sha256;
 use tokio::task::JoinSet;
 use tokio::time;
 
-use super::Jobs;
+use super::{Jobs, granted};
 use crate::faces::judge0;
 use crate::queue::{Delivery, Parts};
 
@@ -136,8 +135,7 @@ impl Jobs {
         // Forgotten meanwhile; then there is nothing to tell.
         let Some(job) = job else { return Ok(()) };
         let request = job.request.as_deref().unwrap_or_default();
-        let request: ExecutionRequest =
-            serde_json::from_slice(request).map_err(|error| error.to_string())?;
+        let request = granted::request(&self.inner.sender.key, &job.tenant, request)?;
         let Some(webhook) = request.webhook else { return Ok(()) };
         let secret = match webhook.secret {
             Some(secret) => secret,

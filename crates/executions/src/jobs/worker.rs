@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::live::Live;
-use super::{Inner, Jobs};
+use super::{Inner, Jobs, granted};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
@@ -342,9 +342,10 @@ impl Worker {
     ) -> Attempt {
         let live = &*hold.holding.live;
         let (id, attempt) = (&claim.lease.id, claim.attempt);
-        let request: ExecutionRequest = match serde_json::from_slice(&claim.request) {
+        let key = &self.inner().sender.key;
+        let request = match granted::request(key, &claim.tenant, &claim.request) {
             Ok(request) => request,
-            Err(error) => return Attempt::Failed(format!("its request is malformed: {error}")),
+            Err(problem) => return Attempt::Failed(problem),
         };
         let interactive = request.interactive;
         let running = async {

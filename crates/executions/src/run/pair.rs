@@ -63,18 +63,20 @@ impl Run<'_> {
         program.outputs_bytes_max = outputs_bytes_max;
         interactor.stdin = Stdin::Handle(reads_answers.into());
         interactor.stdout = Output::Handle(writes_questions.into());
+        let serving = self.give(&mut program)?;
         let names = (program_name(&program), program_name(&interactor));
 
         let (mut one, mut two) = {
             let turn = self.machine.pairs.acquire().await;
-            let both = (self.sandbox().await?, self.sandbox().await?);
+            let program = self.sandbox_with(program.listen.is_some()).await?;
+            let both = (program, self.sandbox().await?);
             drop(turn);
             both
         };
         self.progress.stage(StageName::Interactor, test);
         self.progress.stage(StageName::Run, test);
         let mut sink = Sink(&mut *self.progress);
-        let ends = both((&mut *one, program, &mut sink), (&mut *two, interactor)).await;
+        let ends = both((&mut *one, program, serving, &mut sink), (&mut *two, interactor)).await;
         self.since = self.machine.metrics.observe(Part::Run, self.since);
         let Ends { program: mut exit, interactor } = ends?;
         // By the clock, not by who was heard of first: a report takes longer when there is
@@ -93,7 +95,12 @@ impl Run<'_> {
 
 /// Runs two commands side by side. When one has ended, the other one has a moment left.
 async fn both(
-    (one, mut program, sink): (&mut dyn Sandbox, Command, &mut dyn OutputSink),
+    (one, mut program, serving, sink): (
+        &mut dyn Sandbox,
+        Command,
+        Option<Serving>,
+        &mut dyn OutputSink,
+    ),
     (two, mut interactor): (&mut dyn Sandbox, Command),
 ) -> Result<Ends, Failure> {
     let (stop_program, control) = mpsc::channel(1);
@@ -101,7 +108,7 @@ async fn both(
     let (stop_interactor, control) = mpsc::channel(1);
     interactor.control = Some(control);
     let mut nothing = ();
-    let mut one = one.run(program, sink);
+    let mut one = grants::run(one, program, serving, sink);
     let mut two = two.run(interactor, &mut nothing);
     tokio::select! {
         ended = two.as_mut() => {

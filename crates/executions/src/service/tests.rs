@@ -49,6 +49,11 @@ impl Sandboxes for Engine {
         Box::pin(async { Ok(sandbox) })
     }
 
+    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+        self.0.commands.lock().push(("connected".to_owned(), Vec::new()));
+        self.sandbox()
+    }
+
     fn runtimes(&self) -> &[sandbox::WarmRuntime] {
         &self.0.runtimes
     }
@@ -57,6 +62,11 @@ impl Sandboxes for Engine {
         self.0.commands.lock().push((format!("warm {name}"), Vec::new()));
         let is_there = self.0.has_warm;
         Box::pin(async move { if is_there { Ok(Some(self.sandbox().await?)) } else { Ok(None) } })
+    }
+
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        self.0.commands.lock().push(("connected".to_owned(), Vec::new()));
+        self.warm(name)
     }
 }
 

@@ -281,6 +281,10 @@ impl Runner {
         let ended = match ran.await {
             Ok(exit) => Ended::Exit(Box::new(exit)),
             Err(Failure::NoRoom) => Ended::NoRoom,
+            // Only grants are refused so late, and this face gives none.
+            Err(Failure::Refused(refusal)) => {
+                Ended::Refused(Outcome::new(Status::InternalError, refusal.message))
+            }
             Err(Failure::Infrastructure(error)) => {
                 tracing::error!(error = &*error as &dyn StdError, "failed to run a program");
                 Ended::Refused(Outcome::new(Status::InternalError, RunError::Internal.to_string()))

@@ -1,0 +1,134 @@
+//! How a grant is said on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`.
+
+use std::fs;
+
+use api::{CatalogGrant, DatabaseGrant, Grant, GrantAccess, HttpGrant, HttpRule, ModelGrant};
+
+/// What there is to say, for a message.
+const FORMS: &str = "postgres:TENANT[:rw], mysql:TENANT[:rw], catalog:WAREHOUSE[:rw], \
+                     http:HOST[,HOST...], model, @FILE.json or a JSON object";
+/// Ends a grant that is to write, too.
+const READ_WRITE: &str = ":rw";
+/// Bytes of a file with a grant.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// One grant. All that its short form cannot say is said in JSON, as the API has it.
+pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {
+    if let Some(path) = text.strip_prefix('@') {
+        let reading = |error| format!("read `{path}`: {error}");
+        if fs::metadata(path).map_err(reading)?.len() > FILE_BYTES_MAX {
+            return Err(format!("`{path}` has more than {FILE_BYTES_MAX} bytes"));
+        }
+        let content = fs::read_to_string(path).map_err(reading)?;
+        return json(&content).map_err(|problem| format!("`{path}`: {problem}"));
+    }
+    if text.trim_start().starts_with('{') {
+        return json(text);
+    }
+    let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, it)| (kind, Some(it)));
+    match (kind, rest) {
+        ("postgres", Some(rest)) => Ok(Grant::Postgres(database(rest)?)),
+        ("mysql", Some(rest)) => Ok(Grant::Mysql(database(rest)?)),
+        ("catalog", Some(rest)) => {
+            let (warehouse, access) = named(rest, "a warehouse")?;
+            Ok(Grant::Catalog(CatalogGrant { warehouse, access, ..CatalogGrant::default() }))
+        }
+        ("http", Some(rest)) => {
+            let hosts: Result<Vec<String>, String> = rest.split(',').map(host).collect();
+            let rule = HttpRule { hosts: hosts?, ..HttpRule::default() };
+            Ok(Grant::Http(HttpGrant { rules: vec![rule], ..HttpGrant::default() }))
+        }
+        ("model", None) => Ok(Grant::Model(ModelGrant::default())),
+        _ => Err(format!("there are {FORMS}")),
+    }
+}
+
+fn json(text: &str) -> Result<Grant, String> {
+    serde_json::from_str(text).map_err(|error| format!("is no grant: {error}"))
+}
+
+fn database(text: &str) -> Result<DatabaseGrant, String> {
+    let (tenant, access) = named(text, "a tenant")?;
+    Ok(DatabaseGrant { tenant, access, ..DatabaseGrant::default() })
+}
+
+/// A name, and what may be done there.
+fn named(text: &str, what: &str) -> Result<(String, GrantAccess), String> {
+    let (name, access) = match text.strip_suffix(READ_WRITE) {
+        Some(name) => (name, GrantAccess::ReadWrite),
+        None => (text, GrantAccess::ReadOnly),
+    };
+    if name.is_empty() || name.contains(':') {
+        return Err(format!("`{text}` is not {what}, or {what} and {READ_WRITE}"));
+    }
+    Ok((name.to_owned(), access))
+}
+
+/// A host. Colons are those of an address: ports are said in JSON.
+fn host(text: &str) -> Result<String, String> {
+    let is_address = text.parse::<std::net::IpAddr>().is_ok();
+    if text.is_empty() || text.contains([':', '/']) && !is_address {
+        return Err(format!(
+            "`{text}` is not the name of a host; ports and paths are said in JSON"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn grants_are_said_in_short_and_in_json() {
+        let scratch = testkit::Scratch::new();
+        let file = scratch.path().join("grant.json");
+        fs::write(&file, r#"{"kind": "mysql", "tenant": "blog", "port": 3307}"#).unwrap();
+        let file = format!("@{}", file.display());
+        let database = |kind: &str, tenant: &str, access: &str| {
+            Some(json!({"kind": kind, "tenant": tenant, "access": access, "limits": {}}))
+        };
+        let catalog =
+            |access: &str| Some(json!({"kind": "catalog", "warehouse": "lake", "access": access}));
+        let http = |hosts: &[&str]| {
+            let rule = json!({"effect": "allow", "hosts": hosts});
+            Some(json!({"kind": "http", "rules": [rule], "limits": {}}))
+        };
+        let file_says = json!({
+            "kind": "mysql", "tenant": "blog", "access": "read_only", "port": 3307, "limits": {}
+        });
+        for (text, expected) in [
+            ("postgres:shop", database("postgres", "shop", "read_only")),
+            ("postgres:shop:rw", database("postgres", "shop", "read_write")),
+            ("mysql:blog:rw", database("mysql", "blog", "read_write")),
+            ("catalog:lake", catalog("read_only")),
+            ("catalog:lake:rw", catalog("read_write")),
+            ("http:example.com", http(&["example.com"])),
+            ("http:a.example,*.b.example,::1", http(&["a.example", "*.b.example", "::1"])),
+            ("model", Some(json!({"kind": "model"}))),
+            (&file, Some(file_says)),
+            (r#"{"kind":"model","tokens":7}"#, Some(json!({"kind": "model", "tokens": 7}))),
+            (r#"{"kind":"model","tokns":7}"#, None),
+            (r#"{"kind":"redis"}"#, None),
+            ("@/nowhere/at/all.json", None),
+            ("postgres", None),
+            ("postgres:", None),
+            ("postgres::rw", None),
+            ("postgres:shop:ro", None),
+            ("postgres:a:b:rw", None),
+            ("http", None),
+            ("http:", None),
+            ("http:a,,b", None),
+            ("http:a:80", None),
+            ("http:a/b", None),
+            ("model:opus", None),
+            ("redis:x", None),
+            ("", None),
+        ] {
+            let parsed = parse_grant(text).ok().map(|grant| json!(grant));
+            assert_eq!(parsed, expected, "{text:?}");
+        }
+    }
+}

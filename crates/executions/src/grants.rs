@@ -1,0 +1,167 @@
+//! What programs of executions are given to reach: refused or resolved before they run, and served
+//! while they do.
+//!
+//! What grants mean is the gateway's to know ([`node::gateway`]). Here is whose they are, and when
+//! their sockets are open: from just before the program starts until its run has ended.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, OnceLock};
+
+use api::{ExecutionId, ExecutionRequest, Grant};
+use node::auth::Principal;
+use node::gateway::{Gateway, Holder, Opening};
+use node::http;
+use sandbox::{Command, Exit, Listen, OutputSink, PORT_MIN, PORTS_MAX};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::error::Refusal;
+use crate::sandboxes::{Failure, Pending, Sandbox};
+
+/// The field of a request that has them.
+const FIELD: &str = "grants";
+
+/// Who serves grants, once that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Gateways(OnceLock<Arc<dyn Gateway>>);
+
+impl Gateways {
+    /// From now on it is this one. The first one stays.
+    pub(crate) fn set(&self, gateway: Arc<dyn Gateway>) {
+        let _there_is_one = self.0.set(gateway);
+    }
+
+    fn get(&self) -> Result<&Arc<dyn Gateway>, Refusal> {
+        let none = || Refusal::invalid(FIELD, "this server has nothing that could be granted");
+        self.0.get().ok_or_else(none)
+    }
+
+    /// Whether somebody may give these to an execution of his own.
+    ///
+    /// # Errors
+    /// When one of them is not his to give, or nobody serves any.
+    pub(crate) fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), Refusal> {
+        match grants {
+            [] => Ok(()),
+            grants => self.get()?.authorize(who, grants).map_err(refusal),
+        }
+    }
+
+    /// Takes the grants out of a request, finds out what they mean, and puts what clients look for
+    /// below the request's own environment. `None` when there are none.
+    ///
+    /// # Errors
+    /// When one of them cannot be given, or nobody serves any.
+    pub(crate) fn take(
+        &self,
+        id: &ExecutionId,
+        tenant: &str,
+        request: &mut ExecutionRequest,
+    ) -> Result<Option<Granted>, Refusal> {
+        let grants = std::mem::take(&mut request.grants);
+        if grants.is_empty() {
+            return Ok(None);
+        }
+        let gateway = Arc::clone(self.get()?);
+        check_ports(&grants)?;
+        let holder = Holder { id: id.0.as_str().into(), tenant: tenant.into() };
+        let granted = Granted { gateway, holder, grants };
+        let opening = granted.resolve()?;
+        for (name, value) in opening.environment() {
+            request.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        Ok(Some(granted))
+    }
+}
+
+/// What sandboxes can have at all.
+fn check_ports(grants: &[Grant]) -> Result<(), Refusal> {
+    if grants.len() > PORTS_MAX {
+        let message = format!("there may be at most {PORTS_MAX}");
+        return Err(Refusal::invalid(FIELD, message));
+    }
+    for (index, grant) in grants.iter().enumerate() {
+        let refuse =
+            |message: String| Err(Refusal::invalid(format!("{FIELD}[{index}].port"), message));
+        if grant.port() < PORT_MIN {
+            return refuse(format!("must be at least {PORT_MIN}"));
+        }
+        if grants.iter().take(index).any(|other| other.port() == grant.port()) {
+            return refuse(format!("{} is the port of another grant", grant.port()));
+        }
+    }
+    Ok(())
+}
+
+/// What a gateway refuses, as an error of the request.
+fn refusal(error: http::Error) -> Refusal {
+    let detail = error.detail();
+    let field = detail.field.clone().unwrap_or_else(|| FIELD.to_owned());
+    Refusal::new(detail.code, field, detail.message.clone())
+}
+
+/// The grants of one execution.
+pub(crate) struct Granted {
+    gateway: Arc<dyn Gateway>,
+    holder: Holder,
+    grants: Vec<Grant>,
+}
+
+impl Granted {
+    /// What they mean now.
+    fn resolve(&self) -> Result<Box<dyn Opening>, Refusal> {
+        self.gateway.resolve(&self.holder, &self.grants).map_err(refusal)
+    }
+
+    /// Lets a command have them, and says how they are served. They mean what they mean now: since
+    /// the request was accepted, what was to be given can have gone away.
+    pub(crate) fn give(&self, command: &mut Command) -> Result<Serving, Failure> {
+        let opening = self.resolve().map_err(Failure::Refused)?;
+        let (opened, listeners) = oneshot::channel();
+        command.listen = Some(Listen { ports: opening.ports().to_vec(), opened });
+        Ok(Serving { opening, listeners })
+    }
+}
+
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Granted").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+/// The sockets of one run.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    opening: Box<dyn Opening>,
+    listeners: oneshot::Receiver<Vec<TcpListener>>,
+}
+
+impl Serving {
+    /// Serves them until it is dropped.
+    async fn serve(self) -> Infallible {
+        let Ok(listeners) = self.listeners.await else { return pending().await };
+        let _gate = self.opening.open(listeners);
+        pending().await
+    }
+}
+
+/// Runs a command to its end, and serves its sockets until then.
+pub(crate) fn run<'a>(
+    sandbox: &'a mut dyn Sandbox,
+    command: Command,
+    serving: Option<Serving>,
+    sink: &'a mut dyn OutputSink,
+) -> Pending<'a, Exit> {
+    let running = sandbox.run(command, sink);
+    match serving {
+        None => running,
+        Some(serving) => Box::pin(async move {
+            tokio::select! {
+                ended = running => ended,
+                never = serving.serve() => match never {},
+            }
+        }),
+    }
+}

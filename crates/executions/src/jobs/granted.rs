@@ -1,0 +1,139 @@
+//! Requests with grants on their way through the queue: only those that were accepted here, from
+//! somebody whose grants they are to give, have them when they run.
+//!
+//! Whoever can write to the queue can add executions, and could write any grant into them. So a
+//! request with grants has a proof beside it that only a server can make, bound to its owner.
+
+use api::ExecutionRequest;
+use hmac::{Hmac, Mac as _};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// What a proof is about, so that none of anything else is one.
+const ABOUT: &[u8] = b"cove: grants of an execution";
+
+/// What is stored of a request with grants.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Granted {
+    /// The proof, in hexadecimal digits.
+    granted: String,
+    /// The request, as text: a back end may write JSON down anew, and text stays as it is.
+    request: String,
+}
+
+/// The text that is stored for a request of this tenant that was accepted.
+///
+/// # Errors
+/// When it cannot be written down.
+pub(super) fn stored(
+    key: &[u8; 32],
+    tenant: &str,
+    request: &ExecutionRequest,
+) -> Result<Vec<u8>, serde_json::Error> {
+    if request.grants.is_empty() {
+        return serde_json::to_vec(request);
+    }
+    let request = serde_json::to_string(request)?;
+    let granted = digits(&proof(key, tenant, &request));
+    serde_json::to_vec(&Granted { granted, request })
+}
+
+/// The request of a text that was stored for this tenant.
+///
+/// # Errors
+/// Why it is none that may be run.
+pub(super) fn request(
+    key: &[u8; 32],
+    tenant: &str,
+    stored: &[u8],
+) -> Result<ExecutionRequest, String> {
+    let malformed = |error| format!("its request is malformed: {error}");
+    let Ok(Granted { granted, request }) = serde_json::from_slice(stored) else {
+        let request: ExecutionRequest = serde_json::from_slice(stored).map_err(malformed)?;
+        return match request.grants.is_empty() {
+            true => Ok(request),
+            false => Err("grants: nobody who may give them has asked for this".to_owned()),
+        };
+    };
+    let is_proven = (undigits(&granted)).is_some_and(|proof| {
+        mac(key, tenant, &request).is_some_and(|it| it.verify_slice(&proof).is_ok())
+    });
+    if !is_proven {
+        return Err("grants: they are not those that were given to it here".to_owned());
+    }
+    serde_json::from_str(&request).map_err(malformed)
+}
+
+fn mac(key: &[u8; 32], tenant: &str, request: &str) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+    for part in [ABOUT, tenant.as_bytes(), request.as_bytes()] {
+        // With its length before it, so that no two lists of parts are one.
+        mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+        mac.update(part);
+    }
+    Some(mac)
+}
+
+/// Empty, which proves nothing, for a key that cannot be one.
+fn proof(key: &[u8; 32], tenant: &str, request: &str) -> Vec<u8> {
+    mac(key, tenant, request).map_or_else(Vec::new, |mac| mac.finalize().into_bytes().to_vec())
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn undigits(digits: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_stored_comes_back_with_grants() {
+        let key = [7; 32];
+        let granted = ExecutionRequest {
+            grants: vec![api::Grant::Model(api::ModelGrant::default())],
+            ..ExecutionRequest::default()
+        };
+        let proven = stored(&key, "a", &granted).unwrap();
+        assert_eq!(request(&key, "a", &proven), Ok(granted.clone()));
+        // However a back end writes JSON.
+        let value: Value = serde_json::from_slice(&proven).unwrap();
+        let anew = serde_json::to_vec_pretty(&value).unwrap();
+        assert_eq!(request(&key, "a", &anew), Ok(granted.clone()));
+        let plain = serde_json::to_vec(&granted).unwrap();
+        let with = |name: &str, text: &str| {
+            let mut value = value.clone();
+            value[name] = text.into();
+            serde_json::to_vec(&value).unwrap()
+        };
+        let more = String::from_utf8(plain.clone()).unwrap().replace("model", "model ");
+        for (key, tenant, stored) in [
+            (&key, "b", &proven),
+            (&[8; 32], "a", &proven),
+            (&key, "a", &plain),
+            (&key, "a", &with("granted", "")),
+            (&key, "a", &with("granted", "0")),
+            (&key, "a", &with("granted", "xy")),
+            (&key, "a", &with("request", &more)),
+        ] {
+            let refused = request(key, tenant, stored).unwrap_err();
+            assert!(refused.starts_with("grants: "), "{refused}");
+        }
+        for length in 0..proven.len() {
+            assert!(request(&key, "a", &proven[..length]).is_err(), "{length}");
+        }
+        // Without grants there is nothing to prove.
+        let plain = ExecutionRequest::default();
+        let text = stored(&key, "a", &plain).unwrap();
+        assert_eq!(text, serde_json::to_vec(&plain).unwrap());
+        assert_eq!(request(&[8; 32], "b", &text), Ok(plain));
+    }
+}

@@ -1,0 +1,113 @@
+//! A gateway whose sockets say who is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use api::{ErrorCode, Grant};
+use node::auth::Principal;
+use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::http;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// Every grant is a socket that says its port and whose it is.
+#[derive(Debug, Default)]
+pub(crate) struct Echo {
+    /// Gates that were opened, and those that are.
+    pub(crate) opened: Arc<AtomicUsize>,
+    pub(crate) open: Arc<AtomicUsize>,
+    /// How often was asked what grants mean, and from when on they mean nothing.
+    pub(crate) resolved: AtomicUsize,
+    pub(crate) gone_after: Mutex<Option<usize>>,
+}
+
+impl Gateway for Echo {
+    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
+        match grants.iter().position(|grant| matches!(grant, Grant::Model(_))) {
+            Some(index) if !who.operator => {
+                let error = http::Error::new(ErrorCode::Forbidden, "not yours");
+                Err(error.at(format!("grants[{index}]")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+        let before = self.resolved.fetch_add(1, Ordering::SeqCst);
+        if self.gone_after.lock().is_some_and(|after| before >= after) {
+            return Err(http::Error::invalid("is gone").at("grants[0].tenant"));
+        }
+        let ports: Vec<u16> = grants.iter().map(Grant::port).collect();
+        let listed = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
+        let environment = [("PGHOST", "localhost"), ("PORTS", &listed)];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Ok(Box::new(Sockets {
+            says: format!("{} of {}", holder.id, holder.tenant),
+            ports,
+            environment: environment.into(),
+            opened: Arc::clone(&self.opened),
+            open: Arc::clone(&self.open),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Sockets {
+    says: String,
+    ports: Vec<u16>,
+    environment: BTreeMap<String, String>,
+    opened: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Opening for Sockets {
+    fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
+        let mut serving = JoinSet::new();
+        assert_eq!(listeners.len(), self.ports.len());
+        for (listener, port) in listeners.into_iter().zip(&self.ports) {
+            assert_eq!(listener.local_addr().unwrap().port(), *port);
+            let says = format!("{port} {}\n", self.says);
+            serving.spawn(async move {
+                while let Ok((mut connection, _)) = listener.accept().await {
+                    connection.write_all(says.as_bytes()).await.unwrap();
+                }
+            });
+        }
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Box::new(Serving { open: self.open, _serving: serving })
+    }
+}
+
+#[derive(Debug)]
+struct Serving {
+    open: Arc<AtomicUsize>,
+    _serving: JoinSet<()>,
+}
+
+impl Gate for Serving {
+    fn retain(&self, _grants: &[Grant]) -> Vec<u16> {
+        Vec::new()
+    }
+
+    fn add(&self, _opening: Box<dyn Opening>, _listeners: Vec<TcpListener>) {}
+
+    fn rest(&self) {}
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
