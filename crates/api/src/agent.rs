@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Grant;
+
 /// Body of `POST /v1/agents`: a new agent, or a new version of one that exists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -31,6 +33,10 @@ pub struct DeployRequest {
     pub settings: AgentSettings,
     /// Settings that a session may override.
     pub options: AgentOptions,
+    /// What its sessions may reach, unless one is made with others. Left out: what a file
+    /// `grants.json` of the folder says, a list of them; nothing without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Vec<Grant>>,
 }
 
 /// A file of an agent's folder.
@@ -154,6 +160,9 @@ pub struct AgentUpdate {
     /// Number of the version that new sessions get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
+    /// In place of the grants, for new sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Vec<Grant>>,
 }
 
 /// An agent, as it is shown.
@@ -181,6 +190,9 @@ pub struct Agent {
     pub options: AgentOptions,
     /// Names of its environment variables.
     pub env: Vec<String>,
+    /// What its sessions may reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// When its first version was deployed (RFC 3339, milliseconds, UTC).
     pub created_at: String,
     /// When it was changed last.

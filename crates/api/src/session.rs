@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Grant;
 use crate::agent::{AgentOptions, SessionLimits};
 
 /// Where a session is.
@@ -110,6 +111,9 @@ pub struct CreateSession {
     /// Seconds without a message after which it gives up its sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
+    /// What its sandbox may reach, in place of the agent's grants; those when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Vec<Grant>>,
 }
 
 /// Body of `PATCH /v1/sessions/{id}`: what is left out stays as it is.
@@ -129,6 +133,11 @@ pub struct UpdateSession {
     /// Seconds without a message after which it gives up its sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
+    /// In place of its grants, all of them: those that are not here are taken back at once, and
+    /// connections over them end. Programs that run keep the environment that they were started
+    /// with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Vec<Grant>>,
 }
 
 /// A session, as it is shown.
@@ -161,6 +170,9 @@ pub struct Session {
     pub metadata: BTreeMap<String, String>,
     /// As given.
     pub on_disconnect: OnDisconnect,
+    /// What its sandbox may reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// When it was created (RFC 3339, milliseconds, UTC).
     pub created_at: String,
     /// When it was worked with last.

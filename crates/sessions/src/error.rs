@@ -16,6 +16,9 @@ pub enum Error {
     /// The request cannot be carried out as it is.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// What is granted cannot be, or not by this caller.
+    #[error("{}", .0.detail().message)]
+    Grant(Box<http::Error>),
     /// There is no such thing, or none that this caller may know of. Says what was looked for.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -73,6 +76,7 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Refused(_) => ErrorCode::InvalidRequest,
+            Error::Grant(error) => error.detail().code,
             Error::NotFound(_) => ErrorCode::NotFound,
             Error::Conflict(_) | Error::Agent(_) | Error::SandboxEnded(_) => ErrorCode::Conflict,
             Error::Ended => ErrorCode::Gone,
@@ -80,6 +84,12 @@ impl Error {
             Error::Capacity | Error::NotHere(_) | Error::Unavailable(_) => ErrorCode::Overloaded,
             Error::Internal(_) => ErrorCode::Internal,
         }
+    }
+}
+
+impl From<http::Error> for Error {
+    fn from(error: http::Error) -> Error {
+        Error::Grant(Box::new(error))
     }
 }
 
@@ -103,6 +113,9 @@ impl From<Error> for http::Error {
     fn from(error: Error) -> http::Error {
         if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
             tracing::error!(error = &**cause as &dyn std::error::Error, "failed");
+        }
+        if let Error::Grant(error) = error {
+            return *error;
         }
         let code = error.code();
         let mut answer = http::Error::new(code, error.to_string());

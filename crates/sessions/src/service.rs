@@ -18,6 +18,7 @@ mod entry;
 mod exec;
 mod files;
 mod fork;
+mod gates;
 mod launch;
 mod lifecycle;
 mod limits;
@@ -41,6 +42,7 @@ use std::sync::atomic::AtomicU64;
 use api::{SandboxCounts, SandboxState, Session, SessionList, SessionState};
 use node::client::Roots;
 use node::clock::{self, Ids, rfc3339_of_ms as time};
+use node::gateway::Gateway;
 use node::objects::Objects;
 use node::sealed::Sealer;
 use node::store::Store;
@@ -101,6 +103,8 @@ pub struct Parts {
     /// Whether other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
+    /// Who serves the sockets of grants. Nothing can be granted without it.
+    pub gateway: Option<Arc<dyn Gateway>>,
 }
 
 /// Agents and sessions. Cheap to clone.
@@ -129,6 +133,7 @@ pub(crate) struct Inner {
     model_key: Option<ModelKey>,
     claude: Option<String>,
     is_shared: bool,
+    gateway: Option<Arc<dyn Gateway>>,
     ids: Ids,
     books: Books,
     metrics: Metrics,
@@ -212,6 +217,7 @@ impl Sessions {
                 model_key,
                 claude: parts.claude,
                 is_shared: parts.is_shared,
+                gateway: parts.gateway,
                 ids: Ids::new().map_err(Error::internal)?,
                 books,
                 metrics,
@@ -551,6 +557,7 @@ fn shown(row: SessionRow) -> Session {
         limits: row.limits,
         metadata: row.metadata,
         on_disconnect: row.on_disconnect,
+        grants: row.grants,
         created_at: time(row.created_ms),
         last_active_at: time(row.last_active_ms),
         last_seq: row.last_seq,

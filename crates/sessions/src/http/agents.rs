@@ -23,8 +23,12 @@ struct Version {
 pub(super) async fn deploy(
     State(sessions): State<Sessions>,
     who: Principal,
-    Json(request): Json<DeployRequest>,
+    Json(mut request): Json<DeployRequest>,
 ) -> Result<(StatusCode, axum::Json<Agent>), http::Error> {
+    // The service takes nothing from the folder: not everybody who deploys has been asked for it.
+    let grants = Sessions::deployed_grants(&request)?;
+    sessions.authorize(&who, &grants)?;
+    request.grants = Some(grants);
     // Boxed: it holds a whole folder.
     let agent = Box::pin(sessions.deploy(&who.tenant, request)).await?;
     Ok((StatusCode::CREATED, axum::Json(agent)))
@@ -51,6 +55,7 @@ pub(super) async fn update(
     Id(name): Id,
     Json(update): Json<AgentUpdate>,
 ) -> Result<axum::Json<Agent>, http::Error> {
+    sessions.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
     Ok(axum::Json(sessions.update_agent(&who.tenant, &name, update).await?))
 }
 

@@ -35,6 +35,8 @@ pub(super) async fn create(
     who: Principal,
     Json(request): Json<CreateSession>,
 ) -> Result<impl IntoResponse, http::Error> {
+    let own = request.grants.as_deref().unwrap_or_default();
+    sessions.authorize_for(&who, request.agent.as_deref(), own).await?;
     let session = sessions.create(&who.tenant, request).await?;
     let location = [(header::LOCATION, format!("/v1/sessions/{}", session.id))];
     Ok((StatusCode::CREATED, location, axum::Json(session)))
@@ -112,9 +114,12 @@ pub(super) async fn update(
     Id(id): Id,
     Json(update): Json<UpdateSession>,
 ) -> Result<axum::Json<Session>, http::Error> {
-    let UpdateSession { metadata, options, on_disconnect, idle_s } = update;
-    let update =
-        SessionUpdate { metadata, options, on_disconnect, idle_s, ..SessionUpdate::default() };
+    let UpdateSession { metadata, options, on_disconnect, idle_s, grants } = update;
+    if let Some(grants) = &grants {
+        let session = sessions.get(&who.tenant, &id).await?;
+        sessions.authorize_for(&who, session.agent.as_deref(), grants).await?;
+    }
+    let update = SessionUpdate { metadata, options, on_disconnect, idle_s, grants, extra: None };
     Ok(axum::Json(sessions.update(&who.tenant, &id, update).await?))
 }
 

@@ -148,6 +148,7 @@ impl Sessions {
     ) -> Result<Agent, Error> {
         let inner = self.ready()?;
         check_settings(inner, &update)?;
+        inner.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
         let id = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?.id;
         let env = match &update.env {
             Some(env) => {
@@ -168,6 +169,9 @@ impl Sessions {
             row.settings = update.settings.unwrap_or(row.settings);
             if let Some(options) = &update.options {
                 row.options = options.clone();
+            }
+            if let Some(grants) = &update.grants {
+                row.grants.clone_from(grants);
             }
             row.active_version = update.version.unwrap_or(row.active_version);
             // Strictly later: what is ready is recognised by it.
@@ -334,6 +338,8 @@ impl Inner {
         // An environment is sealed for its agent, so that the id is needed before the row is there.
         let known = self.store.agent(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
+        let grants = request.grants.clone().unwrap_or_default();
+        self.opening(&id, tenant, &grants)?;
         let now_ms = clock::wall_ms();
         let bytes = files.iter().map(|file| len(&file.content)).sum();
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
@@ -356,6 +362,7 @@ impl Inner {
             settings: request.settings,
             limits: request.limits,
             options: request.options,
+            grants,
             created_ms: now_ms,
             updated_ms: now_ms,
         };
@@ -478,6 +485,7 @@ impl Inner {
             limits: row.limits,
             settings: row.settings,
             options: row.options,
+            grants: row.grants,
             env: row.env_names,
             created_at: super::time(row.created_ms),
             updated_at: super::time(row.updated_ms),

@@ -188,6 +188,8 @@ impl Inner {
             agent.handle.close().await;
         }
         drop(body.relay.lock().take());
+        // First of all: what a transaction holds is given back while its client is still there.
+        drop(body.gate.lock().await.take());
         let ended = body.ended();
         drop(body.take_sandbox());
         if time::timeout(SANDBOX_END_MAX, ended).await.is_err() {

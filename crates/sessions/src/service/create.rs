@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{AgentOptions, AgentRuntime, CreateSession, SessionLimits, SessionState};
+use api::{AgentOptions, AgentRuntime, CreateSession, Grant, SessionLimits, SessionState};
 use node::clock;
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ use super::books::Key;
 use super::entry::{Body, Entry};
 use super::launch::{Launch, SessionSink};
 use super::lifecycle::{DeadlineAction, detached};
+use super::logs::LogLevel;
 use super::prewarm::{Claimed, Own};
 use super::{Inner, Sessions, limits};
 use crate::error::Error;
@@ -44,6 +45,8 @@ pub(super) struct Base {
     pub(super) limits: SessionLimits,
     pub(super) options: AgentOptions,
     pub(super) launch: Launch,
+    /// What its sandbox may reach.
+    pub(super) grants: Vec<Grant>,
 }
 
 impl Sessions {
@@ -75,7 +78,7 @@ impl Sessions {
         limits::check_create(&inner.config, &request)?;
         let tenant = tenant.to_owned();
         detached(async move {
-            let base = inner.base(&tenant, &request).await?;
+            let base = inner.base(&tenant, &request, extras.id.as_deref()).await?;
             let new = New { tenant, request, extras, began };
             let entry = match inner.claim_ready(&new, &base) {
                 Some(claimed) => inner.create_claimed(new, base, claimed).await?,
@@ -97,13 +100,22 @@ pub(super) struct New {
 
 impl Inner {
     /// Looks for everything that a session is to be made from.
-    pub(super) async fn base(&self, tenant: &str, request: &CreateSession) -> Result<Base, Error> {
+    pub(super) async fn base(
+        &self,
+        tenant: &str,
+        request: &CreateSession,
+        id: Option<&str>,
+    ) -> Result<Base, Error> {
         let agent = match &request.agent {
             Some(name) => Some(self.agent_to_use(tenant, name).await?),
             None => None,
         };
         let mut chain = Vec::new();
         let mut launch = Launch::bare();
+        let of = agent.as_ref().map(|(agent, _)| &agent.grants);
+        let grants = request.grants.clone().or_else(|| of.cloned()).unwrap_or_default();
+        // Nothing of what is looked at here depends on the id.
+        self.add_grants(id.unwrap_or_default(), tenant, &grants, &mut launch)?;
         let mut of_agent = (SessionLimits::default(), AgentOptions::default());
         if let Some((agent, version)) = &agent {
             chain.clone_from(&version.chain);
@@ -130,6 +142,7 @@ impl Inner {
             limits: limits::limits(&self.config, &of_agent.0, &request.limits)?,
             options: limits::options(&of_agent.1, &request.options),
             launch,
+            grants,
         })
     }
 
@@ -170,6 +183,9 @@ impl Inner {
             }
         };
         if let Some((running, requests)) = agent {
+            if let Err(error) = self.open_gate(&entry, &body).await {
+                entry.lines.lock().push(LogLevel::System, &format!("no grants: {error}"));
+            }
             running.handle.adopt(SessionSink::new(self, &entry));
             self.tune(&entry, &body, running, requests);
             self.install(&entry, body);
@@ -255,6 +271,7 @@ impl Inner {
             created_ms: now_ms,
             options: base.options.clone(),
             limits: base.limits,
+            grants: base.grants.clone(),
             metadata: request.metadata.clone(),
             env: self.secrets.seal_env(tenant, &id, &request.env)?,
             credential: request.credential.clone(),

@@ -24,6 +24,7 @@ impl Sessions {
             limits: agent.limits,
             settings: agent.settings,
             options: agent.options,
+            grants: Some(agent.grants),
         })
     }
 }

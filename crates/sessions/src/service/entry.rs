@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use api::SessionState;
 use node::clock;
+use node::gateway::Gate;
 use parking_lot::Mutex;
 use sandbox::Layer;
 use tokio::task::JoinHandle;
@@ -95,6 +96,8 @@ pub(crate) struct Body {
     pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
     /// The way to the model, once an agent needs it.
     pub(crate) relay: Mutex<Option<Relaying>>,
+    /// Serves the sockets of its grants, once a program was started. Goes with the sandbox.
+    pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn Gate>>>,
     /// Its programs stand still.
     is_frozen: AtomicBool,
 }
@@ -171,6 +174,7 @@ impl Body {
             used_ms: AtomicU64::new(clock::wall_ms()),
             agent: Arc::default(),
             relay: Mutex::default(),
+            gate: tokio::sync::Mutex::default(),
             is_frozen: AtomicBool::new(false),
         }
     }

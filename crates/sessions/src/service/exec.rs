@@ -118,6 +118,7 @@ impl Sessions {
         check(&request)?;
         let at_work = inner.active(tenant, id).await?;
         let launch = inner.launch(&at_work.entry).await?;
+        inner.open_gate(&at_work.entry, &at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(request.env.clone());
         let program = program(&request, &env);

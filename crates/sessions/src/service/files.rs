@@ -62,7 +62,10 @@ impl SandboxGuard {
         &self,
         own: &std::collections::BTreeMap<String, String>,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        let launch = self.at_work.inner().launch(&self.at_work.entry).await?;
+        let inner = self.at_work.inner();
+        let launch = inner.launch(&self.at_work.entry).await?;
+        // Who asks for it starts a program.
+        inner.open_gate(&self.at_work.entry, &self.at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(own.clone());
         Ok(launch::environment(&env))

@@ -87,6 +87,7 @@ impl Inner {
     /// The same, from the store.
     async fn launch_of(&self, row: &SessionRow) -> Result<Launch, Error> {
         let mut launch = Launch::bare();
+        self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
             let agent = self.store.agent_by_id(agent_id);
             let version = self.store.version(agent_id, version);
@@ -124,6 +125,7 @@ impl Inner {
             agent.handle.close().await;
         }
         let launch = self.launch(entry).await?;
+        self.open_gate(entry, body).await?;
         let row = entry.state.lock().row.clone();
         let spec = StartSpec {
             options: &row.options,

@@ -21,7 +21,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{AgentOptions, OnDisconnect, SessionEventKind, SessionState};
+use api::{AgentOptions, Grant, OnDisconnect, SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -77,7 +77,14 @@ impl Sessions {
         let entry = inner.acquire(tenant, id).await?;
         match entry.session_state() {
             SessionState::Ended => return Err(Error::Ended),
-            SessionState::Active => inner.leave(&entry, SessionState::Paused, "paused"),
+            SessionState::Active => {
+                inner.leave(&entry, SessionState::Paused, "paused");
+                if let Some(body) = entry.body()
+                    && let Some(gate) = body.gate.lock().await.as_ref()
+                {
+                    gate.rest();
+                }
+            }
             // There is nothing that it could stop.
             SessionState::Starting
             | SessionState::Paused
@@ -232,16 +239,26 @@ impl Sessions {
                 return Ok(inner.view_of(&row));
             }
         }
+        if let Some(grants) = &update.grants {
+            inner.opening(id, tenant, grants)?;
+        }
         let entry = loop {
             let entry = inner.acquire(tenant, id).await?;
             let mut state = entry.state.lock();
             if !state.left {
                 update.apply(&mut state.row)?;
+                if update.grants.is_some() {
+                    // Programs that start from now on have another environment.
+                    state.launch = None;
+                }
                 drop(state);
                 break entry;
             }
         };
         inner.save(&entry).await?;
+        if let (Some(grants), Some(body)) = (&update.grants, entry.body()) {
+            inner.change_gate(&entry, &body, grants).await?;
+        }
         Ok(inner.view(&entry))
     }
 
@@ -293,6 +310,8 @@ pub struct SessionUpdate {
     pub on_disconnect: Option<OnDisconnect>,
     /// Seconds without a message after which it gives up its sandbox.
     pub idle_s: Option<u32>,
+    /// What its sandbox may reach, in place of what it may now.
+    pub grants: Option<Vec<Grant>>,
     /// Whatever its face keeps with it.
     pub extra: Option<serde_json::Value>,
 }
@@ -323,6 +342,9 @@ impl SessionUpdate {
         }
         row.on_disconnect = self.on_disconnect.unwrap_or(row.on_disconnect);
         row.idle_s = self.idle_s.or(row.idle_s);
+        if let Some(grants) = &self.grants {
+            row.grants.clone_from(grants);
+        }
         if let Some(extra) = &self.extra {
             row.extra.clone_from(extra);
         }

@@ -110,7 +110,8 @@ impl Prewarm {
                 continue;
             };
             // Only a process that has not said goodbye, and that can be told all there is to tell.
-            if own.has_credential || running.handle.is_ended() {
+            // What is granted is in its environment.
+            if own.has_credential || running.handle.is_ended() || base.grants != agent.grants {
                 continue;
             }
             let options = running.plan.change(&base.options, running.has_control);
@@ -302,6 +303,7 @@ impl Inner {
         ready: &Ready,
     ) -> Result<RunningAgent, Error> {
         let mut launch = Launch::bare();
+        self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
         launch.runtime = version.runtime.clone();
         launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
         let options = limits::options(&agent.options, &api::AgentOptions::default());

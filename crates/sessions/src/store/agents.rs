@@ -9,7 +9,7 @@ use super::schema::{Columns, json, number, text, text_or_null};
 use crate::error::Error;
 
 const AGENT: &str = "id, tenant, name, description, active_version, last_version, settings, \
-    limits, options, env, env_names, created_ms, updated_ms";
+    limits, options, env, env_names, created_ms, updated_ms, grants";
 
 const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files, bytes, \
     install_output, created_ms";
@@ -188,6 +188,7 @@ fn agent(row: &Row) -> Result<AgentRow, StoreError> {
         env_names: columns.json()?,
         created_ms: columns.take()?,
         updated_ms: columns.take()?,
+        grants: columns.json_or_default()?,
     })
 }
 
@@ -278,8 +279,8 @@ fn deploy(
 /// All but what [`insert`] alone writes: id, tenant, name and the time it was made.
 fn update(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
     let sql = "UPDATE agents SET description = $2, active_version = $3, last_version = $4, \
-        settings = $5, limits = $6, options = $7, env = $8, env_names = $9, updated_ms = $10 \
-        WHERE id = $1";
+        settings = $5, limits = $6, options = $7, env = $8, env_names = $9, updated_ms = $10, \
+        grants = $11 WHERE id = $1";
     let mut parameters = vec![text(&agent.id)];
     parameters.extend(changeable(agent)?);
     transaction.execute(sql, &parameters).map(drop)
@@ -289,8 +290,8 @@ fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), Sto
     // Without `ON CONFLICT`, who deploys the same name at the same time would be told of a broken
     // constraint; with it the transaction conflicts, and finds the name when it runs again.
     let sql = "INSERT INTO agents (id, tenant, name, created_ms, description, active_version, \
-        last_version, settings, limits, options, env, env_names, updated_ms) \
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING";
+        last_version, settings, limits, options, env, env_names, updated_ms, grants) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING";
     let fixed = [text(&agent.id), text(&agent.tenant), text(&agent.name), number(agent.created_ms)];
     let mut parameters = fixed.to_vec();
     parameters.extend(changeable(agent)?);
@@ -301,7 +302,7 @@ fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), Sto
     Ok(())
 }
 
-fn changeable(agent: &AgentRow) -> Result<[Value; 9], StoreError> {
+fn changeable(agent: &AgentRow) -> Result<[Value; 10], StoreError> {
     Ok([
         text_or_null(agent.description.as_deref()),
         agent.active_version.into(),
@@ -312,6 +313,7 @@ fn changeable(agent: &AgentRow) -> Result<[Value; 9], StoreError> {
         agent.env.as_ref().map_or(Value::Null, |sealed| Value::Blob(sealed.0.clone())),
         json(&agent.env_names)?,
         number(agent.updated_ms),
+        json(&agent.grants)?,
     ])
 }
 

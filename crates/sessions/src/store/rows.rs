@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::{
-    AgentOptions, AgentRuntime, AgentSettings, OnDisconnect, SessionEventKind, SessionLimits,
-    SessionState,
+    AgentOptions, AgentRuntime, AgentSettings, Grant, OnDisconnect, SessionEventKind,
+    SessionLimits, SessionState,
 };
 
 /// A secret as it is stored: encrypted, for one row of one tenant. See [`super::secrets`].
@@ -43,6 +43,8 @@ pub(crate) struct AgentRow {
     pub(crate) env: Option<SealedBlob>,
     /// The names in it, which may be shown.
     pub(crate) env_names: Vec<String>,
+    /// What its sessions may reach.
+    pub(crate) grants: Vec<Grant>,
     /// When its first version was deployed.
     pub(crate) created_ms: u64,
     /// When it was changed last.
@@ -122,6 +124,8 @@ pub(crate) struct SessionRow {
     pub(crate) idle_s: Option<u32>,
     /// Setting: what happens at the deadline.
     pub(crate) on_deadline: OnDeadline,
+    /// Setting: what its sandbox may reach.
+    pub(crate) grants: Vec<Grant>,
     /// Setting: whatever else its face keeps with it.
     pub(crate) extra: serde_json::Value,
 

@@ -1,7 +1,8 @@
 //! The tables, and how values are kept in them.
 //!
 //! One text for SQLite, PostgreSQL and CockroachDB wherever possible: no sequences, no triggers, no
-//! foreign keys, no collations. Each migration makes one table with its indexes.
+//! foreign keys, no collations. Each migration makes one table with its
+//! indexes, or adds a column, which older rows have nothing in.
 
 use std::collections::BTreeMap;
 
@@ -240,6 +241,8 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_documents_parent ON session_documents (tenant, kind, parent, id)",
     ),
+    Migration::Same("ALTER TABLE agents ADD COLUMN grants BYTEA"),
+    Migration::Same("ALTER TABLE sessions ADD COLUMN grants BYTEA"),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".
@@ -373,6 +376,15 @@ impl<'a> Columns<'a> {
     pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
         let bytes: Vec<u8> = self.take()?;
         serde_json::from_slice(&bytes).map_err(|_| self.wrong("JSON of its type"))
+    }
+
+    /// The next column, JSON of the type, or nothing in a row that is older than the column.
+    pub(super) fn json_or_default<T: DeserializeOwned + Default>(
+        &mut self,
+    ) -> Result<T, StoreError> {
+        let bytes: Option<Vec<u8>> = self.take()?;
+        let read = bytes.map(|bytes| serde_json::from_slice(&bytes));
+        read.transpose().map_err(|_| self.wrong("JSON of its type")).map(Option::unwrap_or_default)
     }
 
     /// The next column, one of our own words.

@@ -19,14 +19,14 @@ use crate::error::Error;
 const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
     options, limits, metadata, env, credential, on_disconnect, idle_s, on_deadline, extra, \
     state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, last_active_ms, \
-    deadline_ms, message, owner, epoch, seq_start, seq_ceiling";
+    deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants";
 
 const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, agent_version, \
     parent, face, created_ms, options, limits, metadata, env, credential, on_disconnect, idle_s, \
     on_deadline, extra, state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, \
-    last_active_ms, deadline_ms, message, owner, epoch, seq_start, seq_ceiling) \
+    last_active_ms, deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
-    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)";
+    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
 
 /// What changes while a session lives. Numbers of events only grow, whoever writes them last.
 const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
@@ -36,7 +36,7 @@ const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_serve
 
 const UPDATE_SETTINGS: &str = "UPDATE sessions SET options = $3, limits = $4, metadata = $5, \
     env = $6, credential = $7, on_disconnect = $8, idle_s = $9, on_deadline = $10, extra = $11, \
-    chain = $12, agent_id = $13, agent_name = $14, agent_version = $15 \
+    chain = $12, agent_id = $13, agent_name = $14, agent_version = $15, grants = $16 \
     WHERE id = $1 AND epoch = $2";
 
 /// Sessions of a tenant are counted again after this long, to see those of other servers.
@@ -331,6 +331,7 @@ fn row(row: &Row) -> Result<SessionRow, StoreError> {
         epoch: columns.take()?,
         seq_start: columns.take()?,
         seq_ceiling: columns.take()?,
+        grants: columns.json_or_default()?,
     })
 }
 
@@ -380,6 +381,7 @@ fn insert(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(), Sto
         number(row.epoch),
         number(row.seq_start),
         number(row.seq_ceiling),
+        json(&row.grants)?,
     ];
     transaction.execute(INSERT, &parameters)?;
     put_metadata(transaction, row)?;
@@ -459,6 +461,7 @@ pub(super) fn update_all(
         text_or_null(row.agent_id.as_deref()),
         text_or_null(row.agent_name.as_deref()),
         row.agent_version.into(),
+        json(&row.grants)?,
     ];
     transaction.execute(UPDATE_SETTINGS, &parameters)?;
     update_life(transaction, row, epoch)

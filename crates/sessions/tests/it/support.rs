@@ -148,6 +148,7 @@ impl Home {
         let data_dir = self.path().join(server);
         std::fs::create_dir_all(&data_dir).unwrap();
         let parts = Parts {
+            gateway: None,
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),

@@ -277,7 +277,7 @@ async fn change(caller: &Caller, name: &str, update: Update) -> Result<(Agent, E
         limits,
         settings,
         options,
-        version: None,
+        ..AgentUpdate::default()
     };
     if change != AgentUpdate::default() {
         agent = caller.sessions().update_agent(&caller.tenant, name, change).await?;

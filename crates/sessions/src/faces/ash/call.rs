@@ -124,6 +124,7 @@ impl From<Error> for Failure {
                 Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
             other @ (Error::Refused(_)
+            | Error::Grant(_)
             | Error::Ended
             | Error::TooMany(_)
             | Error::Capacity

@@ -76,6 +76,7 @@ impl From<Error> for Closed {
                 Closed::NotRunning
             }
             other @ (Error::Refused(_)
+            | Error::Grant(_)
             | Error::TooMany(_)
             | Error::Capacity
             | Error::NotHere(_)

@@ -1,0 +1,174 @@
+//! What a session's sandbox may reach: grants, and the gate that serves their sockets.
+//!
+//! The gate of a sandbox is opened before the first program of its session starts there, and goes
+//! away with the sandbox. What is granted can change meanwhile; what is taken back ends at once.
+
+use std::sync::Arc;
+
+use api::{DeployRequest, Grant};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use node::auth::Principal;
+use node::gateway::{Gateway, Holder, Opening};
+use tokio::net::TcpListener;
+
+use super::entry::{Body, Entry};
+use super::launch::Launch;
+use super::{Inner, Sessions};
+use crate::error::Error;
+
+/// Where an agent's folder says what its sessions may reach.
+const GRANTS_FILE: &str = "grants.json";
+
+impl Sessions {
+    /// Whether somebody may give these grants to sandboxes of his own.
+    ///
+    /// # Errors
+    /// The grant that is not his to give, or any when this server has no gateway.
+    pub fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), Error> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        self.ready()?.gateway()?.authorize(who, grants).map_err(Error::from)
+    }
+
+    /// Whether somebody may give these to a session of an agent: what the agent's sessions have
+    /// anyway is everybody's who may use the agent.
+    ///
+    /// # Errors
+    /// As above; when there is no such agent.
+    pub async fn authorize_for(
+        &self,
+        who: &Principal,
+        agent: Option<&str>,
+        grants: &[Grant],
+    ) -> Result<(), Error> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let inner = self.ready()?;
+        let of_agent = match agent {
+            Some(name) => inner.store.agent(&who.tenant, name).await?.map(|agent| agent.grants),
+            None => None,
+        };
+        let of_agent = of_agent.unwrap_or_default();
+        let beyond: Vec<Grant> =
+            grants.iter().filter(|grant| !of_agent.contains(grant)).cloned().collect();
+        self.authorize(who, &beyond)
+    }
+
+    /// What an agent is deployed with: what the request says, else what its folder does.
+    ///
+    /// # Errors
+    /// When the folder's file is not a list of grants.
+    pub fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, Error> {
+        if let Some(grants) = &request.grants {
+            return Ok(grants.clone());
+        }
+        let Some(file) = request.files.iter().find(|file| file.path == GRANTS_FILE) else {
+            return Ok(Vec::new());
+        };
+        let decoded = match file.base64 {
+            true => BASE64.decode(&file.content).map_err(|error| error.to_string()),
+            false => Ok(file.content.clone().into_bytes()),
+        };
+        let grants = decoded.and_then(|content| {
+            serde_json::from_slice(&content).map_err(|error| error.to_string())
+        });
+        grants.map_err(|error| {
+            Error::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
+        })
+    }
+}
+
+impl Inner {
+    pub(super) fn gateway(&self) -> Result<&Arc<dyn Gateway>, Error> {
+        let none = || Error::invalid("grants", "this server has no gateway to give them");
+        self.gateway.as_ref().ok_or_else(none)
+    }
+
+    /// What these grants mean for a sandbox; nothing where there are none.
+    pub(super) fn opening(
+        &self,
+        id: &str,
+        tenant: &str,
+        grants: &[Grant],
+    ) -> Result<Option<Box<dyn Opening>>, Error> {
+        if grants.is_empty() {
+            return Ok(None);
+        }
+        let holder = Holder { id: id.into(), tenant: tenant.into() };
+        Ok(Some(self.gateway()?.resolve(&holder, grants)?))
+    }
+
+    /// Puts what clients of the grants look for into an environment, below all else but what every
+    /// program has.
+    pub(super) fn add_grants(
+        &self,
+        id: &str,
+        tenant: &str,
+        grants: &[Grant],
+        launch: &mut Launch,
+    ) -> Result<(), Error> {
+        if let Some(opening) = self.opening(id, tenant, grants)? {
+            let environment = opening.environment();
+            launch.env.extend(environment.iter().map(|(name, it)| (name.clone(), it.clone())));
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the sockets of a session's grants are there, before a program of it starts.
+    pub(super) async fn open_gate(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+        let grants = {
+            let state = entry.state.lock();
+            if state.row.grants.is_empty() {
+                return Ok(());
+            }
+            state.row.grants.clone()
+        };
+        let mut gate = body.gate.lock().await;
+        if gate.is_none()
+            && let Some(opening) = self.opening(&entry.id, &entry.tenant, &grants)?
+        {
+            let listeners = listeners(body, opening.ports()).await?;
+            *gate = Some(opening.open(listeners));
+        }
+        Ok(())
+    }
+
+    /// Lets other grants hold in a sandbox that is there.
+    pub(super) async fn change_gate(
+        &self,
+        entry: &Entry,
+        body: &Body,
+        grants: &[Grant],
+    ) -> Result<(), Error> {
+        let opening = self.opening(&entry.id, &entry.tenant, grants)?;
+        let slot = body.gate.lock().await;
+        let (Some(gate), Some(opening)) = (slot.as_ref(), opening) else {
+            drop(slot);
+            if grants.is_empty() {
+                drop(body.gate.lock().await.take());
+                return Ok(());
+            }
+            return self.open_gate(entry, body).await;
+        };
+        let listeners = listeners(body, &gate.retain(grants)).await?;
+        gate.add(opening, listeners);
+        Ok(())
+    }
+}
+
+/// Listens in a sandbox.
+async fn listeners(body: &Body, ports: &[u16]) -> Result<Vec<TcpListener>, Error> {
+    let sandbox = body.sandbox()?;
+    let mut listeners = Vec::with_capacity(ports.len());
+    for port in ports {
+        let listener = sandbox.listen(*port).await;
+        listeners.push(listener.map_err(|error| {
+            let message = format!("port {port} of the sandbox cannot be listened on: {error}");
+            Error::Conflict(message)
+        })?);
+    }
+    Ok(listeners)
+}
