@@ -51,6 +51,8 @@ need procps ps
 python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
+# Drivers of databases, as programs in sandboxes have them.
+/usr/bin/python3 -c "import psycopg2, pymysql" > /dev/null 2>&1 || missing+=(python3-psycopg2 python3-pymysql)
 # A driver of PostgreSQL for Java.
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 # One of MariaDB.

@@ -149,6 +149,7 @@ fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
         limits: manifest.limits,
         settings: manifest.settings,
         options: manifest.options,
+        grants: None,
     };
     Ok((request, folder.bytes))
 }

@@ -52,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) sessions: sessions::Config,
     pub(crate) bouncer: bouncer::config::Config,
     pub(crate) catalog: catalog::config::Config,
+    pub(crate) gateway: gateway::Config,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
@@ -181,6 +182,7 @@ impl Default for Config {
             sessions: sessions::Config::default(),
             bouncer: bouncer::config::Config::default(),
             catalog: catalog::config::Config::default(),
+            gateway: gateway::Config::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             secrets_key: None,
@@ -462,6 +464,7 @@ fn from_environment(
         "sessions",
         "bouncer",
         "catalog",
+        "gateway",
         "store",
         "objects",
         "compat",

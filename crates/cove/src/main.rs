@@ -34,6 +34,7 @@ mod docs;
 mod doctor;
 mod engine;
 mod exec;
+mod gateway;
 mod host;
 mod languages;
 mod queue;

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::bouncer::Bouncer;
@@ -15,6 +16,7 @@ use node::auth::{Scope, Tokens};
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
+use node::gateway::Gateway;
 use node::http::{self, Face, Listener, Routes, Shell, Site, get};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
@@ -27,7 +29,7 @@ use crate::cli::ServeArgs;
 use crate::config::Flags;
 use crate::sessions::Settings;
 use crate::storage::Storage;
-use crate::{Source, bouncer, catalog, compat, docs, engine, host, storage};
+use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, storage};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -159,20 +161,26 @@ impl Parts<'_> {
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
         let limits = (config.executions.clone(), self.capacity);
-        let service = begin_executions(engine, &languages, limits, &mut registry)?;
         let store = Store::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
-        let settings = config.executions.jobs.clone();
-        let queue = storage.queue.open(&store, &settings).await?;
-        let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
-            .context("failed to start executions")?;
-        let sessions = self.sessions.start(config, engine.clone(), store.clone(), &mut registry);
-        let sessions = sessions.await?;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = Ground::beside(store.clone(), sealer, &drain);
         let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
         let lake = (&store, &tokens);
         let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
+        let control = pooler.as_ref().map(bouncer::Running::bouncer).cloned();
+        let control = control.as_ref();
+        let told = (config, environment);
+        let gate = gateway::start(told, &store, control, &mut registry).await?;
+        let service = begin_executions(engine, &languages, limits, &mut registry)?;
+        let service = service.with_gateway(Arc::new(gate.clone()));
+        let settings = config.executions.jobs.clone();
+        let queue = storage.queue.open(&store, &settings).await?;
+        let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
+            .context("failed to start executions")?;
+        let ground = (store.clone(), Arc::new(gate.clone()) as Arc<dyn Gateway>);
+        let sessions = self.sessions.start(config, engine.clone(), ground, &mut registry);
+        let sessions = sessions.await?;
         if let Some(lake) = &lake {
             lake.register(&mut registry);
         }
@@ -187,8 +195,8 @@ impl Parts<'_> {
         let metrics = Metrics::new(registry);
         let open = open_routes(&drain, metrics.clone()).merge(docs::routes());
         let ending = lake.as_ref().map(catalog::Running::ending);
-        let control = pooler.as_ref().map(bouncer::Running::bouncer);
         let native = native_routes(open, &jobs, &sessions, control);
+        let native = native.merge(::gateway::http::routes(gate.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::Running::routes);
@@ -216,6 +224,10 @@ impl Parts<'_> {
         Box::pin(beside(working, signals, tokens, languages)).await;
         if let Some(ending) = ending {
             ending.write().await;
+        }
+        if let Err(error) = gate.close().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the last of the audit could not be written");
         }
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")

@@ -111,6 +111,7 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
             ..AgentOptions::default()
         },
         limits,
+        grants: None,
         metadata: new.metadata.iter().cloned().collect(),
         on_disconnect: match new.on_disconnect {
             Some(Disconnect::Interrupt) => OnDisconnect::Interrupt,

@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use node::clock::Ids;
 use node::data_dir::{DataDir, write_atomic};
+use node::gateway::Gateway;
 use node::objects::Objects;
 use node::sealed::Sealer;
 use node::store::{Store, StoreUrl};
@@ -85,7 +87,7 @@ impl Settings {
         self,
         config: &Config,
         engine: Engine,
-        store: Store,
+        (store, gateway): (Store, Arc<dyn Gateway>),
         registry: &mut Registry,
     ) -> Result<Sessions> {
         if !self.is_root {
@@ -105,6 +107,7 @@ impl Settings {
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
+            gateway: Some(gateway),
         };
         Sessions::start(parts, registry).await.context("failed to start sessions")
     }

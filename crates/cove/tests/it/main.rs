@@ -40,6 +40,7 @@ mod command_line;
 mod durability;
 mod e2b;
 mod foreign;
+mod gateway;
 mod gojudge;
 mod jobs;
 mod judge;

@@ -1,0 +1,269 @@
+//! Grants: what code in sandboxes reaches by the sockets of the gateway, and what it does not.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use testkit::{Client, MariaDb, Postgres, Request, Response, Server, until};
+
+use crate::asynchronous::post;
+use crate::sessions_support::{SOON, Sessions, config, path, serve_sessions};
+use crate::support::{COVE, beside_others};
+
+/// A secret of the server's side, which nobody inside may ever see.
+const CANARY: &str = "canary-7f3a9c51e0";
+
+/// Databases with a role that has a password, and a server that knows it.
+struct Stage {
+    postgres: Postgres,
+    mariadb: MariaDb,
+    server: Server,
+    sessions: Sessions,
+}
+
+fn stage(more: &str) -> Stage {
+    let postgres = Postgres::start();
+    postgres.sql(&format!(
+        "CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'; \
+         CREATE TABLE items AS SELECT x AS id, 'item ' || x AS name FROM generate_series(1, 100) x; \
+         GRANT ALL ON items TO clerk"
+    ));
+    let mariadb = MariaDb::start();
+    mariadb.sql(
+        "CREATE DATABASE judge; CREATE TABLE judge.answers AS SELECT 1 AS id, 'forty-two' AS answer",
+    );
+    mariadb.user("judge", CANARY);
+    let mut table = config(more);
+    let _ = write!(
+        table,
+        "[bouncer]\nlisten = \"127.0.0.1:0\"\nmysql.listen = \"127.0.0.1:0\"\n\
+         [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n\
+         limits.server_connections_max = 5\n\
+         [[bouncer.tenants]]\nname = \"judge\"\nengine = \"mysql\"\nserver = \"{}\"\n\
+         users = [{{ name = \"judge\", password = \"{CANARY}\" }}]\n",
+        postgres.tcp(),
+        mariadb.tcp(),
+    );
+    let server = Server::start_with(COVE, &[], Some(&table));
+    let sessions = Sessions::from(&server);
+    Stage { postgres, mariadb, server, sessions }
+}
+
+fn shop(access: &str) -> Value {
+    json!({"kind": "postgres", "tenant": "shop", "access": access})
+}
+
+fn judge() -> Value {
+    json!({"kind": "mysql", "tenant": "judge"})
+}
+
+/// Runs a program of Python in a session; what it printed.
+fn python(sessions: &Sessions, session: &str, program: &str) -> String {
+    let written = sessions.write(session, "program.py", program.as_bytes());
+    assert!(written.status < 300, "{}", written.text());
+    sessions.out(session, "/usr/bin/python3 program.py").trim().to_owned()
+}
+
+fn patch(client: &Client, session: &str, body: &Value) -> Response {
+    let request = Request::new("PATCH", &path(session));
+    client.send(&request.header("content-type", "application/json").body(body.to_string()))
+}
+
+/// Records of a holder that are written down, once there is one that fits.
+fn audit(client: &Client, holder: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+    until("a record", SOON, || {
+        let answer = client.get(&format!("/v1/audit?holder={holder}&limit=1000"));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let records = answer.json()["records"].as_array().cloned().unwrap_or_default();
+        match records.iter().any(&fits) {
+            true => Ok(records),
+            false => Err(format!("{records:?}")),
+        }
+    })
+}
+
+#[test]
+fn drivers_reach_databases_with_no_arguments_and_no_secret() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let Stage { sessions, .. } = &stage;
+    let session = sessions.create(&json!({"grants": [shop("read_only"), judge()]}));
+    let said = python(
+        sessions,
+        &session,
+        "import psycopg2, pymysql\n\
+         a = psycopg2.connect('').cursor()\n\
+         a.execute('SELECT name, current_user FROM items WHERE id = %s', (7,))\n\
+         b = pymysql.connect().cursor()\n\
+         b.execute('SELECT answer FROM answers WHERE id = %s', (1,))\n\
+         print(a.fetchone(), b.fetchone())",
+    );
+    assert_eq!(said, "('item 7', 'clerk') ('forty-two',)");
+    assert_eq!(
+        sessions.out(&session, "psql -At -c 'SELECT count(*) FROM items'").trim(),
+        "100",
+        "the command line of PostgreSQL"
+    );
+    // What it did is written down, without its values.
+    let records = audit(&stage.server.client(), &session, |record| {
+        record["text"] == "SELECT answer FROM answers WHERE id = ?"
+    });
+    let statement = "SELECT name, current_user FROM items WHERE id = ?";
+    let found = records.iter().find(|record| record["text"] == statement).expect("a record");
+    assert_eq!((&found["grant"], &found["rows"]), (&json!("postgres:shop"), &json!(1)));
+    assert!(!records.iter().any(|record| record.to_string().contains(CANARY)));
+}
+
+#[test]
+fn nothing_secret_is_found_inside() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let Stage { sessions, .. } = &stage;
+    let session = sessions.create(&json!({"grants": [shop("read_write"), judge()]}));
+    // Everything that a program can look at: environment, its own memory, files, what `/proc`
+    // shows of whom it may see, errors of both servers, and packets of its own loopback.
+    let scanner = format!(
+        "import glob, os, psycopg2, pymysql, re, socket, sys\n\
+         needle = '{}'[::-1].encode()\n\
+         found = []\n\
+         def look(name, data):\n\
+         \x20   if needle in (data if isinstance(data, bytes) else str(data).encode()): found.append(name)\n\
+         a, b = psycopg2.connect(''), pymysql.connect()\n\
+         for statement in ('SELECT nothing', 'SELECT * FROM pg_authid', 'SELECT 1/0', 'SHOW ALL'):\n\
+         \x20   try:\n\
+         \x20       c = a.cursor(); c.execute(statement); look(statement, c.fetchall())\n\
+         \x20   except Exception as error: look(statement, repr(error))\n\
+         \x20   a.rollback()\n\
+         for statement in ('SELECT nothing', 'SHOW VARIABLES', 'SHOW PROCESSLIST', 'SELECT * FROM mysql.user'):\n\
+         \x20   try:\n\
+         \x20       c = b.cursor(); c.execute(statement); look(statement, c.fetchall())\n\
+         \x20   except Exception as error: look(statement, repr(error))\n\
+         for user in ('clerk', 'postgres', 'root'):\n\
+         \x20   try: psycopg2.connect(user=user, password='wrong', host='127.0.0.1', dbname='nothing')\n\
+         \x20   except Exception as error: look(user, repr(error))\n\
+         raw = socket.create_connection(('127.0.0.1', 5432)); raw.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n\
+         look('raw', raw.recv(65536))\n\
+         raw = socket.create_connection(('127.0.0.1', 3306)); look('greeting', raw.recv(65536))\n\
+         for process in glob.glob('/proc/[0-9]*'):\n\
+         \x20   for name in ('environ', 'cmdline', 'status', 'mountinfo', 'net/tcp', 'net/unix'):\n\
+         \x20       try: look(process + name, open(process + '/' + name, 'rb').read())\n\
+         \x20       except OSError: pass\n\
+         for root in ('/etc', '/home', '/tmp', '/workspace', '/dev/shm', '/run', '/var'):\n\
+         \x20   for base, _, files in os.walk(root):\n\
+         \x20       for file in files:\n\
+         \x20           try: look(base + '/' + file, open(base + '/' + file, 'rb').read(1 << 20))\n\
+         \x20           except OSError: pass\n\
+         pieces = [needle]\n\
+         del needle\n\
+         memory = open('/proc/self/mem', 'rb', 0)\n\
+         count = 0\n\
+         for line in open('/proc/self/maps'):\n\
+         \x20   start, end = (int(it, 16) for it in line.split()[0].split('-'))\n\
+         \x20   if 'r' not in line.split()[1] or '[v' in line: continue\n\
+         \x20   try: memory.seek(start); data = memory.read(end - start)\n\
+         \x20   except (OSError, ValueError, OverflowError): continue\n\
+         \x20   count += len(re.findall(pieces[0] + b'(?!.{{0}}x)', data))\n\
+         print(sorted(set(found)), os.environ['PGHOST'], 'PGPASSWORD' in os.environ)",
+        CANARY.chars().rev().collect::<String>()
+    );
+    assert_eq!(python(sessions, &session, &scanner), "[] 127.0.0.1 False");
+    assert_eq!(stage.mariadb.sql("SELECT COUNT(*) FROM judge.answers"), "1");
+}
+
+#[test]
+fn a_reader_only_reads_and_what_is_taken_back_ends() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let Stage { sessions, postgres, .. } = &stage;
+    let client = stage.server.client();
+    let session = sessions.create(&json!({"grants": [shop("read_only")]}));
+    let write = "psql -At -c \"UPDATE items SET name = 'stolen'\"";
+    assert_ne!(sessions.exec(&session, write)["exit_code"], 0);
+    assert_eq!(postgres.sql("SELECT count(*) FROM items WHERE name = 'stolen'"), "0");
+    // Nothing else is there: neither another port, nor the server itself, nor another sandbox's.
+    let port = stage.server.address().port();
+    for target in ["3306", "8181", "3128", &port.to_string()] {
+        let probe = format!("timeout 5 bash -c '</dev/tcp/127.0.0.1/{target}'");
+        assert_ne!(sessions.exec(&session, &probe)["exit_code"], 0, "{target}");
+    }
+    let other = sessions.create(&json!({}));
+    assert_ne!(sessions.exec(&other, "psql -h 127.0.0.1 -c 'SELECT 1'")["exit_code"], 0);
+    // More is granted while it runs, and the next program has it.
+    let granted = patch(&client, &session, &json!({"grants": [shop("read_write"), judge()]}));
+    assert_eq!(granted.status, 200, "{}", granted.text());
+    assert_eq!(sessions.exec(&session, write)["exit_code"], 0);
+    assert_eq!(postgres.sql("SELECT count(*) FROM items WHERE name = 'stolen'"), "100");
+    // A transaction is open when all is taken back: it is undone, and its client is told.
+    let holder = "import psycopg2, time\n\
+         a = psycopg2.connect(''); c = a.cursor(); c.execute('DELETE FROM items')\n\
+         open('began', 'w').close()\n\
+         while True:\n\
+         \x20   time.sleep(0.05)\n\
+         \x20   try: c.execute('SELECT 1')\n\
+         \x20   except psycopg2.Error as error: open('ended', 'w').write(str(error)); break\n";
+    assert!(sessions.write(&session, "holder.py", holder.as_bytes()).status < 300);
+    sessions.out(&session, "nohup /usr/bin/python3 holder.py > /dev/null 2>&1 &");
+    let file = |name: &'static str| {
+        until(name, SOON, || {
+            let found = sessions.read(&session, name);
+            if found.status == 200 { Ok(found.text()) } else { Err(found.text()) }
+        })
+    };
+    file("began");
+    let taken = patch(&client, &session, &json!({"grants": []}));
+    assert_eq!(taken.status, 200, "{}", taken.text());
+    assert!(file("ended").contains("taken back"), "{}", file("ended"));
+    assert_eq!(postgres.sql("SELECT count(*) FROM items"), "100");
+    assert_ne!(sessions.exec(&session, "psql -h 127.0.0.1 -c 'SELECT 1'")["exit_code"], 0);
+    // The sandbox is ended in the middle of another one.
+    let back = patch(&client, &session, &json!({"grants": [shop("read_write")]}));
+    assert_eq!(back.status, 200, "{}", back.text());
+    sessions.out(&session, "rm began; nohup /usr/bin/python3 holder.py > /dev/null 2>&1 &");
+    file("began");
+    sessions.end(&session);
+    until("its transaction is undone", SOON, || {
+        let busy = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk' \
+                    AND state <> 'idle'";
+        match postgres.sql(busy).as_str() {
+            "0" => Ok(()),
+            busy => Err(busy.to_owned()),
+        }
+    });
+    assert_eq!(postgres.sql("SELECT count(*) FROM items"), "100");
+}
+
+#[test]
+fn grants_are_checked_before_there_is_a_sandbox() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    for (grants, field) in [
+        (json!([{"kind": "postgres", "tenant": "nothing"}]), "grants[0].tenant"),
+        (json!([{"kind": "catalog", "warehouse": "nothing"}]), "grants[0]"),
+        (json!([{"kind": "http", "rules": []}]), "grants[0].rules"),
+    ] {
+        let refused = sessions.try_create(&json!({"grants": grants}));
+        assert_eq!(refused.status, 400, "{grants}: {}", refused.text());
+        let at = refused.json()["error"]["field"].as_str().unwrap_or_default().to_owned();
+        assert!(at.starts_with(field), "{grants}: {}", refused.text());
+    }
+    let listed = server.client().get("/v1/sessions").json();
+    assert_eq!(listed["sessions"], json!([]));
+}
+
+#[test]
+fn an_execution_queries_a_database_and_is_judged() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let request = json!({
+        "language": "python",
+        "source": "import pymysql\nc = pymysql.connect().cursor()\n\
+                   c.execute('SELECT answer FROM answers WHERE id = %s', (int(input()),))\n\
+                   print(c.fetchone()[0])",
+        "grants": [judge()],
+        "tests": [{"stdin": "1\n", "expected": "forty-two\n"}],
+    });
+    let answer = post(&stage.server.client(), "/v1/executions?wait=true", &request);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["verdict"], "OK", "{}", answer.text());
+}
