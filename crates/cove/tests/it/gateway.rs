@@ -181,7 +181,7 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
     assert_ne!(sessions.exec(&session, write)["exit_code"], 0);
     assert_eq!(postgres.sql("SELECT count(*) FROM items WHERE name = 'stolen'"), "0");
     // Nothing else is there: neither another port, nor the server itself, nor another sandbox's.
-    let port = stage.server.address().port();
+    let port = stage.server.client().address().port();
     for target in ["3306", "8181", "3128", &port.to_string()] {
         let probe = format!("timeout 5 bash -c '</dev/tcp/127.0.0.1/{target}'");
         assert_ne!(sessions.exec(&session, &probe)["exit_code"], 0, "{target}");
