@@ -289,6 +289,18 @@ fn what_was_taken_back_ends_with_an_error_and_leaves_nothing() {
     let (_, last) = client.end();
     assert_eq!(last.last().expect("a message").error().code(), "57P01");
     assert!(port.try_client().is_err());
+    // One whose statement runs.
+    let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let mut client = port.client();
+    let busy = std::thread::spawn(move || client.query("SELECT pg_sleep(600)"));
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'";
+    until("it sleeps", SOON, || match server.sql(sleeps).as_str() {
+        "0" => Err(String::new()),
+        _ => Ok(()),
+    });
+    port.revoke();
+    let failed = busy.join().expect("join").expect_err("it ends");
+    assert_eq!(failed.error().expect("an error").code(), "57P01");
     // One that goes in the middle of a transaction, with whatever it holds.
     let other = open(&pooler, |spec| spec.read_only = false).expect("a door");
     let mut client = other.client();
