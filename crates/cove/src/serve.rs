@@ -153,7 +153,7 @@ impl Parts<'_> {
 
     async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
         let Parts { source, data_dir, storage, tokens, languages, .. } = self;
-        let Source { config, environment, .. } = source;
+        let Source { config, .. } = source;
         let drain = Drain::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
@@ -163,15 +163,9 @@ impl Parts<'_> {
         let limits = (config.executions.clone(), self.capacity);
         let store = Store::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
-        let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        let ground = Ground::beside(store.clone(), sealer, &drain);
-        let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
-        let lake = (&store, &tokens);
-        let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
+        let ground = (&data_dir, &store, &tokens, &drain);
+        let Beside { pooler, lake, gate } = Beside::start(source, ground, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::Running::bouncer).cloned();
-        let control = control.as_ref();
-        let told = (config, environment);
-        let gate = gateway::start(told, &store, control, &mut registry).await?;
         let service = begin_executions(engine, &languages, limits, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone()));
         let settings = config.executions.jobs.clone();
@@ -181,10 +175,6 @@ impl Parts<'_> {
         let ground = (store.clone(), Arc::new(gate.clone()) as Arc<dyn Gateway>);
         let sessions = self.sessions.start(config, engine.clone(), ground, &mut registry);
         let sessions = sessions.await?;
-        if let Some(lake) = &lake {
-            lake.register(&mut registry);
-        }
-
         let limits = config.limits.limits();
         let ids = Ids::new().context("failed to seed the id generator")?;
         let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
@@ -195,7 +185,7 @@ impl Parts<'_> {
         let metrics = Metrics::new(registry);
         let open = open_routes(&drain, metrics.clone()).merge(docs::routes());
         let ending = lake.as_ref().map(catalog::Running::ending);
-        let native = native_routes(open, &jobs, &sessions, control);
+        let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let native = native.merge(::gateway::http::routes(gate.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
@@ -204,7 +194,8 @@ impl Parts<'_> {
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
         let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
-        let dbbouncer = compat::dbbouncer(&config.compat, &shell, control, &drain, metrics).await?;
+        let dbbouncer =
+            compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         let written = data_dir.write_addresses(address, &others);
         written.context("failed to say where the server listens")?;
@@ -225,12 +216,44 @@ impl Parts<'_> {
         if let Some(ending) = ending {
             ending.write().await;
         }
-        if let Err(error) = gate.close().await {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "the last of the audit could not be written");
-        }
+        close_gate(&gate).await;
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")
+    }
+}
+
+/// What programs in sandboxes may reach, and who lets them.
+struct Beside {
+    pooler: Option<bouncer::Running>,
+    lake: Option<catalog::Running>,
+    gate: ::gateway::Service,
+}
+
+impl Beside {
+    async fn start(
+        source: &Source,
+        (data_dir, store, tokens, drain): (&DataDir, &Store, &Tokens, &Drain),
+        registry: &mut Registry,
+    ) -> Result<Beside> {
+        let Source { config, environment, .. } = source;
+        let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
+        let ground = Ground::beside(store.clone(), sealer, drain);
+        let pooler = bouncer::Running::start(source, ground, registry).await?;
+        let lake = (store, tokens);
+        let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
+        if let Some(lake) = &lake {
+            lake.register(registry);
+        }
+        let control = pooler.as_ref().map(bouncer::Running::bouncer);
+        let gate = gateway::start((config, environment), store, control, registry).await?;
+        Ok(Beside { pooler, lake, gate })
+    }
+}
+
+async fn close_gate(gate: &::gateway::Service) {
+    if let Err(error) = gate.close().await {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, "the last of the audit could not be written");
     }
 }
 
