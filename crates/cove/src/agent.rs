@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::{
-    Agent, AgentFileList, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentVersionList,
-    DeployRequest, SessionLimits,
+    Agent, AgentFileList, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate,
+    AgentVersionList, DeployRequest, Grant, SessionLimits,
 };
 use axum::http::Method;
 use serde::Deserialize;
 
 use self::folder::Folder;
-use crate::cli::{AgentArgs, AgentCommand, DeployArgs};
+use crate::cli::{AgentArgs, AgentCommand, AgentUpdateArgs, DeployArgs};
 use crate::config::{Config, Environment};
 use crate::remote::progress::Progress;
 use crate::remote::{self, Remote, plain};
@@ -63,6 +63,7 @@ async fn obey(args: &AgentArgs, server: &Remote) -> Result<()> {
             }
             Ok(())
         }
+        AgentCommand::Update(changed) => update(changed, server, args.json).await,
         AgentCommand::Delete { names } => {
             for name in names {
                 let request = server.request(Method::DELETE, &format!("/v1/agents/{name}"));
@@ -149,9 +150,29 @@ fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
         limits: manifest.limits,
         settings: manifest.settings,
         options: manifest.options,
-        grants: None,
+        grants: grants(&args.grants, args.no_grants),
     };
     Ok((request, folder.bytes))
+}
+
+/// What is said of grants; nothing where neither them nor that there are none was said.
+pub(crate) fn grants(given: &[Grant], none: bool) -> Option<Vec<Grant>> {
+    (none || !given.is_empty()).then(|| given.to_vec())
+}
+
+async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<()> {
+    let update = AgentUpdate {
+        description: args.description.clone(),
+        version: args.active_version,
+        grants: grants(&args.grants, args.no_grants),
+        ..AgentUpdate::default()
+    };
+    let path = format!("/v1/agents/{}", args.name);
+    let agent: Agent = server.ask(server.request_with(Method::PATCH, &path, &update)?).await?;
+    if json {
+        return Ok(print_json(&agent)?);
+    }
+    Ok(writeln!(io::stdout(), "{} is changed", plain(&agent.name))?)
 }
 
 async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
@@ -190,6 +211,11 @@ fn table(agents: &[Agent]) -> String {
     columns(&rows, "")
 }
 
+/// Grants in few words.
+pub(crate) fn labels(grants: &[Grant]) -> String {
+    grants.iter().map(Grant::label).collect::<Vec<_>>().join(", ")
+}
+
 fn details(agent: &Agent, versions: &AgentVersionList) -> String {
     let mut text = format!("{}  {}\n", plain(&agent.name), plain(&agent.id));
     let mut line = |name: &str, value: &str| {
@@ -200,6 +226,7 @@ fn details(agent: &Agent, versions: &AgentVersionList) -> String {
     line("description", agent.description.as_deref().unwrap_or_default());
     line("runtime", &runtime(&agent.runtime));
     line("env", &agent.env.join(", "));
+    line("grants", &labels(&agent.grants));
     let set = |document: serde_json::Result<String>| {
         document.ok().filter(|text| text != "{}").unwrap_or_default()
     };
@@ -243,6 +270,8 @@ mod tests {
             name: None,
             env: vec![("B".to_owned(), "3".to_owned())],
             description: Some("d".to_owned()),
+            grants: Vec::new(),
+            no_grants: false,
         };
         let (found, bytes) = request(&args).unwrap();
         assert_eq!((found.name.as_str(), found.description.as_deref()), ("echo", Some("d")));
@@ -250,7 +279,7 @@ mod tests {
         assert_eq!(found.runtime, Some(AgentRuntime::Command { argv }));
         let env: Vec<_> = found.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(env, [("A", "1"), ("B", "3")]);
-        assert_eq!(found.settings.prewarm_agents, 1);
+        assert_eq!((found.settings.prewarm_agents, found.grants), (1, None));
         let files: Vec<_> = found.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["a.txt"], "what is for deploying is not deployed");
         assert_eq!(bytes, 1);

@@ -1,5 +1,6 @@
 //! The command line: what there is to type, and the help that teaches it.
 
+mod audit;
 mod catalog;
 mod grants;
 mod remote;
@@ -10,11 +11,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::Grant;
 use clap::{Args, Parser, Subcommand};
 use node::auth::Scope;
 
+use self::grants::parse_grant;
 use crate::values;
 
+pub(crate) use self::audit::SandboxAuditArgs;
 pub(crate) use self::catalog::{
     AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs,
     CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
@@ -27,9 +31,9 @@ pub(crate) use self::remote::{
     ServerArgs, SubmitArgs, WatchArgs,
 };
 pub(crate) use self::sessions::{
-    AgentArgs, AgentCommand, ChatArgs, CreateArgs, DeployArgs, Disconnect, FilesCommand, NewArgs,
-    Place, SendArgs, SessionArgs, SessionCommand, SessionExecArgs, SessionListArgs, TailArgs,
-    TopArgs,
+    AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, Disconnect,
+    FilesCommand, GrantsArgs, NewArgs, Place, SendArgs, SessionArgs, SessionCommand,
+    SessionExecArgs, SessionListArgs, TailArgs, TopArgs,
 };
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
@@ -80,6 +84,8 @@ pub(crate) enum Command {
     Session(Box<SessionArgs>),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
+    /// Show what sandboxes did with their grants: statements, requests, refusals
+    Audit(SandboxAuditArgs),
     /// Make tenants of a server's bouncer, list, show, pause, drain and remove them
     Tenant(TenantArgs),
     /// Be the bouncer alone, or watch the tenants of a server's
@@ -248,6 +254,7 @@ Examples:
   cove run --json -- /bin/sh -c 'yes'
   cove run --server http://judge:4100 main.py
   cove run --server http://judge:4100 --tty -- /bin/bash
+  cove run --server http://judge:4100 --grant postgres:shop report.py
 
 With --server the program runs there: input, output, signals to end it and exit codes
 are the same, limits are the server's. `cove exec --help` says where its token is from.
@@ -282,6 +289,10 @@ pub(crate) struct RunArgs {
     /// Give the program a terminal: the one you type at
     #[arg(long, short, requires = "server", conflicts_with_all = ["json", "stdin_file"])]
     pub(crate) tty: bool,
+    /// What it may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
+    /// http:HOST[,HOST...], model, @FILE.json or a JSON object
+    #[arg(long = "grant", value_name = "GRANT", requires = "server", value_parser = parse_grant)]
+    pub(crate) grants: Vec<Grant>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     // Last, because its heading holds for everything that follows.
@@ -414,5 +425,7 @@ mod tests {
         check(&["--momory", "5", "a.py"], "--memory");
         check(&["--env", "A", "a.py"], "NAME=VALUE");
         check(&["a.py", "b"], "unexpected argument");
+        check(&["--grant", "model", "a.py"], "--server");
+        check(&["--server", "http://a", "--grant", "shop", "a.py"], "postgres:TENANT");
     }
 }

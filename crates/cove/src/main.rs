@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod audit;
 mod bouncer;
 mod catalog;
 mod cli;
@@ -113,6 +114,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(top::run(&args, &config, &environment));
+        }
+        Command::Audit(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(audit::run(&args, &config, &environment));
         }
         Command::Tenant(args) => {
             let config = load(&args.server.config, Flags::new())?;

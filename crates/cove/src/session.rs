@@ -3,6 +3,7 @@
 mod chat;
 mod exec;
 mod files;
+mod grants;
 mod show;
 mod terminal;
 
@@ -20,7 +21,7 @@ use node::clock;
 use tokio::time::sleep;
 
 use self::show::{Show, Shown};
-use crate::agent::print_line;
+use crate::agent::{self, print_line};
 use crate::cli::{
     CreateArgs, Disconnect, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionListArgs,
     TailArgs,
@@ -60,6 +61,7 @@ async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
         SessionCommand::Chat(chat) => return chat::chat(chat, &server).await,
         SessionCommand::List(list) => self::list(list, &server, json).await?,
         SessionCommand::Info(one) => info(&server, &one.id, json).await?,
+        SessionCommand::Grants(args) => grants::run(args, &server, json).await?,
         SessionCommand::Pause(many) => change_all(&server, &many.ids, Some("pause"), json).await?,
         SessionCommand::Stop(many) => change_all(&server, &many.ids, Some("stop"), json).await?,
         SessionCommand::Resume(many) => {
@@ -111,13 +113,13 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
             ..AgentOptions::default()
         },
         limits,
-        grants: None,
         metadata: new.metadata.iter().cloned().collect(),
         on_disconnect: match new.on_disconnect {
             Some(Disconnect::Interrupt) => OnDisconnect::Interrupt,
             Some(Disconnect::Continue) | None => OnDisconnect::Continue,
         },
         idle_s: new.idle.map(|idle| u32::try_from(idle.as_secs().max(1)).unwrap_or(u32::MAX)),
+        grants: agent::grants(&new.grants, new.no_grants),
     }
 }
 
@@ -255,6 +257,7 @@ fn details(session: &Session) -> String {
         line("metadata", &format!("{name}={value}"));
     }
     line("model", session.options.model.as_deref().unwrap_or_default());
+    line("grants", &agent::labels(&session.grants));
     line("created", &session.created_at);
     line("last active", &session.last_active_at);
     line("message", session.message.as_deref().unwrap_or_default());

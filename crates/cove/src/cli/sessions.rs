@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use api::Grant;
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use super::grants::parse_grant;
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::values;
 
@@ -26,6 +28,7 @@ Examples:
   cove agent deploy . --name helper -e LOG_LEVEL=debug
   cove agent list
   cove agent info echo --files
+  cove agent update helper --grant postgres:shop --grant http:api.example.com
   cove agent delete echo
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
@@ -60,6 +63,8 @@ pub(crate) enum AgentCommand {
         #[arg(long, value_name = "NUMBER", requires = "files")]
         version: Option<u32>,
     },
+    /// Change what sessions of an agent get, without a new version
+    Update(AgentUpdateArgs),
     /// Remove agents with all their versions; their sessions keep their files
     #[command(help_template = HELP_TEMPLATE)]
     Delete {
@@ -77,7 +82,9 @@ pub(crate) enum AgentCommand {
 Every file of the folder is uploaded, hidden ones, too, but for agent.toml and what
 .coveignore names: one pattern on a line, `*` for anything within a name, a `/` in it
 or at its front for a place in the folder, at its end for directories. A file
-install.sh is run once, in a sandbox, and what it makes is part of the version.
+install.sh is run once, in a sandbox, and what it makes is part of the version. A file
+grants.json says what the agent's sessions may reach: a list of grants. --grant takes its
+place; without either they reach nothing.
 
 agent.toml, every line of which may be left out:
   name = \"echo\"
@@ -90,7 +97,8 @@ agent.toml, every line of which may be left out:
 
 Examples:
   cove agent deploy examples/agents/echo
-  cove agent deploy . --name helper -e LOG_LEVEL=debug --json | jq .version"
+  cove agent deploy . --name helper -e LOG_LEVEL=debug --json | jq .version
+  cove agent deploy . --grant postgres:shop --grant catalog:lake"
 )]
 pub(crate) struct DeployArgs {
     /// The folder
@@ -105,6 +113,46 @@ pub(crate) struct DeployArgs {
     /// What it is, for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
+    /// What its sessions may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw
+    /// to write, http:HOST[,HOST...], model, @FILE.json or a JSON object
+    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
+    pub(crate) grants: Vec<Grant>,
+    /// Let its sessions reach nothing, whatever grants.json says
+    #[arg(long, conflicts_with = "grants")]
+    pub(crate) no_grants: bool,
+}
+
+/// `cove agent update`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    group = ArgGroup::new("change").required(true).multiple(true),
+    after_help = "\
+What changes holds for sessions that are made from now on; `cove session grants` changes
+one that is there. Grants take the place of all that the agent had.
+
+Examples:
+  cove agent update helper --grant postgres:shop:rw --grant model
+  cove agent update helper --no-grants
+  cove agent update helper --active-version 3"
+)]
+pub(crate) struct AgentUpdateArgs {
+    /// Its name
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub(crate) name: String,
+    /// What its sessions may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw
+    /// to write, http:HOST[,HOST...], model, @FILE.json or a JSON object
+    #[arg(long = "grant", value_name = "GRANT", group = "change", value_parser = parse_grant)]
+    pub(crate) grants: Vec<Grant>,
+    /// Let its sessions reach nothing
+    #[arg(long, group = "change", conflicts_with = "grants")]
+    pub(crate) no_grants: bool,
+    /// What it is, for people
+    #[arg(long, value_name = "TEXT", group = "change")]
+    pub(crate) description: Option<String>,
+    /// Number of the version that new sessions get
+    #[arg(long, value_name = "NUMBER", group = "change")]
+    pub(crate) active_version: Option<u32>,
 }
 
 /// `cove session`.
@@ -122,6 +170,7 @@ Examples:
   cove session exec $id -- ls -la
   cove session exec --tty $id
   cove session files put data.csv $id:in/data.csv
+  cove session grants $id --set postgres:shop
   cove session stop $id; cove session resume $id
   cove session end $id
 
@@ -151,6 +200,8 @@ pub(crate) enum SessionCommand {
     List(SessionListArgs),
     /// Show a session
     Info(OneArgs),
+    /// Show what a session may reach, or change it while it runs
+    Grants(GrantsArgs),
     /// Take no messages for now; the sandbox stays while there is room
     Pause(ManyArgs),
     /// Take no messages and give up the sandbox; files and conversation are kept
@@ -246,6 +297,14 @@ pub(crate) struct NewArgs {
     /// What becomes of a turn when its last listener goes away [default: continue]
     #[arg(long, value_name = "WHAT")]
     pub(crate) on_disconnect: Option<Disconnect>,
+    /// What it may reach, in place of what the agent says: postgres:TENANT, mysql:TENANT or
+    /// catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model, @FILE.json or a JSON
+    /// object
+    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
+    pub(crate) grants: Vec<Grant>,
+    /// Let it reach nothing, whatever the agent says
+    #[arg(long, conflicts_with = "grants")]
+    pub(crate) no_grants: bool,
 }
 
 /// `cove session create`.
@@ -258,7 +317,9 @@ Standard output is the session's id and nothing else; --json prints the session 
 Examples:
   id=$(cove session create echo --metadata user=7)
   cove session create --disk 4G                  a workspace without an agent
-  cove session create helper --model opus --credential cred_01J9ZQ4M7T"
+  cove session create helper --model opus --credential cred_01J9ZQ4M7T
+  id=$(cove session create --grant postgres:shop --grant http:pypi.org,files.pythonhosted.org)
+  cove session exec $id -- psql -c 'SELECT 1'    no host, no user, no password"
 )]
 pub(crate) struct CreateArgs {
     /// Name of the agent; none for a workspace without one
@@ -323,7 +384,7 @@ pub(crate) struct ChatArgs {
         required_unless_present = "agent",
         conflicts_with_all = ["agent", "env", "metadata", "credential", "snapshot", "model",
             "system_prompt", "permission_mode", "memory", "disk", "processes", "idle",
-            "on_disconnect"]
+            "on_disconnect", "grants", "no_grants"]
     )]
     pub(crate) id: Option<String>,
     /// Make a session of this agent
@@ -331,6 +392,34 @@ pub(crate) struct ChatArgs {
     pub(crate) agent: Option<String>,
     #[command(flatten)]
     pub(crate) new: NewArgs,
+}
+
+/// `cove session grants`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+What is not among the new grants is taken back at once: connections over it are told and
+end. What is new can be used at once, but programs that run keep the environment that they
+were started with. A grant that stays as it is keeps its connections.
+
+Examples:
+  cove session grants $id
+  cove session grants $id --set postgres:shop --set model
+  cove session grants $id --set '{\"kind\": \"postgres\", \"tenant\": \"shop\", \"limits\": {\"rows\": 1000}}'
+  cove session grants $id --none"
+)]
+pub(crate) struct GrantsArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// What it may reach from now on, in place of all that it may: as --grant of
+    /// `cove session create`
+    #[arg(long, value_name = "GRANT", value_parser = parse_grant)]
+    pub(crate) set: Vec<Grant>,
+    /// Let it reach nothing from now on
+    #[arg(long, conflicts_with = "set")]
+    pub(crate) none: bool,
 }
 
 /// `cove session list`.
@@ -610,6 +699,12 @@ mod tests {
         check("cove session send ses_1", "TEXT");
         check("cove session info a/b", "letters, digits");
         check("cove session files get ses_1", "ID:PATH");
+        check("cove session grants ses_1 --set shop", "postgres:TENANT");
+        check("cove session grants ses_1 --set model --none", "--none");
+        check("cove session chat ses_1 --grant model", "--grant");
+        check("cove session create --grant model --no-grants", "--no-grants");
+        check("cove agent update helper", "--grant");
+        check("cove agent update helper --grant model --no-grants", "--no-grants");
         check("cove top --limit 0", "1..=200");
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn run(args: &RunArgs, config: &Config, environment: &Environment) ->
         let mut request = request(&args.program, &args.limits, &Known::there(list))?;
         request.interactive = true;
         request.terminal = size;
+        request.grants.clone_from(&args.grants);
         let stdin = input(&args.program)?;
         let shown = Shown {
             output: !args.json,

@@ -1,0 +1,100 @@
+//! What there is to type for what sandboxes did with their grants: `cove audit`.
+
+use std::num::NonZeroUsize;
+
+use api::{AuditEvent, AuditOutcome};
+use clap::Args;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{HELP_TEMPLATE, ServerArgs};
+
+/// `cove audit`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Every grant that was given and taken back, every connection, statement, call of the catalog
+and request of a sandbox, and every refusal, the oldest first. Statements are written down
+without their values unless the server is told otherwise. The token sees what sandboxes of
+its tenant did, an operator's what all did. `cove exec --help` says where it is from.
+
+Events: granted, revoked, connect, disconnect, statement, request.
+Outcomes: done, failed, refused.
+
+Examples:
+  cove audit --holder $id
+  cove audit --outcome refused --all
+  cove audit --holder $id --event statement --json | jq -r 'select(.took_us > 1e6).text'
+
+Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct SandboxAuditArgs {
+    /// Only of this session or execution
+    #[arg(long, value_name = "ID")]
+    pub(crate) holder: Option<String>,
+    /// Only of this tenant's sandboxes, for an operator
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_name = "EVENT", value_parser = event)]
+    pub(crate) event: Option<AuditEvent>,
+    /// Only what ended so
+    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
+    pub(crate) outcome: Option<AuditOutcome>,
+    /// Only those behind the record of this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    pub(crate) after: u64,
+    /// How many are shown
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    pub(crate) limit: NonZeroUsize,
+    /// Go on until there are no more
+    #[arg(long, conflicts_with = "limit")]
+    pub(crate) all: bool,
+    /// Print each record as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+fn event(text: &str) -> Result<AuditEvent, String> {
+    known(text).ok_or_else(|| {
+        "there are granted, revoked, connect, disconnect, statement and request".to_owned()
+    })
+}
+
+fn outcome(text: &str) -> Result<AuditOutcome, String> {
+    known(text).ok_or_else(|| "there are done, failed and refused".to_owned())
+}
+
+/// One of the words that the interface has.
+fn known<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_value(Value::from(text)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn what_is_asked_for_is_known() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        let line = "cove audit --holder ses_1 --event statement --outcome refused --limit 7";
+        let Command::Audit(args) = parse(line).unwrap().command else { panic!("{line}") };
+        assert_eq!((args.event, args.limit.get()), (Some(AuditEvent::Statement), 7));
+        assert_eq!(args.outcome, Some(AuditOutcome::Refused));
+        for (line, words) in [
+            ("cove audit --event query", "statement"),
+            ("cove audit --outcome ok", "done"),
+            ("cove audit --limit 0", "--limit"),
+            ("cove audit --limit 5 --all", "--all"),
+        ] {
+            let message = parse(line).unwrap_err().to_string();
+            assert!(message.contains(words), "{line}: {message}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `cove session grants`: what a session may reach.
+
+use std::io::{self, Write as _};
+
+use anyhow::Result;
+use api::{Grant, GrantAccess, Session, UpdateSession};
+use axum::http::Method;
+use serde_json::{Map, Value};
+
+use super::{CHANGE_TIMEOUT, path};
+use crate::agent;
+use crate::cli::GrantsArgs;
+use crate::remote::{Remote, plain};
+use crate::run::print_json;
+use crate::values::columns;
+
+/// Shows them, after they were changed if that was asked for.
+pub(super) async fn run(args: &GrantsArgs, server: &Remote, json: bool) -> Result<()> {
+    let target = path(&args.id, "");
+    let session: Session = match agent::grants(&args.set, args.none) {
+        None => server.call(Method::GET, &target).await?,
+        grants => {
+            let update = UpdateSession { grants, ..UpdateSession::default() };
+            let mut request = server.request_with(Method::PATCH, &target, &update)?;
+            request.timeout = CHANGE_TIMEOUT;
+            server.ask(request).await?
+        }
+    };
+    if json {
+        return Ok(print_json(&session.grants)?);
+    }
+    Ok(write!(io::stdout(), "{}", table(&session.grants))?)
+}
+
+fn table(grants: &[Grant]) -> String {
+    if grants.is_empty() {
+        return "nothing\n".to_owned();
+    }
+    let mut rows = vec![["grant", "access", "port", "more"].map(str::to_owned)];
+    for grant in grants {
+        let access = match grant {
+            Grant::Postgres(it) | Grant::Mysql(it) => Some(it.access),
+            Grant::Catalog(it) => Some(it.access),
+            Grant::Http(_) | Grant::Model(_) => None,
+        };
+        let access = match access {
+            Some(GrantAccess::ReadOnly) => "read",
+            Some(GrantAccess::ReadWrite) => "read, write",
+            None => "-",
+        };
+        let port = grant.port().to_string();
+        rows.push([plain(&grant.label()), access.to_owned(), port, plain(&more(grant))]);
+    }
+    columns(&rows, "")
+}
+
+/// What a grant says beside that, as it says it.
+fn more(grant: &Grant) -> String {
+    let said = serde_json::to_value(grant).unwrap_or_default();
+    let shown = ["kind", "tenant", "warehouse", "access", "port"];
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    let said = said.as_object().into_iter().flatten();
+    let rest = said.filter(|(name, value)| !shown.contains(&name.as_str()) && !is_empty(value));
+    let rest: Map<String, Value> =
+        rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if rest.is_empty() { String::new() } else { Value::from(rest).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_a_line_with_all_that_it_says() {
+        let grants = serde_json::from_str::<Vec<Grant>>(
+            r#"[{"kind": "postgres", "tenant": "shop", "limits": {"rows": 5}},
+                {"kind": "catalog", "warehouse": "lake", "access": "read_write", "port": 9000},
+                {"kind": "model"}]"#,
+        );
+        let shown = table(&grants.unwrap());
+        let lines: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["postgres:shop", "read", "5432", r#"{"limits":{"rows":5}}"#]);
+        assert_eq!(lines[2], ["catalog:lake", "read,", "write", "9000"]);
+        assert_eq!(lines[3], ["model", "-", "8100"]);
+        assert_eq!(table(&[]), "nothing\n");
+    }
+}
