@@ -3,6 +3,7 @@
 //! Every example is checked against its type by a test. What is not here cannot be found in the
 //! document, so a route that is added belongs here as well.
 
+mod gateway;
 mod sessions;
 mod tenants;
 
@@ -20,6 +21,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(queue_changes());
     all.extend(sessions::all());
     all.extend(tenants::all());
+    all.push(gateway::audit());
     all.extend(server());
     all
 }
@@ -117,7 +119,7 @@ fn submit() -> Operation {
             (202, Answer::json("ExecutionRecord", "It is accepted and durable.", queued())),
             (200, Answer::json("Execution", "With `wait=true`: what it did.", execution())),
         ],
-        errors: &[400, 409, 413, 415, 429],
+        errors: &[400, 403, 409, 413, 415, 429],
     }
 }
 

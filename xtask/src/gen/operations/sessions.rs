@@ -186,7 +186,7 @@ fn agents() -> Vec<Operation> {
             }),
         )
         .answers(201, "Agent", "It is deployed.", agent())
-        .fails(&[400, 409, 413, 415, 429]),
+        .fails(&[400, 403, 409, 413, 415, 429]),
         operation("get", all, "listAgents", "List agents", "Those of this token's tenant.")
             .answers(200, "AgentList", "By name.", json!({ "agents": [agent()] })),
         operation(
@@ -204,8 +204,8 @@ fn agents() -> Vec<Operation> {
             "updateAgent",
             "Change an agent",
             "Without a new version: \
-            description, environment, limits, settings, options, or which version is active. \
-            Sessions that exist keep what they have.",
+            description, environment, limits, settings, options, grants, or which version is \
+            active. Sessions that exist keep what they have.",
         )
         .takes(
             "AgentUpdate",
@@ -215,7 +215,8 @@ fn agents() -> Vec<Operation> {
                 "settings": { "prewarm_sandboxes": 2, "prewarm_agents": 0, "lazy": false }
             }),
         )
-        .answers(200, "Agent", "As it is now.", agent()),
+        .answers(200, "Agent", "As it is now.", agent())
+        .fails(&[400, 403, 404, 409, 415]),
         operation(
             "delete",
             one,
@@ -321,11 +322,12 @@ fn lifecycle() -> Vec<Operation> {
             "agent",
             "A session of an agent",
             json!({
-                "agent": "echo", "metadata": { "user": "7" }
+                "agent": "echo", "metadata": { "user": "7" },
+                "grants": [{ "kind": "postgres", "tenant": "shop", "access": "read_only" }]
             }),
         )
         .answers(201, "Session", "It takes messages.", session())
-        .fails(&[400, 404, 413, 415, 429]),
+        .fails(&[400, 403, 404, 413, 415, 429]),
         operation(
             "get",
             all,
@@ -361,8 +363,8 @@ fn lifecycle() -> Vec<Operation> {
             one,
             "updateSession",
             "Change a session",
-            "What it is found by and what its agent is told. The agent hears of options when it \
-                is started next.",
+            "What it is found by, what its agent is told and what its sandbox may reach. The \
+                agent hears of options when it is started next; grants hold at once.",
         )
         .takes(
             "UpdateSession",
@@ -373,7 +375,7 @@ fn lifecycle() -> Vec<Operation> {
             }),
         )
         .answers(200, "Session", "As it is now.", session())
-        .fails(&[400, 404, 409, 410, 415]),
+        .fails(&[400, 403, 404, 409, 410, 415]),
         operation(
             "delete",
             one,
