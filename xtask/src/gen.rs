@@ -563,6 +563,13 @@ mod tests {
             }
         }
         assert!(found >= 4);
+        let read = |path: &str| -> Value {
+            let path = crate::root().join("examples/gateway").join(path);
+            serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+        };
+        check("ExecutionRequest", &read("judge/request.json"), "the judge's request");
+        let grants = read("analyst/grants.json");
+        contains(&again::<Vec<api::Grant>>(&grants).unwrap(), &grants, "the agent's grants");
     }
 
     #[test]

@@ -157,6 +157,7 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.go_judge.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
     config.compat.dbbouncer.listen = None;
+    config.gateway.secrets = gateway::config::Secrets::default();
     let defaults = bouncer::config::Config::default();
     assert_eq!(config.bouncer.defaults.limits, bouncer::config::LIMITS_DEFAULT);
     assert_eq!((config.bouncer.tenants.len(), config.bouncer.servers.len()), (1, 2));
