@@ -5,6 +5,8 @@
 //! signal was sent; until then the server connection is nobody else's, whose statement the signal
 //! could hit.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use super::client::{Client, Phase, Place};
 use super::conn::{Conn, Readiness, Source};
 use super::leave::Leaving;
@@ -37,10 +39,10 @@ pub(super) struct CancelLeg {
 impl Worker {
     /// A client wants to cancel what another one does.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
-        let source = self.clients.get(place).and_then(|client| client.conn.socket.peer());
+        let source = self.cancel_source(place);
         self.client_gone(place, &Leaving::Dismissed);
         // Or somebody could try all keys.
-        if !self.common.cancel_rate.allow(source.map(|it| it.ip()), self.ground.now) {
+        if !self.common.cancel_rate.allow(source, self.ground.now) {
             return;
         }
         let Some((thread, client)) = self.common.keys.find(pid, key) else { return };
@@ -48,6 +50,24 @@ impl Worker {
             self.cancel_client(client, pid);
         } else if let Some(peer) = self.common.peers.get(thread) {
             peer.inbox.push(Inner::Cancel { client, pid });
+        }
+    }
+
+    /// Whose requests to cancel are counted together: those of an address, or of a guest. All
+    /// sandboxes have the same addresses, so that each guest has a network of its own among those
+    /// that nobody has (RFC 6666); addresses of one network are counted together.
+    fn cancel_source(&self, place: u32) -> Option<IpAddr> {
+        const DISCARD: u128 = 0x0100 << 112;
+        let client = self.clients.get(place)?;
+        let guest = match &client.phase {
+            Phase::Login(phase) => phase.bound().guest.as_ref(),
+            Phase::Greeting(_) | Phase::Session(_) | Phase::Console(_) | Phase::Closing => None,
+        };
+        match guest {
+            Some(guest) => {
+                Some(IpAddr::V6(Ipv6Addr::from_bits(DISCARD | (u128::from(guest.id()) << 64))))
+            }
+            None => client.conn.socket.peer().map(|it| it.ip()),
         }
     }
 

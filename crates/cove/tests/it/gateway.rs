@@ -237,6 +237,43 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
 }
 
 #[test]
+fn a_reader_of_mysql_only_reads() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let Stage { sessions, mariadb, .. } = &stage;
+    let session = sessions.create(&json!({"grants": [judge()]}));
+    let said = python(
+        sessions,
+        &session,
+        "import pymysql\n\
+         from pymysql.constants import CLIENT\n\
+         open('rows', 'w').write('2,stolen')\n\
+         write = \"UPDATE answers SET answer = 'stolen'\"\n\
+         def attempt(*statements):\n\
+         \x20   c = pymysql.connect(local_infile=True, client_flag=CLIENT.MULTI_STATEMENTS).cursor()\n\
+         \x20   for statement in statements:\n\
+         \x20       try: c.execute(statement); c.fetchall()\n\
+         \x20       except pymysql.Error: pass\n\
+         \x20   try: c.connection.commit()\n\
+         \x20   except pymysql.Error: pass\n\
+         for before in ([], ['SET SESSION TRANSACTION READ WRITE'], ['START TRANSACTION READ WRITE'],\n\
+         \x20   ['SET transaction_read_only = 0'], ['SET @@tx_read_only = 0'], ['SET ROLE NONE'],\n\
+         \x20   ['SET STATEMENT tx_read_only = 0 FOR SELECT 1'], ['/*!50000 SET tx_read_only = 0 */'],\n\
+         \x20   ['PREPARE p FROM \"SET tx_read_only = 0\"', 'EXECUTE p'],\n\
+         \x20   [\"EXECUTE IMMEDIATE 'SET tx_read_only = 0'\"], ['FLUSH TABLES']):\n\
+         \x20   attempt(*before, write)\n\
+         \x20   attempt('; '.join(before + [write]))\n\
+         attempt(\"LOAD DATA LOCAL INFILE 'rows' INTO TABLE answers FIELDS TERMINATED BY ','\")\n\
+         attempt(\"LOAD DATA INFILE '/etc/passwd' INTO TABLE answers\")\n\
+         attempt(\"SELECT 'x' INTO OUTFILE '/tmp/stolen'\", 'CREATE TABLE mine (x int)')\n\
+         c = pymysql.connect().cursor(); c.execute('SELECT * FROM answers'); print(c.fetchall())",
+    );
+    assert_eq!(said, "((1, 'forty-two'),)");
+    assert_eq!(mariadb.sql("SELECT GROUP_CONCAT(answer) FROM judge.answers"), "forty-two");
+    assert_eq!(mariadb.sql("SHOW TABLES IN judge"), "answers");
+}
+
+#[test]
 fn grants_are_checked_before_there_is_a_sandbox() {
     let _guard = beside_others();
     let server = serve_sessions("");
