@@ -90,7 +90,7 @@ impl Masker<'_, '_> {
         self.skip(end.unwrap_or(self.rest.len()));
     }
 
-    /// A comment, which PostgreSQL nests. What MySQL executes in one (`/*! … */`) is hidden with it.
+    /// A comment, which PostgreSQL nests. What MySQL executes in one (`/*! … */`) is hidden, too.
     fn comment_block(&mut self) {
         let mut depth = 0u32;
         while let Some(byte) = self.rest.first() {
@@ -263,7 +263,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_masked_within_bounds(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_masked_within_bounds(
+            text in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
             for dialect in [Dialect::Postgres, Dialect::Mysql] {
                 let mut out = Vec::new();
                 mask(dialect, &text, 100, &mut out);

@@ -12,6 +12,12 @@ use crate::support::{COVE, beside_others};
 /// A secret of the server's side, which nobody inside may ever see.
 const CANARY: &str = "canary-7f3a9c51e0";
 
+/// Looks for it.
+const SCANNER: &str = include_str!("../programs/scanner.py");
+
+/// Tries to write where it may only read.
+const MYSQL_READER: &str = include_str!("../programs/mysql_reader.py");
+
 /// Databases with a role that has a password, and a server that knows it.
 struct Stage {
     postgres: Postgres,
@@ -24,12 +30,14 @@ fn stage(more: &str) -> Stage {
     let postgres = Postgres::start();
     postgres.sql(&format!(
         "CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'; \
-         CREATE TABLE items AS SELECT x AS id, 'item ' || x AS name FROM generate_series(1, 100) x; \
+         CREATE TABLE items AS SELECT x AS id, 'item ' || x AS name \
+         FROM generate_series(1, 100) x; \
          GRANT ALL ON items TO clerk"
     ));
     let mariadb = MariaDb::start();
     mariadb.sql(
-        "CREATE DATABASE judge; CREATE TABLE judge.answers AS SELECT 1 AS id, 'forty-two' AS answer",
+        "CREATE DATABASE judge; \
+         CREATE TABLE judge.answers AS SELECT 1 AS id, 'forty-two' AS answer",
     );
     mariadb.user("judge", CANARY);
     let mut table = config(more);
@@ -58,10 +66,11 @@ fn judge() -> Value {
 }
 
 /// Runs a program of Python in a session; what it printed.
-fn python(sessions: &Sessions, session: &str, program: &str) -> String {
+fn python(sessions: &Sessions, session: &str, program: &str, argument: &str) -> String {
     let written = sessions.write(session, "program.py", program.as_bytes());
     assert!(written.status < 300, "{}", written.text());
-    sessions.out(session, "/usr/bin/python3 program.py").trim().to_owned()
+    let command = format!("/usr/bin/python3 program.py {argument}");
+    sessions.out(session, &command).trim().to_owned()
 }
 
 fn patch(client: &Client, session: &str, body: &Value) -> Response {
@@ -97,6 +106,7 @@ fn drivers_reach_databases_with_no_arguments_and_no_secret() {
          b = pymysql.connect().cursor()\n\
          b.execute('SELECT answer FROM answers WHERE id = %s', (1,))\n\
          print(a.fetchone(), b.fetchone())",
+        "",
     );
     assert_eq!(said, "('item 7', 'clerk') ('forty-two',)");
     assert_eq!(
@@ -119,54 +129,17 @@ fn nothing_secret_is_found_inside() {
     let _guard = beside_others();
     let stage = stage("");
     let Stage { sessions, .. } = &stage;
-    let session = sessions.create(&json!({"grants": [shop("read_write"), judge()]}));
-    // Everything that a program can look at: environment, its own memory, files, what `/proc`
-    // shows of whom it may see, errors of both servers, and packets of its own loopback.
-    let scanner = format!(
-        "import glob, os, psycopg2, pymysql, re, socket, sys\n\
-         needle = '{}'[::-1].encode()\n\
-         found = []\n\
-         def look(name, data):\n\
-         \x20   if needle in (data if isinstance(data, bytes) else str(data).encode()): found.append(name)\n\
-         a, b = psycopg2.connect(''), pymysql.connect()\n\
-         for statement in ('SELECT nothing', 'SELECT * FROM pg_authid', 'SELECT 1/0', 'SHOW ALL'):\n\
-         \x20   try:\n\
-         \x20       c = a.cursor(); c.execute(statement); look(statement, c.fetchall())\n\
-         \x20   except Exception as error: look(statement, repr(error))\n\
-         \x20   a.rollback()\n\
-         for statement in ('SELECT nothing', 'SHOW VARIABLES', 'SHOW PROCESSLIST', 'SELECT * FROM mysql.user'):\n\
-         \x20   try:\n\
-         \x20       c = b.cursor(); c.execute(statement); look(statement, c.fetchall())\n\
-         \x20   except Exception as error: look(statement, repr(error))\n\
-         for user in ('clerk', 'postgres', 'root'):\n\
-         \x20   try: psycopg2.connect(user=user, password='wrong', host='127.0.0.1', dbname='nothing')\n\
-         \x20   except Exception as error: look(user, repr(error))\n\
-         raw = socket.create_connection(('127.0.0.1', 5432)); raw.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n\
-         look('raw', raw.recv(65536))\n\
-         raw = socket.create_connection(('127.0.0.1', 3306)); look('greeting', raw.recv(65536))\n\
-         for process in glob.glob('/proc/[0-9]*'):\n\
-         \x20   for name in ('environ', 'cmdline', 'status', 'mountinfo', 'net/tcp', 'net/unix'):\n\
-         \x20       try: look(process + name, open(process + '/' + name, 'rb').read())\n\
-         \x20       except OSError: pass\n\
-         for root in ('/etc', '/home', '/tmp', '/workspace', '/dev/shm', '/run', '/var'):\n\
-         \x20   for base, _, files in os.walk(root):\n\
-         \x20       for file in files:\n\
-         \x20           try: look(base + '/' + file, open(base + '/' + file, 'rb').read(1 << 20))\n\
-         \x20           except OSError: pass\n\
-         pieces = [needle]\n\
-         del needle\n\
-         memory = open('/proc/self/mem', 'rb', 0)\n\
-         count = 0\n\
-         for line in open('/proc/self/maps'):\n\
-         \x20   start, end = (int(it, 16) for it in line.split()[0].split('-'))\n\
-         \x20   if 'r' not in line.split()[1] or '[v' in line: continue\n\
-         \x20   try: memory.seek(start); data = memory.read(end - start)\n\
-         \x20   except (OSError, ValueError, OverflowError): continue\n\
-         \x20   count += len(re.findall(pieces[0] + b'(?!.{{0}}x)', data))\n\
-         print(sorted(set(found)), os.environ['PGHOST'], 'PGPASSWORD' in os.environ)",
-        CANARY.chars().rev().collect::<String>()
-    );
-    assert_eq!(python(sessions, &session, &scanner), "[] 127.0.0.1 False");
+    let grants = [shop("read_write"), judge()];
+    let env = json!({"PLANTED": "found-5e1fa0c3"});
+    let session = sessions.create(&json!({"grants": grants, "env": env}));
+    // Everything that a program can look at: environment, memory, files, what `/proc` shows of whom
+    // it may see, errors of both servers, and what it is told before it says who it is.
+    let backwards: String = CANARY.chars().rev().collect();
+    let said = python(sessions, &session, SCANNER, &backwards);
+    assert_eq!(said, "[] 127.0.0.1 False");
+    // What is there is found.
+    let said = python(sessions, &session, SCANNER, "3c0af1e5-dnuof");
+    assert!(said.contains("environ") && said.contains("memory"), "{said}");
     assert_eq!(stage.mariadb.sql("SELECT COUNT(*) FROM judge.answers"), "1");
 }
 
@@ -242,32 +215,7 @@ fn a_reader_of_mysql_only_reads() {
     let stage = stage("");
     let Stage { sessions, mariadb, .. } = &stage;
     let session = sessions.create(&json!({"grants": [judge()]}));
-    let said = python(
-        sessions,
-        &session,
-        "import pymysql\n\
-         from pymysql.constants import CLIENT\n\
-         open('rows', 'w').write('2,stolen')\n\
-         write = \"UPDATE answers SET answer = 'stolen'\"\n\
-         def attempt(*statements):\n\
-         \x20   c = pymysql.connect(local_infile=True, client_flag=CLIENT.MULTI_STATEMENTS).cursor()\n\
-         \x20   for statement in statements:\n\
-         \x20       try: c.execute(statement); c.fetchall()\n\
-         \x20       except pymysql.Error: pass\n\
-         \x20   try: c.connection.commit()\n\
-         \x20   except pymysql.Error: pass\n\
-         for before in ([], ['SET SESSION TRANSACTION READ WRITE'], ['START TRANSACTION READ WRITE'],\n\
-         \x20   ['SET transaction_read_only = 0'], ['SET @@tx_read_only = 0'], ['SET ROLE NONE'],\n\
-         \x20   ['SET STATEMENT tx_read_only = 0 FOR SELECT 1'], ['/*!50000 SET tx_read_only = 0 */'],\n\
-         \x20   ['PREPARE p FROM \"SET tx_read_only = 0\"', 'EXECUTE p'],\n\
-         \x20   [\"EXECUTE IMMEDIATE 'SET tx_read_only = 0'\"], ['FLUSH TABLES']):\n\
-         \x20   attempt(*before, write)\n\
-         \x20   attempt('; '.join(before + [write]))\n\
-         attempt(\"LOAD DATA LOCAL INFILE 'rows' INTO TABLE answers FIELDS TERMINATED BY ','\")\n\
-         attempt(\"LOAD DATA INFILE '/etc/passwd' INTO TABLE answers\")\n\
-         attempt(\"SELECT 'x' INTO OUTFILE '/tmp/stolen'\", 'CREATE TABLE mine (x int)')\n\
-         c = pymysql.connect().cursor(); c.execute('SELECT * FROM answers'); print(c.fetchall())",
-    );
+    let said = python(sessions, &session, MYSQL_READER, "");
     assert_eq!(said, "((1, 'forty-two'),)");
     assert_eq!(mariadb.sql("SELECT GROUP_CONCAT(answer) FROM judge.answers"), "forty-two");
     assert_eq!(mariadb.sql("SHOW TABLES IN judge"), "answers");
