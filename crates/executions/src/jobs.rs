@@ -24,6 +24,7 @@ use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
+pub(crate) use self::granted::is_interactive;
 use self::live::Lives;
 pub(crate) use self::live::{Attachment, Subscription};
 use self::metrics::Metrics;

@@ -622,6 +622,38 @@ fn agents_are_deployed_from_the_command_line() {
 }
 
 #[test]
+fn grants_are_given_and_taken_back_from_the_command_line() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    Sessions::from(&server).deploy(&probe("probe"));
+    let run = |arguments: &[&str], code: i32| said(&server, arguments, "", code);
+    run(&["agent", "update", "probe", "--grant", "http:example.com"], 0);
+    assert!(run(&["agent", "info", "probe"], 0).contains("grants      http"));
+    run(&["agent", "update", "probe", "--grant", "postgres:nothing"], 2);
+    let id = run(&["session", "create", "probe"], 0);
+    let id = id.trim();
+    assert!(run(&["session", "grants", id], 0).contains("example.com"));
+    let without = run(&["session", "create", "probe", "--no-grants"], 0);
+    assert_eq!(run(&["session", "grants", without.trim()], 0), "nothing\n");
+    let proxy = || run(&["session", "exec", id, "--", "sh", "-c", "echo $HTTP_PROXY"], 0);
+    assert_eq!(proxy(), "http://127.0.0.1:3128\n");
+    let set = run(&["session", "grants", id, "--set", "http:*.example.org", "--json"], 0);
+    let set: Value = serde_json::from_str(&set).unwrap();
+    assert_eq!(set[0]["rules"][0]["hosts"], json!(["*.example.org"]));
+    assert_eq!(run(&["session", "grants", id, "--none"], 0), "nothing\n");
+    assert_eq!(proxy(), "\n");
+    // What was given and taken back is written down.
+    let audit = run(&["audit", "--holder", id], 0);
+    let events: Vec<_> =
+        audit.lines().skip(1).filter_map(|it| it.split_whitespace().nth(3)).collect();
+    assert_eq!(events, ["granted", "revoked", "granted", "revoked"], "{audit}");
+    let first = run(&["audit", "--holder", id, "--limit", "1", "--json"], 0);
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&first["grant"], &first["outcome"]), (&json!("http"), &json!("done")));
+    assert_eq!(run(&["audit", "--holder", id, "--outcome", "refused", "--json"], 0), "");
+}
+
+#[test]
 fn sessions_are_used_from_the_command_line() {
     let _guard = beside_others();
     let server = serve_sessions("");

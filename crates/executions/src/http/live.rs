@@ -27,7 +27,7 @@ use tokio::time;
 
 use super::Id;
 use crate::events::Log;
-use crate::jobs::{Attachment, Jobs, Subscription};
+use crate::jobs::{Attachment, Jobs, Subscription, is_interactive};
 use crate::queue::Parts;
 use crate::verdict;
 
@@ -83,7 +83,7 @@ pub(super) async fn events(
         }
         return Ok(server_sent(subscription, drain));
     };
-    let attach = following.attach || is_interactive(job.request.as_deref());
+    let attach = following.attach || job.request.as_deref().is_some_and(is_interactive);
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let attachment = match attach && !job.state.is_final() {
@@ -101,19 +101,6 @@ pub(super) async fn events(
             let _ended = jobs.cancel(&tenant, &id).await;
         }
     }))
-}
-
-/// Only the one field; the rest of a stored request is not looked at.
-fn is_interactive(request: Option<&[u8]>) -> bool {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Shape {
-        interactive: bool,
-    }
-    request
-        .and_then(|text| serde_json::from_slice::<Shape>(text).ok())
-        .unwrap_or_default()
-        .interactive
 }
 
 fn server_sent(subscription: Subscription, drain: Drain) -> Response {

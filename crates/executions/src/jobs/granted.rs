@@ -65,6 +65,21 @@ pub(super) fn request(
     serde_json::from_str(&request).map_err(malformed)
 }
 
+/// Whether a stored request is one for somebody who attaches. Only that is looked at: nothing is
+/// given on the strength of it.
+pub(crate) fn is_interactive(stored: &[u8]) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Shape {
+        interactive: bool,
+    }
+    let shape = match serde_json::from_slice(stored) {
+        Ok(Granted { request, .. }) => serde_json::from_str::<Shape>(&request),
+        Err(_) => serde_json::from_slice(stored),
+    };
+    shape.is_ok_and(|shape| shape.interactive)
+}
+
 fn mac(key: &[u8; 32], tenant: &str, request: &str) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     for part in [ABOUT, tenant.as_bytes(), request.as_bytes()] {
@@ -130,6 +145,15 @@ mod tests {
         for length in 0..proven.len() {
             assert!(request(&key, "a", &proven[..length]).is_err(), "{length}");
         }
+        // Who attaches is found with grants and without.
+        for grants in [granted.grants.clone(), Vec::new()] {
+            for interactive in [true, false] {
+                let grants = grants.clone();
+                let asked = ExecutionRequest { interactive, grants, ..ExecutionRequest::default() };
+                assert_eq!(is_interactive(&stored(&key, "a", &asked).unwrap()), interactive);
+            }
+        }
+        assert!(!is_interactive(b"{}") && !is_interactive(b"?"));
         // Without grants there is nothing to prove.
         let plain = ExecutionRequest::default();
         let text = stored(&key, "a", &plain).unwrap();

@@ -148,7 +148,10 @@ impl Inner {
         let (Some(gate), Some(opening)) = (slot.as_ref(), opening) else {
             drop(slot);
             if grants.is_empty() {
-                drop(body.gate.lock().await.take());
+                if let Some(gate) = body.gate.lock().await.take() {
+                    // Written down as taken back, which the end of a sandbox is not.
+                    gate.retain(&[]);
+                }
                 return Ok(());
             }
             return self.open_gate(entry, body).await;
