@@ -146,7 +146,7 @@ mod tests {
             assert!(request(&key, "a", &proven[..length]).is_err(), "{length}");
         }
         // Who attaches is found with grants and without.
-        for grants in [granted.grants.clone(), Vec::new()] {
+        for grants in [granted.grants, Vec::new()] {
             for interactive in [true, false] {
                 let grants = grants.clone();
                 let asked = ExecutionRequest { interactive, grants, ..ExecutionRequest::default() };
