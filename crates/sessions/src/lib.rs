@@ -32,4 +32,5 @@ mod workspace;
 
 pub use config::Config;
 pub use error::{Error, Refusal};
+pub use model::door as model_door;
 pub use service::Sessions;

@@ -207,8 +207,25 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for Gauges<F> {
     }
 }
 
-/// Tells what went through the relay to the model.
-pub(crate) struct ModelUse(pub(crate) Arc<Tally>);
+/// Tells what went to the model.
+pub(crate) struct ModelUse {
+    tally: Arc<Tally>,
+    /// How the names of the figures begin, and whose requests they are about.
+    prefix: &'static str,
+    whose: &'static str,
+}
+
+impl ModelUse {
+    /// What agents have used.
+    pub(crate) fn of_agents(tally: Arc<Tally>) -> ModelUse {
+        ModelUse { tally, prefix: "cove_model", whose: "agents" }
+    }
+
+    /// What sandboxes have used by their grants.
+    pub(crate) fn of_grants(tally: Arc<Tally>) -> ModelUse {
+        ModelUse { tally, prefix: "cove_gateway_model", whose: "grants" }
+    }
+}
 
 impl fmt::Debug for ModelUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -219,18 +236,18 @@ impl fmt::Debug for ModelUse {
 impl Collector for ModelUse {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Tokens { requests, failed, input, output, cache_creation, cache_read } =
-            self.0.so_far();
+            self.tally.so_far();
+        let (prefix, whose) = (self.prefix, self.whose);
         let mut counter = |name: &str, help: &str, value: u64| {
-            let value = ConstCounter::new(value);
-            value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+            let (name, value) = (format!("{prefix}_{name}"), ConstCounter::new(value));
+            value.encode(encoder.encode_descriptor(&name, help, None, MetricType::Counter)?)
         };
-        counter("cove_model_requests", "Requests of agents to the model", requests)?;
-        counter("cove_model_requests_failed", "Of them, those it did not answer", failed)?;
-        counter("cove_model_input_tokens", "Tokens that the model read", input)?;
-        counter("cove_model_output_tokens", "Tokens that the model wrote", output)?;
+        counter("requests", &format!("Requests of {whose} to the model"), requests)?;
+        counter("requests_failed", "Of them, those it did not answer", failed)?;
+        counter("input_tokens", "Tokens that the model read", input)?;
+        counter("output_tokens", "Tokens that the model wrote", output)?;
         let help = "Tokens that were put into the model's cache";
-        counter("cove_model_cache_creation_tokens", help, cache_creation)?;
-        let help = "Tokens that came from the model's cache";
-        counter("cove_model_cache_read_tokens", help, cache_read)
+        counter("cache_creation_tokens", help, cache_creation)?;
+        counter("cache_read_tokens", "Tokens that came from the model's cache", cache_read)
     }
 }

@@ -9,6 +9,7 @@
 //! It sends requests by itself rather than by `node::client`: bodies have to be passed on while
 //! they come, and connections kept, because each new one costs a handshake before the first token.
 
+pub mod door;
 mod headers;
 mod upstream;
 mod usage;
@@ -23,16 +24,19 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use node::client::Roots;
+use node::task::Boxed;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::upstream::{Upstream, UpstreamError};
+use self::upstream::{Answer, Upstream, UpstreamError};
+use self::usage::{Counted, Ledger};
 pub(crate) use self::usage::{Tally, Tokens};
 
 /// Connections of one sandbox at one time; more wait to be accepted.
@@ -126,6 +130,29 @@ impl ModelRelay {
     }
 }
 
+/// What answers requests; behind a pointer, so that hyper's server is compiled once.
+type Answers = Box<dyn Fn(Request<Incoming>) -> Boxed<'static, Response<Body>> + Send + Sync>;
+
+/// Serves one connection to its end.
+async fn speak(stream: TcpStream, answers: Answers) {
+    // Without it answers are a little later, and no less right.
+    stream.set_nodelay(true).ok();
+    let service = service_fn(|request| {
+        let answering = answers(request);
+        async move { Ok::<_, Infallible>(answering.await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::trace!(%error, "serve a connection to the model");
+    }
+}
+
 /// What the requests of one session share.
 struct Session {
     upstream: Arc<Upstream>,
@@ -135,22 +162,11 @@ struct Session {
 
 impl Session {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Without it answers are a little later, and no less right.
-        stream.set_nodelay(true).ok();
-        let service = service_fn(|request| {
+        let answer = move |request| -> Boxed<'static, Response<Body>> {
             let session = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(session.answer(request).await) }
-        });
-        let served = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME_MAX)
-            .max_header_size(HEAD_BYTES_MAX)
-            .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service)
-            .await;
-        if let Err(error) = served {
-            tracing::trace!(%error, "serve a connection to the model");
-        }
+            Box::pin(async move { session.answer(request).await })
+        };
+        speak(stream, Box::new(answer)).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -169,32 +185,63 @@ impl Session {
         if !self.access.allows(&head.method, head.uri.path()) {
             return Err(Refused::Path);
         }
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let uri: Uri =
-            format!("{}{path}", self.upstream.base_path()).parse().map_err(|_| Refused::Path)?;
-        if body.size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX) {
+        if is_too_large(&body) {
             return Err(Refused::TooLarge);
         }
-        let mut message = Request::new(Limited::new(body, BODY_BYTES_MAX).boxed_unsync());
-        *message.method_mut() = head.method;
-        *message.uri_mut() = uri;
-        headers::copy_request(&head.headers, message.headers_mut());
-        if let Access::Own(ModelKey(key)) | Access::Shared(Some(ModelKey(key))) = &self.access {
-            message.headers_mut().insert("x-api-key", key.clone());
-        }
-        let sent = timeout(ANSWER_TIME_MAX, self.upstream.send(message)).await;
-        let answer = sent.map_err(|_| Refused::Slow)?.map_err(Refused::from)?;
-        let (head, body) = answer.into_parts();
-        let mut passed = Response::new(());
-        *passed.status_mut() = head.status;
-        headers::copy_answer(&head.headers, passed.headers_mut());
-        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let counted = usage::Counted::new(body, kind.unwrap_or_default(), Arc::clone(&self.tally));
-        Ok(passed.map(|()| counted.boxed_unsync()))
+        let body = Limited::new(body, BODY_BYTES_MAX).boxed_unsync();
+        let answer = send(&self.upstream, &head, body, self.access.key()).await?;
+        Ok(pass(answer, Arc::clone(&self.tally)))
     }
 }
 
+/// Whether a body says of itself that it is longer than it may be.
+fn is_too_large(body: &Incoming) -> bool {
+    body.size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX)
+}
+
+/// Sends what was asked for outside, with what may pass of its headers and the key.
+async fn send(
+    upstream: &Upstream,
+    head: &Parts,
+    body: Body,
+    key: Option<&ModelKey>,
+) -> Result<Response<Answer>, Refused> {
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let uri: Uri = format!("{}{path}", upstream.base_path()).parse().map_err(|_| Refused::Path)?;
+    let mut message = Request::new(body);
+    *message.method_mut() = head.method.clone();
+    *message.uri_mut() = uri;
+    headers::copy_request(&head.headers, message.headers_mut());
+    if let Some(ModelKey(key)) = key {
+        message.headers_mut().insert("x-api-key", key.clone());
+    }
+    let sent = timeout(ANSWER_TIME_MAX, upstream.send(message)).await;
+    sent.map_err(|_| Refused::Slow)?.map_err(Refused::from)
+}
+
+/// What may pass of an answer, counted in `ledger`.
+fn pass<L>(answer: Response<Answer>, ledger: L) -> Response<Body>
+where
+    L: Ledger + Send + Unpin + 'static,
+{
+    let (head, body) = answer.into_parts();
+    let mut passed = Response::new(());
+    *passed.status_mut() = head.status;
+    headers::copy_answer(&head.headers, passed.headers_mut());
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let counted = Counted::new(body, kind.unwrap_or_default(), ledger);
+    passed.map(|()| counted.boxed_unsync())
+}
+
 impl Access {
+    /// The key of its requests; none when the endpoint needs none.
+    fn key(&self) -> Option<&ModelKey> {
+        match self {
+            Access::Own(key) => Some(key),
+            Access::Shared(key) => key.as_ref(),
+        }
+    }
+
     /// Whether this may be asked for.
     fn allows(&self, method: &Method, path: &str) -> bool {
         let is_plain = |part: &str| {
@@ -222,6 +269,18 @@ impl Access {
 enum Refused {
     Path,
     TooLarge,
+    /// The body is encoded, so that what it asks for cannot be seen.
+    Encoded,
+    /// The body cannot be understood; why.
+    Unclear(&'static str),
+    /// A model that was not granted.
+    Model,
+    /// What was granted is used up; whose.
+    Budget(&'static str),
+    /// Too much is on its way already.
+    Full,
+    /// The body did not come, or not in time.
+    Unread,
     Down,
     Slow,
     Broken,
@@ -240,19 +299,35 @@ impl From<UpstreamError> for Refused {
 }
 
 impl Refused {
-    fn into_response(self) -> Response<Body> {
-        let (status, kind, message) = match self {
+    /// Status, kind and sentence.
+    fn parts(self) -> (u16, &'static str, &'static str) {
+        const INVALID: &str = "invalid_request_error";
+        match self {
             Refused::Path => (404, "not_found_error", "this is not relayed to the model"),
             Refused::TooLarge => (413, "request_too_large", "the request is too large"),
+            Refused::Encoded => (415, INVALID, "the request must not have an encoding"),
+            Refused::Unclear(why) => (400, INVALID, why),
+            Refused::Model => (403, "permission_error", "this model is not granted"),
+            Refused::Budget(whose) => (429, "rate_limit_error", whose),
+            Refused::Full => (529, "overloaded_error", "too many large requests at one time"),
+            Refused::Unread => (408, "timeout_error", "the request did not come in time"),
             Refused::Down => (502, "api_error", "the model cannot be reached at present"),
             Refused::Slow => (504, "timeout_error", "the model did not answer in time"),
             Refused::Broken => (502, "api_error", "the connection to the model broke"),
-        };
+        }
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let (status, kind, message) = self.parts();
         let error = json!({"type": "error", "error": {"type": kind, "message": message}});
         let body = Full::new(Bytes::from(error.to_string()));
         let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
         *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if matches!(self, Refused::Budget(_)) {
+            // Clients try again otherwise, for nothing.
+            answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+        }
         answer
     }
 }

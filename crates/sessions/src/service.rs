@@ -231,7 +231,7 @@ impl Sessions {
                 lost: Mutex::new(Some(lost)),
                 config,
             });
-            registry.register_collector(Box::new(ModelUse(model_use)));
+            registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
             inner.recover().await?;
             let counted = Arc::downgrade(&inner);
             let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());

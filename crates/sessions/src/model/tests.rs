@@ -10,24 +10,24 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-const KEY: &str = "sk-secret";
+pub(super) const KEY: &str = "sk-secret";
 const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":11,\"output_tokens\":1}}}\n\n";
 const PIECE: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\"}\n\n";
 const DELTA: &str =
     "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n";
 
 /// How an error of the Messages API ends, as we write it.
-const ERROR_END: &str = "\"type\":\"error\"}";
+pub(super) const ERROR_END: &str = "\"type\":\"error\"}";
 
 /// An endpoint of the Messages API, of which the test says when the answer goes on.
-struct Model {
-    address: SocketAddr,
+pub(super) struct Model {
+    pub(super) address: SocketAddr,
     /// Head and body of each request.
-    asked: mpsc::UnboundedReceiver<String>,
+    pub(super) asked: mpsc::UnboundedReceiver<String>,
     /// A word for each piece of an answer: `go`, or `cut` to break off.
-    go: mpsc::UnboundedSender<&'static str>,
+    pub(super) go: mpsc::UnboundedSender<&'static str>,
     /// Where a client went away in the middle of its answer.
-    left: mpsc::UnboundedReceiver<()>,
+    pub(super) left: mpsc::UnboundedReceiver<()>,
     connections: Arc<Mutex<usize>>,
     task: JoinHandle<()>,
 }
@@ -38,7 +38,7 @@ impl Drop for Model {
     }
 }
 
-async fn model() -> Model {
+pub(super) async fn model() -> Model {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (ask, asked) = mpsc::unbounded_channel();
@@ -127,7 +127,7 @@ fn shared() -> Access {
     Access::Shared(ModelKey::new(KEY))
 }
 
-fn request(head: &str, body: &str) -> String {
+pub(super) fn request(head: &str, body: &str) -> String {
     let length = body.len();
     format!(
         "{head} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {length}\r\nx-api-key: provided-by-cove\r\nauthorization: Bearer mine\r\nanthropic-version: 2023-06-01\r\ncookie: a=b\r\n\r\n{body}"
@@ -135,12 +135,12 @@ fn request(head: &str, body: &str) -> String {
 }
 
 /// Sends a request and reads the answer up to `end`.
-async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
+pub(super) async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     read_until(stream, end).await
 }
 
-async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+pub(super) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     let mut piece = [0; 4096];
     loop {

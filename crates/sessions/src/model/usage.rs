@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use serde::Deserialize;
 
 use super::BoxError;
+use super::door::ModelTokens;
 
 /// Bytes of an answer, or of one of its lines, that are kept to be read for a usage.
 const KEPT_BYTES_MAX: usize = 4 << 20;
@@ -68,24 +69,49 @@ impl Tally {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    fn add(&self, usage: Usage) {
-        self.input.fetch_add(usage.input_tokens.unwrap_or(0), Relaxed);
-        self.output.fetch_add(usage.output_tokens.unwrap_or(0), Relaxed);
-        self.cache_creation.fetch_add(usage.cache_creation_input_tokens.unwrap_or(0), Relaxed);
-        self.cache_read.fetch_add(usage.cache_read_input_tokens.unwrap_or(0), Relaxed);
+    pub(super) fn add(&self, tokens: &ModelTokens) {
+        self.input.fetch_add(tokens.input, Relaxed);
+        self.output.fetch_add(tokens.output, Relaxed);
+        self.cache_creation.fetch_add(tokens.cache_write, Relaxed);
+        self.cache_read.fetch_add(tokens.cache_read, Relaxed);
     }
 }
 
 /// As in an answer, or in an event of one.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Usage {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
+pub(super) struct Usage {
+    pub(super) input_tokens: Option<u64>,
+    pub(super) output_tokens: Option<u64>,
+    pub(super) cache_creation_input_tokens: Option<u64>,
+    pub(super) cache_read_input_tokens: Option<u64>,
+    /// It is of the answer's end, and not what a stream says at its beginning.
+    #[serde(skip)]
+    pub(super) is_final: bool,
+}
+
+/// Who is told what an answer has used, once it is gone: also one that nobody read to its end.
+pub(super) trait Ledger {
+    /// Takes what the answer said, and how many bytes of it passed.
+    fn enter(&mut self, usage: &Usage, bytes: u64);
+}
+
+impl Ledger for Arc<Tally> {
+    fn enter(&mut self, usage: &Usage, _bytes: u64) {
+        self.add(&usage.tokens());
+    }
 }
 
 impl Usage {
+    /// What is said; nothing where nothing is.
+    pub(super) fn tokens(&self) -> ModelTokens {
+        ModelTokens {
+            input: self.input_tokens.unwrap_or(0),
+            output: self.output_tokens.unwrap_or(0),
+            cache_write: self.cache_creation_input_tokens.unwrap_or(0),
+            cache_read: self.cache_read_input_tokens.unwrap_or(0),
+        }
+    }
+
     /// Numbers in later events are totals that replace those before.
     fn replace(&mut self, later: Usage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
@@ -94,6 +120,7 @@ impl Usage {
             later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
         self.cache_read_input_tokens =
             later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+        self.is_final |= later.is_final;
     }
 }
 
@@ -182,36 +209,40 @@ fn read_line(line: &[u8], usage: &mut Usage) {
 fn read(json: &[u8], usage: &mut Usage) {
     let Ok(read) = serde_json::from_slice::<WithUsage>(json) else { return };
     let of_message = read.message.and_then(|message| message.usage);
-    for later in of_message.into_iter().chain(read.usage) {
+    let at_end = read.usage.map(|it| Usage { is_final: it.output_tokens.is_some(), ..it });
+    for later in of_message.into_iter().chain(at_end) {
         usage.replace(later);
     }
 }
 
 /// A body that is counted while it passes.
-pub(super) struct Counted<B> {
+pub(super) struct Counted<B, L: Ledger> {
     body: B,
     reader: Reader,
     usage: Usage,
-    tally: Arc<Tally>,
+    bytes: u64,
+    ledger: L,
 }
 
-impl<B> Counted<B> {
-    pub(super) fn new(body: B, content_type: &str, tally: Arc<Tally>) -> Counted<B> {
-        Counted { body, reader: Reader::new(content_type), usage: Usage::default(), tally }
+impl<B, L: Ledger> Counted<B, L> {
+    pub(super) fn new(body: B, content_type: &str, ledger: L) -> Counted<B, L> {
+        let reader = Reader::new(content_type);
+        Counted { body, reader, usage: Usage::default(), bytes: 0, ledger }
     }
 }
 
-impl<B> Drop for Counted<B> {
+impl<B, L: Ledger> Drop for Counted<B, L> {
     /// What was used was used, even if nobody listened to the end.
     fn drop(&mut self) {
         self.reader.end(&mut self.usage);
-        self.tally.add(self.usage);
+        self.ledger.enter(&self.usage, self.bytes);
     }
 }
 
-impl<B> Body for Counted<B>
+impl<B, L> Body for Counted<B, L>
 where
     B: Body<Data = Bytes, Error = BoxError> + Unpin,
+    L: Ledger + Unpin,
 {
     type Data = Bytes;
     type Error = BoxError;
@@ -225,6 +256,7 @@ where
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(bytes) = frame.data_ref()
         {
+            this.bytes = this.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
             this.reader.take(bytes, &mut this.usage);
         }
         polled
@@ -272,6 +304,18 @@ mod tests {
         check("application/json", r#"{"usage":-1}"#, [0; 4]);
         check("application/json", "[", [0; 4]);
         check("text/plain", document, [0; 4]);
+    }
+
+    #[test]
+    fn only_the_end_of_an_answer_says_all_that_it_used() {
+        let is_final = |json: &str| {
+            let mut usage = Usage::default();
+            read(json.as_bytes(), &mut usage);
+            usage.is_final
+        };
+        assert!(!is_final(r#"{"message":{"usage":{"input_tokens":5,"output_tokens":1}}}"#));
+        assert!(!is_final(r#"{"usage":{"input_tokens":5}}"#));
+        assert!(is_final(r#"{"type":"message_delta","usage":{"output_tokens":9}}"#));
     }
 
     #[test]

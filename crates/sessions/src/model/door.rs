@@ -1,0 +1,405 @@
+//! A way to the model for sandboxes that were granted it: to some models, and so much of them.
+//!
+//! What passes and what does not is as with the relay of agents. Beside that a request is read
+//! before it is sent, because its body says which model it is for, and what answers use is taken
+//! from the budget of the grant and of its tenant. An answer whose end nobody waited for does not
+//! say what it used; then it is estimated, rather too high, so that nobody gets one for nothing by
+//! leaving early.
+//!
+//! A budget is looked at before a request is sent, and charged when its answer is gone: what is on
+//! its way at the same time may go beyond it.
+
+mod budget;
+mod exchange;
+mod question;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
+use node::client::Roots;
+use node::task::Boxed;
+use node::telemetry::Registry;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use self::budget::{Accounts, Budget, Held, Room, Tenant};
+use self::exchange::Exchange;
+use self::question::Question;
+use super::upstream::{Answer, Upstream};
+use super::{Access, Body, BoxError, ModelKey, Refused, Tally};
+use super::{BODY_BYTES_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX};
+use crate::metrics::ModelUse;
+
+/// Bytes of the requests of one grant that are held at one time.
+const HELD_BYTES_MAX_PER_GRANT: usize = 2 * BODY_BYTES_MAX;
+/// The same of one tenant's grants.
+const HELD_BYTES_MAX_PER_TENANT: usize = 4 * BODY_BYTES_MAX;
+/// The same of all.
+const HELD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
+/// Time for the body of a request.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Bytes of a body that are read where it is served; a longer one is read beside that.
+const READ_AT_ONCE_MAX: usize = 256 << 10;
+
+/// Tokens of a request and its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelTokens {
+    /// What the model read, without what came from its cache.
+    pub input: u64,
+    /// What it wrote.
+    pub output: u64,
+    /// What was put into its cache.
+    pub cache_write: u64,
+    /// What came from there.
+    pub cache_read: u64,
+}
+
+impl ModelTokens {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let questions = self.input.saturating_add(self.cache_write).saturating_add(self.cache_read);
+        questions.saturating_add(self.output)
+    }
+}
+
+/// What a model costs, in dollars for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelPrice {
+    /// Of what it reads.
+    pub input: f64,
+    /// Of what it writes.
+    pub output: f64,
+    /// Of what is put into its cache.
+    pub cache_write: f64,
+    /// Of what comes from there.
+    pub cache_read: f64,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelEnd {
+    /// It was answered.
+    Answered,
+    /// The model could not be reached or answered with an error, or who asked went away.
+    Failed,
+    /// It was not sent.
+    Refused,
+}
+
+/// A request that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelRequest<'a> {
+    /// Its method.
+    pub method: &'a str,
+    /// Its path, without a query, and not more of it than is worth being written down.
+    pub path: &'a str,
+    /// The model that was asked for, as far as it is known; not more of its name than that.
+    pub model: Option<&'a str>,
+    /// How it ended.
+    pub end: ModelEnd,
+    /// What was answered; none when nobody waited for that.
+    pub status: Option<u16>,
+    /// Why it failed or was refused.
+    pub error: Option<&'a str>,
+    /// How long it took.
+    pub took: Duration,
+    /// What it used.
+    pub tokens: ModelTokens,
+    /// Whether that is an estimate.
+    pub is_estimated: bool,
+    /// Bytes of its body.
+    pub bytes_out: u64,
+    /// Bytes of the answer's body.
+    pub bytes_in: u64,
+}
+
+/// Is told of requests. Must not wait.
+pub trait ModelWitness: Send + Sync + fmt::Debug {
+    /// A request is over.
+    fn saw(&self, request: &ModelRequest<'_>);
+}
+
+/// What a door is for.
+#[derive(Clone, Debug)]
+pub struct ModelDoorSpec {
+    /// Whose it is: a session or execution. Its use is remembered by this and `port` for as long as
+    /// the server runs.
+    pub holder: Arc<str>,
+    /// Port inside.
+    pub port: u16,
+    /// Whose the holder is.
+    pub tenant: Arc<str>,
+    /// Models that may be asked for; every one when there is none.
+    pub models: Vec<String>,
+    /// Tokens that may be used.
+    pub tokens_max: Option<u64>,
+    /// Dollars that may be spent.
+    pub dollars_max: Option<f64>,
+    /// What models cost. One without a price is refused where there is `dollars_max`.
+    pub prices: BTreeMap<String, ModelPrice>,
+    /// Who is told of requests.
+    pub told: Arc<dyn ModelWitness>,
+}
+
+/// Why there are no doors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelDoorsError {
+    /// The address of the endpoint is wrong.
+    #[error("sessions.model.url: {0}")]
+    Url(&'static str),
+    /// The key is none.
+    #[error("sessions.model.api_key: has characters that no key has")]
+    Key,
+}
+
+/// Where doors to one endpoint are opened. Cheap to clone.
+#[derive(Clone)]
+pub struct ModelDoors(Arc<Shared>);
+
+/// What all doors have together.
+struct Shared {
+    upstream: Upstream,
+    access: Access,
+    accounts: Accounts,
+    room: Arc<Room>,
+    tally: Arc<Tally>,
+}
+
+impl fmt::Debug for ModelDoors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ModelDoors").field(&self.0.upstream.authority()).finish()
+    }
+}
+
+impl ModelDoors {
+    /// Doors to the endpoint at `url`, with the key that is added to their requests. The tokens
+    /// that each tenant may use from now on: 0 is for no limit.
+    ///
+    /// # Errors
+    /// When the address or the key cannot be used.
+    pub fn new(
+        url: &str,
+        key: Option<&str>,
+        roots: Roots,
+        tokens_max_per_tenant: u64,
+    ) -> Result<ModelDoors, ModelDoorsError> {
+        let upstream = Upstream::new(url, roots).map_err(ModelDoorsError::Url)?;
+        let key = match key {
+            Some(key) => Some(ModelKey::new(key).ok_or(ModelDoorsError::Key)?),
+            None => None,
+        };
+        Ok(ModelDoors(Arc::new(Shared {
+            upstream,
+            access: Access::Shared(key),
+            accounts: Accounts::new(tokens_max_per_tenant, HELD_BYTES_MAX_PER_TENANT),
+            room: Arc::new(Room::new(HELD_BYTES_MAX)),
+            tally: Arc::default(),
+        })))
+    }
+
+    /// Adds the figures of all doors together.
+    pub fn register(&self, registry: &mut Registry) {
+        let of_grants = ModelUse::of_grants(Arc::clone(&self.0.tally));
+        registry.register_collector(Box::new(of_grants));
+    }
+
+    /// Opens a door.
+    #[must_use]
+    pub fn open(&self, spec: ModelDoorSpec) -> Arc<ModelDoor> {
+        let (budget, tenant) = self.0.accounts.open(&spec);
+        Arc::new(ModelDoor {
+            shared: Arc::clone(&self.0),
+            models: spec.models,
+            budget,
+            tenant,
+            room: Arc::new(Room::new(HELD_BYTES_MAX_PER_GRANT)),
+            told: spec.told,
+        })
+    }
+}
+
+/// The way to the model of one grant of one sandbox.
+pub struct ModelDoor {
+    shared: Arc<Shared>,
+    models: Vec<String>,
+    budget: Budget,
+    tenant: Arc<Tenant>,
+    room: Arc<Room>,
+    told: Arc<dyn ModelWitness>,
+}
+
+impl fmt::Debug for ModelDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDoor").field("models", &self.models).finish_non_exhaustive()
+    }
+}
+
+impl ModelDoor {
+    /// Connections that should be served at one time.
+    #[must_use]
+    pub fn connections_max(&self) -> usize {
+        CONNECTIONS_MAX
+    }
+
+    /// Serves one connection to its end. Dropping the future ends it, with the requests that are on
+    /// their way.
+    #[must_use]
+    pub fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
+        let answer = move |request| -> Boxed<'static, Response<Body>> {
+            Box::pin(Arc::clone(&self).answer(request))
+        };
+        let serving = super::speak(stream, Box::new(answer));
+        Box::pin(async move {
+            if timeout(CONNECTION_TIME_MAX, serving).await.is_err() {
+                tracing::trace!("a connection to the model has lasted too long");
+            }
+        })
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        self.shared.tally.request();
+        let (head, body) = request.into_parts();
+        let mut exchange = Exchange::new(Arc::clone(&self), &head);
+        match self.relay(head, body, &mut exchange).await {
+            Ok(answer) => {
+                exchange.answered(answer.status());
+                super::pass(answer, exchange)
+            }
+            Err(refused) => {
+                self.shared.tally.failed();
+                exchange.refused(refused);
+                refused.into_response()
+            }
+        }
+    }
+
+    async fn relay(
+        &self,
+        mut head: Parts,
+        body: Incoming,
+        exchange: &mut Exchange,
+    ) -> Result<Response<Answer>, Refused> {
+        let shared = &self.shared;
+        if !shared.access.allows(&head.method, head.uri.path()) {
+            return Err(Refused::Path);
+        }
+        self.budget.check().map_err(Refused::Budget)?;
+        let body = match head.method {
+            Method::POST => {
+                let (question, body) = self.question(&head, body).await?;
+                exchange.asked(&question, body.len());
+                if !self.is_granted(&question) {
+                    return Err(Refused::Model);
+                }
+                // Whatever was said of the bytes: what was read is sent.
+                let json = HeaderValue::from_static("application/json");
+                head.headers.insert(CONTENT_TYPE, json);
+                body.boxed_unsync()
+            }
+            _ => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        };
+        // The body may have come slowly.
+        self.budget.check().map_err(Refused::Budget)?;
+        exchange.sent();
+        super::send(&shared.upstream, &head, body, shared.access.key()).await
+    }
+
+    /// Reads what is asked for.
+    async fn question(
+        &self,
+        head: &Parts,
+        mut body: Incoming,
+    ) -> Result<(Question, HeldBody), Refused> {
+        if head.headers.contains_key(CONTENT_ENCODING) {
+            return Err(Refused::Encoded);
+        }
+        if super::is_too_large(&body) {
+            return Err(Refused::TooLarge);
+        }
+        let rooms = [&self.room, &self.tenant.room, &self.shared.room].map(Arc::clone);
+        let mut held = Held::new(rooms);
+        let reading = async {
+            let mut bytes = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let Ok(piece) = frame.map_err(|_| Refused::Unread)?.into_data() else { continue };
+                if bytes.len() + piece.len() > BODY_BYTES_MAX {
+                    return Err(Refused::TooLarge);
+                }
+                if !held.grow(piece.len()) {
+                    return Err(Refused::Full);
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            Ok(bytes.freeze())
+        };
+        let bytes = timeout(BODY_TIME_MAX, reading).await.map_err(|_| Refused::Unread)??;
+        let read = match bytes.len() {
+            0..=READ_AT_ONCE_MAX => Question::read(&bytes),
+            _ => {
+                let bytes = bytes.clone();
+                let reading = node::task::blocking(move || Question::read(&bytes));
+                reading.await.map_err(|_| Refused::Unread)?
+            }
+        };
+        let question = read.map_err(Refused::Unclear)?;
+        Ok((question, HeldBody { body: Full::new(bytes), _held: held }))
+    }
+
+    fn is_granted(&self, question: &Question) -> bool {
+        let is_listed = |model: &String| self.models.contains(model);
+        let is_open = self.models.is_empty();
+        let is_granted = is_open
+            || (is_listed(&question.model)
+                && question.of_tools.iter().all(is_listed)
+                && !question.has_others);
+        is_granted && self.budget.has_price(&question.model)
+    }
+}
+
+/// A body that was read whole. Gives its room back when it is gone.
+#[derive(Debug)]
+struct HeldBody {
+    body: Full<Bytes>,
+    _held: Held,
+}
+
+impl HeldBody {
+    fn len(&self) -> u64 {
+        self.body.size_hint().lower()
+    }
+}
+
+impl HttpBody for HeldBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        polled.map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! What grants of the model have used, and whether there is something left of them. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{ModelDoorSpec, ModelPrice, ModelTokens};
+
+/// What is said when a grant is used up.
+pub(super) const OF_GRANT: &str = "the budget of the grant is used up";
+/// What is said when all grants of a tenant together are.
+pub(super) const OF_TENANT: &str = "the budget of the tenant is used up";
+
+/// Accounts that are kept. Beyond it those are given up that were opened first and whose sandboxes
+/// are gone.
+const ACCOUNTS_MAX: usize = 20_000;
+
+/// What somebody has used so far.
+#[derive(Debug, Default)]
+pub(super) struct Account(Mutex<Spent>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Spent {
+    tokens: u64,
+    dollars: f64,
+}
+
+impl Account {
+    fn spent(&self) -> Spent {
+        *self.0.lock()
+    }
+
+    fn add(&self, tokens: u64, dollars: f64) {
+        let mut spent = self.0.lock();
+        spent.tokens = spent.tokens.saturating_add(tokens);
+        spent.dollars += dollars;
+    }
+}
+
+/// What the sandboxes of one tenant share.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    account: Account,
+    /// Bytes of their requests that are held.
+    pub(super) room: Arc<Room>,
+}
+
+/// What one grant may use.
+#[derive(Debug)]
+pub(super) struct Budget {
+    own: Arc<Account>,
+    tenant: Arc<Tenant>,
+    tokens_max: Option<u64>,
+    dollars_max: Option<f64>,
+    prices: BTreeMap<String, ModelPrice>,
+    /// 0 is for no limit.
+    tokens_max_of_tenant: u64,
+}
+
+impl Budget {
+    /// Whether there is something left; whose it is that is used up when not.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let spent = self.own.spent();
+        let is_used_up = self.tokens_max.is_some_and(|most| spent.tokens >= most)
+            || self.dollars_max.is_some_and(|most| spent.dollars >= most);
+        if is_used_up {
+            return Err(OF_GRANT);
+        }
+        let most = self.tokens_max_of_tenant;
+        if most != 0 && self.tenant.account.spent().tokens >= most {
+            return Err(OF_TENANT);
+        }
+        Ok(())
+    }
+
+    /// Whether it can be said what a model costs, or need not be.
+    pub(super) fn has_price(&self, model: &str) -> bool {
+        self.dollars_max.is_none() || self.prices.contains_key(model)
+    }
+
+    /// Takes what was used of a model.
+    pub(super) fn add(&self, model: &str, tokens: &ModelTokens) {
+        let total = tokens.total();
+        let dollars = self.prices.get(model).map_or(0.0, |price| price.of(tokens));
+        self.own.add(total, dollars);
+        self.tenant.account.add(total, dollars);
+    }
+}
+
+impl ModelPrice {
+    /// What so many tokens cost, in dollars.
+    fn of(&self, tokens: &ModelTokens) -> f64 {
+        let parts = [
+            (self.input, tokens.input),
+            (self.output, tokens.output),
+            (self.cache_write, tokens.cache_write),
+            (self.cache_read, tokens.cache_read),
+        ];
+        let cost = |(price, count)| price * f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        parts.into_iter().map(cost).sum::<f64>() / 1e6
+    }
+}
+
+/// The accounts of a server. In memory: they begin anew with it.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    tokens_max_per_tenant: u64,
+    room_per_tenant: usize,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// By the holder of a grant and its port inside, so that a sandbox that comes back, or whose
+    /// grant is changed, does not begin anew.
+    grants: HashMap<(Arc<str>, u16), (u64, Arc<Account>)>,
+    /// Grows with each account, so that it is known which one was opened first.
+    opened: u64,
+    tenants: HashMap<Arc<str>, Arc<Tenant>>,
+}
+
+impl Accounts {
+    /// `room_per_tenant`: bytes of the requests of one tenant that may be held.
+    pub(super) fn new(tokens_max_per_tenant: u64, room_per_tenant: usize) -> Accounts {
+        Accounts { tokens_max_per_tenant, room_per_tenant, books: Mutex::default() }
+    }
+
+    /// The budget of a grant, and the tenant whose it is.
+    pub(super) fn open(&self, spec: &ModelDoorSpec) -> (Budget, Arc<Tenant>) {
+        let mut books = self.books.lock();
+        let own = books.grant((Arc::clone(&spec.holder), spec.port));
+        let tenant = books.tenants.entry(Arc::clone(&spec.tenant)).or_insert_with(|| {
+            let room = Arc::new(Room::new(self.room_per_tenant));
+            Arc::new(Tenant { account: Account::default(), room })
+        });
+        let tenant = Arc::clone(tenant);
+        let budget = Budget {
+            own,
+            tenant: Arc::clone(&tenant),
+            tokens_max: spec.tokens_max,
+            dollars_max: spec.dollars_max,
+            prices: spec.prices.clone(),
+            tokens_max_of_tenant: self.tokens_max_per_tenant,
+        };
+        (budget, tenant)
+    }
+}
+
+impl Books {
+    fn grant(&mut self, key: (Arc<str>, u16)) -> Arc<Account> {
+        if let Some((_, account)) = self.grants.get(&key) {
+            return Arc::clone(account);
+        }
+        if self.grants.len() >= ACCOUNTS_MAX {
+            self.give_up();
+        }
+        self.opened += 1;
+        let account = Arc::new(Account::default());
+        self.grants.insert(key, (self.opened, Arc::clone(&account)));
+        account
+    }
+
+    /// Gives up the older half of the accounts that nobody uses.
+    fn give_up(&mut self) {
+        let is_idle = |account: &Arc<Account>| Arc::strong_count(account) == 1;
+        let idle = self.grants.values().filter(|(_, account)| is_idle(account));
+        let mut idle: Vec<u64> = idle.map(|(opened, _)| *opened).collect();
+        idle.sort_unstable();
+        let Some(middle) = idle.get(idle.len() / 2).copied() else { return };
+        self.grants.retain(|_, (opened, account)| *opened > middle || !is_idle(account));
+    }
+}
+
+/// Bytes that may be held at one time.
+#[derive(Debug)]
+pub(super) struct Room {
+    most: usize,
+    held: AtomicUsize,
+}
+
+impl Room {
+    pub(super) fn new(most: usize) -> Room {
+        Room { most, held: AtomicUsize::new(0) }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let more = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that one request holds, in each of some rooms. Given back when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    rooms: [Arc<Room>; 3],
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn new(rooms: [Arc<Room>; 3]) -> Held {
+        Held { rooms, bytes: 0 }
+    }
+
+    /// Takes more. False when there is no room for it.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        for (index, room) in self.rooms.iter().enumerate() {
+            if !room.take(bytes) {
+                self.rooms.iter().take(index).for_each(|taken| taken.give(bytes));
+                return false;
+            }
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.rooms.iter().for_each(|room| room.give(self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_given_back() {
+        let rooms = [10, 20, 5].map(|most| Arc::new(Room::new(most)));
+        let held = |index: usize| rooms[index].held.load(Ordering::Relaxed);
+        let mut one = Held::new(rooms.clone());
+        assert!(one.grow(4));
+        assert!(!one.grow(2), "the third one is full");
+        let mut two = Held::new(rooms.clone());
+        assert!(two.grow(1) && !two.grow(usize::MAX));
+        assert_eq!([held(0), held(1), held(2)], [5, 5, 5]);
+        drop((one, two));
+        assert_eq!([held(0), held(1), held(2)], [0, 0, 0]);
+    }
+
+    #[test]
+    fn accounts_of_those_who_are_gone_are_given_up_in_time() {
+        let mut books = Books::default();
+        let key = |number: usize| (Arc::from(format!("ses_{number}")), 8100);
+        let kept = books.grant(key(0));
+        kept.add(5, 0.0);
+        for number in 1..ACCOUNTS_MAX + 2 {
+            books.grant(key(number)).add(1, 0.0);
+        }
+        assert!(books.grants.len() <= ACCOUNTS_MAX);
+        assert_eq!(books.grant(key(0)).spent().tokens, 5);
+        assert_eq!(books.grant(key(ACCOUNTS_MAX)).spent().tokens, 1);
+        assert_eq!(books.grant(key(1)).spent().tokens, 0, "it was the first to be opened");
+    }
+
+    #[test]
+    fn a_price_is_for_a_million() {
+        let price = ModelPrice { input: 3.0, output: 15.0, cache_write: 4.0, cache_read: 0.5 };
+        let tokens = ModelTokens {
+            input: 1_000_000,
+            output: 100_000,
+            cache_write: 250_000,
+            cache_read: 2_000_000,
+        };
+        assert!((price.of(&tokens) - 6.5).abs() < 1e-9, "{}", price.of(&tokens));
+    }
+}

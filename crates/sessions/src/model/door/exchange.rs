@@ -1,0 +1,184 @@
+//! One request at a door: what it asked for, what it used, how it ended. It is charged and told
+//! when the last part of it is gone, however that comes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::StatusCode;
+use hyper::http::request::Parts;
+use node::clock;
+
+use super::question::Question;
+use super::{ModelDoor, ModelEnd, ModelRequest, ModelTokens};
+use crate::model::Refused;
+use crate::model::usage::{Ledger, Usage};
+
+/// The one path whose answers cost something.
+const CHARGED_PATH: &str = "/v1/messages";
+/// Characters of a path or a model's name that are told.
+const TOLD_CHARS_MAX: usize = 200;
+/// Bytes that make a token where nobody says how many there were. In answers that come in events
+/// most bytes are no text, so that it is rather too much.
+const BYTES_PER_TOKEN: u64 = 4;
+/// What is said of a request whose answer nobody waited for.
+const LEFT: &str = "the client left";
+
+/// One request.
+pub(super) struct Exchange {
+    door: Arc<ModelDoor>,
+    method: String,
+    path: String,
+    /// With its whole name, by which it has a price.
+    model: Option<String>,
+    max_tokens: u64,
+    is_streamed: bool,
+    started: Instant,
+    stage: Stage,
+    usage: Usage,
+    bytes_out: u64,
+    bytes_in: u64,
+}
+
+/// How far it came.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nothing was sent.
+    Unsent,
+    /// It was sent; nothing came back yet.
+    Sent,
+    /// It was answered.
+    Answered(StatusCode),
+    /// It was not, by the model.
+    Refused { why: Refused, was_sent: bool },
+}
+
+/// So much of a text from inside as is told, without what could pass for more than one line.
+fn told(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().take(TOLD_CHARS_MAX).map(plain).collect()
+}
+
+impl Exchange {
+    pub(super) fn new(door: Arc<ModelDoor>, head: &Parts) -> Exchange {
+        Exchange {
+            door,
+            method: told(head.method.as_str()),
+            path: told(head.uri.path()),
+            model: None,
+            max_tokens: 0,
+            is_streamed: false,
+            started: clock::now(),
+            stage: Stage::Unsent,
+            usage: Usage::default(),
+            bytes_out: 0,
+            bytes_in: 0,
+        }
+    }
+
+    /// It is known what it asks for, in so many bytes.
+    pub(super) fn asked(&mut self, question: &Question, bytes: u64) {
+        self.model = Some(question.model.clone());
+        self.max_tokens = question.max_tokens;
+        self.is_streamed = question.is_streamed;
+        self.bytes_out = bytes;
+    }
+
+    /// It goes outside.
+    pub(super) fn sent(&mut self) {
+        self.stage = Stage::Sent;
+    }
+
+    /// The head of its answer is there.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.stage = Stage::Answered(status);
+    }
+
+    /// It was not answered by the model.
+    pub(super) fn refused(&mut self, why: Refused) {
+        let was_sent = matches!(self.stage, Stage::Sent);
+        self.stage = Stage::Refused { why, was_sent };
+    }
+
+    /// What it used, and whether that is an estimate.
+    fn used(&self) -> (ModelTokens, bool) {
+        let is_free = match self.stage {
+            Stage::Unsent => true,
+            Stage::Sent => false,
+            Stage::Answered(status) => !status.is_success(),
+            // The model may go on with what it did not answer in time.
+            Stage::Refused { why, was_sent } => !was_sent || why != Refused::Slow,
+        };
+        if is_free || self.path != CHARGED_PATH {
+            return (ModelTokens::default(), false);
+        }
+        let mut tokens = self.usage.tokens();
+        if self.usage.is_final {
+            return (tokens, false);
+        }
+        if tokens.total() == tokens.output {
+            tokens.input = self.bytes_out / BYTES_PER_TOKEN;
+        }
+        // An answer in one piece is there only when all of it was written.
+        let written = match self.is_streamed {
+            true => self.max_tokens.min(self.bytes_in / BYTES_PER_TOKEN),
+            false => self.max_tokens,
+        };
+        tokens.output = tokens.output.max(written);
+        (tokens, true)
+    }
+
+    fn end(&self) -> (ModelEnd, Option<u16>, Option<&'static str>) {
+        match self.stage {
+            Stage::Unsent | Stage::Sent => (ModelEnd::Failed, None, Some(LEFT)),
+            Stage::Answered(status) if status.is_success() => {
+                (ModelEnd::Answered, Some(status.as_u16()), None)
+            }
+            Stage::Answered(status) => {
+                (ModelEnd::Failed, Some(status.as_u16()), status.canonical_reason())
+            }
+            Stage::Refused { why, .. } => {
+                let (status, _, message) = why.parts();
+                let end = match why {
+                    Refused::Down | Refused::Slow | Refused::Broken | Refused::Unread => {
+                        ModelEnd::Failed
+                    }
+                    _ => ModelEnd::Refused,
+                };
+                (end, Some(status), Some(message))
+            }
+        }
+    }
+}
+
+impl Ledger for Exchange {
+    fn enter(&mut self, usage: &Usage, bytes: u64) {
+        self.usage = *usage;
+        self.bytes_in = bytes;
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let (tokens, is_estimated) = self.used();
+        let model = self.model.as_deref();
+        if tokens.total() > 0 {
+            self.door.budget.add(model.unwrap_or_default(), &tokens);
+            self.door.shared.tally.add(&tokens);
+        }
+        let model = model.map(told);
+        let (end, status, error) = self.end();
+        self.door.told.saw(&ModelRequest {
+            method: &self.method,
+            path: &self.path,
+            model: model.as_deref(),
+            end,
+            status,
+            error,
+            took: clock::now().saturating_duration_since(self.started),
+            tokens,
+            is_estimated,
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+        });
+    }
+}

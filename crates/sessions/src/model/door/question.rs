@@ -1,0 +1,250 @@
+//! What a request's body asks for: read without making anything of the rest of it.
+//!
+//! Readers of JSON differ in what they make of a name that is there twice, or in other letters
+//! (Go's takes `Model` for `model`). Such a body is refused rather than guessed at: what was
+//! compared with the grant has to be what the endpoint reads.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// A body that is no object, or has one of the names that matter twice or in a wrong form.
+pub(super) const UNCLEAR: &str =
+    "the body must be one object of JSON in which nothing that matters is there twice";
+/// A body that names no model.
+pub(super) const NO_MODEL: &str = "model: is missing";
+
+/// Names that say what is asked for, or how much of it.
+const NAMES: [&str; 4] = ["model", "max_tokens", "stream", "tools"];
+
+/// What of a request's body matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Question {
+    /// The model that is asked for.
+    pub(super) model: String,
+    /// Models that its tools ask for, such as one that gives advice.
+    pub(super) of_tools: Vec<String>,
+    /// Tokens that the answer may have.
+    pub(super) max_tokens: u64,
+    /// Whether the answer comes in events.
+    pub(super) is_streamed: bool,
+    /// It has a name beside `model` that looks as if it could say which model it is.
+    pub(super) has_others: bool,
+}
+
+impl Question {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(super) fn read(body: &[u8]) -> Result<Question, &'static str> {
+        let found: Found = serde_json::from_slice(body).map_err(|_| UNCLEAR)?;
+        Ok(Question {
+            model: found.model.ok_or(NO_MODEL)?,
+            of_tools: found.tools.unwrap_or_default(),
+            max_tokens: found.max_tokens.unwrap_or(0),
+            is_streamed: found.stream.unwrap_or(false),
+            has_others: found.has_others,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    model: Option<String>,
+    max_tokens: Option<u64>,
+    stream: Option<bool>,
+    tools: Option<Vec<String>>,
+    has_others: bool,
+}
+
+/// A name in an object.
+struct Name {
+    /// One of [`NAMES`].
+    known: Option<&'static str>,
+    /// It is not, and may be read as `model`.
+    is_other: bool,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Name, E> {
+                if let Some(known) = NAMES.into_iter().find(|name| *name == text) {
+                    return Ok(Name { known: Some(known), is_other: false });
+                }
+                // In both directions, because there are letters that become one of ours in only
+                // one of them, as the sign of Kelvin does.
+                let folded = text.to_lowercase().to_uppercase();
+                if NAMES.iter().any(|name| name.eq_ignore_ascii_case(&folded)) {
+                    return Err(E::custom("a name in other letters"));
+                }
+                let is_other = folded.contains("MODEL") || folded.contains("FALLBACK");
+                Ok(Name { known: None, is_other })
+            }
+        }
+        deserializer.deserialize_str(Reader)
+    }
+}
+
+fn set<T, E: serde::de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(E::custom("a name is there twice")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Found {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Found, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Found;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+                let mut found = Found::default();
+                while let Some(name) = map.next_key::<Name>()? {
+                    found.has_others |= name.is_other;
+                    match name.known {
+                        Some("model") => set(&mut found.model, map.next_value()?)?,
+                        Some("max_tokens") => set(&mut found.max_tokens, map.next_value()?)?,
+                        Some("stream") => set(&mut found.stream, map.next_value()?)?,
+                        Some("tools") => {
+                            set(&mut found.tools, map.next_value::<Tools>()?.0)?;
+                        }
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// The models that a list of tools names.
+struct Tools(Vec<String>);
+
+impl<'de> Deserialize<'de> for Tools {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tools, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Tools;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of tools")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tools, A::Error> {
+                let mut models = Vec::new();
+                while let Some(tool) = list.next_element::<Tool>()? {
+                    models.extend(tool.0);
+                    if models.len() > MODELS_OF_TOOLS_MAX {
+                        return Err(A::Error::custom("too many tools have models"));
+                    }
+                }
+                Ok(Tools(models))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
+    }
+}
+
+/// Tools of one request that name models.
+const MODELS_OF_TOOLS_MAX: usize = 64;
+
+/// The model that one tool names.
+struct Tool(Option<String>);
+
+impl<'de> Deserialize<'de> for Tool {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tool, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Tool;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a tool")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tool, A::Error> {
+                let mut model = None;
+                while let Some(name) = map.next_key::<Name>()? {
+                    match name.known {
+                        Some("model") => set(&mut model, map.next_value()?)?,
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Tool(model))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<Question, &'static str> {
+        Question::read(body.as_bytes())
+    }
+
+    #[test]
+    fn what_is_asked_for_is_found() {
+        let body = r#"{"messages":[{"model":"x","content":"{\"model\":\"y\"}"}],"stream":true,
+            "system":[[[1,2.5e3,null]]],"mod\u0065l":"a-1","max_tokens":9,
+            "tools":[{"name":"t","input_schema":{"properties":{"model":{}}}},
+                     {"type":"advisor","model":"big"}]}"#;
+        let found = read(body).unwrap();
+        let of_tools = vec!["big".to_owned()];
+        let model = "a-1".to_owned();
+        let expected =
+            Question { model, of_tools, max_tokens: 9, is_streamed: true, has_others: false };
+        assert_eq!(found, expected);
+        assert!(read(r#"{"model":"a","fallback_models":["b"]}"#).unwrap().has_others);
+        assert!(read(r#"{"model":"a","Fallbacks":[]}"#).unwrap().has_others);
+        // However deep it is.
+        let deep = format!(r#"{{"x":{}{},"model":"a"}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(read(&deep).unwrap().model, "a");
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for body in [
+            r#"{"model":"a","model":"b"}"#,
+            r#"{"model":"a","mod\u0065l":"a"}"#,
+            r#"{"model":"a","Model":"b"}"#,
+            r#"{"MODEL":"a"}"#,
+            r#"{"model":"a","tool\u017f":[]}"#,
+            r#"{"model":"a","max_to\u212aens":1}"#,
+            r#"{"model":["a"]}"#,
+            r#"{"model":null}"#,
+            r#"{"model":"a"} {"model":"b"}"#,
+            r#"{"model":"a","stream":"true"}"#,
+            r#"{"model":"a","max_tokens":1,"max_tokens":2}"#,
+            r#"{"model":"a","tools":[{"model":"a","model":"b"}]}"#,
+            r#"{"model":"a","tools":[{"model":1}]}"#,
+            r#"{"model":"a","tools":{"model":"b"}}"#,
+            r#"["a"]"#,
+            "",
+            "{\"model\":\"a\"",
+            "\u{feff}{\"model\":\"a\"}",
+        ] {
+            assert_eq!(read(body), Err(UNCLEAR), "{body}");
+        }
+        assert_eq!(read("{}"), Err(NO_MODEL));
+        let wide: Vec<u8> = "{\"model\":\"a\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(Question::read(&wide), Err(UNCLEAR));
+    }
+}

@@ -1,0 +1,403 @@
+//! Doors to an endpoint that is written in the relay's tests.
+
+use node::clock;
+use node::telemetry::Metrics;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::budget::{OF_GRANT, OF_TENANT};
+use super::*;
+use crate::model::tests::{ERROR_END, KEY, Model, ask, model, read_until, request};
+
+/// What was told of a request.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    text: String,
+    end: ModelEnd,
+    status: Option<u16>,
+    error: Option<String>,
+    tokens: u64,
+    is_estimated: bool,
+}
+
+#[derive(Debug, Default)]
+struct Diary(Mutex<Vec<Seen>>);
+
+impl ModelWitness for Diary {
+    fn saw(&self, request: &ModelRequest<'_>) {
+        assert!(request.took < Duration::from_secs(20));
+        let model = request.model.map(|model| format!(" {model}")).unwrap_or_default();
+        self.0.lock().push(Seen {
+            text: format!("{} {}{model}", request.method, request.path),
+            end: request.end,
+            status: request.status,
+            error: request.error.map(str::to_owned),
+            tokens: request.tokens.total(),
+            is_estimated: request.is_estimated,
+        });
+    }
+}
+
+impl Diary {
+    /// Everything so far, once there is so much.
+    async fn all(&self, count: usize) -> Vec<Seen> {
+        let started = clock::now();
+        loop {
+            let seen = self.0.lock().clone();
+            if seen.len() >= count {
+                return seen;
+            }
+            assert!(clock::now() - started < Duration::from_secs(20), "{seen:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+struct Ground {
+    model: Model,
+    doors: ModelDoors,
+    diary: Arc<Diary>,
+}
+
+/// A door that is served, and where.
+struct Served {
+    address: std::net::SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn ground(tokens_max_per_tenant: u64) -> Ground {
+    let model = model().await;
+    let url = format!("http://{}", model.address);
+    let doors = ModelDoors::new(&url, Some(KEY), Roots::Machine, tokens_max_per_tenant).unwrap();
+    Ground { model, doors, diary: Arc::default() }
+}
+
+impl Ground {
+    fn spec(&self) -> ModelDoorSpec {
+        ModelDoorSpec {
+            holder: "ses_1".into(),
+            port: 8100,
+            tenant: "team".into(),
+            models: Vec::new(),
+            tokens_max: None,
+            dollars_max: None,
+            prices: BTreeMap::new(),
+            told: Arc::clone(&self.diary) as _,
+        }
+    }
+
+    async fn serve(&self, spec: ModelDoorSpec) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = self.doors.open(spec);
+        let task = tokio::spawn(async move {
+            let mut all = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                all.spawn(Arc::clone(&door).serve(stream));
+            }
+        });
+        Served { address, task }
+    }
+}
+
+impl Served {
+    async fn client(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// What is answered to a request that is not streamed.
+    async fn answer(&self, head: &str, body: &str) -> String {
+        ask(&mut self.client().await, &request(head, body), "}}").await
+    }
+
+    /// Asks for a message; the status that is answered, and the kind of error.
+    async fn message(&self, body: &str) -> (u16, Option<String>) {
+        let sent = request("POST /v1/messages", body);
+        let answer = ask(&mut self.client().await, &sent, "}").await;
+        (status(&answer), kind(&answer))
+    }
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn kind(answer: &str) -> Option<String> {
+    let (_, document) = answer.split_once("\r\n\r\n")?;
+    let document: serde_json::Value = serde_json::from_str(document).ok()?;
+    Some(document["error"]["type"].as_str()?.to_owned())
+}
+
+const HELLO: &str = r#"{"model":"small","max_tokens":1000,"messages":[]}"#;
+const STREAM: &str = r#"{"model":"small","max_tokens":1000,"stream":true}"#;
+
+#[tokio::test]
+async fn the_key_is_added_outside_and_never_seen_inside() {
+    let mut ground = ground(0).await;
+    let served = ground.serve(ground.spec()).await;
+    let sent = request("POST /v1/messages?beta=true", HELLO);
+    let answer = ask(&mut served.client().await, &sent, "}}").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(!answer.contains(KEY) && !answer.contains("cookie"), "{answer}");
+    let asked = ground.model.asked.recv().await.unwrap();
+    assert!(asked.starts_with("POST /v1/messages?beta=true HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.contains("x-api-key: sk-secret\r\n"), "{asked}");
+    assert!(asked.contains("content-type: application/json\r\n"), "{asked}");
+    assert!(asked.ends_with(HELLO), "{asked}");
+    assert!(!asked.contains("provided-by-cove") && !asked.contains("Bearer"), "{asked}");
+    let expected = Seen {
+        text: "POST /v1/messages small".to_owned(),
+        end: ModelEnd::Answered,
+        status: Some(200),
+        error: None,
+        tokens: 5,
+        is_estimated: false,
+    };
+    assert_eq!(ground.diary.all(1).await, [expected]);
+    let shown = format!("{:?} {:?}", ground.doors, ground.doors.open(ground.spec()));
+    assert!(!shown.contains(KEY), "{shown}");
+}
+
+#[tokio::test]
+async fn what_is_free_is_not_charged() {
+    let mut ground = ground(0).await;
+    let spec = ModelDoorSpec { tokens_max: Some(1), ..ground.spec() };
+    let served = ground.serve(spec).await;
+    for _ in 0..2 {
+        let answer = served.answer("GET /v1/models/small", "").await;
+        assert_eq!(status(&answer), 200);
+        assert!(ground.model.asked.recv().await.unwrap().ends_with("\r\n\r\n"));
+        let answer = served.answer("POST /v1/messages/count_tokens", HELLO).await;
+        assert_eq!(status(&answer), 200);
+    }
+    assert!(ground.diary.all(4).await.iter().all(|seen| seen.tokens == 0));
+}
+
+#[tokio::test]
+async fn other_models_and_other_paths_are_refused() {
+    let mut ground = ground(0).await;
+    let models = vec!["small".to_owned(), "tiny".to_owned()];
+    let served = ground.serve(ModelDoorSpec { models, ..ground.spec() }).await;
+    let forbidden = (403, Some("permission_error".to_owned()));
+    let invalid = (400, Some("invalid_request_error".to_owned()));
+    for (body, expected) in [
+        (r#"{"model":"big"}"#, &forbidden),
+        (r#"{"model":"small "}"#, &forbidden),
+        (r#"{"model":"Small"}"#, &forbidden),
+        (r#"{"model":"small","fallback_model":"big"}"#, &forbidden),
+        (r#"{"model":"small","tools":[{"type":"advisor","model":"big"}]}"#, &forbidden),
+        (r#"{"model":"small","model":"big"}"#, &invalid),
+        (r#"{"model":"small","Model":"big"}"#, &invalid),
+        (r#"{"max_tokens":1}"#, &invalid),
+        ("model=small", &invalid),
+        ("", &invalid),
+    ] {
+        assert_eq!(served.message(body).await, *expected, "{body}");
+    }
+    let counted = served.answer("POST /v1/messages/count_tokens", r#"{"model":"big"}"#).await;
+    assert_eq!(status(&counted), 403);
+    let path = served.answer("POST /v1/messages/batches", HELLO).await;
+    assert_eq!((status(&path), kind(&path).as_deref()), (404, Some("not_found_error")));
+    let encoded = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-encoding: identity\r\n\
+         content-length: {}\r\n\r\n{HELLO}",
+        HELLO.len()
+    );
+    let encoded = ask(&mut served.client().await, &encoded, ERROR_END).await;
+    assert_eq!(status(&encoded), 415);
+    assert!(ground.model.asked.try_recv().is_err(), "nothing of it was sent");
+    for body in [HELLO, r#"{"model":"tiny","tools":[{"name":"a"},{"model":"small"}]}"#] {
+        assert_eq!(served.message(body).await.0, 200);
+    }
+    let seen = ground.diary.all(15).await;
+    let refused = seen.iter().filter(|seen| seen.end == ModelEnd::Refused);
+    assert_eq!(refused.count(), 13, "{seen:?}");
+    assert_eq!(seen[0].text, "POST /v1/messages big");
+    assert_eq!((seen[0].status, seen[0].tokens), (Some(403), 0));
+    assert_eq!(seen[0].error.as_deref(), Some("this model is not granted"));
+}
+
+#[tokio::test]
+async fn a_budget_stops_and_is_not_begun_anew() {
+    let mut ground = ground(0).await;
+    let spec = ModelDoorSpec { tokens_max: Some(9), ..ground.spec() };
+    let served = ground.serve(spec.clone()).await;
+    for _ in 0..2 {
+        assert_eq!(served.message(HELLO).await.0, 200);
+        ground.model.asked.recv().await.unwrap();
+    }
+    let answer = served.answer("POST /v1/messages", HELLO).await;
+    assert_eq!((status(&answer), kind(&answer).as_deref()), (429, Some("rate_limit_error")));
+    assert!(answer.contains(OF_GRANT) && answer.contains("x-should-retry: false"), "{answer}");
+    assert_eq!(status(&served.answer("GET /v1/models", "").await), 429);
+    // As when its sandbox comes back, or when it is granted once more.
+    drop(served);
+    let again = ground.serve(spec.clone()).await;
+    assert_eq!(again.message(HELLO).await.0, 429);
+    assert!(ground.model.asked.try_recv().is_err(), "something was sent");
+    // What is granted beyond it is there, and others' budgets are their own.
+    let more = ground.serve(ModelDoorSpec { tokens_max: Some(11), ..spec.clone() }).await;
+    assert_eq!(more.message(HELLO).await.0, 200);
+    assert_eq!(more.message(HELLO).await.0, 429);
+    let other = ground.serve(ModelDoorSpec { holder: "ses_2".into(), ..spec }).await;
+    assert_eq!(other.message(HELLO).await.0, 200);
+    let none = ModelDoorSpec { holder: "ses_3".into(), tokens_max: Some(0), ..ground.spec() };
+    assert_eq!(ground.serve(none).await.message(HELLO).await.0, 429);
+}
+
+#[tokio::test]
+async fn the_grants_of_a_tenant_have_a_budget_together() {
+    let ground = ground(10).await;
+    let door = |holder: &str, tenant: &str| {
+        ground.serve(ModelDoorSpec {
+            holder: holder.into(),
+            tenant: tenant.into(),
+            ..ground.spec()
+        })
+    };
+    for holder in ["ses_1", "ses_2"] {
+        assert_eq!(door(holder, "team").await.message(HELLO).await.0, 200);
+    }
+    let answer = door("ses_3", "team").await.answer("POST /v1/messages", HELLO).await;
+    assert!(status(&answer) == 429 && answer.contains(OF_TENANT), "{answer}");
+    assert_eq!(door("ses_4", "others").await.message(HELLO).await.0, 200);
+}
+
+#[tokio::test]
+async fn dollars_are_counted_by_model() {
+    let ground = ground(0).await;
+    // A message has two tokens in and three out: five dollars and a half.
+    let price = ModelPrice { input: 500_000.0, output: 1_500_000.0, ..ModelPrice::default() };
+    let prices = BTreeMap::from([("small".to_owned(), price)]);
+    let spec = ModelDoorSpec { dollars_max: Some(11.0), prices, ..ground.spec() };
+    let served = ground.serve(spec).await;
+    assert_eq!(served.message(r#"{"model":"unpriced"}"#).await.0, 403);
+    for expected in [200, 200, 429] {
+        assert_eq!(served.message(HELLO).await.0, expected);
+    }
+}
+
+#[tokio::test]
+async fn streams_are_counted_and_leaving_early_is_not_free() {
+    let ground = ground(0).await;
+    let served = ground.serve(ground.spec()).await;
+    let sent = request("POST /v1/messages", STREAM);
+    let mut client = served.client().await;
+    client.write_all(sent.as_bytes()).await.unwrap();
+    for end in ["\"output_tokens\":1}}}", "content_block_delta\"}", "0\r\n\r\n"] {
+        ground.model.go.send("go").unwrap();
+        assert!(read_until(&mut client, end).await.contains(end));
+    }
+    let seen = ground.diary.all(1).await;
+    assert_eq!((seen[0].tokens, seen[0].is_estimated), (18, false));
+    // Everything but the end, where it would be said how much there was.
+    let mut client = served.client().await;
+    client.write_all(sent.as_bytes()).await.unwrap();
+    for end in ["\"output_tokens\":1}}}", "content_block_delta\"}"] {
+        ground.model.go.send("go").unwrap();
+        read_until(&mut client, end).await;
+    }
+    drop(client);
+    let seen = ground.diary.all(2).await;
+    assert!(seen[1].tokens > 18 && seen[1].tokens < 1000 && seen[1].is_estimated, "{seen:?}");
+}
+
+#[tokio::test]
+async fn who_leaves_before_the_answer_pays_for_what_it_may_be() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut ground = ground(0).await;
+    ground.doors = ModelDoors::new(&url, None, Roots::Machine, 0).unwrap();
+    let served = ground.serve(ground.spec()).await;
+    let mut client = served.client().await;
+    client.write_all(request("POST /v1/messages", HELLO).as_bytes()).await.unwrap();
+    let (endpoint, _) = listener.accept().await.unwrap();
+    endpoint.readable().await.unwrap();
+    drop(client);
+    let seen = ground.diary.all(1).await;
+    let expected = 1000 + u64::try_from(HELLO.len()).unwrap() / 4;
+    assert_eq!((seen[0].tokens, seen[0].is_estimated, seen[0].status), (expected, true, None));
+    assert_eq!(seen[0].end, ModelEnd::Failed);
+    // Nobody answers there any more: that costs nothing.
+    drop((listener, endpoint));
+    assert_eq!(served.message(HELLO).await, (502, Some("api_error".to_owned())));
+    let seen = ground.diary.all(2).await;
+    assert_eq!((seen[1].tokens, seen[1].end), (0, ModelEnd::Failed));
+}
+
+#[tokio::test]
+async fn large_requests_of_one_sandbox_are_bounded() {
+    let mut ground = ground(0).await;
+    let served = ground.serve(ground.spec()).await;
+    let part = "x".repeat(1 << 20);
+    let head = |length: usize| {
+        format!("POST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n")
+    };
+    // Two that are as large as they may be, but for their ends.
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = served.client().await;
+        client.write_all(head(BODY_BYTES_MAX).as_bytes()).await.unwrap();
+        for _ in 0..BODY_BYTES_MAX / part.len() - 1 {
+            client.write_all(part.as_bytes()).await.unwrap();
+        }
+        client.write_all(&part.as_bytes()[1..]).await.unwrap();
+        held.push(client);
+    }
+    let started = clock::now();
+    let (status, kind) = loop {
+        let body = format!(r#"{{"model":"small","x":"{part}"}}"#);
+        let answer = served.message(&body).await;
+        if answer.0 != 200 || clock::now() - started > Duration::from_secs(20) {
+            break answer;
+        }
+        ground.model.asked.recv().await.unwrap();
+    };
+    assert_eq!((status, kind.as_deref()), (529, Some("overloaded_error")));
+    // What they held is there again.
+    drop(held);
+    ground.diary.all(3).await;
+    assert_eq!(served.message(HELLO).await.0, 200);
+    let large = ask(&mut served.client().await, &head(BODY_BYTES_MAX + 1), ERROR_END).await;
+    assert!(large.starts_with("HTTP/1.1 413 "), "{large}");
+}
+
+#[tokio::test]
+async fn dropping_a_connection_ends_its_request() {
+    let mut ground = ground(0).await;
+    let door = ground.doors.open(ground.spec());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let serving = tokio::spawn(door.serve(listener.accept().await.unwrap().0));
+    ground.model.go.send("go").unwrap();
+    ask(&mut client, &request("POST /v1/messages", STREAM), "output_tokens").await;
+    serving.abort();
+    ground.model.left.recv().await.unwrap();
+    assert_eq!(read_until(&mut client, "never").await, "");
+    assert!(ground.diary.all(1).await[0].is_estimated);
+}
+
+#[tokio::test]
+async fn figures_are_of_all_doors() {
+    let ground = ground(0).await;
+    let mut registry = Registry::default();
+    ground.doors.register(&mut registry);
+    let served = ground.serve(ground.spec()).await;
+    served.message(HELLO).await;
+    ground.diary.all(1).await;
+    let text = Metrics::new(registry).render().unwrap();
+    assert!(text.contains("cove_gateway_model_output_tokens_total 3"), "{text}");
+    let wrong = ModelDoors::new("ftp://a", None, Roots::Machine, 0).unwrap_err();
+    assert!(matches!(wrong, ModelDoorsError::Url(_)));
+    let wrong = ModelDoors::new("http://a", Some("a\nb"), Roots::Machine, 0).unwrap_err();
+    assert_eq!(wrong, ModelDoorsError::Key);
+}
