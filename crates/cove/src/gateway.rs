@@ -1,6 +1,7 @@
 //! The gateway, plugged together: what it asks of the bouncer and of others, each in a file.
 
 mod databases;
+mod models;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use bouncer::Bouncer;
 use gateway::config::Secrets;
-use gateway::doors::Databases;
+use gateway::doors::{Databases, Models};
 use gateway::{Parts, Service};
 use node::client::Roots;
 use node::store::Store;
 use node::telemetry::Registry;
 
 use self::databases::Tenants;
+use self::models::Endpoint;
 use crate::config::{self, Config, Environment};
 
 /// Starts it, with what there is behind it.
@@ -30,12 +32,13 @@ pub(crate) async fn start(
     });
     let secrets: BTreeMap<String, String> = secrets.collect::<Result<_, config::Error>>()?;
     let databases = bouncer.cloned().map(|it| Arc::new(Tenants::new(it)) as Arc<dyn Databases>);
+    let models = Endpoint::new(config, environment, registry)?;
     let parts = Parts {
         config: gateway::Config { secrets: Secrets(secrets), ..config.gateway.clone() },
         store: store.clone(),
         databases,
         catalogs: None,
-        models: None,
+        models: models.map(|it| Arc::new(it) as Arc<dyn Models>),
         roots: Roots::Machine,
         resolver: None,
     };

@@ -57,16 +57,12 @@ impl Settings {
         data_dir: &DataDir,
         store: &StoreUrl,
     ) -> Result<Settings> {
-        let model_key = match &config.sessions.model.api_key {
-            Some(text) => Some(config::resolve("sessions.model.api_key", text, environment)?),
-            None => None,
-        };
         let path = environment.get("PATH").unwrap_or_default();
         Ok(Settings {
             objects: objects::open(config, environment, data_dir.path())?,
             sealer: objects::sealer(config, environment, data_dir.path())?,
             server: server_id(data_dir.path())?,
-            model_key,
+            model_key: model_key(config, environment)?,
             claude: claude(config.sessions.claude.as_deref(), path)?,
             is_shared: match store {
                 StoreUrl::Sqlite(_) => false,
@@ -111,6 +107,15 @@ impl Settings {
         };
         Sessions::start(parts, registry).await.context("failed to start sessions")
     }
+}
+
+/// The key of the model's endpoint.
+pub(crate) fn model_key(
+    config: &Config,
+    environment: &Environment,
+) -> Result<Option<String>, config::Error> {
+    let text = config.sessions.model.api_key.as_ref();
+    text.map(|text| config::resolve("sessions.model.api_key", text, environment)).transpose()
 }
 
 /// This directory's name; made when there is none.

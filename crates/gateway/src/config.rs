@@ -14,6 +14,8 @@ pub struct Config {
     pub database: DatabaseLimits,
     /// Limits of `http` grants that name none.
     pub http: HttpLimits,
+    /// What is beyond single `model` grants.
+    pub model: ModelConfig,
     /// What holders of tokens may give to their sandboxes who are no operators with the scope
     /// `tenants`. Nothing unless it is said here.
     pub offers: Vec<Offer>,
@@ -45,6 +47,7 @@ impl Default for Config {
         Config {
             database: DatabaseLimits::default(),
             http: HttpLimits::default(),
+            model: ModelConfig::default(),
             offers: Vec::new(),
             secrets: Secrets::default(),
             connections_max: 4096,
@@ -135,6 +138,60 @@ impl HttpLimits {
     }
 }
 
+/// What the model costs, and how much of it tenants may use.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Tokens that all `model` grants of one tenant may use together, from the start of the server
+    /// on; 0 is for no limit.
+    pub tokens_per_tenant: u64,
+    /// What models cost, by the names that are asked for.
+    pub prices: BTreeMap<String, ModelPrice>,
+}
+
+/// What a model costs, in dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrice {
+    /// Of what it reads.
+    pub input: f64,
+    /// Of what it writes.
+    pub output: f64,
+    /// Of what is put into its cache; as `input` when absent.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+    /// Of what comes from there; as `input` when absent.
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+}
+
+impl ModelConfig {
+    /// Checks that prices are prices.
+    ///
+    /// # Errors
+    /// Names the setting.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (model, price) in &self.prices {
+            let all = [
+                ("input", Some(price.input)),
+                ("output", Some(price.output)),
+                ("cache_write", price.cache_write),
+                ("cache_read", price.cache_read),
+            ];
+            let is_bad = |dollars: f64| !(0.0..=PRICE_MAX).contains(&dollars);
+            if let Some((name, _)) = all.into_iter().find(|(_, it)| it.is_some_and(is_bad)) {
+                return Err(format!(
+                    "gateway.model.prices.\"{model}\".{name}: must be a number of dollars"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most that a million tokens may cost, in dollars.
+const PRICE_MAX: f64 = 1e6;
+
 /// What some tenants may give to their sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -201,6 +258,22 @@ mod tests {
         assert_eq!(config.secrets.0["key"], "planted");
         assert!(!format!("{config:?}").contains("planted"));
         assert!(toml::from_str::<Config>("offer = []").is_err());
+    }
+
+    #[test]
+    fn prices_are_numbers_of_dollars() {
+        for (price, is_right) in [
+            ("input = 3.0\noutput = 15", true),
+            ("input = 3\noutput = 15\ncache_read = 0.3", true),
+            ("input = nan\noutput = 15", false),
+            ("input = 3\noutput = -1", false),
+            ("input = 3\noutput = 1\ncache_write = inf", false),
+        ] {
+            let text = format!("tokens_per_tenant = 5\n[prices.\"a-1.5\"]\n{price}");
+            let config: ModelConfig = toml::from_str(&text).unwrap();
+            assert_eq!(config.check().is_ok(), is_right, "{price}");
+        }
+        assert!(toml::from_str::<ModelConfig>("[prices.a]\ninput = 3").is_err());
     }
 
     #[test]

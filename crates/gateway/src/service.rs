@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, TenantEngine};
+use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, ModelGrant, TenantEngine};
 use node::auth::{Principal, Scope};
 use node::client::Roots;
 use node::gateway::{Gateway, Holder, Opening};
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::audit::{Audit, AuditFilter, AuditLimits};
-use crate::config::Config;
+use crate::config::{Config, ModelConfig};
 use crate::doors::{Catalogs, DatabaseFacts, Databases, FieldError, Models};
 use crate::egress::dial::{Dialer, LOOKUPS_MAX_PER_TENANT, Machine, Resolver};
 use crate::egress::rules::Rules;
@@ -28,6 +28,10 @@ use crate::{metrics, offers};
 
 /// Grants of one sandbox.
 pub const GRANTS_MAX: usize = 16;
+
+/// Models that one grant may name, and bytes of one name.
+const MODELS_MAX: usize = 64;
+const MODEL_BYTES_MAX: usize = 200;
 
 /// Longest time that a limit of a grant may have, in seconds: a year.
 const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
@@ -114,6 +118,7 @@ impl Service {
         Box::pin(async move {
             let Parts { config, store, databases, catalogs, models, roots, resolver } = parts;
             offers::check(&config.offers).map_err(StartError::Setting)?;
+            config.model.check().map_err(StartError::Setting)?;
             let store = AuditStore::open(store).await?;
             let audit = Audit::new(store, AuditLimits::new(&config), config.audit_statements);
             let resolver = resolver.unwrap_or_else(|| Arc::new(Machine::default()));
@@ -244,11 +249,39 @@ impl Shared {
                 Ok((Meaning::Http(rules, self.config.http.complete(&it.limits)), None))
             }
             Grant::Model(it) => {
+                check_model(it, &self.config.model)?;
                 self.models.as_ref().ok_or_else(|| missing("way to a model"))?.check(it)?;
                 Ok((Meaning::Model, None))
             }
         }
     }
+}
+
+/// Models have names, and prices where dollars are to be counted.
+fn check_model(grant: &ModelGrant, config: &ModelConfig) -> Result<(), FieldError> {
+    if grant.models.len() > MODELS_MAX {
+        let message = format!("must be at most {MODELS_MAX}");
+        return Err(FieldError::new("models", message));
+    }
+    for (index, model) in grant.models.iter().enumerate() {
+        let wrong = |message: &str| Err(FieldError::new(format!("models[{index}]"), message));
+        if model.is_empty() || model.len() > MODEL_BYTES_MAX {
+            return wrong("must be the name of a model");
+        }
+        if grant.dollars.is_some() && !config.prices.contains_key(model) {
+            return wrong("has no price on this server, by which `dollars` could be counted");
+        }
+    }
+    let Some(dollars) = grant.dollars else { return Ok(()) };
+    if !dollars.is_finite() || dollars < 0.0 {
+        return Err(FieldError::new("dollars", "must be a number of dollars"));
+    }
+    if grant.models.is_empty() {
+        let message =
+            "must name the models that may be asked for, so that `dollars` can be counted";
+        return Err(FieldError::new("models", message));
+    }
+    Ok(())
 }
 
 /// Times are times.

@@ -175,7 +175,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn what_cannot_be_given_is_named() {
-    let ground = ground("").await;
+    let ground = ground("[model.prices.a]\ninput = 3\noutput = 15").await;
     for (json, field) in [
         (r#"[{"kind": "postgres", "tenant": "none"}]"#, "grants[0].tenant"),
         (r#"[{"kind": "mysql", "tenant": "shop"}]"#, "grants[0].tenant"),
@@ -185,6 +185,10 @@ async fn what_cannot_be_given_is_named() {
         ),
         (r#"[{"kind": "catalog", "warehouse": "lake"}]"#, "grants[0].kind"),
         (r#"[{"kind": "model"}]"#, "grants[0].kind"),
+        (r#"[{"kind": "model", "models": ["a", ""]}]"#, "grants[0].models[1]"),
+        (r#"[{"kind": "model", "dollars": 5}]"#, "grants[0].models"),
+        (r#"[{"kind": "model", "dollars": -5, "models": ["a"]}]"#, "grants[0].dollars"),
+        (r#"[{"kind": "model", "dollars": 5, "models": ["a", "b"]}]"#, "grants[0].models[1]"),
         (r#"[{"kind": "http", "rules": [{"hosts": ["a b"]}]}]"#, "grants[0].rules[0].hosts[0]"),
         (r#"[{"kind": "postgres", "tenant": "shop", "port": 0}]"#, "grants[0].port"),
     ] {

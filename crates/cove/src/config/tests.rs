@@ -143,6 +143,7 @@ fn the_example_file_is_the_default_configuration() {
     config.catalog.external_id = None;
     config.catalog.sts_endpoint = None;
     config.secrets_key = None;
+    config.gateway.model.prices.clear();
     config.sessions.claude = None;
     config.sessions.model = sessions::Config::default().model;
     config.executions.jobs.redis = None;

@@ -73,6 +73,15 @@ impl Relaying {
     }
 }
 
+impl Relaying {
+    /// Ends it, and waits until its port is free.
+    pub(crate) async fn end(mut self) {
+        self.0.abort();
+        // It was cancelled, which is no news.
+        drop((&mut self.0).await);
+    }
+}
+
 impl Drop for Relaying {
     fn drop(&mut self) {
         self.0.abort();

@@ -144,6 +144,13 @@ impl Inner {
         grants: &[Grant],
     ) -> Result<(), Error> {
         let opening = self.opening(&entry.id, &entry.tenant, grants)?;
+        if has_model(grants) {
+            // The grant is the way to the model from now on, and the only one.
+            let relay = body.relay.lock().take();
+            if let Some(relay) = relay {
+                relay.end().await;
+            }
+        }
         let slot = body.gate.lock().await;
         let (Some(gate), Some(opening)) = (slot.as_ref(), opening) else {
             drop(slot);
@@ -160,6 +167,12 @@ impl Inner {
         gate.add(opening, listeners);
         Ok(())
     }
+}
+
+/// Whether the model is among what is granted. Then the agent has no way of its own to it, which
+/// would know nothing of what the grant allows.
+pub(super) fn has_model(grants: &[Grant]) -> bool {
+    grants.iter().any(|grant| matches!(grant, Grant::Model(_)))
 }
 
 /// Listens in a sandbox.

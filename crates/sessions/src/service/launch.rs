@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{AgentOptions, AgentRuntime, SessionEventKind};
+use api::{AgentOptions, AgentRuntime, Grant, SessionEventKind};
 use sandbox::{Program, Streams};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Inner;
 use super::entry::{Body, Entry, Relaying, RunningAgent};
+use super::gates::has_model;
 use super::logs::LogLevel;
 use crate::agent::{
     AgentHandle, AgentLimits, AgentProcess, AgentSignal, Change, Later, LaunchPlan, LaunchSpec,
@@ -132,6 +133,7 @@ impl Inner {
             session: &row.id,
             conversation: row.agent_session.as_deref(),
             is_ahead: false,
+            grants: &row.grants,
         };
         let sink: Arc<dyn Sink> = SessionSink::new(self, entry);
         let agent = self.start_agent(body, &launch, &spec, Some(sink)).await?;
@@ -169,14 +171,14 @@ impl Inner {
         spec: &StartSpec<'_>,
         sink: Option<Arc<dyn Sink>>,
     ) -> Result<RunningAgent, Error> {
-        let has_model = self.relay.is_some();
+        let has_grant = has_model(spec.grants);
         let plan = LaunchPlan::new(&LaunchSpec {
             runtime: &launch.runtime,
             claude: self.claude.as_deref().unwrap_or(CLAUDE),
             options: spec.options,
             session: spec.session,
             conversation: spec.conversation,
-            has_model,
+            has_model: has_grant || self.relay.is_some(),
             is_ahead: spec.is_ahead,
         });
         let plan = plan.ok_or_else(|| {
@@ -184,6 +186,7 @@ impl Inner {
         })?;
         let sandbox = body.sandbox()?;
         if let Some(relay) = &self.relay
+            && !has_grant
             && body.relay.lock().is_none()
         {
             let listener = sandbox.listen(MODEL_PORT).await?;
@@ -250,6 +253,8 @@ pub(super) struct StartSpec<'a> {
     pub(super) conversation: Option<&'a str>,
     /// There is no session yet.
     pub(super) is_ahead: bool,
+    /// What is served by the sandbox's gate, or will be.
+    pub(super) grants: &'a [Grant],
 }
 
 /// A program of a sandbox as an agent has it.

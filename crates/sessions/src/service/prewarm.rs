@@ -312,6 +312,7 @@ impl Inner {
             session: &ready.session,
             conversation: None,
             is_ahead: true,
+            grants: &agent.grants,
         };
         let running = self.start_agent(&ready.body, &launch, &spec, None).await?;
         match running.handle.ready().await {

@@ -20,6 +20,9 @@ const TOLD_CHARS_MAX: usize = 200;
 /// Bytes that make a token where nobody says how many there were. In answers that come in events
 /// most bytes are no text, so that it is rather too much.
 const BYTES_PER_TOKEN: u64 = 4;
+/// Tokens of one answer that are estimated, whatever was asked for: none has more, and nobody
+/// shall use up what others share by asking for more and leaving.
+const ESTIMATE_MAX: u64 = 128_000;
 /// What is said of a request whose answer nobody waited for.
 const LEFT: &str = "the client left";
 
@@ -78,7 +81,7 @@ impl Exchange {
     /// It is known what it asks for, in so many bytes.
     pub(super) fn asked(&mut self, question: &Question, bytes: u64) {
         self.model = Some(question.model.clone());
-        self.max_tokens = question.max_tokens;
+        self.max_tokens = question.max_tokens.min(ESTIMATE_MAX);
         self.is_streamed = question.is_streamed;
         self.bytes_out = bytes;
     }

@@ -1,0 +1,161 @@
+//! Model grants are doors of the way to the model that agents have as well.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use anyhow::Result;
+use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
+use gateway::config::ModelConfig;
+use gateway::doors::{FieldError, Happening, ModelGuest, Models, StreamDoor, Witness};
+use node::client::Roots;
+use node::task::Boxed;
+use node::telemetry::Registry;
+use sessions::model_door::{
+    ModelDoor, ModelDoorSpec, ModelDoors, ModelEnd, ModelPrice, ModelRequest, ModelWitness,
+};
+use tokio::net::TcpStream;
+
+use crate::config::{Config, Environment};
+
+/// The endpoint of `[sessions.model]`.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    doors: ModelDoors,
+    config: ModelConfig,
+}
+
+impl Endpoint {
+    /// None when the configuration names none.
+    pub(super) fn new(
+        config: &Config,
+        environment: &Environment,
+        registry: &mut Registry,
+    ) -> Result<Option<Endpoint>> {
+        let Some(url) = &config.sessions.model.url else { return Ok(None) };
+        let key = crate::sessions::model_key(config, environment)?;
+        let most = config.gateway.model.tokens_per_tenant;
+        let doors = ModelDoors::new(url, key.as_deref(), Roots::Machine, most)?;
+        doors.register(registry);
+        Ok(Some(Endpoint { doors, config: config.gateway.model.clone() }))
+    }
+}
+
+impl Models for Endpoint {
+    fn check(&self, _grant: &ModelGrant) -> Result<(), FieldError> {
+        // What can be wrong with one is wrong with every endpoint: the gateway knows it.
+        Ok(())
+    }
+
+    fn open(&self, guest: ModelGuest) -> Result<Arc<dyn StreamDoor>, String> {
+        let ModelGuest { holder, grant, audit } = guest;
+        let port = Grant::Model(grant.clone()).port();
+        let prices = self.config.prices.iter().map(|(model, price)| {
+            let price = ModelPrice {
+                input: price.input,
+                output: price.output,
+                cache_write: price.cache_write.unwrap_or(price.input),
+                cache_read: price.cache_read.unwrap_or(price.input),
+            };
+            (model.clone(), price)
+        });
+        let door = self.doors.open(ModelDoorSpec {
+            holder: holder.id,
+            port,
+            tenant: holder.tenant,
+            models: grant.models,
+            tokens_max: grant.tokens,
+            dollars_max: grant.dollars,
+            prices: prices.collect(),
+            told: Arc::new(Told(audit)),
+        });
+        Ok(Arc::new(OpenDoor(door)))
+    }
+}
+
+#[derive(Debug)]
+struct OpenDoor(Arc<ModelDoor>);
+
+impl StreamDoor for OpenDoor {
+    fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
+        Arc::clone(&self.0).serve(stream)
+    }
+
+    fn connections_max(&self) -> usize {
+        self.0.connections_max()
+    }
+}
+
+/// Tells the gateway what was asked of the model.
+#[derive(Debug)]
+struct Told(Arc<dyn Witness>);
+
+impl ModelWitness for Told {
+    fn saw(&self, request: &ModelRequest<'_>) {
+        let outcome = match request.end {
+            ModelEnd::Answered => AuditOutcome::Done,
+            ModelEnd::Failed => AuditOutcome::Failed,
+            ModelEnd::Refused => AuditOutcome::Refused,
+        };
+        self.0.saw(&Happening {
+            text: Some(&text(request)),
+            error: request.error,
+            took: request.took,
+            bytes_out: Some(request.bytes_out),
+            bytes_in: Some(request.bytes_in),
+            ..Happening::new(AuditEvent::Request, outcome)
+        });
+    }
+}
+
+/// What was asked for, and what came of it, in one line.
+fn text(request: &ModelRequest<'_>) -> String {
+    let mut text = format!("{} {}", request.method, request.path);
+    // Nothing of this can fail: it is written into memory.
+    let mut add = |part: std::fmt::Arguments<'_>| drop(text.write_fmt(part));
+    if let Some(model) = request.model {
+        add(format_args!(" {model}"));
+    }
+    if let Some(status) = request.status {
+        add(format_args!(" {status}"));
+    }
+    let tokens = &request.tokens;
+    if tokens.total() > 0 {
+        let how = if request.is_estimated { ", estimated" } else { "" };
+        let questions = tokens.total().saturating_sub(tokens.output);
+        add(format_args!(" ({questions} tokens in, {} out{how})", tokens.output));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sessions::model_door::ModelTokens;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_told_in_one_line() {
+        let tokens = ModelTokens { input: 3, output: 4, cache_write: 5, cache_read: 6 };
+        let mut request = ModelRequest {
+            method: "POST",
+            path: "/v1/messages",
+            model: Some("small"),
+            end: ModelEnd::Answered,
+            status: Some(200),
+            error: None,
+            took: Duration::ZERO,
+            tokens,
+            is_estimated: false,
+            bytes_out: 0,
+            bytes_in: 0,
+        };
+        assert_eq!(text(&request), "POST /v1/messages small 200 (14 tokens in, 4 out)");
+        request.is_estimated = true;
+        request.status = None;
+        assert_eq!(text(&request), "POST /v1/messages small (14 tokens in, 4 out, estimated)");
+        let none = ModelRequest { model: None, tokens: ModelTokens::default(), ..request };
+        assert_eq!(text(&none), "POST /v1/messages");
+    }
+}
