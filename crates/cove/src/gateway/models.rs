@@ -1,6 +1,5 @@
 //! Model grants are doors of the way to the model that agents have as well.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -109,22 +108,16 @@ impl ModelWitness for Told {
 
 /// What was asked for, and what came of it, in one line.
 fn text(request: &ModelRequest<'_>) -> String {
-    let mut text = format!("{} {}", request.method, request.path);
-    // Nothing of this can fail: it is written into memory.
-    let mut add = |part: std::fmt::Arguments<'_>| drop(text.write_fmt(part));
-    if let Some(model) = request.model {
-        add(format_args!(" {model}"));
-    }
-    if let Some(status) = request.status {
-        add(format_args!(" {status}"));
-    }
+    let mut parts = vec![request.method.to_owned(), request.path.to_owned()];
+    parts.extend(request.model.map(str::to_owned));
+    parts.extend(request.status.map(|status| status.to_string()));
     let tokens = &request.tokens;
     if tokens.total() > 0 {
         let how = if request.is_estimated { ", estimated" } else { "" };
         let questions = tokens.total().saturating_sub(tokens.output);
-        add(format_args!(" ({questions} tokens in, {} out{how})", tokens.output));
+        parts.push(format!("({questions} tokens in, {} out{how})", tokens.output));
     }
-    text
+    parts.join(" ")
 }
 
 #[cfg(test)]

@@ -185,6 +185,12 @@ impl Room {
         Room { most, held: AtomicUsize::new(0) }
     }
 
+    /// How many are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         let more = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -233,7 +239,7 @@ mod tests {
     #[test]
     fn rooms_are_given_back() {
         let rooms = [10, 20, 5].map(|most| Arc::new(Room::new(most)));
-        let held = |index: usize| rooms[index].held.load(Ordering::Relaxed);
+        let held = |index: usize| rooms[index].held();
         let mut one = Held::new(rooms.clone());
         assert!(one.grow(4));
         assert!(!one.grow(2), "the third one is full");
