@@ -3,7 +3,8 @@
 //! There are several kinds of principals. A token of Cove's with the scope `catalog` stands for its
 //! tenant, or, when it is an operator's, for somebody who may do everything. A client is the
 //! catalog's own: it has a secret, and gets an access token for an hour by it, as OAuth 2 has it,
-//! or API keys that last. Others come with the signed tokens of issuers that are configured.
+//! or API keys that last. Others come with the signed tokens of issuers that are configured. Guests
+//! are let in by where they come in.
 //!
 //! Rights are granted on a warehouse, a namespace, a table or a view, and hold for all that is in
 //! it, to principals or to roles that they have. They go with what they are to: to another name,
@@ -15,6 +16,7 @@ mod catalog_roles;
 mod clients;
 pub(crate) mod entities;
 mod grants;
+mod guests;
 mod keys;
 mod known;
 mod oidc;
@@ -52,6 +54,7 @@ pub use self::entities::{
     ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, Entity, EntityChange, EntityKey, EntityKind,
 };
 pub use self::grants::{GRANTS_MAX, Grant, Rights};
+pub use self::guests::{Admission, GUEST_PREFIX, GuestRights};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewKey,
 };
@@ -73,6 +76,7 @@ use self::audit::Audit;
 use self::catalog_roles::CatalogRoles;
 use self::clients::Client;
 use self::grants::Grants;
+use self::guests::Guests;
 use self::keys::Keys;
 use self::known::Known;
 use self::oidc::Issuers;
@@ -120,6 +124,7 @@ struct Inner {
     known: Known,
     issuers: Issuers,
     audit: Audit,
+    guests: Guests,
     /// Tokens that are looked for in the store.
     lookups: Semaphore,
     loaded: RwLock<Loaded>,
@@ -165,6 +170,7 @@ impl Access {
                 known: Known::default(),
                 issuers: Issuers::new(settings.issuers)?,
                 audit: Audit::new(settings.audit),
+                guests: Guests::default(),
                 lookups: Semaphore::new(tokens::LOOKUPS_MAX),
                 loaded: RwLock::default(),
                 loading: tokio::sync::Mutex::default(),
@@ -292,6 +298,9 @@ impl Access {
         if who.operator {
             return Rights::ALL;
         }
+        if let Some(guest) = who.guest() {
+            return self.0.guests.rights(guest, warehouse.id(), object);
+        }
         let loaded = self.0.loaded.read();
         let trees = loaded.ready.trees(who, &loaded.roles, &loaded.grants);
         trees.map(|it| it.rights(warehouse.id(), object)).unwrap_or_default()
@@ -395,6 +404,16 @@ impl Authority for Access {
             true => Ok(()),
             false => Err(forbidden(who, right)),
         }
+    }
+
+    fn ways(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> Vec<NamespaceIdent> {
+        let guest = who.guest();
+        guest.map(|it| self.0.guests.ways(it, warehouse.id(), parent)).unwrap_or_default()
     }
 
     fn restrictions(

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -102,6 +103,13 @@ pub enum ClientError {
     #[error("the answer has more than {0} bytes")]
     TooLarge(u64),
 }
+
+/// What ends a body before its end.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that is sent as it comes. Where its hint is exact the request says that length, and it is
+/// sent in chunks of HTTP's otherwise.
+pub type Outgoing = UnsyncBoxBody<Bytes, BodyError>;
 
 /// One request.
 #[derive(Clone)]
@@ -282,15 +290,35 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer. A redirect is one.
-    pub async fn send(&self, request: Request) -> Result<Response, ClientError> {
+    pub async fn send(&self, mut request: Request) -> Result<Response, ClientError> {
+        let body = Full::new(std::mem::take(&mut request.body));
+        self.send_stream(request, body.map_err(|never| match never {}).boxed_unsync()).await
+    }
+
+    /// Sends a request with this body in place of its own, which is read as the other side takes
+    /// it: no more of it is in memory than a connection buffers. The request's timeout is for all
+    /// of the body and the head of the answer.
+    ///
+    /// # Errors
+    /// As of [`Client::send`], and when the body breaks off.
+    pub async fn send_stream(
+        &self,
+        request: Request,
+        body: Outgoing,
+    ) -> Result<Response, ClientError> {
         let (limit, deadline) = (request.timeout, clock::now() + request.timeout);
-        let answer = timeout(limit, self.exchange(request, deadline)).await;
+        let answer = timeout(limit, self.exchange(request, body, deadline)).await;
         answer.unwrap_or(Err(ClientError::Timeout(limit)))
     }
 
-    async fn exchange(&self, request: Request, deadline: Instant) -> Result<Response, ClientError> {
+    async fn exchange(
+        &self,
+        request: Request,
+        body: Outgoing,
+        deadline: Instant,
+    ) -> Result<Response, ClientError> {
         let target = Target::parse(&request.url)?;
-        let message = message(&request, &target)?;
+        let message = message(&request, &target, body)?;
         let tcp = self.connect(&target).await?;
         let host = &target.host;
         let (answer, connection) = if target.is_https {
@@ -389,7 +417,7 @@ fn http_error(host: &str) -> impl FnOnce(hyper::Error) -> ClientError {
 /// Sends one request over a connection that is new.
 async fn speak<S>(
     stream: S,
-    message: hyper::Request<Full<Bytes>>,
+    message: hyper::Request<Outgoing>,
 ) -> Result<(hyper::Response<Incoming>, Connection), hyper::Error>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -470,7 +498,11 @@ impl Target {
 }
 
 /// The request as it goes over the wire.
-fn message(request: &Request, target: &Target) -> Result<hyper::Request<Full<Bytes>>, ClientError> {
+fn message(
+    request: &Request,
+    target: &Target,
+    body: Outgoing,
+) -> Result<hyper::Request<Outgoing>, ClientError> {
     let own = [
         header::HOST,
         header::CONTENT_LENGTH,
@@ -486,7 +518,7 @@ fn message(request: &Request, target: &Target) -> Result<hyper::Request<Full<Byt
     }
     let malformed = |_| ClientError::Url("it is malformed");
     let uri: Uri = target.path.parse().map_err(malformed)?;
-    let mut message = hyper::Request::new(Full::new(request.body.clone()));
+    let mut message = hyper::Request::new(body);
     *message.method_mut() = request.method.clone();
     *message.uri_mut() = uri;
     *message.headers_mut() = request.headers.clone();

@@ -26,7 +26,7 @@ mod stream;
 mod upload;
 
 pub use access::{Access, Face, authenticate};
-pub use connection::Peer;
+pub use connection::{Peer, serve_one};
 pub use error::Error;
 pub use fast::{AtOnce, FastPath, Head, Memory, Site, path_part};
 pub use json::Json;

@@ -230,6 +230,46 @@ impl Trees {
         sum
     }
 
+    /// Rights to some namespaces of a warehouse, or to all of it when there is none.
+    pub(super) fn to(warehouse: &str, namespaces: &[NamespaceIdent], rights: Rights) -> Trees {
+        let mut root = Node::default();
+        for namespace in namespaces {
+            let mut node = &mut root;
+            for level in namespace.levels() {
+                node = node.namespaces.entry(level.clone()).or_default();
+            }
+            node.rights = rights;
+        }
+        if namespaces.is_empty() {
+            root.rights = rights;
+        }
+        Trees([(warehouse.into(), root)].into_iter().collect())
+    }
+
+    /// Namespaces directly below a place to which nothing was given, that something was given to
+    /// or below.
+    pub(super) fn ways(
+        &self,
+        warehouse: &str,
+        parent: Option<&NamespaceIdent>,
+    ) -> Vec<NamespaceIdent> {
+        let Some(mut node) = self.0.get(warehouse) else { return Vec::new() };
+        let above = parent.map(NamespaceIdent::levels).unwrap_or_default();
+        for level in above {
+            if node.rights != Rights::NONE {
+                return Vec::new();
+            }
+            let Some(below) = node.namespaces.get(level) else { return Vec::new() };
+            node = below;
+        }
+        if node.rights != Rights::NONE {
+            return Vec::new();
+        }
+        let below = node.namespaces.keys();
+        let idents = below.map(|it| NamespaceIdent::new(above.iter().chain([it])));
+        idents.filter_map(Result::ok).collect()
+    }
+
     /// What follows for something: what was given on it and on all that it is in.
     pub(super) fn rights(&self, warehouse: &str, object: Object<'_>) -> Rights {
         let (namespace, relation) = match object {

@@ -38,7 +38,8 @@ const EVERYBODY: &str = "*";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewPolicy {
-    /// Who is restricted: a principal or a role, or `*` for everybody but operators.
+    /// Who is restricted: a principal or a role, `grant:` and a tenant for what its sandboxes were
+    /// granted, or `*` for everybody but operators. What restricts a tenant restricts its sandboxes.
     pub principal: String,
     /// Where the table is.
     pub namespace: NamespaceIdent,
@@ -262,7 +263,7 @@ impl Access {
         self.may_restrict(who, warehouse)?;
         check_name(name)?;
         if new.principal != EVERYBODY {
-            roles::check_principal(&new.principal, roles::PRINCIPALS)?;
+            roles::check_principal(&new.principal, roles::RESTRICTED)?;
         }
         TableIdent::check_name(&new.table)?;
         let policy = PolicyRecord {

@@ -35,6 +35,17 @@ pub(super) const PREFIX: &str = "role:";
 pub(super) const PRINCIPALS: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX];
 
+/// Whom a policy can restrict: guests as well.
+pub(super) const RESTRICTED: &[&str] = &[
+    "client:",
+    "tenant:",
+    "oidc:",
+    "group:",
+    PREFIX,
+    catalog_roles::PREFIX,
+    super::GUEST_PREFIX,
+];
+
 /// What can be a member of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
 
@@ -333,7 +344,7 @@ mod tests {
             let claims = Claims {
                 groups: groups.iter().map(|it| (*it).into()).collect(),
                 role: role.map(Into::into),
-                key: None,
+                ..Claims::default()
             };
             let who = Who { claims: Some(Arc::new(claims)), ..Who::new(id, id) };
             let mut found = roles.principals(&who);

@@ -61,7 +61,7 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
         let list = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
         answer::body(&List { namespaces: list.items, next_page_token: list.next })
     };
-    if page.token.is_some() {
+    if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, parent.as_ref()) {
         return make().await.map(answer::of_json);
     }
     let what = (Told::Namespaces, parent.as_ref());
@@ -91,7 +91,7 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
-    input.ground.catalog.load_namespace(&input.who, &warehouse, &namespace).await?;
+    input.ground.catalog.namespace_exists(&input.who, &warehouse, &namespace).await?;
     Ok(answer::done())
 }
 

@@ -29,10 +29,59 @@ impl Catalog {
         parent: Option<&NamespaceIdent>,
         page: &Page,
     ) -> Result<Listing<NamespaceIdent>> {
-        self.allow(who, warehouse, Right::Read, below(parent))?;
+        if let Err(refused) = self.allow(who, warehouse, Right::Read, below(parent)) {
+            let ways = self.0.authority.ways(who, warehouse, parent);
+            return if ways.is_empty() { Err(refused) } else { self.lead(warehouse, ways, page).await };
+        }
         let (after, limit) = page.bounds()?;
         let found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;
         Ok(page.cut(found, NamespaceIdent::key))
+    }
+
+    /// Those of some namespaces that are there.
+    async fn lead(
+        &self,
+        warehouse: &Warehouse,
+        ways: Vec<NamespaceIdent>,
+        page: &Page,
+    ) -> Result<Listing<NamespaceIdent>> {
+        let (after, limit) = page.bounds()?;
+        let mut found = Vec::new();
+        for ident in ways {
+            let is_next = after.as_ref().is_none_or(|after| ident.key() > *after);
+            if is_next && self.0.store.namespace(warehouse.id(), &ident).await?.is_some() {
+                found.push(ident);
+            }
+        }
+        found.sort_by_key(NamespaceIdent::key);
+        found.truncate(limit.unwrap_or(usize::MAX));
+        Ok(page.cut(found, NamespaceIdent::key))
+    }
+
+    /// Whether what is listed of a place is the same for somebody as for all who may read there.
+    pub(crate) fn sees_all(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> bool {
+        self.0.authority.ways(who, warehouse, parent).is_empty()
+    }
+
+    /// Whether a namespace is there, which whoever has a right to something in it may know.
+    ///
+    /// # Errors
+    /// `Forbidden`, `NoSuchNamespace`.
+    pub async fn namespace_exists(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &NamespaceIdent,
+    ) -> Result<()> {
+        if self.sees_all(who, warehouse, Some(ident)) {
+            self.allow(who, warehouse, Right::Read, Object::Namespace(ident))?;
+        }
+        self.namespace(warehouse, ident).await.map(drop)
     }
 
     /// Makes a namespace. Answers its properties.

@@ -31,6 +31,8 @@ pub struct Claims {
     pub role: Option<Box<str>>,
     /// The id of the API key that was shown in place of an access token.
     pub key: Option<Box<str>>,
+    /// The number of the guest that it is, whose rights are its own and none else.
+    pub guest: Option<u64>,
 }
 
 impl Who {
@@ -38,6 +40,12 @@ impl Who {
     #[must_use]
     pub fn new(id: &str, name: &str) -> Who {
         Who { id: id.into(), name: name.into(), operator: false, claims: None }
+    }
+
+    /// The number of the guest that it is; none for those who say who they are.
+    #[must_use]
+    pub fn guest(&self) -> Option<u64> {
+        self.claims.as_ref().and_then(|it| it.guest)
     }
 
     /// Somebody who may do everything.
@@ -122,6 +130,17 @@ pub trait Authority: Send + Sync {
         right: Right,
         object: Object<'_>,
     ) -> Result<()>;
+
+    /// Namespaces directly below a place that a principal may know of although it has no right
+    /// to the place, because they lead to what it has a right to.
+    fn ways(
+        &self,
+        _who: &Who,
+        _warehouse: &Warehouse,
+        _parent: Option<&NamespaceIdent>,
+    ) -> Vec<NamespaceIdent> {
+        Vec::new()
+    }
 
     /// What a principal may read of a table; none when it is all of it.
     fn restrictions(

@@ -21,6 +21,7 @@ use super::fast::{Memory, Site};
 use super::server::Limits;
 use super::socket::Socket;
 use super::stream::Kept;
+use crate::task::Boxed;
 
 /// Who is at the other end of a request's connection: an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,18 @@ pub(super) async fn serve(
         // A server that stops does not wait for idle clients to close their side.
         watch.linger(limits.linger_max, limits.linger_bytes_max).await;
     }
+}
+
+/// Serves one connection that somebody else has accepted, to its end or until the future is
+/// dropped. No shell is around the site: whoever calls this knows whose connection it is, and
+/// bounds how many there are. Of the limits those of one connection hold.
+pub fn serve_one(stream: TcpStream, site: Site, limits: Limits) -> Boxed<'static, ()> {
+    Box::pin(async move {
+        let Ok(peer) = stream.peer_addr() else { return };
+        // Kept, so that it never closes.
+        let (_open, closing) = watch::channel(false);
+        serve(stream, peer, site, limits, closing).await;
+    })
 }
 
 /// Tells a client that there is no room for its connection. Best effort: it is not waited for.

@@ -1,0 +1,105 @@
+//! Principals that are let in by where they come in, for as long as whoever lets them in holds
+//! their admission. They are in no store and have no secret.
+//!
+//! What such a guest may do was said when it was let in, and is all that it may do: nothing is
+//! granted to it otherwise. What restricts its tenant restricts it as well.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::grants::Trees;
+use super::{Access, Rights};
+use crate::ident::NamespaceIdent;
+use crate::service::{Claims, Object, Right, Who};
+use crate::warehouse::Warehouse;
+
+/// What the id of a guest begins with among those of principals; the tenant follows.
+pub const GUEST_PREFIX: &str = "grant:";
+
+/// What the id of a tenant begins with.
+const TENANT_PREFIX: &str = "tenant:";
+
+/// What a guest may do, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestRights<'a> {
+    /// The only warehouse.
+    pub warehouse: &'a Warehouse,
+    /// Namespaces with all that is below them; all of the warehouse when there is none.
+    pub namespaces: &'a [NamespaceIdent],
+    /// Whether it may change what is there, or only read.
+    pub writes: bool,
+}
+
+/// Guests that are there.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    next: AtomicU64,
+    all: RwLock<HashMap<u64, Arc<Trees>>>,
+}
+
+impl Guests {
+    fn trees(&self, guest: u64) -> Option<Arc<Trees>> {
+        self.all.read().get(&guest).map(Arc::clone)
+    }
+
+    /// What one has; nothing when it is not there any more.
+    pub(super) fn rights(&self, guest: u64, warehouse: &str, object: Object<'_>) -> Rights {
+        self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
+    }
+
+    /// Namespaces directly below a place that lead to what one has.
+    pub(super) fn ways(
+        &self,
+        guest: u64,
+        warehouse: &str,
+        parent: Option<&NamespaceIdent>,
+    ) -> Vec<NamespaceIdent> {
+        self.trees(guest).map(|it| it.ways(warehouse, parent)).unwrap_or_default()
+    }
+}
+
+/// A guest that was let in. Dropping it ends the principal: what it has begun is refused from its
+/// next step on.
+#[derive(Debug)]
+pub struct Admission {
+    access: Access,
+    guest: u64,
+    who: Who,
+}
+
+impl Admission {
+    /// Who it is.
+    #[must_use]
+    pub fn who(&self) -> &Who {
+        &self.who
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.access.0.guests.all.write().remove(&self.guest);
+    }
+}
+
+impl Access {
+    /// Lets a guest of a tenant in, as `grant:TENANT`.
+    #[must_use]
+    pub fn admit(&self, tenant: &str, to: GuestRights<'_>) -> Admission {
+        let rights: Rights = match to.writes {
+            true => [Right::Read, Right::Write, Right::Manage].into_iter().collect(),
+            false => [Right::Read].into_iter().collect(),
+        };
+        let trees = Trees::to(to.warehouse.id(), to.namespaces, rights);
+        let guests = &self.0.guests;
+        let guest = guests.next.fetch_add(1, Ordering::Relaxed);
+        guests.all.write().insert(guest, Arc::new(trees));
+        let id = format!("{GUEST_PREFIX}{tenant}");
+        let groups = vec![format!("{TENANT_PREFIX}{tenant}").into()];
+        let claims = Claims { groups, guest: Some(guest), ..Claims::default() };
+        let who = Who { claims: Some(Arc::new(claims)), ..Who::new(&id, &id) };
+        Admission { access: self.clone(), guest, who }
+    }
+}
