@@ -12,6 +12,7 @@
 //! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views`, `plans`, `functions` | the operations |
 //! | `delegation` | how a client gets at a table's files |
+//! | `guests` | the same operations for those who come in by a socket of their own |
 //! | `oauth`, `manage` | access tokens; clients and grants |
 //! | `identities`, `warehouses` | API keys and roles; warehouses |
 //! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
@@ -26,6 +27,7 @@ mod changes;
 mod delegation;
 mod dropped;
 mod functions;
+mod guests;
 mod identities;
 mod inspect;
 mod maintenance;
@@ -51,6 +53,7 @@ use axum::Router;
 use axum::extract::FromRequestParts as _;
 use axum::extract::{DefaultBodyLimit, FromRequest as _, RawPathParams, Request, State};
 use axum::http::HeaderValue;
+use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
@@ -58,6 +61,7 @@ use node::http::{self, Face, FastPath, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
 use self::audit::{Given, Trace};
+pub(crate) use self::guests::{no_route, routes as guest_routes};
 pub use self::moment::time_ms;
 pub use self::operations::{Op, Operation, PREFIX, operations};
 pub use self::polaris::PolarisOp;
@@ -108,7 +112,7 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> (Router, Arc
         catalog,
         access,
         separator: separator.into(),
-        endpoints: operations::endpoints().into(),
+        endpoints: operations::endpoints(|_| true).into(),
     });
     let mut router = Router::new();
     for operation in operations() {
@@ -160,9 +164,7 @@ fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
 
 async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
-    let params = RawPathParams::from_request_parts(&mut parts, &()).await;
-    let params = params
-        .map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))?;
+    let params = params(&mut parts).await?;
     let body = match parts.method.as_str() {
         "POST" | "PUT" | "PATCH" => {
             Box::pin(read_body(Request::from_parts(parts.clone(), body))).await?
@@ -170,8 +172,18 @@ async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<
         _ => Bytes::new(),
     };
     let input = Input::new(ground, who, &parts, &params, body)?;
+    obey(op, &input).await
+}
+
+/// The parts of a path that an operation names.
+async fn params(parts: &mut Parts) -> Result<RawPathParams> {
+    let params = RawPathParams::from_request_parts(parts, &()).await;
+    params.map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))
+}
+
+async fn obey(op: Op, input: &Input<'_>) -> Result<Response> {
     input.seek_warehouse().await?;
-    let mut response = carry_out(op, &input).await?;
+    let mut response = carry_out(op, input).await?;
     // That nothing has changed gives nothing.
     if input.has_given() && response.status().is_success() {
         response.extensions_mut().insert(Given);
@@ -279,11 +291,20 @@ async fn read_body(request: Request) -> Result<Bytes> {
 /// What a client has to know before anything else. The warehouse becomes part of its paths.
 fn config(input: &Input<'_>) -> Result<Response> {
     let catalog = &input.ground.catalog;
-    let warehouse = match input.query("warehouse")? {
-        Some(name) if !name.is_empty() => catalog.warehouse(name)?,
-        _ => catalog.default_warehouse()?,
+    let named = input.query("warehouse")?.filter(|name| !name.is_empty());
+    let warehouse = match (named, input.visit) {
+        (Some(name), Some(visit)) => {
+            visit.require_named(name)?;
+            visit.warehouse()?
+        }
+        (None, Some(visit)) => visit.warehouse()?,
+        (Some(name), None) => catalog.warehouse(name)?,
+        (None, None) => catalog.default_warehouse()?,
     };
     let mut overrides = serde_json::Map::new();
+    for (name, value) in input.visit.iter().flat_map(|it| it.file_settings(&warehouse)) {
+        overrides.insert(name.to_owned(), value.into());
+    }
     overrides.insert("prefix".to_owned(), request::encoded(warehouse.name()).into());
     let separator = &input.ground.separator;
     if **separator != *SEPARATOR_DEFAULT {

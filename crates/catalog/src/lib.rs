@@ -12,6 +12,7 @@ pub mod create;
 pub mod doc;
 mod error;
 pub mod function;
+pub mod guest;
 pub mod http;
 pub mod ident;
 pub mod json;

@@ -12,9 +12,11 @@
 //! | `scope` | which places are a table's |
 //! | `policy`, `sts`, `vend` | credentials: for what, from whom, kept for how long |
 //! | `signer` | requests that the server signs |
+//! | `relay` | requests that the server sends on itself |
 //! | `xml` | as much of it as services that speak S3's protocol use |
 
 mod policy;
+mod relay;
 mod scope;
 mod settings;
 mod signer;
@@ -26,18 +28,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::Uri;
+use node::client::{Client, Guard, Roots};
 use node::clock;
 use node::objects::sign::sha256;
 use node::objects::{Credentials, ObjectsUrl, S3Location, Style};
 use parking_lot::Mutex;
 
 pub use self::policy::POLICY_BYTES_MAX;
+pub(crate) use self::relay::Words;
 pub use self::scope::{PATHS, Permission, Scope};
 pub use self::settings::{CREDENTIALS_SECONDS_MAX, CREDENTIALS_SECONDS_MIN, StorageSettings};
 pub use self::signer::{SignRequest, SignResult};
 use self::sts::Sts;
 pub use self::sts::Temporary;
 use self::vend::{Kept, Wanted};
+pub(crate) use self::xml::XML_BYTES_MAX;
 use crate::error::{Error, Kind, Result};
 
 /// How long a table is taken to be alone in its places once that was seen, in milliseconds: clients
@@ -57,6 +62,8 @@ pub struct Storage {
     credentials: Credentials,
     sts: Option<Sts>,
     kept: Kept,
+    /// For requests that are sent on.
+    client: Client,
     /// Tables in whose places no other one was, and until when that is taken to be so.
     apart: Mutex<HashMap<Box<str>, (Scope, u64)>>,
 }
@@ -68,6 +75,7 @@ impl Storage {
     /// `BadRequest` when the root is in no bucket.
     pub fn new(root: &str, settings: StorageSettings, credentials: Credentials) -> Result<Storage> {
         let location = bucket(root)?;
+        let roots = location.ca.clone().map_or(Roots::Machine, Roots::File);
         let sts = settings.has_token_service().then(|| Sts::new(&location, &settings));
         Ok(Storage {
             settings,
@@ -75,6 +83,8 @@ impl Storage {
             credentials,
             sts,
             kept: Kept::default(),
+            // The place is the owner's configuration.
+            client: Client::with_roots(Guard::Open, roots),
             apart: Mutex::default(),
         })
     }

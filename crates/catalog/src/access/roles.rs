@@ -36,15 +36,8 @@ pub(super) const PRINCIPALS: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX];
 
 /// Whom a policy can restrict: guests as well.
-pub(super) const RESTRICTED: &[&str] = &[
-    "client:",
-    "tenant:",
-    "oidc:",
-    "group:",
-    PREFIX,
-    catalog_roles::PREFIX,
-    super::GUEST_PREFIX,
-];
+pub(super) const RESTRICTED: &[&str] =
+    &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX, super::GUEST_PREFIX];
 
 /// What can be a member of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];

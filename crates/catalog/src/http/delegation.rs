@@ -11,6 +11,7 @@ use super::request::{Input, encoded};
 use super::tail::Tail;
 use crate::cache::Entry;
 use crate::error::Result;
+use crate::guest::Visit;
 use crate::ident::TableIdent;
 use crate::service::Vended;
 use crate::storage::Storage;
@@ -58,6 +59,15 @@ pub(super) async fn tail(
     ident: &TableIdent,
     entry: &Entry,
 ) -> Result<Tail> {
+    if let Some(visit) = input.visit {
+        if entry.pointer.is_none()
+            && warehouse.storage().is_some()
+            && let Some(doc) = entry.table()
+        {
+            visit.stage(warehouse, ident, doc)?;
+        }
+        return Ok(settings_of_guest(input, visit, warehouse, ident));
+    }
     let tail = settings(warehouse);
     match warehouse.storage() {
         None => Ok(tail),
@@ -107,6 +117,29 @@ async fn way_in(
         }
     }
     Ok(tail)
+}
+
+/// What a guest has to know to get at a table's files, which show all of it.
+fn settings_of_guest(
+    input: &Input<'_>,
+    visit: &Visit,
+    warehouse: &Warehouse,
+    ident: &TableIdent,
+) -> Tail {
+    let mut tail = Tail::default();
+    let catalog = &input.ground.catalog;
+    if catalog.require_unrestricted(&input.who, warehouse, ident).is_ok() {
+        for (name, value) in visit.file_settings(warehouse) {
+            tail.configure(name, value);
+        }
+    }
+    tail
+}
+
+/// What is said with a table as it was, whose files are today's: how the store is reached, but no
+/// way in.
+pub(super) fn settings_of_past(input: &Input<'_>, warehouse: &Warehouse) -> Tail {
+    if input.visit.is_some() { Tail::default() } else { settings(warehouse) }
 }
 
 /// What clients have to know of the store, and nothing that lets them in.

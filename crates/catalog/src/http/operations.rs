@@ -186,6 +186,21 @@ impl Op {
     }
 }
 
+impl Op {
+    /// Whether guests may ask for it: what Iceberg's clients do, and no way to keys or signatures.
+    #[must_use]
+    pub const fn is_for_guests(self) -> bool {
+        match self {
+            Op::Config => true,
+            // Files are reached without.
+            Op::LoadCredentials | Op::Sign => false,
+            // It would take a table out of the warehouse with its files.
+            Op::UnregisterTable => false,
+            other => other.is_told(),
+        }
+    }
+}
+
 /// An operation and how it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
@@ -336,8 +351,8 @@ pub fn operations() -> &'static [Operation] {
 }
 
 /// What clients are told that the catalog does: a JSON list of methods and paths.
-pub(super) fn endpoints() -> String {
-    let told = OPERATIONS.iter().filter(|it| it.op.is_told());
+pub(super) fn endpoints(is_there: fn(Op) -> bool) -> String {
+    let told = OPERATIONS.iter().filter(|it| it.op.is_told() && is_there(it.op));
     let told = told.map(|it| format!("\"{} {}\"", it.method.name(), it.path));
     format!("[{}]", told.collect::<Vec<_>>().join(","))
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::Ground;
 use crate::error::{Error, Kind, Result};
+use crate::guest::Visit;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::json::Fragment;
 use crate::service::{Call, IdempotencyKey, Page, Who};
@@ -36,6 +37,8 @@ pub(super) struct Input<'a> {
     body: Bytes,
     /// Whether the answer has credentials.
     has_given: AtomicBool,
+    /// Where who asks has come in, who did not say who he is.
+    pub(super) visit: Option<&'a Visit>,
 }
 
 impl<'a> Input<'a> {
@@ -49,7 +52,12 @@ impl<'a> Input<'a> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|_| Error::new(Kind::BadRequest, "the query is malformed"))?;
         let has_given = AtomicBool::new(false);
-        Ok(Input { ground, who, parts, params, query, body, has_given })
+        Ok(Input { ground, who, parts, params, query, body, has_given, visit: None })
+    }
+
+    /// The same of a guest.
+    pub(super) fn of_guest(self, visit: &'a Visit) -> Input<'a> {
+        Input { visit: Some(visit), ..self }
     }
 
     /// The answer has credentials: that is written down of any operation.

@@ -103,7 +103,7 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
             let found = catalog.load_at(&input.who, &warehouse, what, moment);
             let found = Box::pin(found).await?;
             // No way to files: they are of today's table, of which its own name tells.
-            (found.entry, delegation::settings(&warehouse), found.today)
+            (found.entry, delegation::settings_of_past(input, &warehouse), found.today)
         }
         None => {
             let entry = catalog.load(&input.who, &warehouse, kind, &ident).await?;

@@ -6,6 +6,7 @@ mod defects;
 mod delegation;
 mod flows;
 mod functions;
+mod guests;
 mod hostile;
 mod lists;
 mod oauth;

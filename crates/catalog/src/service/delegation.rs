@@ -7,6 +7,7 @@ use super::{Call, Catalog, Object, Right, Who};
 use crate::cache::Entry;
 use crate::doc::Properties;
 use crate::error::{Error, Kind, Result};
+use crate::guest::Staged;
 use crate::ident::TableIdent;
 use crate::storage::{PATHS, Permission, Scope, SignRequest, SignResult, Storage, Temporary};
 use crate::store::{RelationKind, Stamp};
@@ -88,6 +89,49 @@ impl Catalog {
         let request = request()?;
         let scope = self.scope(who, warehouse, storage, &entry).await?;
         storage.sign(scope, self.permission(who, warehouse, ident), &request).await
+    }
+
+    /// The places of the table that an object is of, and what somebody may do with its files.
+    /// `staged` is a table that he has staged there.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is of none that he may see all of, whether there is one or not.
+    pub(crate) async fn files_at(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        (bucket, key): (&str, &str),
+        staged: Option<Staged>,
+    ) -> Result<(Scope, Permission)> {
+        let refusal =
+            || Error::new(Kind::Forbidden, "no table whose files may be reached has this place");
+        let storage = warehouse.storage().ok_or_else(refusal)?;
+        let object = format!("s3://{bucket}/{key}");
+        for ident in self.0.store.tables_around(warehouse.id(), &object).await? {
+            let may_read = self.allow(who, warehouse, Right::Read, Object::Relation(&ident));
+            if may_read.and_then(|()| self.require_unrestricted(who, warehouse, &ident)).is_err() {
+                continue;
+            }
+            let entry = match self.entry(warehouse, RelationKind::Table, &ident).await {
+                Ok(entry) => entry,
+                // It was dropped meanwhile.
+                Err(error) if error.kind == Kind::NoSuchTable => continue,
+                Err(error) => return Err(error),
+            };
+            let scope = self.scope(who, warehouse, storage, &entry).await?;
+            if scope.covers(bucket, key) {
+                return Ok((scope, self.permission(who, warehouse, &ident)));
+            }
+        }
+        let Some(Staged { ident, scope }) = staged else { return Err(refusal()) };
+        self.allow(who, warehouse, Right::Write, Object::Relation(&ident))?;
+        for place in scope.texts() {
+            // Another one may have been made there since.
+            if self.0.store.is_shared(&place, "").await? {
+                return Err(refusal());
+            }
+        }
+        Ok((scope, Permission::Write))
     }
 
     /// What somebody who sees a table may do with its files.

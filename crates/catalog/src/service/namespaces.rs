@@ -31,7 +31,11 @@ impl Catalog {
     ) -> Result<Listing<NamespaceIdent>> {
         if let Err(refused) = self.allow(who, warehouse, Right::Read, below(parent)) {
             let ways = self.0.authority.ways(who, warehouse, parent);
-            return if ways.is_empty() { Err(refused) } else { self.lead(warehouse, ways, page).await };
+            return if ways.is_empty() {
+                Err(refused)
+            } else {
+                self.lead(warehouse, ways, page).await
+            };
         }
         let (after, limit) = page.bounds()?;
         let found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;

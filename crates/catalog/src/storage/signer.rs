@@ -106,13 +106,19 @@ pub(super) struct Examined {
     headers: BTreeMap<String, String>,
 }
 
-/// What a request names.
-struct Target<'a> {
+/// A request that was taken apart, and not judged yet.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    method: &'a str,
+    scheme: &'static str,
+    host: String,
+    /// Decoded.
+    path: String,
     bucket: String,
     key: String,
     /// Decoded, in the order of the names.
     query: BTreeMap<String, String>,
-    headers: &'a BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
     body: Option<&'a str>,
 }
 
@@ -126,37 +132,7 @@ pub(super) fn examine(
     scope: &Scope,
     permission: Permission,
 ) -> Result<Examined> {
-    if request.provider.as_deref().is_some_and(|it| it != "s3") {
-        return malformed("provider", "is `s3`");
-    }
-    if request.region != place.region {
-        return malformed("region", "is not the warehouse's");
-    }
-    let headers = read_headers(&request.headers)?;
-    let (scheme, host, path, query) = read_uri(&request.uri, place)?;
-    let (bucket, key) = locate(&host, &path, place)?;
-    if headers.get("host").is_some_and(|it| !it.eq_ignore_ascii_case(&host)) {
-        return malformed("headers", "has a `host` that is not the address's");
-    }
-    let body = request.body.as_deref();
-    let target = Target { bucket, key, query, headers: &headers, body };
-    let needed = target.permission(&request.method, scope)?;
-    if needed == Permission::Write && permission == Permission::Read {
-        return forbidden("there is no right to write to the table");
-    }
-    let payload = target.payload()?;
-    let pairs = target.query.iter();
-    let pairs =
-        pairs.map(|(name, value)| format!("{}={}", sign::escaped(name), sign::escaped(value)));
-    let mut pairs: Vec<String> = pairs.collect();
-    pairs.sort();
-    let query = pairs.join("&");
-    let is_signed = |name: &str| name.starts_with("x-amz-") || name == "content-md5";
-    let mut headers = headers.clone();
-    headers.retain(|name, _| is_signed(name));
-    headers.insert(CONTENT_SHA256.to_owned(), payload.clone());
-    headers.insert("host".to_owned(), host.clone());
-    Ok(Examined { scheme, host, path: sign::escaped_path(&path), query, payload, headers })
+    Target::read(request, place)?.judge(scope, permission)
 }
 
 /// Signs what was understood. Only headers that the request has not yet are answered: some clients
@@ -167,6 +143,20 @@ pub(super) fn signed(
     place: &S3Location,
     credentials: &Credentials,
 ) -> SignResult {
+    let (uri, headers) = authorized(&request.method, examined, place, credentials);
+    let has = |name: &str| request.headers.keys().any(|it| it.eq_ignore_ascii_case(name));
+    let added = headers.into_iter().filter(|(name, _)| name != "host" && !has(name));
+    let headers = added.map(|(name, value)| (name, vec![value])).collect();
+    SignResult { uri, headers }
+}
+
+/// The address that a request is to be sent to, and all headers that are signed or sign it.
+pub(super) fn authorized(
+    method: &str,
+    examined: &Examined,
+    place: &S3Location,
+    credentials: &Credentials,
+) -> (String, BTreeMap<String, String>) {
     let Examined { scheme, host, path, query, payload, headers } = examined;
     let time = sign::stamp(clock::wall());
     let mut headers = headers.clone();
@@ -179,7 +169,7 @@ pub(super) fn signed(
     let authorization = sign::authorization(
         credentials,
         &Signed {
-            method: &request.method,
+            method,
             path,
             query,
             headers: &pairs,
@@ -190,16 +180,95 @@ pub(super) fn signed(
         },
     );
     headers.insert("authorization".to_owned(), authorization);
-    let has = |name: &str| request.headers.keys().any(|it| it.eq_ignore_ascii_case(name));
-    let added = headers.into_iter().filter(|(name, _)| name != "host" && !has(name));
-    let headers = added.map(|(name, value)| (name, vec![value])).collect();
     let mark = if query.is_empty() { "" } else { "?" };
-    SignResult { uri: format!("{scheme}://{host}{path}{mark}{query}"), headers }
+    (format!("{scheme}://{host}{path}{mark}{query}"), headers)
 }
 
-impl Target<'_> {
+impl SignRequest {
+    /// A request that somebody is about to send who knows the warehouse.
+    pub(super) fn new(
+        (method, uri): (&str, String),
+        region: &str,
+        headers: BTreeMap<String, Vec<String>>,
+        body: Option<String>,
+    ) -> SignRequest {
+        let (region, method) = (region.to_owned(), method.to_owned());
+        SignRequest { region, uri, method, headers, body, provider: None }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Takes a request apart.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none, `Forbidden` when it has a header that none may have.
+    pub(super) fn read(request: &'a SignRequest, place: &S3Location) -> Result<Target<'a>> {
+        if request.provider.as_deref().is_some_and(|it| it != "s3") {
+            return malformed("provider", "is `s3`");
+        }
+        if request.region != place.region {
+            return malformed("region", "is not the warehouse's");
+        }
+        let headers = read_headers(&request.headers)?;
+        let (scheme, host, path, query) = read_uri(&request.uri, place)?;
+        let (bucket, key) = locate(&host, &path, place)?;
+        if headers.get("host").is_some_and(|it| !it.eq_ignore_ascii_case(&host)) {
+            return malformed("headers", "has a `host` that is not the address's");
+        }
+        let (method, body) = (&*request.method, request.body.as_deref());
+        Ok(Target { method, scheme, host, path, bucket, key, query, headers, body })
+    }
+
+    /// The bucket, and what it is about there: an object, what keys to list begin with, or the
+    /// first of those to delete.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is about none.
+    pub(super) fn subject(&self) -> Result<(&str, String)> {
+        let listed = || {
+            let list = self.body.and_then(Element::parse)?;
+            Some(list.find("Object")?.text_of("Key")?.to_owned())
+        };
+        let key = match (self.key.is_empty(), self.query.get("prefix")) {
+            (false, _) => Some(self.key.clone()),
+            (true, Some(prefix)) => Some(prefix.clone()),
+            (true, None) => listed(),
+        };
+        match key {
+            Some(key) => Ok((&self.bucket, key)),
+            None => forbidden("the request is about no file of a table"),
+        }
+    }
+
+    /// What is to be signed of it.
+    ///
+    /// # Errors
+    /// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is
+    /// none.
+    pub(super) fn judge(&self, scope: &Scope, permission: Permission) -> Result<Examined> {
+        let needed = self.permission(scope)?;
+        if needed == Permission::Write && permission == Permission::Read {
+            return forbidden("there is no right to write to the table");
+        }
+        let payload = self.payload()?;
+        let pairs = self.query.iter();
+        let pairs =
+            pairs.map(|(name, value)| format!("{}={}", sign::escaped(name), sign::escaped(value)));
+        let mut pairs: Vec<String> = pairs.collect();
+        pairs.sort();
+        let query = pairs.join("&");
+        let is_signed = |name: &str| name.starts_with("x-amz-") || name == "content-md5";
+        let mut headers = self.headers.clone();
+        headers.retain(|name, _| is_signed(name));
+        headers.insert(CONTENT_SHA256.to_owned(), payload.clone());
+        let (scheme, host) = (self.scheme, self.host.clone());
+        headers.insert("host".to_owned(), host.clone());
+        let path = sign::escaped_path(&self.path);
+        Ok(Examined { scheme, host, path, query, payload, headers })
+    }
+
     /// Which permission it needs, when it is a request that clients need at all.
-    fn permission(&self, method: &str, scope: &Scope) -> Result<Permission> {
+    fn permission(&self, scope: &Scope) -> Result<Permission> {
         let (bucket, query) = (&*self.bucket, &self.query);
         let names: Vec<&str> = query.keys().map(|it| &**it).filter(|it| *it != "x-id").collect();
         let in_scope = match (self.key.is_empty(), query.get("prefix")) {
@@ -211,7 +280,7 @@ impl Target<'_> {
         if !in_scope {
             return forbidden("the request names what is not the table's");
         }
-        let permission = match (method, self.key.is_empty(), &names[..]) {
+        let permission = match (self.method, self.key.is_empty(), &names[..]) {
             ("GET" | "HEAD", false, []) | ("GET", true, ["location"]) => Permission::Read,
             ("GET", true, names) if self.is_list(names) => Permission::Read,
             ("PUT", false, [] | ["partNumber", "uploadId"])
@@ -223,7 +292,7 @@ impl Target<'_> {
             }
             _ => return forbidden("the signer signs no requests of this kind"),
         };
-        let is_put = method == "PUT" && !self.key.is_empty();
+        let is_put = self.method == "PUT" && !self.key.is_empty();
         match self.headers.get(COPY_SOURCE) {
             Some(source) if is_put => check_source(source, scope)?,
             None => {}

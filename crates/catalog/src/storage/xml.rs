@@ -6,7 +6,7 @@
 //! makes the text none.
 
 /// Longest text, in bytes.
-pub(super) const XML_BYTES_MAX: usize = 1 << 20;
+pub(crate) const XML_BYTES_MAX: usize = 1 << 20;
 
 /// Deepest element.
 const DEPTH_MAX: usize = 16;

@@ -2,15 +2,23 @@
 //! Snapshots and old metadata stay where they were written when a location changes, so a place is
 //! a relation's until that is forgotten.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{Row, StoreError, Transaction, Value};
 
 use super::CatalogStore;
 use super::log::Stamp;
 use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
 use crate::warehouse::Place;
 
 /// Slashes of a place before its first part: `file:///a`, and `s3://bucket` is one already.
 const SLASHES_OF_ROOT: usize = 2;
+
+/// Directories that an object is in, at most.
+const DIRECTORIES_MAX: usize = 100;
+
+/// Tables that are looked at for one object: those that have a place in common share it by an
+/// operator's word.
+const TABLES_MAX: usize = 8;
 
 type Stored<T> = std::result::Result<T, StoreError>;
 
@@ -30,6 +38,35 @@ impl CatalogStore {
             Ok(it.query_one(&sql, &parameters)?.is_some())
         });
         Ok(read.await?)
+    }
+
+    /// Tables of a warehouse that have or had files in a directory that an object is in, the
+    /// innermost directory first. None when the object is in too many directories to be anybody's.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn tables_around(&self, warehouse: &str, object: &str) -> Result<Vec<TableIdent>> {
+        if object.matches('/').count() > DIRECTORIES_MAX {
+            return Ok(Vec::new());
+        }
+        let mut parameters = vec![Value::from(warehouse)];
+        let within = within(&mut parameters, object);
+        let read = self.store().read("catalog.tables_around", move |it| {
+            let sql = format!(
+                "SELECT t.namespace, t.name FROM catalog_places p \
+                 JOIN catalog_tables t ON t.id = p.relation \
+                 WHERE p.place IN ({within}) AND t.warehouse = $1 AND t.kind = 'table' \
+                 ORDER BY LENGTH(p.place) DESC LIMIT {TABLES_MAX}"
+            );
+            let rows = it.query(&sql, &parameters)?;
+            let row = |row: &Row| Ok((row.get::<String>(0)?, row.get::<String>(1)?));
+            rows.iter().map(row).collect::<Stored<Vec<_>>>()
+        });
+        let found = read.await?;
+        let ident = |(path, name): (String, String)| {
+            TableIdent::new(NamespaceIdent::split(&path, "")?, &name)
+        };
+        found.into_iter().map(ident).collect()
     }
 
     /// Whether a relation, but for the one with the id `except`, has or had files in the directory

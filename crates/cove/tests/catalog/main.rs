@@ -3,6 +3,7 @@
 //! | file | claim |
 //! |---|---|
 //! | `commands.rs` | `cove catalog` does what is typed, and says what was refused |
+//! | `guests.rs` | PyIceberg works with an address and nothing else, and reaches what was granted |
 //! | `managing.rs` | who may do what, what was done, and jobs are managed by what is typed |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
 //! | `rck.rs` | Iceberg's compatibility kit finds no fault, with either store |
@@ -15,6 +16,7 @@
 )]
 
 mod commands;
+mod guests;
 #[path = "../java.rs"]
 mod java;
 mod managing;

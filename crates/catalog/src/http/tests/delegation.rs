@@ -50,7 +50,7 @@ impl TokenService {
 }
 
 /// A server with a warehouse in a bucket, which has a table.
-fn server(store: &S3, storage: &Value) -> Server {
+pub(super) fn server(store: &S3, storage: &Value) -> Server {
     let server = Server::start();
     let warehouse = json!({"name": "cloud", "root": format!("s3://{}/lake", S3::BUCKET),
         "storage": storage, "credentials": {"access-key-id": store.access_key_id,

@@ -1,5 +1,6 @@
 //! Which right each operation needs: every operation there is, with every right there is.
 
+mod guests;
 mod homes;
 
 use super::*;

@@ -1,0 +1,178 @@
+//! One request of a guest: what it named, how much of it passed, how it ended. It is told when the
+//! last part of it is gone.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use api::AuditOutcome;
+use axum::body::{Body, HttpBody};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{Method, Uri};
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use node::clock;
+use parking_lot::Mutex;
+
+use super::{Seen, Watch};
+
+/// Bytes of what a request named that are told.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    text: String,
+    watch: Arc<dyn Watch>,
+    started: Instant,
+    /// When something of it moved last, in milliseconds since it was started.
+    moved_ms: AtomicU64,
+    bytes_out: AtomicU64,
+    bytes_in: AtomicU64,
+    status: AtomicU16,
+    error: Mutex<Option<String>>,
+}
+
+/// A method and what it names, as that is told.
+pub(crate) fn named(method: &Method, uri: &Uri) -> String {
+    let mut text = format!("{method} {}", uri.path());
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
+impl Exchange {
+    pub(super) fn new(text: String, watch: Arc<dyn Watch>) -> Exchange {
+        Exchange {
+            text,
+            watch,
+            started: clock::now(),
+            moved_ms: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            status: AtomicU16::new(0),
+            error: Mutex::default(),
+        }
+    }
+
+    fn moved(&self) {
+        let passed = clock::now().saturating_duration_since(self.started).as_millis();
+        self.moved_ms.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How long nothing of it has moved.
+    pub(super) fn rested(&self) -> Duration {
+        let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
+        clock::now().saturating_duration_since(self.started).saturating_sub(moved)
+    }
+
+    /// Counts bytes that the guest has sent.
+    pub(crate) fn sent(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+        self.moved();
+    }
+
+    /// Says why it fails or is refused. What is said first is the cause.
+    pub(crate) fn note(&self, why: &str) {
+        self.error.lock().get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Whether it was said already why.
+    pub(super) fn is_noted(&self) -> bool {
+        self.error.lock().is_some()
+    }
+
+    /// The answer, whose bytes are counted.
+    pub(crate) fn answered(self: &Arc<Exchange>, method: &Method, response: Response) -> Response {
+        self.status.store(response.status().as_u16(), Ordering::Relaxed);
+        let length = response.headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+        let is_head = *method == Method::HEAD;
+        let exchange = Arc::clone(self);
+        response.map(|inner| {
+            let length = length.or(inner.size_hint().exact());
+            let left = if is_head { Some(0) } else { length };
+            Body::new(Counted { inner, exchange, left })
+        })
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let (status, error) = (*self.status.get_mut(), self.error.get_mut().take());
+        let outcome = match status {
+            0 | 500.. => AuditOutcome::Failed,
+            400 | 401 | 403 | 405 | 406 | 411 | 413 | 429 => AuditOutcome::Refused,
+            // That there is no such thing is an answer as good as any other.
+            404 => AuditOutcome::Done,
+            400.. => AuditOutcome::Failed,
+            _ => AuditOutcome::Done,
+        };
+        let broken = "the connection ended before the answer did";
+        let error = error.as_deref().or((status == 0).then_some(broken));
+        let outcome = match (outcome, error) {
+            (AuditOutcome::Done, Some(_)) if status < 400 => AuditOutcome::Failed,
+            (outcome, _) => outcome,
+        };
+        self.watch.saw(&Seen {
+            text: &self.text,
+            status,
+            outcome,
+            error,
+            took: clock::now().saturating_duration_since(self.started),
+            bytes_out: *self.bytes_out.get_mut(),
+            bytes_in: *self.bytes_in.get_mut(),
+        });
+    }
+}
+
+/// A body on its way to the guest.
+struct Counted {
+    inner: Body,
+    exchange: Arc<Exchange>,
+    /// Bytes that are still to come, where that is known; 0 at the end of all others.
+    left: Option<u64>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.left != Some(0) && !self.inner.is_end_stream() {
+            self.exchange.note("the answer broke off");
+        }
+    }
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                self.exchange.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+                self.left = self.left.map(|left| left.saturating_sub(bytes));
+            }
+            Some(Err(error)) => self.exchange.note(&format!("the answer broke off: {error}")),
+            None => self.left = Some(0),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,408 @@
+//! Files of the tables that a guest may see, by as much of S3's protocol as clients need.
+//!
+//! A request names its bucket in the path. Whose file it is about is found by where tables are, and
+//! rights to that table decide; then it is judged like one that the server only signs, and sent on
+//! with the warehouse's own key. Bodies stream both ways. Of what the store answers only what
+//! clients need comes back: its errors may tell of the key.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Frame, SizeHint};
+use node::client::{BodyError, Outgoing};
+use tokio::time::timeout;
+
+use super::exchange::{Exchange, named};
+use super::pieces::{MALFORMED, Pieces};
+use super::{Held, Visit};
+use crate::error::{Error, Kind, Result};
+use crate::storage::{Words, XML_BYTES_MAX};
+
+/// Longest object that is written at once, in bytes: that of the services.
+pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 30;
+
+/// Longest time in which nothing of a request is taken by the store, or answered.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How often that is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Bytes of an error of the store's that are read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// That the length of a file has to be said.
+const LENGTH_MISSING: &str = "a file comes with its length";
+
+/// That there is no whole answer.
+const BROKEN_OFF: &str = "the object store's answer broke off";
+
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+const COPY_SOURCE: &str = "x-amz-copy-source";
+const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
+
+/// Headers of an answer that say something of a file.
+const ANSWERED: [HeaderName; 8] = [
+    header::ACCEPT_RANGES,
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::LAST_MODIFIED,
+];
+
+/// Answers whatever is not one of Iceberg's own paths.
+pub(super) async fn answer(Extension(visit): Extension<Arc<Visit>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    if path == "/v1" || path.starts_with("/v1/") {
+        return crate::http::no_route(&visit, &parts);
+    }
+    let query = parts.uri.query().map_or(String::new(), |it| format!("?{it:.500}"));
+    let exchange = visit.exchange(format!("{}{query}", named(&parts.method, &parts.uri)));
+    let done = Box::pin(relay(&visit, &exchange, &parts, body)).await;
+    let response = done.unwrap_or_else(|error| {
+        exchange.note(&error.message);
+        refusal(&error)
+    });
+    exchange.answered(&parts.method, response)
+}
+
+/// What a request's body is to its meaning.
+enum Form {
+    /// There is none.
+    Nothing,
+    /// It says what the request is about.
+    Words,
+    /// It is a file.
+    File,
+}
+
+fn form(parts: &Parts) -> Form {
+    match parts.method {
+        Method::PUT if parts.headers.contains_key(COPY_SOURCE) => Form::Nothing,
+        Method::PUT => Form::File,
+        Method::POST if has_parameter(parts, "uploads") => Form::Nothing,
+        Method::POST => Form::Words,
+        _ => Form::Nothing,
+    }
+}
+
+fn has_parameter(parts: &Parts, name: &str) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    query.split('&').any(|it| it.split('=').next() == Some(name))
+}
+
+async fn relay(
+    visit: &Visit,
+    exchange: &Arc<Exchange>,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response> {
+    let warehouse = visit.warehouse()?;
+    let storage = warehouse.storage().ok_or_else(|| {
+        let message = "the warehouse is not in a bucket: its files are not reached from here";
+        Error::new(Kind::Forbidden, message)
+    })?;
+    let (form, is_cut) = (form(parts), is_cut(&parts.headers));
+    let mut rest = Some(body);
+    let words: Option<Held> = match form {
+        Form::Words if is_cut => {
+            return Err(Error::new(Kind::BadRequest, "a body of this kind is not cut in pieces"));
+        }
+        Form::Words => {
+            let body = rest.take().unwrap_or_default();
+            Some(visit.read(body, exchange, XML_BYTES_MAX as u64).await?)
+        }
+        Form::File | Form::Nothing => None,
+    };
+    let text = words.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
+    let text = text.map_err(|_| Error::new(Kind::BadRequest, "the body is no text"))?;
+    let head = (&parts.method, &parts.uri, &parts.headers);
+    let asked = storage.asked(head, text, is_cut)?;
+    let (bucket, key) = storage.subject(&asked)?;
+    let (catalog, staged) = (&visit.shared.catalog, visit.staged_at(&bucket, &key));
+    let place = (&*bucket, &*key);
+    let (scope, permission) = catalog.files_at(&visit.who, &warehouse, place, staged).await?;
+    let outgoing = match (form, rest) {
+        (Form::File, Some(body)) => {
+            Sending::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()
+        }
+        _ => whole(asked.body().unwrap_or_default()),
+    };
+    let answer = watched(exchange, storage.relay(&asked, scope, permission, outgoing)).await?;
+    passed(parts, exchange, answer).await
+}
+
+fn whole(text: &str) -> Outgoing {
+    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
+    body.map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Waits for an answer for as long as something moves.
+async fn watched(
+    exchange: &Exchange,
+    answer: impl Future<Output = Result<node::client::Response>>,
+) -> Result<node::client::Response> {
+    let mut answer = pin!(answer);
+    loop {
+        match timeout(LOOK_INTERVAL, &mut answer).await {
+            // What the guest sent was wrong, and not what the store did.
+            Ok(Err(error)) if error.kind == Kind::ServiceUnavailable && exchange.is_noted() => {
+                return Err(Error::new(Kind::BadRequest, "the body is not what it says"));
+            }
+            Ok(done) => return done,
+            Err(_) if exchange.rested() > PAUSE_MAX => {
+                let message = format!("nothing has moved for {} s", PAUSE_MAX.as_secs());
+                return Err(Error::new(Kind::ServiceUnavailable, message));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether a body is cut in pieces of S3's own kind.
+fn is_cut(headers: &HeaderMap) -> bool {
+    let said = headers.get(CONTENT_SHA256).and_then(|it| it.to_str().ok());
+    said.is_some_and(|it| it.starts_with("STREAMING-"))
+}
+
+/// A number in a header.
+fn number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// A file on its way to the store: as long as was said, and in one piece.
+struct Sending {
+    inner: Body,
+    pieces: Option<Pieces>,
+    /// What came and was not taken apart yet.
+    input: Bytes,
+    left: u64,
+    exchange: Arc<Exchange>,
+}
+
+impl Sending {
+    fn new(inner: Body, headers: &HeaderMap, exchange: Arc<Exchange>) -> Result<Sending> {
+        let (pieces, length) = match is_cut(headers) {
+            true => (Some(Pieces::default()), number(headers, DECODED_LENGTH)),
+            false => (None, number(headers, header::CONTENT_LENGTH)),
+        };
+        let left = length.ok_or_else(|| Error::new(Kind::Validation, LENGTH_MISSING))?;
+        if left > OBJECT_BYTES_MAX {
+            let message = format!("an object is written with at most {OBJECT_BYTES_MAX} bytes");
+            return Err(Error::new(Kind::TooLarge, message));
+        }
+        Ok(Sending { inner, pieces, input: Bytes::new(), left, exchange })
+    }
+
+    fn fail(
+        &mut self,
+        why: &'static str,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
+        self.left = 0;
+        self.exchange.note(why);
+        Poll::Ready(Some(Err(why.into())))
+    }
+}
+
+impl HttpBody for Sending {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
+        let it = &mut *self;
+        loop {
+            if it.left == 0 {
+                return Poll::Ready(None);
+            }
+            let piece = match &mut it.pieces {
+                None => Some(std::mem::take(&mut it.input)).filter(|it| !it.is_empty()),
+                Some(pieces) => match pieces.next(&mut it.input) {
+                    Ok(piece) => piece,
+                    Err(why) => return it.fail(why),
+                },
+            };
+            if let Some(piece) = piece {
+                let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                let Some(left) = it.left.checked_sub(length) else { return it.fail(MALFORMED) };
+                it.left = left;
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            if it.pieces.as_ref().is_some_and(Pieces::is_done) {
+                return it.fail(MALFORMED);
+            }
+            match ready!(Pin::new(&mut it.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        it.exchange.sent(data.len());
+                        it.input = data;
+                    }
+                }
+                Some(Err(_)) | None => return it.fail("the body is incomplete"),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// What the store has answered, as far as it is passed on.
+async fn passed(
+    parts: &Parts,
+    exchange: &Arc<Exchange>,
+    answer: node::client::Response,
+) -> Result<Response> {
+    let status = answer.status;
+    if !status.is_success() && status != StatusCode::NOT_MODIFIED {
+        return failed(parts, exchange, answer).await;
+    }
+    let is_copy = parts.method == Method::PUT && parts.headers.contains_key(COPY_SOURCE);
+    let is_made = parts.method == Method::POST && has_parameter(parts, "uploadId");
+    if is_copy || is_made {
+        return put_together(answer, is_copy).await;
+    }
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    let is_passed = |name: &HeaderName| {
+        let text = name.as_str();
+        ANSWERED.contains(name)
+            || text.starts_with("x-amz-meta-")
+            || (is_read && text.starts_with("x-amz-checksum-"))
+    };
+    let mut headers = answer.headers.clone();
+    let unknown: Vec<HeaderName> = headers.keys().filter(|it| !is_passed(it)).cloned().collect();
+    for name in unknown {
+        headers.remove(name);
+    }
+    let is_empty = parts.method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
+    let body = match is_empty {
+        true => Body::empty(),
+        false => Body::from_stream(stream::try_unfold(answer, async |mut answer| {
+            let chunk = answer.chunk().await?;
+            Ok::<_, node::client::ClientError>(chunk.map(|chunk| (chunk, answer)))
+        })),
+    };
+    let mut response = Response::new(body);
+    (*response.status_mut(), *response.headers_mut()) = (status, headers);
+    Ok(response)
+}
+
+/// Reads an answer that is short.
+async fn short(answer: &mut node::client::Response, bytes_max: usize) -> Result<String> {
+    let mut bytes = Vec::new();
+    let broken = |error| Error::caused(Kind::ServiceUnavailable, BROKEN_OFF, error);
+    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+        if bytes.len().saturating_add(chunk.len()) > bytes_max {
+            break;
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// That an object was copied or put together. Services begin their answer before they know whether
+/// they can, so that an error may come with a status of success.
+async fn put_together(mut answer: node::client::Response, is_copy: bool) -> Result<Response> {
+    let text = short(&mut answer, XML_BYTES_MAX).await?;
+    let said = Words::read(&text);
+    let tag = said.as_ref().filter(|it| it.root != "Error").and_then(|it| it.text_of("ETag"));
+    let Some(tag) = tag else {
+        let code = said.and_then(|it| it.text_of("Code")).unwrap_or_default();
+        let message = format!("the object store has failed: {}", plain(&code));
+        return Err(Error::new(Kind::ServiceUnavailable, message));
+    };
+    let tag = format!("<ETag>&quot;{}&quot;</ETag>", plain(&tag));
+    let text = match is_copy {
+        true => {
+            let date = said.and_then(|it| it.text_of("LastModified")).unwrap_or_default();
+            let date: String = date.chars().filter(|it| !"<>&".contains(*it)).take(40).collect();
+            format!("<CopyObjectResult>{tag}<LastModified>{date}</LastModified></CopyObjectResult>")
+        }
+        false => {
+            format!("<CompleteMultipartUploadResult>{tag}</CompleteMultipartUploadResult>")
+        }
+    };
+    Ok(xml(StatusCode::OK, &text))
+}
+
+/// What the store has refused, in words of this server: its own may tell of the key.
+async fn failed(
+    parts: &Parts,
+    exchange: &Arc<Exchange>,
+    mut answer: node::client::Response,
+) -> Result<Response> {
+    let status = answer.status;
+    let text = match parts.method {
+        Method::HEAD => String::new(),
+        _ => short(&mut answer, ERROR_BYTES_MAX).await?,
+    };
+    let code = Words::read(&text).and_then(|it| it.text_of("Code"));
+    let code = plain(&code.unwrap_or_default());
+    exchange.note(&format!("the object store says {} {code}", status.as_u16()));
+    let known: (StatusCode, &str) = match status.as_u16() {
+        401 | 403 => (StatusCode::FORBIDDEN, "AccessDenied"),
+        404 => (status, if code.is_empty() { "NoSuchKey" } else { &code }),
+        304 | 400 | 405 | 408 | 409 | 411 | 412 | 416 | 429 | 503 => (status, &code),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+    };
+    Ok(xml_error(known, "the object store says so"))
+}
+
+/// Letters and digits of a text, and what tags of objects have.
+fn plain(text: &str) -> String {
+    text.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').take(100).collect()
+}
+
+/// That something is refused here.
+fn refusal(error: &Error) -> Response {
+    let known = match error.kind {
+        Kind::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        Kind::TooLarge => (StatusCode::BAD_REQUEST, "EntityTooLarge"),
+        Kind::Validation => (StatusCode::LENGTH_REQUIRED, "MissingContentLength"),
+        Kind::NoSuchWarehouse => (StatusCode::NOT_FOUND, "NoSuchBucket"),
+        Kind::ServiceUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+        Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        _ => (StatusCode::FORBIDDEN, "AccessDenied"),
+    };
+    if known.0.is_server_error() {
+        let cause = error as &dyn std::error::Error;
+        tracing::warn!(error = cause, "a file was not reached for a guest");
+    }
+    xml_error(known, &error.message)
+}
+
+fn xml_error((status, code): (StatusCode, &str), message: &str) -> Response {
+    let escaped = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = format!("<Error><Code>{code}</Code><Message>{escaped}</Message></Error>");
+    xml(status, &text)
+}
+
+fn xml(status: StatusCode, text: &str) -> Response {
+    let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{text}");
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/xml");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,133 @@
+//! Iceberg's operations for guests, at paths of their own: who asks is known by where he comes in,
+//! and what is there is less.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::http::request::Parts;
+use axum::response::Response;
+use axum::routing::on;
+use axum::{Extension, Router};
+use bytes::Bytes;
+
+use super::audit::Trace;
+use super::operations::{self, Op, Operation, operations};
+use super::request::Input;
+use super::{BODY_BYTES_MAX, Ground, answer, obey, params};
+use crate::access::Access;
+use crate::error::{Error, Kind, Result};
+use crate::guest::{Exchange, Visit, named};
+use crate::json::Fragment;
+use crate::service::Catalog;
+
+/// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of
+/// them.
+pub(crate) fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
+    let ground = Arc::new(Ground {
+        catalog,
+        access,
+        separator: separator.into(),
+        endpoints: operations::endpoints(Op::is_for_guests).into(),
+    });
+    let mut router = Router::new();
+    for operation in operations().iter().filter(|it| it.op.is_for_guests()) {
+        let handler = move |State(ground): State<Arc<Ground>>,
+                            Extension(visit): Extension<Arc<Visit>>,
+                            request: Request| async move {
+            // Boxed: operations differ much in size, and every connection holds one.
+            Box::pin(answer_guest(&ground, operation, &visit, request)).await
+        };
+        router = router.route(operation.path, on(operation.method.filter(), handler));
+    }
+    router.method_not_allowed_fallback(no_method).with_state(ground)
+}
+
+async fn no_method(Extension(visit): Extension<Arc<Visit>>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let message = "there is no such method at this path";
+    refused(&visit, &parts, &Error::new(Kind::UnsupportedOperation, message))
+}
+
+/// That there is nothing at a path.
+pub(crate) fn no_route(visit: &Visit, parts: &Parts) -> Response {
+    refused(visit, parts, &Error::new(Kind::NotFound, "there is nothing at this path"))
+}
+
+fn refused(visit: &Visit, parts: &Parts, error: &Error) -> Response {
+    let exchange = visit.exchange(named(&parts.method, &parts.uri));
+    exchange.note(&error.message);
+    exchange.answered(&parts.method, answer::refusal(error))
+}
+
+async fn answer_guest(
+    ground: &Ground,
+    operation: &Operation,
+    visit: &Visit,
+    request: Request,
+) -> Response {
+    let trace = Trace::of(&request);
+    let method = request.method().clone();
+    let exchange = visit.exchange(named(&method, request.uri()));
+    let response = match perform(ground, operation.op, (visit, &exchange), request).await {
+        Ok(response) => {
+            // Refusals are told to who watches the guest, of whom there may be many.
+            trace.write(ground, operation, Some(visit.who()), (&response, None));
+            response
+        }
+        Err(error) => {
+            exchange.note(&format!("{}: {}", error.kind.name(), error.message));
+            answer::refusal(&error)
+        }
+    };
+    exchange.answered(&method, response)
+}
+
+async fn perform(
+    ground: &Ground,
+    op: Op,
+    (visit, exchange): (&Visit, &Exchange),
+    request: Request,
+) -> Result<Response> {
+    let (mut parts, body) = request.into_parts();
+    let params = params(&mut parts).await?;
+    if let Some((_, name)) = params.iter().find(|(name, _)| *name == "prefix") {
+        visit.require_named(name)?;
+    }
+    let held = match parts.method {
+        Method::POST | Method::PUT | Method::PATCH => {
+            Some(visit.read(body, exchange, BODY_BYTES_MAX).await?)
+        }
+        _ => None,
+    };
+    let body = held.as_ref().map(|it| it.bytes.clone()).unwrap_or_default();
+    let is_commit = matches!(op, Op::CommitTable | Op::CommitTransaction);
+    if is_commit && !visit.reaches_files(&*visit.warehouse()?) {
+        check_no_data(&body)?;
+    }
+    let input = Input::new(ground, visit.who().clone(), &parts, &params, body)?.of_guest(visit);
+    obey(op, &input).await
+}
+
+/// Refuses snapshots where a guest cannot have written their files: clients look for `file:///…` on
+/// their own machine, find it there, and what they commit is nowhere else.
+fn check_no_data(body: &Bytes) -> Result<()> {
+    let body = Fragment::parse(body.clone())?;
+    let list = |of: &Fragment, name: &str| -> Result<Vec<Fragment>> {
+        let Some(found) = of.present(name) else { return Ok(Vec::new()) };
+        Ok(found.items()?.collect())
+    };
+    let mut updates = list(&body, "updates")?;
+    for change in list(&body, "table-changes")? {
+        updates.extend(list(&change, "updates")?);
+    }
+    let adds = |it: &Fragment| {
+        it.get("action").is_some_and(|it| it.as_str().as_deref() == Some("add-snapshot"))
+    };
+    if updates.iter().any(adds) {
+        let message = "the warehouse is not in a bucket: its files are not reached from here, and \
+            no snapshot of them is added";
+        return Err(Error::new(Kind::Forbidden, message));
+    }
+    Ok(())
+}

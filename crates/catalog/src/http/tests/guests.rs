@@ -1,0 +1,451 @@
+//! Guests: what comes in by a socket of their own, and nothing else of who they say they are.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use api::AuditOutcome;
+use parking_lot::Mutex;
+use testkit::{S3, until};
+use tokio::task::AbortHandle;
+
+use super::*;
+use crate::guest::{Door, Guests, NewGuest, Seen, Watch};
+
+/// What was told of guests.
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<(String, u16, AuditOutcome, Option<String>, u64, u64)>>);
+
+impl Watch for Log {
+    fn saw(&self, seen: &Seen<'_>) {
+        let Seen { text, status, outcome, error, bytes_out, bytes_in, .. } = *seen;
+        let error = error.map(str::to_owned);
+        self.0.lock().push((text.to_owned(), status, outcome, error, bytes_out, bytes_in));
+    }
+}
+
+/// A guest with a listener of its own. Dropping it ends it.
+pub(super) struct Guest {
+    door: Arc<Door>,
+    client: Client,
+    address: SocketAddr,
+    serving: AbortHandle,
+    log: Arc<Log>,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Guest {
+    pub(super) fn of(server: &Server, warehouse: &str, namespaces: &[&str], writes: bool) -> Guest {
+        let (catalog, access) = (server.catalog.clone(), server.access.clone());
+        let guests = Guests::new(catalog, access, SEPARATOR_DEFAULT);
+        let log = Arc::new(Log::default());
+        let listener = server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.unwrap();
+        let address = listener.local_addr().unwrap();
+        let new = NewGuest {
+            tenant: "acme".into(),
+            warehouse: warehouse.to_owned(),
+            namespaces: namespaces.iter().map(|it| (*it).to_owned()).collect(),
+            writes,
+            address: format!("http://{address}"),
+            watch: Arc::clone(&log) as Arc<dyn Watch>,
+        };
+        let door = guests.open(new).unwrap();
+        let served = Arc::clone(&door);
+        let serving = server.runtime.spawn(async move {
+            let mut all = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                all.spawn(Arc::clone(&served).serve(stream));
+            }
+        });
+        let (serving, client) = (serving.abort_handle(), Client::new(address, None));
+        Guest { door, client, address, serving, log }
+    }
+
+    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        let mut request = Request::new(method, path);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        self.send(&request, method)
+    }
+
+    fn send(&self, request: &Request, method: &str) -> Response {
+        if method != "HEAD" {
+            return self.client.send(request);
+        }
+        let mut text = String::new();
+        self.client.open(request).unwrap().read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, "");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = head.lines().skip(1).filter_map(|it| it.split_once(": "));
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Response { status, headers, body: Vec::new() }
+    }
+
+    /// Asks for a file, with headers.
+    fn file(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+        let mut request = Request::new(method, target);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if !body.is_empty() || method == "PUT" {
+            request = request.body(body);
+        }
+        self.send(&request, method)
+    }
+
+    /// Status and code of a request for a file.
+    fn tried(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let body: &[u8] = if matches!(method, "PUT" | "POST") { b"x" } else { b"" };
+        let response = self.file(method, target, headers, body);
+        let text = response.text();
+        let code = text.split_once("<Code>").and_then(|(_, it)| it.split('<').next());
+        (response.status, code.unwrap_or_default().to_owned())
+    }
+}
+
+fn cloud(store: &S3) -> Server {
+    let server = delegation::server(store, &json!({"endpoint": store.endpoint()}));
+    for namespace in [json!(["n", "deep"]), json!(["other"])] {
+        let made =
+            server.ask("POST", "/v1/cloud/namespaces", Some(&json!({"namespace": namespace})));
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+    server
+}
+
+/// Makes a table as an operator. Answers where it is, as a path in the store.
+fn made(server: &Server, namespace: &str, table: &str) -> String {
+    let path = format!("/v1/cloud/namespaces/{namespace}/tables");
+    let made = server.ask("POST", &path, Some(&new_table(table)));
+    assert_eq!(made.status, 200, "{}", made.text());
+    place(&made)
+}
+
+fn place(made: &Response) -> String {
+    let location = made.json()["metadata"]["location"].as_str().unwrap().to_owned();
+    location.strip_prefix("s3:/").unwrap().to_owned()
+}
+
+#[test]
+fn a_guest_has_a_catalog_of_its_own() {
+    let server = Server::start();
+    server.fill("n", "t");
+    server.fill("other", "t");
+    let deep = json!({"namespace": ["n", "deep"]});
+    assert_eq!(server.ask("POST", "/v1/main/namespaces", Some(&deep)).status, 200);
+    let guest = Guest::of(&server, "main", &["n.deep", "other", "gone"], false);
+    for (target, status) in
+        [("/v1/config", 200), ("/v1/config?warehouse=main", 200), ("/v1/config?warehouse=x", 404)]
+    {
+        let config = guest.ask("GET", target, None);
+        assert_eq!(config.status, status, "{target} {}", config.text());
+        if status == 200 {
+            // No way to files of a directory is told of, for there is none.
+            assert_eq!(config.json()["overrides"], json!({"prefix": "main"}));
+            assert!(!config.text().contains("credentials") && !config.text().contains("sign"));
+        }
+    }
+    let listed = |target: &str| guest.ask("GET", target, None).json()["namespaces"].clone();
+    assert_eq!(listed("/v1/main/namespaces"), json!([["n"], ["other"]]));
+    assert_eq!(listed("/v1/main/namespaces?parent=n"), json!([["n", "deep"]]));
+    assert_eq!(listed("/v1/main/namespaces?parent=other"), json!([]));
+    let page = guest.ask("GET", "/v1/main/namespaces?pageToken=&pageSize=1", None).json();
+    assert_eq!(page["namespaces"], json!([["n"]]));
+    let next = page["next-page-token"].as_str().unwrap();
+    let next = listed(&format!("/v1/main/namespaces?pageToken={next}&pageSize=1"));
+    assert_eq!(next, json!([["other"]]));
+    for (method, target, status) in [
+        ("HEAD", "/v1/main/namespaces/n", 204),
+        ("GET", "/v1/main/namespaces/n", 403),
+        ("GET", "/v1/main/namespaces/n/tables", 403),
+        ("GET", "/v1/main/namespaces/n/tables/t", 403),
+        ("HEAD", "/v1/main/namespaces/gone", 404),
+        ("GET", "/v1/main/namespaces/other/tables/t", 200),
+        ("DELETE", "/v1/main/namespaces/other/tables/t", 403),
+        // Whether there is another warehouse is not told.
+        ("GET", "/v1/nothing/namespaces", 404),
+        ("GET", "/catalog/v1/config", 403),
+        ("GET", "/catalog/management/v1/warehouses", 403),
+        ("GET", "/management/v1/main/changes", 403),
+        ("POST", "/v1/oauth/tokens", 404),
+        ("GET", "/v1/main/namespaces/other/tables/t/credentials", 404),
+        ("POST", "/v1/main/namespaces/other/tables/t/sign", 404),
+        ("PATCH", "/v1/config", 406),
+        ("GET", "/v1", 404),
+        ("GET", "/v1/", 404),
+        ("GET", "/", 403),
+        ("GET", "/metrics", 403),
+    ] {
+        let body = json!({});
+        let body = matches!(method, "POST" | "PATCH").then_some(&body);
+        let response = guest.ask(method, target, body);
+        assert_eq!(response.status, status, "{method} {target} {}", response.text());
+    }
+    // Data that only it would find is not committed.
+    let writer = Guest::of(&server, "main", &["other"], true);
+    let target = "/v1/main/namespaces/other/tables/t";
+    let properties = json!({"action": "set-properties", "updates": {"k": "v"}});
+    let snapshot = json!({"action": "add-snapshot", "snapshot": {}});
+    for (updates, status) in [(json!([properties]), 200), (json!([properties, snapshot]), 403)] {
+        let commit = json!({"requirements": [], "updates": updates});
+        assert_eq!(writer.ask("POST", target, Some(&commit)).status, status);
+        let mut change = commit.clone();
+        change["identifier"] = json!({"namespace": ["other"], "name": "t"});
+        let all = json!({"table-changes": [change]});
+        let done = writer.ask("POST", "/v1/main/transactions/commit", Some(&all)).status;
+        assert_eq!(done == 403, status == 403, "{done}");
+    }
+    // Whoever it says it is.
+    let tables = "/v1/main/namespaces/n/tables";
+    let request = Request::new("GET", tables)
+        .header("authorization", &format!("Bearer {}", server.root))
+        .header("x-iceberg-access-delegation", "vended-credentials,remote-signing");
+    assert_refused(&guest.client.send(&request), 403, "ForbiddenException");
+    let log = guest.log.0.lock();
+    let seen = log.iter().find(|it| it.0 == "DELETE /v1/main/namespaces/other/tables/t").unwrap();
+    assert_eq!((seen.1, seen.2), (403, AuditOutcome::Refused));
+    assert!(seen.3.as_ref().unwrap().contains("`grant:acme` has no right to manage this"));
+    let seen = log.iter().find(|it| it.0 == "GET /v1/main/namespaces/other/tables/t").unwrap();
+    assert_eq!((seen.1, seen.2, &seen.3), (200, AuditOutcome::Done, &None));
+    assert!(seen.5 > 100, "{seen:?}");
+}
+
+#[test]
+fn rights_end_with_the_door_and_with_the_warehouse() {
+    let store = S3::start();
+    let server = cloud(&store);
+    made(&server, "n", "t");
+    let guest = Guest::of(&server, "cloud", &[], true);
+    let path = "/v1/cloud/namespaces/n/tables/t";
+    assert_eq!(guest.ask("GET", path, None).status, 200);
+    // A policy of its tenant's is one of the guest's.
+    for (principal, config) in [("tenant:other", true), ("tenant:acme", false)] {
+        let policy = json!({"principal": principal, "namespace": ["n"], "table": "t",
+            "row-filter": {"type": "eq", "term": "id", "value": 1}});
+        let put = server.ask("PUT", "/management/v1/cloud/policies/p", Some(&policy));
+        assert_eq!(put.status, 200, "{}", put.text());
+        let loaded = guest.ask("GET", path, None).json();
+        assert_eq!(loaded["config"].is_object(), config, "{principal}");
+        assert_eq!(loaded["read-restrictions"].is_object(), !config, "{principal}");
+    }
+    let file = made_file(&guest, &server);
+    assert_eq!(guest.tried("GET", &file, &[]).0, 403);
+    assert_eq!(server.ask("DELETE", "/management/v1/cloud/policies/p", None).status, 204);
+    assert_eq!(guest.tried("GET", &file, &[]).0, 200);
+    let read_only = json!({"status": "read-only"});
+    let changed = server.ask("PATCH", "/management/v1/warehouses/cloud", Some(&read_only));
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    assert_eq!(guest.tried("PUT", &file, &[]), (403, "AccessDenied".to_owned()));
+    assert_eq!(guest.tried("GET", &file, &[]).0, 200);
+    assert_eq!(guest.ask("DELETE", path, None).status, 403);
+    let who = guest.door.who().clone();
+    let warehouse = server.catalog.warehouse("cloud").unwrap();
+    let all = crate::service::Object::Warehouse;
+    let may = || server.catalog.allow(&who, &warehouse, crate::service::Right::Read, all).is_ok();
+    assert!(may());
+    drop(guest);
+    until("the guest to be gone", Duration::from_secs(5), || match may() {
+        true => Err("it may read".to_owned()),
+        false => Ok(()),
+    });
+}
+
+/// The metadata file of the table `n.t`.
+fn made_file(guest: &Guest, server: &Server) -> String {
+    let loaded = server.ask("GET", "/v1/cloud/namespaces/n/tables/t", None).json();
+    assert!(guest.address.ip().is_loopback());
+    loaded["metadata-location"].as_str().unwrap().strip_prefix("s3:/").unwrap().to_owned()
+}
+
+#[test]
+fn files_are_read_and_written_without_a_key() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let table = made(&server, "n", "t");
+    let guest = Guest::of(&server, "cloud", &["n"], true);
+    let config = guest.ask("GET", "/v1/cloud/namespaces/n/tables/t", None).json()["config"].clone();
+    assert_eq!(config["s3.endpoint"], format!("http://{}", guest.address));
+    assert_eq!(config["s3.access-key-id"], "granted");
+    let target = format!("{table}/data/a%20b.parquet");
+    let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+    let put = guest.file("PUT", &target, &[("content-type", "a/b")], &content);
+    assert_eq!(put.status, 200, "{}", put.text());
+    let got = guest.file("GET", &target, &[], b"");
+    assert_eq!((got.status, got.body == content), (200, true));
+    let got = guest.file("GET", &target, &[("range", "bytes=4-7")], b"");
+    assert_eq!((got.status, &got.body[..]), (206, &1_u32.to_le_bytes()[..]));
+    let head = guest.file("HEAD", &target, &[], b"");
+    let length = head.headers.iter().find(|it| it.0 == "content-length").unwrap();
+    assert_eq!((head.status, &*length.1), (200, "1200000"));
+    // Cut in pieces, as clients do that have checksums at the end.
+    let cut = b"3;chunk-signature=00\r\nabc\r\n2\r\nde\r\n0\r\nx-amz-checksum-crc32:AAAA\r\n\r\n";
+    let headers = [
+        ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+        ("x-amz-decoded-content-length", "5"),
+        ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ("content-encoding", "aws-chunked"),
+    ];
+    let put = guest.file("PUT", &target, &headers, cut);
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(guest.file("GET", &target, &[], b"").body, b"abcde");
+    for wrong in ["4", "6"] {
+        let mut headers = headers;
+        headers[1].1 = wrong;
+        assert_eq!(guest.file("PUT", &target, &headers, cut).status, 400, "{wrong}");
+    }
+    assert_eq!(guest.file("GET", &target, &[], b"").body, b"abcde");
+    // In parts.
+    let begun = guest.file("POST", &format!("{target}?uploads"), &[], b"").text();
+    let id = begun.split_once("<UploadId>").unwrap().1.split('<').next().unwrap().to_owned();
+    let mut parts = String::new();
+    for number in [1, 2] {
+        let part = vec![b'0' + number; 5 << 20];
+        let to = format!("{target}?partNumber={number}&uploadId={id}");
+        let put = guest.file("PUT", &to, &[("x-amz-checksum-crc32", "AAAA")], &part);
+        assert_eq!(put.status, 200, "{}", put.text());
+        let tag = put.header("etag").unwrap();
+        parts += &format!("<Part><ETag>{tag}</ETag><PartNumber>{number}</PartNumber></Part>");
+    }
+    let list = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+    let done = guest.file("POST", &format!("{target}?uploadId={id}"), &[], list.as_bytes());
+    assert!(done.status == 200 && !done.text().contains("Location"), "{}", done.text());
+    let got = guest.file("GET", &target, &[("range", "bytes=5242879-5242880")], b"");
+    assert_eq!(&got.body[..], b"12");
+    // Copied, listed, removed.
+    let copy = format!("{table}/data/copy");
+    let copied = guest.file("PUT", &copy, &[("x-amz-copy-source", &target)], b"");
+    assert_eq!(copied.status, 200, "{}", copied.text());
+    let (bucket, prefix) = table[1..].split_once('/').unwrap();
+    let list = guest.file("GET", &format!("/{bucket}?list-type=2&prefix={prefix}/data/"), &[], b"");
+    assert!(list.status == 200 && list.text().contains("copy"), "{}", list.text());
+    assert_eq!(guest.file("DELETE", &copy, &[], b"").status, 204);
+    let body = format!("<Delete><Object><Key>{prefix}/data/a b.parquet</Key></Object></Delete>");
+    let gone = guest.file("POST", &format!("/{bucket}?delete"), &[], body.as_bytes());
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    assert_eq!(guest.tried("GET", &target, &[]), (404, "NoSuchKey".to_owned()));
+    let log = guest.log.0.lock();
+    let read = log.iter().find(|it| it.0 == format!("GET {target}")).unwrap();
+    assert_eq!((read.1, read.5), (200, 1_200_000));
+    let text = format!("{log:?}");
+    assert!(!text.contains(&store.access_key_id) && !text.contains(&store.secret_access_key));
+}
+
+#[test]
+fn what_was_not_granted_is_out_of_reach() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let (own, neighbour) = (made(&server, "n", "t"), made(&server, "other", "t"));
+    let reader = Guest::of(&server, "cloud", &["n"], false);
+    let writer = Guest::of(&server, "cloud", &["n"], true);
+    let keys = |path: &str| path[1..].split_once('/').map(|(_, key)| key.to_owned()).unwrap();
+    let (bucket, key, other) = (S3::BUCKET, keys(&own), keys(&neighbour));
+    let denied = (403, "AccessDenied".to_owned());
+    let file = made_file(&reader, &server);
+    assert_eq!(reader.tried("GET", &file, &[]).0, 200);
+    for (method, target) in [
+        ("PUT", format!("{own}/x")),
+        ("DELETE", file.clone()),
+        ("POST", format!("{own}/x?uploads")),
+        ("PUT", format!("{own}/x?partNumber=1&uploadId=x")),
+    ] {
+        assert_eq!(reader.tried(method, &target, &[]), denied, "{method} {target}");
+    }
+    for (method, target) in [
+        ("GET", format!("{neighbour}/metadata/x")),
+        ("PUT", format!("{neighbour}/x")),
+        ("GET", format!("{own}/../../{}", &other[other.rfind("other").unwrap()..])),
+        ("GET", format!("{own}/%2e%2e/x")),
+        ("GET", format!("{own}/..%2f..%2f{other}")),
+        ("GET", format!("{own}//x")),
+        ("GET", format!("{own}2/x")),
+        ("GET", own.clone()),
+        ("GET", format!("/other-bucket/{key}/x")),
+        ("GET", format!("/{bucket}")),
+        ("GET", format!("/{bucket}/")),
+        ("HEAD", format!("/{bucket}")),
+        ("PUT", format!("/{bucket}")),
+        ("DELETE", format!("/{bucket}")),
+        ("GET", format!("/{bucket}?list-type=2")),
+        ("GET", format!("/{bucket}?list-type=2&prefix=")),
+        ("GET", format!("/{bucket}?list-type=2&prefix=lake/")),
+        ("GET", format!("/{bucket}?list-type=2&prefix={other}/")),
+        ("GET", format!("/{bucket}?list-type=2&prefix={key}")),
+        ("GET", format!("/{bucket}?prefix={key}/")),
+        ("GET", format!("/{bucket}?uploads")),
+        ("GET", format!("/{bucket}?policy")),
+        ("GET", format!("/{bucket}?location")),
+        ("GET", format!("{own}/x?acl")),
+        ("GET", format!("{own}/x?versionId=1")),
+        ("GET", format!("{own}/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=0")),
+        ("OPTIONS", format!("{own}/x")),
+    ] {
+        let (status, code) = writer.tried(method, &target, &[]);
+        assert_eq!(status, 403, "{method} {target} {code}");
+    }
+    let theirs = format!("{neighbour}/metadata/x");
+    for header in [
+        ("x-amz-copy-source", theirs.as_str()),
+        ("x-amz-acl", "public-read"),
+        ("x-amz-security-token", "x"),
+    ] {
+        let (status, code) = writer.tried("PUT", &format!("{own}/x"), &[header]);
+        // What says who it is, is not looked at.
+        let expected = if header.0 == "x-amz-security-token" { 200 } else { 403 };
+        assert_eq!(status, expected, "{header:?} {code}");
+    }
+    let list = format!(
+        "<Delete><Object><Key>{key}/x</Key></Object>\
+        <Object><Key>{other}/x</Key></Object></Delete>"
+    );
+    let refused = writer.file("POST", &format!("/{bucket}?delete"), &[], list.as_bytes());
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    // Its length has to be said, and is bounded.
+    let mut stream = TcpStream::connect(writer.address).unwrap();
+    for (said, expected) in
+        [("transfer-encoding: chunked", "411"), ("content-length: 9999999999", "400")]
+    {
+        write!(stream, "PUT {own}/x HTTP/1.1\r\nhost: x\r\n{said}\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(&head[9..], expected.as_bytes(), "{said}");
+        stream = TcpStream::connect(writer.address).unwrap();
+    }
+    // Nothing in a refusal of the store's tells of its key.
+    let missing = writer.file("GET", &format!("{own}/missing"), &[], b"");
+    assert!(missing.status == 404 && !missing.text().contains("Resource"), "{}", missing.text());
+    assert_eq!(writer.tried("GET", &format!("{own}/missing"), &[]).1, "NoSuchKey");
+}
+
+#[test]
+fn files_of_a_staged_table_come_before_it() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let guest = Guest::of(&server, "cloud", &["n"], true);
+    let beside = Guest::of(&server, "cloud", &["n"], true);
+    let mut new = new_table("s");
+    new["stage-create"] = json!(true);
+    let staged = guest.ask("POST", "/v1/cloud/namespaces/n/tables", Some(&new));
+    assert_eq!(staged.status, 200, "{}", staged.text());
+    assert_eq!(staged.json()["config"]["s3.access-key-id"], "granted");
+    let file = format!("{}/data/x", place(&staged));
+    assert_eq!(guest.tried("PUT", &file, &[]).0, 200);
+    // Nobody else has staged it.
+    assert_eq!(beside.tried("PUT", &file, &[]).0, 403);
+    let commit = staged_commit(&staged.json()["metadata"]);
+    let made = guest.ask("POST", "/v1/cloud/namespaces/n/tables/s", Some(&commit));
+    assert_eq!(made.status, 200, "{}", made.text());
+    assert_eq!(beside.tried("GET", &file, &[]).0, 200);
+    // Where another one is, nothing is staged.
+    new["name"] = json!("u");
+    new["location"] = made.json()["metadata"]["location"].clone();
+    let refused = guest.ask("POST", "/v1/cloud/namespaces/n/tables", Some(&new));
+    assert_refused(&refused, 403, "ForbiddenException");
+}

@@ -1,0 +1,397 @@
+//! Requests for files that the server sends on itself: somebody without any key says them, and
+//! they are judged like those that the server only signs.
+//!
+//! What is sent is written anew from what was understood. Checksums of bodies that come in pieces
+//! are at their end and stay behind, and with them all that announces them; those of parts and of
+//! what is put together from them have to agree with each other, so that they stay behind as well.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use node::client::{ClientError, Outgoing, Request, Response};
+use node::objects::{Credentials, S3Location, Style};
+use std::time::Duration;
+
+use super::Storage;
+use super::scope::{Permission, Scope};
+use super::signer::{self, SignRequest, Target};
+use super::xml::Element;
+use crate::error::{Error, Kind, Result};
+
+/// Longest time from the first byte of a request to the head of its answer.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Longest pause in an answer.
+const ANSWER_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Longest object of the services that there are, in bytes.
+const ANSWER_BYTES_MAX: u64 = 5 << 40;
+
+/// Most parts that an object is put together from.
+const PARTS_MAX: usize = 2000;
+
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+
+/// Headers beside those of the store's own that mean something for files.
+const FORWARDED: [HeaderName; 8] = [
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::RANGE,
+];
+
+/// Headers that tell of checksums, or of how a body is cut.
+const ABOUT_PIECES: [&str; 4] =
+    ["x-amz-decoded-content-length", "x-amz-sdk-checksum-algorithm", "x-amz-te", "x-amz-trailer"];
+
+const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
+
+/// A short answer of the store.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// What its element is called.
+    pub(crate) root: String,
+    element: Element,
+}
+
+impl Words {
+    /// None when it is no text of the kind that such services have.
+    pub(crate) fn read(text: &str) -> Option<Words> {
+        let element = Element::parse(text)?;
+        Some(Words { root: element.name.clone(), element })
+    }
+
+    /// What one of its elements says.
+    pub(crate) fn text_of(&self, name: &str) -> Option<String> {
+        self.element.text_of(name).map(str::to_owned)
+    }
+}
+
+/// A request that somebody without a key makes.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    method: Method,
+    request: SignRequest,
+    /// What is sent as well, and not signed.
+    forwarded: HeaderMap,
+    /// In place of what was sent, where the body says what the request is about.
+    body: Option<String>,
+}
+
+impl Asked {
+    /// A request with a path that begins with the bucket. `body` is there where it says what the
+    /// request is about, and `is_cut` where it came in pieces of the store's own kind.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none.
+    fn new(
+        place: &S3Location,
+        (method, uri, headers): (&Method, &Uri, &HeaderMap),
+        body: Option<String>,
+        is_cut: bool,
+    ) -> Result<Asked> {
+        let query = uri.query().unwrap_or_default();
+        let names = |name: &str| query.split('&').any(|it| it.split('=').next() == Some(name));
+        let is_of_parts = names("uploads") || names("uploadId");
+        let body = match (body, names("uploadId") && *method == Method::POST) {
+            (Some(text), true) => Some(parts(&text)?),
+            (body, _) => body,
+        };
+        let mut own: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut forwarded = HeaderMap::new();
+        for (name, value) in headers {
+            let text = name.as_str();
+            if FORWARDED.contains(name) {
+                forwarded.append(name, value.clone());
+            }
+            if !text.starts_with("x-amz-") && text != "content-md5" {
+                continue;
+            }
+            let is_checksum = text.starts_with(CHECKSUM_PREFIX) && text != "x-amz-checksum-mode";
+            let is_about_pieces = ABOUT_PIECES.contains(&text);
+            // It is that of the body as it was cut, or before it was written anew.
+            let is_hash = text == CONTENT_SHA256 && (is_cut || body.is_some());
+            let is_old = (is_cut || is_of_parts) && text == "content-md5";
+            if is_hash || is_old || ((is_cut || is_of_parts) && (is_checksum || is_about_pieces)) {
+                continue;
+            }
+            let value = value.to_str().map_err(|_| {
+                Error::new(Kind::BadRequest, format!("the header `{text}` is no text"))
+            })?;
+            own.entry(text.to_owned()).or_default().push(value.to_owned());
+        }
+        without_cutting(&mut forwarded);
+        let uri = address(place, uri)?;
+        let request = SignRequest::new((method.as_str(), uri), &place.region, own, body.clone());
+        Ok(Asked { method: method.clone(), request, forwarded, body })
+    }
+
+    /// Bytes that are sent in place of those that came, if it is so.
+    pub(crate) fn body(&self) -> Option<&str> {
+        self.body.as_deref()
+    }
+}
+
+impl Storage {
+    /// Takes a request apart whose path begins with a bucket. See [`Asked`].
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none.
+    pub(crate) fn asked(
+        &self,
+        head: (&Method, &Uri, &HeaderMap),
+        body: Option<String>,
+        is_cut: bool,
+    ) -> Result<Asked> {
+        Asked::new(&self.location, head, body, is_cut)
+    }
+
+    /// The bucket and the key that a request is about.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none; `Forbidden` when it is about no file.
+    pub(crate) fn subject(&self, asked: &Asked) -> Result<(String, String)> {
+        let target = Target::read(&asked.request, &self.location)?;
+        let (bucket, key) = target.subject()?;
+        Ok((bucket.to_owned(), key))
+    }
+
+    /// Which service of its region it is, for those who want to know that.
+    pub(crate) fn region(&self) -> &str {
+        &self.location.region
+    }
+
+    /// Sends a request on, once it is clear that it asks for nothing but what the permission is
+    /// to. Where the warehouse vends credentials, they are those for the same places.
+    ///
+    /// # Errors
+    /// Those of [`Storage::sign`]; `ServiceUnavailable` when the store gives no answer.
+    pub(crate) async fn relay(
+        &self,
+        asked: &Asked,
+        scope: Scope,
+        permission: Permission,
+        body: Outgoing,
+    ) -> Result<Response> {
+        let target = Target::read(&asked.request, &self.location)?;
+        let examined = target.judge(&scope, permission)?;
+        let vended;
+        let credentials: &Credentials = match self.settings.vended_credentials {
+            false => &self.credentials,
+            true => {
+                vended = self.vend(scope, permission).await?;
+                &vended.credentials
+            }
+        };
+        let (method, place) = (asked.method.as_str(), &self.location);
+        let (url, headers) = signer::authorized(method, &examined, place, credentials);
+        let mut sent = asked.forwarded.clone();
+        for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
+            let name: HeaderName = name.parse().map_err(Error::internal)?;
+            sent.insert(name, HeaderValue::from_str(value).map_err(Error::internal)?);
+        }
+        let request = Request {
+            headers: sent,
+            timeout: REQUEST_TIME_MAX,
+            pause_max: ANSWER_PAUSE_MAX,
+            response_bytes_max: ANSWER_BYTES_MAX,
+            ..Request::new(asked.method.clone(), url)
+        };
+        self.client.send_stream(request, body).await.map_err(|error| failed(error))
+    }
+}
+
+fn failed(error: ClientError) -> Error {
+    let message = "the object store gives no answer";
+    Error::caused(Kind::ServiceUnavailable, message, error)
+}
+
+/// Where a request that names its bucket in the path goes.
+fn address(place: &S3Location, uri: &Uri) -> Result<String> {
+    let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
+    let path = uri.path();
+    match place.style {
+        Style::Path => Ok(format!("{}{path}{query}", place.endpoint)),
+        Style::Virtual => {
+            let wrong = || Error::new(Kind::BadRequest, "the path is no address of an object");
+            let rest = path.strip_prefix('/').ok_or_else(wrong)?;
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            let (scheme, host) = place.endpoint.split_once("://").ok_or_else(wrong)?;
+            let is_name = |it: u8| it.is_ascii_alphanumeric() || b"-.".contains(&it);
+            if bucket.is_empty() || !bucket.bytes().all(is_name) {
+                return Err(wrong());
+            }
+            Ok(format!("{scheme}://{bucket}.{host}/{key}{query}"))
+        }
+    }
+}
+
+/// Takes `aws-chunked` out of what a body says of its encoding.
+fn without_cutting(headers: &mut HeaderMap) {
+    let values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let words = values.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
+    let kept = words.map(str::trim).filter(|it| !it.is_empty() && *it != "aws-chunked");
+    let kept = kept.collect::<Vec<_>>().join(",");
+    headers.remove(header::CONTENT_ENCODING);
+    if let Ok(value) = HeaderValue::from_str(&kept)
+        && !kept.is_empty()
+    {
+        headers.insert(header::CONTENT_ENCODING, value);
+    }
+}
+
+/// The list of parts that an object is put together from, written anew: their numbers and tags.
+fn parts(text: &str) -> Result<String> {
+    let wrong = |why: &str| Error::new(Kind::BadRequest, format!("the list of parts {why}"));
+    let list = Element::parse(text).filter(|it| it.name == "CompleteMultipartUpload");
+    let list = list.ok_or_else(|| wrong("is none"))?;
+    if list.elements.is_empty() || list.elements.len() > PARTS_MAX {
+        return Err(wrong("has from 1 to 2000 parts"));
+    }
+    let mut written = "<CompleteMultipartUpload>".to_owned();
+    for part in &list.elements {
+        let number = part.text_of("PartNumber").and_then(|it| it.trim().parse::<u32>().ok());
+        let tag = part.text_of("ETag").map(|it| it.trim().trim_matches('"'));
+        let is_tag = |tag: &&str| {
+            let is_good = |it: u8| it.is_ascii_alphanumeric() || b"-_+/=.".contains(&it);
+            tag.len() <= 200 && tag.bytes().all(is_good)
+        };
+        let (Some(number), Some(tag)) = (number, tag.filter(is_tag)) else {
+            return Err(wrong("has something else than numbers and tags"));
+        };
+        let part = format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{tag}\"</ETag></Part>");
+        written.push_str(&part);
+    }
+    written.push_str("</CompleteMultipartUpload>");
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scope::tests::scope;
+    use super::*;
+
+    fn ask(
+        place: &str,
+        (method, target): (&str, &str),
+        headers: &[(&'static str, &'static str)],
+        body: Option<&str>,
+    ) -> Result<(SignRequest, HeaderMap)> {
+        let place: S3Location = place.parse().unwrap();
+        let map = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let is_cut = headers.iter().any(|(_, value)| value.starts_with("STREAMING"));
+        let (method, uri) = (method.parse().unwrap(), target.parse().unwrap());
+        let asked = Asked::new(&place, (&method, &uri, &map), body.map(str::to_owned), is_cut)?;
+        let target = Target::read(&asked.request, &place)?;
+        target.subject()?;
+        let judged = target.judge(&scope(&["s3://bkt/w/t"]), Permission::Write)?;
+        let credentials = Credentials {
+            access_key_id: "ID".to_owned(),
+            secret_access_key: "S".to_owned(),
+            session_token: None,
+        };
+        let (uri, signed) = signer::authorized(method.as_str(), &judged, &place, &credentials);
+        let signed = signed.into_iter().map(|(name, value)| (name, vec![value])).collect();
+        let head = (method.as_str(), uri);
+        Ok((SignRequest::new(head, "", signed, asked.body), asked.forwarded))
+    }
+
+    const STORE: &str = "bkt/w?endpoint=http://store:9000&region=eu-1";
+
+    #[test]
+    fn what_is_sent_is_written_anew_without_what_the_client_said_of_itself() {
+        let headers = [
+            ("authorization", "AWS4-HMAC-SHA256 Credential=granted"),
+            ("x-amz-date", "x"),
+            ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"),
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+            ("x-amz-sdk-checksum-algorithm", "CRC32"),
+            ("content-encoding", "aws-chunked,gzip"),
+            ("content-type", "a/b"),
+            ("cookie", "c"),
+            ("host", "127.0.0.1:8181"),
+        ];
+        let (request, forwarded) = ask(STORE, ("PUT", "/bkt/w/t/x%20y"), &headers, None).unwrap();
+        let shown = format!("{request:?}");
+        assert!(shown.contains("http://store:9000/bkt/w/t/x%20y"), "{shown}");
+        assert!(shown.contains("UNSIGNED-PAYLOAD") && shown.contains("Credential=ID/"), "{shown}");
+        for gone in ["granted", "STREAMING", "trailer", "decoded", "algorithm", "8181"] {
+            assert!(!shown.contains(gone), "{gone} in {shown}");
+        }
+        assert_eq!(forwarded.len(), 2);
+        assert_eq!(forwarded["content-encoding"], "gzip");
+        let own = "bkt/w?endpoint=http://store:9000&region=eu-1&style=virtual";
+        let (request, _) = ask(own, ("GET", "/bkt/w/t/x"), &[], None).unwrap();
+        assert!(format!("{request:?}").contains("http://bkt.store:9000/w/t/x"));
+    }
+
+    #[test]
+    fn parts_are_put_together_without_checksums() {
+        let body = "<CompleteMultipartUpload xmlns=\"x\"><Part><ETag>&quot;a-1&quot;</ETag>\
+            <ChecksumCRC32>x</ChecksumCRC32><PartNumber>1</PartNumber></Part>\
+            </CompleteMultipartUpload>";
+        let head = ("POST", "/bkt/w/t/x?uploadId=u");
+        let said = [("x-amz-content-sha256", "00"), ("x-amz-checksum-type", "COMPOSITE")];
+        let (request, _) = ask(STORE, head, &said, Some(body)).unwrap();
+        let shown = format!("{request:?}");
+        assert!(shown.contains("<PartNumber>1</PartNumber><ETag>\\\"a-1\\\"</ETag>"), "{shown}");
+        assert!(!shown.contains("Checksum") && !shown.contains("COMPOSITE"), "{shown}");
+        for body in ["", "<x/>", "<CompleteMultipartUpload/>"] {
+            assert!(ask(STORE, head, &[], Some(body)).is_err(), "{body}");
+        }
+        let body = body.replace("a-1", "a&lt;b");
+        assert!(ask(STORE, head, &[], Some(&body)).is_err());
+    }
+
+    #[test]
+    fn what_is_not_the_tables_is_refused_however_it_is_said() {
+        let (list, delete) = ("/bkt?list-type=2&prefix=", "/bkt?delete");
+        for (method, target, header) in [
+            ("GET", "/bkt/w/u/x", None),
+            ("GET", "/bkt/w/t/../u/x", None),
+            ("GET", "/bkt/w/t/%2e%2e/u/x", None),
+            ("GET", "/bkt/w/t/..%2fu/x", None),
+            ("GET", "/bkt/w/t//x", None),
+            ("GET", "/bkt/w/t2/x", None),
+            ("GET", "/other/w/t/x", None),
+            ("GET", "/", None),
+            ("GET", "/bkt", None),
+            ("GET", "/bkt?location", None),
+            ("GET", list, None),
+            ("GET", "/bkt?list-type=2&prefix=w", None),
+            ("GET", "/bkt?list-type=2&prefix=w/t", None),
+            ("GET", "/bkt?prefix=w/t/", None),
+            ("GET", "/bkt/w/t/x?versionId=1", None),
+            ("GET", "/bkt/w/t/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=x", None),
+            ("PUT", "/bkt/w/t/x?acl", None),
+            ("PUT", "/bkt/w/t/x?tagging", None),
+            ("POST", delete, None),
+            ("PUT", "/bkt/w/t/x", Some(("x-amz-copy-source", "/bkt/w/u/x"))),
+            ("PUT", "/bkt/w/t/x", Some(("x-amz-copy-source", "bkt/w/t/../u/x"))),
+            ("PUT", "/bkt/w/t/x", Some(("x-amz-acl", "public-read"))),
+            ("PUT", "/bkt/w/t/x", Some(("x-amz-grant-read", "id=1"))),
+            ("PUT", "/bkt/w/t/x", Some(("x-amz-website-redirect-location", "/y"))),
+        ] {
+            let refused = ask(STORE, (method, target), header.as_slice(), None);
+            assert_eq!(refused.unwrap_err().kind, Kind::Forbidden, "{method} {target} {header:?}");
+        }
+        let body =
+            "<Delete><Object><Key>w/t/x</Key></Object><Object><Key>w/u/x</Key></Object></Delete>";
+        assert_eq!(
+            ask(STORE, ("POST", delete), &[], Some(body)).unwrap_err().kind,
+            Kind::Forbidden
+        );
+        ask(STORE, ("POST", delete), &[], Some(&body.replace("w/u", "w/t"))).unwrap();
+        ask(STORE, ("GET", "/bkt?list-type=2&prefix=w/t/"), &[], None).unwrap();
+        let source = [("x-amz-copy-source", "/bkt/w/t/y")];
+        ask(STORE, ("PUT", "/bkt/w/t/x"), &source, None).unwrap();
+    }
+}

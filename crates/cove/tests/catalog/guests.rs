@@ -1,0 +1,127 @@
+//! Guests of the catalog, who come in by a socket of their own: PyIceberg works with an address and
+//! nothing else, over files in a bucket whose key it never sees.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use catalog::access::{Access, AccessSettings};
+use catalog::guest::{Guests, NewGuest, Seen, Watch};
+use catalog::json::Fragment;
+use catalog::service::{Call, Catalog, Settings, Who};
+use catalog::storage::StorageSettings;
+use node::auth::Tokens;
+use node::objects::Credentials;
+use node::store::{Store, StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use parking_lot::Mutex;
+use serde_json::json;
+use testkit::{S3, Scratch};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::shared::{COMPAT, interpreter_with};
+
+/// What was told of the guests.
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<String>>);
+
+impl Watch for Log {
+    fn saw(&self, seen: &Seen<'_>) {
+        let Seen { text, status, error, .. } = seen;
+        self.0.lock().push(format!("{text} {status} {}", error.unwrap_or_default()));
+    }
+}
+
+/// A catalog whose warehouse is in a bucket, with a table that the guests may not see. Answers
+/// where that has a file.
+async fn open(store: &S3, scratch: &Scratch) -> (Catalog, Access, String) {
+    let mut registry = Registry::default();
+    let url = StoreUrl::Sqlite(scratch.path().join("db"));
+    let kept = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let tokens = Tokens::open(scratch.path()).unwrap();
+    let access = Access::open(kept.clone(), tokens, AccessSettings::default()).await.unwrap();
+    let credentials = Credentials {
+        access_key_id: store.access_key_id.clone(),
+        secret_access_key: store.secret_access_key.clone(),
+        session_token: None,
+    };
+    let settings = Settings {
+        warehouse: "lake".to_owned(),
+        root: store.url("w"),
+        locations: Vec::new(),
+        credentials: Some(credentials),
+        storage: StorageSettings::default(),
+        warehouse_roots: Vec::new(),
+        sealer: None,
+        cache_bytes_max: 16 << 20,
+        check_files: true,
+        pointer_cache: Duration::ZERO,
+        undrop_seconds: 0,
+        log_retention_seconds: 86_400,
+    };
+    let catalog = Catalog::open(kept, settings, Arc::new(access.clone())).await.unwrap();
+    let (root, warehouse) = (Who::operator("root", "root"), catalog.default_warehouse().unwrap());
+    for name in ["n", "other"] {
+        let ident = catalog::ident::NamespaceIdent::new([name]).unwrap();
+        let none = catalog::store::Properties::new();
+        catalog.create_namespace(&Call::of(&root), &warehouse, &ident, none).await.unwrap();
+    }
+    let table = json!({"name": "t", "schema": {"type": "struct", "fields": [
+        {"id": 1, "name": "id", "required": true, "type": "long"}]}});
+    let other = catalog::ident::NamespaceIdent::new(["other"]).unwrap();
+    let body = Fragment::of(&table).unwrap();
+    let made = catalog.create_table(&Call::of(&root), &warehouse, &other, &body).await.unwrap();
+    let theirs = made.pointer.as_ref().unwrap().location.clone();
+    (catalog, access, theirs)
+}
+
+#[test]
+fn pyiceberg_works_with_an_address_and_nothing_else() {
+    let (store, scratch, log) = (S3::start(), Scratch::new(), Arc::new(Log::default()));
+    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+    let (catalog, access, theirs) = runtime.block_on(open(&store, &scratch));
+    let guests = Guests::new(catalog, access, catalog::http::SEPARATOR_DEFAULT);
+    let [reader, writer] = [false, true].map(|writes| {
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let door = guests.open(NewGuest {
+            tenant: "acme".into(),
+            warehouse: "lake".to_owned(),
+            namespaces: vec!["n".to_owned()],
+            writes,
+            address: address.clone(),
+            watch: Arc::clone(&log) as Arc<dyn Watch>,
+        });
+        let door = door.unwrap();
+        runtime.spawn(async move {
+            let mut all = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                all.spawn(Arc::clone(&door).serve(stream));
+            }
+        });
+        address
+    });
+    let python = interpreter_with("iceberg/s3/requirements.txt", "compat-iceberg-s3");
+    let output = Command::new(python)
+        .arg(Path::new(COMPAT).join("iceberg/guest.py"))
+        .env("READER", reader)
+        .env("WRITER", writer)
+        .env("THEIRS", theirs)
+        .env("SECRET", &store.secret_access_key)
+        // What it is configured by otherwise is the user's.
+        .env("PYICEBERG_HOME", scratch.path())
+        .env("HOME", scratch.path())
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let log = log.0.lock();
+    assert!(output.status.success() && out.ends_with("ok\n"), "{out}\n{err}\n{log:#?}");
+    for seen in ["POST /v1/lake/namespaces/n/tables/t 200", "PUT /cove-objects/w/n/", "GET /cove-"] {
+        assert!(log.iter().any(|it| it.starts_with(seen)), "{seen} in {log:#?}");
+    }
+    assert!(!log.iter().any(|it| it.contains(&store.secret_access_key)));
+}
