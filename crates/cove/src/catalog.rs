@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use axum::Router;
 use catalog::access::{Access, AccessSettings, AuditLimits};
+use catalog::guest::Guests;
 use catalog::service::{Catalog, Settings};
 use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
@@ -158,6 +159,11 @@ impl Running {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
         let (router, at_once) = http::routes(catalog, access, &self.separator);
         Routes { router, face: (http::PREFIX, http::face()), at_once }
+    }
+
+    /// Who comes in by sockets of their own.
+    pub(crate) fn guests(&self) -> Guests {
+        Guests::new(self.catalog.clone(), self.access.clone(), &self.separator)
     }
 
     /// Has its figures told to Prometheus.

@@ -1,5 +1,6 @@
 //! The gateway, plugged together: what it asks of the bouncer and of others, each in a file.
 
+mod catalogs;
 mod databases;
 mod models;
 
@@ -8,13 +9,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use bouncer::Bouncer;
+use catalog::guest::Guests;
 use gateway::config::Secrets;
-use gateway::doors::{Databases, Models};
+use gateway::doors::{Catalogs, Databases, Models};
 use gateway::{Parts, Service};
 use node::client::Roots;
 use node::store::Store;
 use node::telemetry::Registry;
 
+use self::catalogs::Warehouses;
 use self::databases::Tenants;
 use self::models::Endpoint;
 use crate::config::{self, Config, Environment};
@@ -23,7 +26,7 @@ use crate::config::{self, Config, Environment};
 pub(crate) async fn start(
     (config, environment): (&Config, &Environment),
     store: &Store,
-    bouncer: Option<&Bouncer>,
+    (bouncer, guests): (Option<&Bouncer>, Option<Guests>),
     registry: &mut Registry,
 ) -> Result<Service> {
     let secrets = config.gateway.secrets.0.iter().map(|(name, text)| {
@@ -37,7 +40,7 @@ pub(crate) async fn start(
         config: gateway::Config { secrets: Secrets(secrets), ..config.gateway.clone() },
         store: store.clone(),
         databases,
-        catalogs: None,
+        catalogs: guests.map(|it| Arc::new(Warehouses::new(it)) as Arc<dyn Catalogs>),
         models: models.map(|it| Arc::new(it) as Arc<dyn Models>),
         roots: Roots::Machine,
         resolver: None,

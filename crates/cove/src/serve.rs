@@ -245,7 +245,9 @@ impl Beside {
             lake.register(registry);
         }
         let control = pooler.as_ref().map(bouncer::Running::bouncer);
-        let gate = gateway::start((config, environment), store, control, registry).await?;
+        let guests = lake.as_ref().map(catalog::Running::guests);
+        let behind = (control, guests);
+        let gate = gateway::start((config, environment), store, behind, registry).await?;
         Ok(Beside { pooler, lake, gate })
     }
 }

@@ -39,7 +39,8 @@ const EVERYBODY: &str = "*";
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewPolicy {
     /// Who is restricted: a principal or a role, `grant:` and a tenant for what its sandboxes were
-    /// granted, or `*` for everybody but operators. What restricts a tenant restricts its sandboxes.
+    /// granted, or `*` for everybody but operators. What restricts a tenant restricts its
+    /// sandboxes.
     pub principal: String,
     /// Where the table is.
     pub namespace: NamespaceIdent,

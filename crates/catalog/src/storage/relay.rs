@@ -48,6 +48,9 @@ const FORWARDED: [HeaderName; 8] = [
 const ABOUT_PIECES: [&str; 4] =
     ["x-amz-decoded-content-length", "x-amz-sdk-checksum-algorithm", "x-amz-te", "x-amz-trailer"];
 
+/// Of Amazon's own clients, which know of one only.
+const API_VERSION: &str = "x-amz-api-version";
+
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 /// A short answer of the store.
@@ -108,7 +111,8 @@ impl Asked {
             if FORWARDED.contains(name) {
                 forwarded.append(name, value.clone());
             }
-            if !text.starts_with("x-amz-") && text != "content-md5" {
+            let is_stores = text.starts_with("x-amz-") && text != API_VERSION;
+            if !is_stores && text != "content-md5" {
                 continue;
             }
             let is_checksum = text.starts_with(CHECKSUM_PREFIX) && text != "x-amz-checksum-mode";
@@ -201,7 +205,7 @@ impl Storage {
             response_bytes_max: ANSWER_BYTES_MAX,
             ..Request::new(asked.method.clone(), url)
         };
-        self.client.send_stream(request, body).await.map_err(|error| failed(error))
+        self.client.send_stream(request, body).await.map_err(failed)
     }
 }
 
@@ -317,13 +321,14 @@ mod tests {
             ("content-encoding", "aws-chunked,gzip"),
             ("content-type", "a/b"),
             ("cookie", "c"),
+            ("x-amz-api-version", "2006-03-01"),
             ("host", "127.0.0.1:8181"),
         ];
         let (request, forwarded) = ask(STORE, ("PUT", "/bkt/w/t/x%20y"), &headers, None).unwrap();
         let shown = format!("{request:?}");
         assert!(shown.contains("http://store:9000/bkt/w/t/x%20y"), "{shown}");
         assert!(shown.contains("UNSIGNED-PAYLOAD") && shown.contains("Credential=ID/"), "{shown}");
-        for gone in ["granted", "STREAMING", "trailer", "decoded", "algorithm", "8181"] {
+        for gone in ["granted", "STREAMING", "trailer", "decoded", "algorithm", "8181", "version"] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
         assert_eq!(forwarded.len(), 2);

@@ -120,7 +120,8 @@ fn pyiceberg_works_with_an_address_and_nothing_else() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let log = log.0.lock();
     assert!(output.status.success() && out.ends_with("ok\n"), "{out}\n{err}\n{log:#?}");
-    for seen in ["POST /v1/lake/namespaces/n/tables/t 200", "PUT /cove-objects/w/n/", "GET /cove-"] {
+    for seen in ["POST /v1/lake/namespaces/n/tables/t 200", "PUT /cove-objects/w/n/", "GET /cove-"]
+    {
         assert!(log.iter().any(|it| it.starts_with(seen)), "{seen} in {log:#?}");
     }
     assert!(!log.iter().any(|it| it.contains(&store.secret_access_key)));

@@ -11,9 +11,12 @@ use tokio::task::AbortHandle;
 use super::*;
 use crate::guest::{Door, Guests, NewGuest, Seen, Watch};
 
+/// Text, status, outcome, error, and bytes in both directions.
+type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
+
 /// What was told of guests.
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<(String, u16, AuditOutcome, Option<String>, u64, u64)>>);
+struct Log(Mutex<Vec<Told>>);
 
 impl Watch for Log {
     fn saw(&self, seen: &Seen<'_>) {
@@ -188,20 +191,6 @@ fn a_guest_has_a_catalog_of_its_own() {
         let response = guest.ask(method, target, body);
         assert_eq!(response.status, status, "{method} {target} {}", response.text());
     }
-    // Data that only it would find is not committed.
-    let writer = Guest::of(&server, "main", &["other"], true);
-    let target = "/v1/main/namespaces/other/tables/t";
-    let properties = json!({"action": "set-properties", "updates": {"k": "v"}});
-    let snapshot = json!({"action": "add-snapshot", "snapshot": {}});
-    for (updates, status) in [(json!([properties]), 200), (json!([properties, snapshot]), 403)] {
-        let commit = json!({"requirements": [], "updates": updates});
-        assert_eq!(writer.ask("POST", target, Some(&commit)).status, status);
-        let mut change = commit.clone();
-        change["identifier"] = json!({"namespace": ["other"], "name": "t"});
-        let all = json!({"table-changes": [change]});
-        let done = writer.ask("POST", "/v1/main/transactions/commit", Some(&all)).status;
-        assert_eq!(done == 403, status == 403, "{done}");
-    }
     // Whoever it says it is.
     let tables = "/v1/main/namespaces/n/tables";
     let request = Request::new("GET", tables)
@@ -215,6 +204,25 @@ fn a_guest_has_a_catalog_of_its_own() {
     let seen = log.iter().find(|it| it.0 == "GET /v1/main/namespaces/other/tables/t").unwrap();
     assert_eq!((seen.1, seen.2, &seen.3), (200, AuditOutcome::Done, &None));
     assert!(seen.5 > 100, "{seen:?}");
+}
+
+#[test]
+fn data_that_only_a_guest_would_find_is_not_committed() {
+    let server = Server::start();
+    server.fill("other", "t");
+    let writer = Guest::of(&server, "main", &["other"], true);
+    let target = "/v1/main/namespaces/other/tables/t";
+    let properties = json!({"action": "set-properties", "updates": {"k": "v"}});
+    let snapshot = json!({"action": "add-snapshot", "snapshot": {}});
+    for (updates, status) in [(json!([properties]), 200), (json!([properties, snapshot]), 403)] {
+        let commit = json!({"requirements": [], "updates": updates});
+        assert_eq!(writer.ask("POST", target, Some(&commit)).status, status);
+        let mut change = commit.clone();
+        change["identifier"] = json!({"namespace": ["other"], "name": "t"});
+        let all = json!({"table-changes": [change]});
+        let done = writer.ask("POST", "/v1/main/transactions/commit", Some(&all)).status;
+        assert_eq!(done == 403, status == 403, "{done}");
+    }
 }
 
 #[test]
@@ -342,21 +350,9 @@ fn what_was_not_granted_is_out_of_reach() {
     let store = S3::start();
     let server = cloud(&store);
     let (own, neighbour) = (made(&server, "n", "t"), made(&server, "other", "t"));
-    let reader = Guest::of(&server, "cloud", &["n"], false);
     let writer = Guest::of(&server, "cloud", &["n"], true);
     let keys = |path: &str| path[1..].split_once('/').map(|(_, key)| key.to_owned()).unwrap();
     let (bucket, key, other) = (S3::BUCKET, keys(&own), keys(&neighbour));
-    let denied = (403, "AccessDenied".to_owned());
-    let file = made_file(&reader, &server);
-    assert_eq!(reader.tried("GET", &file, &[]).0, 200);
-    for (method, target) in [
-        ("PUT", format!("{own}/x")),
-        ("DELETE", file.clone()),
-        ("POST", format!("{own}/x?uploads")),
-        ("PUT", format!("{own}/x?partNumber=1&uploadId=x")),
-    ] {
-        assert_eq!(reader.tried(method, &target, &[]), denied, "{method} {target}");
-    }
     for (method, target) in [
         ("GET", format!("{neighbour}/metadata/x")),
         ("PUT", format!("{neighbour}/x")),
@@ -406,7 +402,18 @@ fn what_was_not_granted_is_out_of_reach() {
     );
     let refused = writer.file("POST", &format!("/{bucket}?delete"), &[], list.as_bytes());
     assert_eq!(refused.status, 403, "{}", refused.text());
-    // Its length has to be said, and is bounded.
+    // Nothing in a refusal of the store's tells of its key.
+    let missing = writer.file("GET", &format!("{own}/missing"), &[], b"");
+    assert!(missing.status == 404 && !missing.text().contains("Resource"), "{}", missing.text());
+    assert_eq!(writer.tried("GET", &format!("{own}/missing"), &[]).1, "NoSuchKey");
+}
+
+#[test]
+fn the_length_of_a_file_is_said_and_bounded() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let own = made(&server, "n", "t");
+    let writer = Guest::of(&server, "cloud", &["n"], true);
     let mut stream = TcpStream::connect(writer.address).unwrap();
     for (said, expected) in
         [("transfer-encoding: chunked", "411"), ("content-length: 9999999999", "400")]
@@ -418,10 +425,25 @@ fn what_was_not_granted_is_out_of_reach() {
         assert_eq!(&head[9..], expected.as_bytes(), "{said}");
         stream = TcpStream::connect(writer.address).unwrap();
     }
-    // Nothing in a refusal of the store's tells of its key.
-    let missing = writer.file("GET", &format!("{own}/missing"), &[], b"");
-    assert!(missing.status == 404 && !missing.text().contains("Resource"), "{}", missing.text());
-    assert_eq!(writer.tried("GET", &format!("{own}/missing"), &[]).1, "NoSuchKey");
+}
+
+#[test]
+fn who_may_read_writes_no_file() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let own = made(&server, "n", "t");
+    let reader = Guest::of(&server, "cloud", &["n"], false);
+    let denied = (403, "AccessDenied".to_owned());
+    let file = made_file(&reader, &server);
+    assert_eq!(reader.tried("GET", &file, &[]).0, 200);
+    for (method, target) in [
+        ("PUT", format!("{own}/x")),
+        ("DELETE", file),
+        ("POST", format!("{own}/x?uploads")),
+        ("PUT", format!("{own}/x?partNumber=1&uploadId=x")),
+    ] {
+        assert_eq!(reader.tried(method, &target, &[]), denied, "{method} {target}");
+    }
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! Catalog grants are guests of the catalog.
+
+use std::sync::Arc;
+
+use api::{AuditEvent, CatalogGrant, Grant, GrantAccess};
+use catalog::guest::{CONNECTIONS_MAX, Door, GuestError, Guests, NewGuest, Seen, Watch};
+use gateway::doors::{CatalogGuest, Catalogs, FieldError, Happening, StreamDoor, Witness};
+use node::task::Boxed;
+use tokio::net::TcpStream;
+
+/// The warehouses of the catalog.
+#[derive(Debug)]
+pub(super) struct Warehouses(Guests);
+
+impl Warehouses {
+    pub(super) fn new(guests: Guests) -> Warehouses {
+        Warehouses(guests)
+    }
+}
+
+impl Catalogs for Warehouses {
+    fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError> {
+        let checked = self.0.check(&grant.warehouse, &grant.namespaces);
+        checked.map_err(|GuestError { field, message }| FieldError::new(field, message))
+    }
+
+    fn open(&self, guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String> {
+        let CatalogGuest { holder, grant, audit } = guest;
+        let port = Grant::Catalog(grant.clone()).port();
+        let new = NewGuest {
+            tenant: holder.tenant,
+            warehouse: grant.warehouse,
+            namespaces: grant.namespaces,
+            writes: grant.access == GrantAccess::ReadWrite,
+            address: format!("http://127.0.0.1:{port}"),
+            watch: Arc::new(Told(audit)),
+        };
+        let door = self.0.open(new).map_err(|error| error.to_string())?;
+        Ok(Arc::new(OpenDoor(door)))
+    }
+}
+
+#[derive(Debug)]
+struct OpenDoor(Arc<Door>);
+
+impl StreamDoor for OpenDoor {
+    fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
+        Box::pin(async move { Arc::clone(&self.0).serve(stream).await })
+    }
+
+    fn connections_max(&self) -> usize {
+        CONNECTIONS_MAX
+    }
+}
+
+/// Tells the gateway what the catalog saw.
+#[derive(Debug)]
+struct Told(Arc<dyn Witness>);
+
+impl Watch for Told {
+    fn saw(&self, seen: &Seen<'_>) {
+        let Seen { text, status, outcome, error, took, bytes_out, bytes_in } = *seen;
+        let text = format!("{text} {status}");
+        self.0.saw(&Happening {
+            text: Some(&text),
+            error,
+            took,
+            bytes_out: Some(bytes_out),
+            bytes_in: Some(bytes_in),
+            ..Happening::new(AuditEvent::Request, outcome)
+        });
+    }
+}
