@@ -1,9 +1,9 @@
 //! What a guest says and is told, statement by statement.
 //!
 //! A watch reads along: the bytes that a client sent and the link took, and those that it gets. It
-//! changes nothing but the end of an answer that is too long. From that it knows which statement an
-//! answer is to, how many rows it had, how long it took and whether it failed; and when an answer is
-//! longer than it may be.
+//! changes nothing but the end of an answer that is too long. From that it knows which statement
+//! an answer is to, how many rows it had, how long it took and whether it failed; and when an
+//! answer is longer than it may be.
 
 mod frames;
 mod mysql;

@@ -116,20 +116,22 @@ fn variables_of_others_are_left_alone() {
     assert_eq!(config.ignored_variables, ["COVE_CASE"]);
 }
 
+/// An example with its settings that are commented out.
+fn uncommented(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix("# ") {
+        // A commented-out setting looks like one; prose does not.
+        Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => {
+            format!("{rest}\n")
+        }
+        _ => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
 #[test]
 fn the_example_file_is_the_default_configuration() {
     let text = include_str!("../../../../docs/cove.toml");
-    let uncommented: String = text
-        .lines()
-        .map(|line| match line.strip_prefix("# ") {
-            // A commented-out setting looks like one; prose does not.
-            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => {
-                format!("{rest}\n")
-            }
-            _ => format!("{line}\n"),
-        })
-        .collect();
-    let mut config: Config = toml::from_str(&uncommented).unwrap();
+    let mut config: Config = toml::from_str(&uncommented(text)).unwrap();
     // What follows the host, or is left out, has an example value rather than a default.
     config.data_dir = PathBuf::new();
     config.store.url = None;
