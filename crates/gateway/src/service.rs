@@ -144,6 +144,8 @@ impl Service {
     /// # Errors
     /// When the store cannot be written.
     pub async fn close(&self) -> Result<(), StoreError> {
+        // Its turn could come when the store is closed already.
+        self.0.writer.abort();
         self.0.shared.audit.write().await
     }
 
