@@ -251,13 +251,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_secret_in_quotes_is_never_shown(
-            before in "[a-z (),=0-9\"`$.]{0,20}",
+            // No quotes and no dollars: they may put the secret into a name, and then it is one.
+            before in "[a-z (),=0-9.]{0,20}",
             after in "[ -~]{0,20}",
             is_mysql in any::<bool>(),
         ) {
             let dialect = if is_mysql { Dialect::Mysql } else { Dialect::Postgres };
-            // Quotes and dollars before it may put the secret into a name; then it is one.
-            prop_assume!(!before.contains(['"', '`', '$']));
             let found = masked(dialect, &format!("{before} 'SECRET' {after}"));
             prop_assert!(!found.contains("SECRET"), "{found}");
         }
