@@ -150,21 +150,16 @@ fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
         limits: manifest.limits,
         settings: manifest.settings,
         options: manifest.options,
-        grants: grants(&args.grants, args.no_grants),
+        grants: args.grants.chosen(),
     };
     Ok((request, folder.bytes))
-}
-
-/// What is said of grants; nothing where neither them nor that there are none was said.
-pub(crate) fn grants(given: &[Grant], none: bool) -> Option<Vec<Grant>> {
-    (none || !given.is_empty()).then(|| given.to_vec())
 }
 
 async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<()> {
     let update = AgentUpdate {
         description: args.description.clone(),
         version: args.active_version,
-        grants: grants(&args.grants, args.no_grants),
+        grants: args.grants.chosen(),
         ..AgentUpdate::default()
     };
     let path = format!("/v1/agents/{}", args.name);
@@ -270,8 +265,7 @@ mod tests {
             name: None,
             env: vec![("B".to_owned(), "3".to_owned())],
             description: Some("d".to_owned()),
-            grants: Vec::new(),
-            no_grants: false,
+            grants: Default::default(),
         };
         let (found, bytes) = request(&args).unwrap();
         assert_eq!((found.name.as_str(), found.description.as_deref()), ("echo", Some("d")));

@@ -119,7 +119,7 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
             Some(Disconnect::Continue) | None => OnDisconnect::Continue,
         },
         idle_s: new.idle.map(|idle| u32::try_from(idle.as_secs().max(1)).unwrap_or(u32::MAX)),
-        grants: agent::grants(&new.grants, new.no_grants),
+        grants: new.grants.chosen(),
     }
 }
 

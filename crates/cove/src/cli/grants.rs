@@ -3,6 +3,7 @@
 use std::fs;
 
 use api::{CatalogGrant, DatabaseGrant, Grant, GrantAccess, HttpGrant, HttpRule, ModelGrant};
+use clap::Args;
 
 /// What there is to say, for a message.
 const FORMS: &str = "postgres:TENANT[:rw], mysql:TENANT[:rw], catalog:WAREHOUSE[:rw], \
@@ -11,6 +12,26 @@ const FORMS: &str = "postgres:TENANT[:rw], mysql:TENANT[:rw], catalog:WAREHOUSE[
 const READ_WRITE: &str = ":rw";
 /// Bytes of a file with a grant.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What is said of grants.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct GrantOptions {
+    /// What sandboxes may reach, in place of what is said elsewhere: postgres:TENANT,
+    /// mysql:TENANT or catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model,
+    /// @FILE.json or a JSON object
+    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
+    grants: Vec<Grant>,
+    /// Let them reach nothing, whatever is said elsewhere
+    #[arg(long, conflicts_with = "grants")]
+    no_grants: bool,
+}
+
+impl GrantOptions {
+    /// The grants; nothing where neither them nor that there are none was said.
+    pub(crate) fn chosen(&self) -> Option<Vec<Grant>> {
+        (self.no_grants || !self.grants.is_empty()).then(|| self.grants.clone())
+    }
+}
 
 /// One grant. All that its short form cannot say is said in JSON, as the API has it.
 pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::Grant;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
-use super::grants::parse_grant;
+use super::grants::{GrantOptions, parse_grant};
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::values;
 
@@ -113,20 +113,15 @@ pub(crate) struct DeployArgs {
     /// What it is, for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// What its sessions may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw
-    /// to write, http:HOST[,HOST...], model, @FILE.json or a JSON object
-    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
-    pub(crate) grants: Vec<Grant>,
-    /// Let its sessions reach nothing, whatever grants.json says
-    #[arg(long, conflicts_with = "grants")]
-    pub(crate) no_grants: bool,
+    #[command(flatten)]
+    pub(crate) grants: GrantOptions,
 }
 
 /// `cove agent update`.
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    group = ArgGroup::new("change").required(true).multiple(true),
+    group = ArgGroup::new("change").required(true).multiple(true).args(["grants", "no_grants"]),
     after_help = "\
 What changes holds for sessions that are made from now on; `cove session grants` changes
 one that is there. Grants take the place of all that the agent had.
@@ -140,13 +135,8 @@ pub(crate) struct AgentUpdateArgs {
     /// Its name
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
-    /// What its sessions may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw
-    /// to write, http:HOST[,HOST...], model, @FILE.json or a JSON object
-    #[arg(long = "grant", value_name = "GRANT", group = "change", value_parser = parse_grant)]
-    pub(crate) grants: Vec<Grant>,
-    /// Let its sessions reach nothing
-    #[arg(long, group = "change", conflicts_with = "grants")]
-    pub(crate) no_grants: bool,
+    #[command(flatten)]
+    pub(crate) grants: GrantOptions,
     /// What it is, for people
     #[arg(long, value_name = "TEXT", group = "change")]
     pub(crate) description: Option<String>,
@@ -297,14 +287,8 @@ pub(crate) struct NewArgs {
     /// What becomes of a turn when its last listener goes away [default: continue]
     #[arg(long, value_name = "WHAT")]
     pub(crate) on_disconnect: Option<Disconnect>,
-    /// What it may reach, in place of what the agent says: postgres:TENANT, mysql:TENANT or
-    /// catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model, @FILE.json or a JSON
-    /// object
-    #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
-    pub(crate) grants: Vec<Grant>,
-    /// Let it reach nothing, whatever the agent says
-    #[arg(long, conflicts_with = "grants")]
-    pub(crate) no_grants: bool,
+    #[command(flatten)]
+    pub(crate) grants: GrantOptions,
 }
 
 /// `cove session create`.
@@ -318,7 +302,7 @@ Examples:
   id=$(cove session create echo --metadata user=7)
   cove session create --disk 4G                  a workspace without an agent
   cove session create helper --model opus --credential cred_01J9ZQ4M7T
-  id=$(cove session create --grant postgres:shop --grant http:pypi.org,files.pythonhosted.org)
+  id=$(cove session create --grant postgres:shop --grant http:packages.example.com)
   cove session exec $id -- psql -c 'SELECT 1'    no host, no user, no password"
 )]
 pub(crate) struct CreateArgs {

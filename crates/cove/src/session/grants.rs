@@ -8,7 +8,6 @@ use axum::http::Method;
 use serde_json::{Map, Value};
 
 use super::{CHANGE_TIMEOUT, path};
-use crate::agent;
 use crate::cli::GrantsArgs;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
@@ -17,9 +16,10 @@ use crate::values::columns;
 /// Shows them, after they were changed if that was asked for.
 pub(super) async fn run(args: &GrantsArgs, server: &Remote, json: bool) -> Result<()> {
     let target = path(&args.id, "");
-    let session: Session = match agent::grants(&args.set, args.none) {
-        None => server.call(Method::GET, &target).await?,
-        grants => {
+    let session: Session = match args.none || !args.set.is_empty() {
+        false => server.call(Method::GET, &target).await?,
+        true => {
+            let grants = Some(args.set.clone());
             let update = UpdateSession { grants, ..UpdateSession::default() };
             let mut request = server.request_with(Method::PATCH, &target, &update)?;
             request.timeout = CHANGE_TIMEOUT;
