@@ -125,6 +125,17 @@ pub(crate) enum Cleanup {
     Resetting,
 }
 
+/// How far a batch is with the end of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BatchEnds {
+    /// It has none.
+    No,
+    /// What would be executed next may end it.
+    Bound,
+    /// It may have ended: what followed would run in the next one.
+    Run,
+}
+
 /// One server connection's side of the protocol.
 #[derive(Debug)]
 pub struct ServerSession {
@@ -145,6 +156,8 @@ pub struct ServerSession {
     pub(crate) unsynced: bool,
     /// What follows a portal of this batch may have to wait for its result.
     pub(crate) batch_waits: bool,
+    /// Whether the batch has the end of its transaction, of a client that may only read.
+    pub(crate) batch_ends: BatchEnds,
     /// Counts batches, so that an error is known to have spoilt a request.
     pub(crate) batch: u32,
     pub(crate) cleanup: Cleanup,
@@ -200,6 +213,7 @@ impl ServerSession {
             attached: None,
             last_client: None,
             unsynced: false,
+            batch_ends: BatchEnds::No,
             batch_waits: false,
             batch: 0,
             cleanup: Cleanup::None,
@@ -373,6 +387,7 @@ impl ServerSession {
         match request {
             Request::Query | Request::Sync | Request::FunctionCall => {
                 self.unsynced = false;
+                self.batch_ends = BatchEnds::No;
                 self.batch_waits = false;
                 self.batch = self.batch.wrapping_add(1);
             }

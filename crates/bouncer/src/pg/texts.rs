@@ -83,6 +83,15 @@ impl Facts {
         look: None,
     };
 
+    /// Whether it may end the transaction.
+    pub(crate) fn ends_transaction(&self) -> bool {
+        let effects = self.effects;
+        let begins = matches!(self.verb, Verb::Begin | Verb::Savepoint)
+            || effects.intersects(Effects::ROLLBACK_TO);
+        effects.intersects(Effects::UNPARSED)
+            || (effects.intersects(Effects::TRANSACTION) && !begins)
+    }
+
     /// The same without some effects.
     pub(crate) fn without(&self, effects: Effects) -> Facts {
         let look = self.look.as_ref().map(|look| {

@@ -10,7 +10,7 @@ use crate::sessions_support::{SOON, Sessions, config, path, serve_sessions};
 use crate::support::{COVE, beside_others};
 
 /// A secret of the server's side, which nobody inside may ever see.
-const CANARY: &str = "canary-7f3a9c51e0";
+pub(crate) const CANARY: &str = "canary-7f3a9c51e0";
 
 /// Looks for it.
 const SCANNER: &str = include_str!("../programs/scanner.py");
@@ -19,14 +19,14 @@ const SCANNER: &str = include_str!("../programs/scanner.py");
 const MYSQL_READER: &str = include_str!("../programs/mysql_reader.py");
 
 /// Databases with a role that has a password, and a server that knows it.
-struct Stage {
-    postgres: Postgres,
+pub(crate) struct Stage {
+    pub(crate) postgres: Postgres,
     mariadb: MariaDb,
-    server: Server,
-    sessions: Sessions,
+    pub(crate) server: Server,
+    pub(crate) sessions: Sessions,
 }
 
-fn stage(more: &str) -> Stage {
+pub(crate) fn stage(more: &str) -> Stage {
     let postgres = Postgres::start();
     postgres.sql(&format!(
         "CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'; \
@@ -57,11 +57,11 @@ fn stage(more: &str) -> Stage {
     Stage { postgres, mariadb, server, sessions }
 }
 
-fn shop(access: &str) -> Value {
+pub(crate) fn shop(access: &str) -> Value {
     json!({"kind": "postgres", "tenant": "shop", "access": access})
 }
 
-fn judge() -> Value {
+pub(crate) fn judge() -> Value {
     json!({"kind": "mysql", "tenant": "judge"})
 }
 
@@ -79,7 +79,7 @@ fn patch(client: &Client, session: &str, body: &Value) -> Response {
 }
 
 /// Records of a holder that are written down, once there is one that fits.
-fn audit(client: &Client, holder: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+pub(crate) fn audit(client: &Client, holder: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
     until("a record", SOON, || {
         let answer = client.get(&format!("/v1/audit?holder={holder}&limit=1000"));
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -23,6 +23,7 @@
 //! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
 //! | `sessions_shared.rs` | servers that share a store and an object store |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
+//! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -41,6 +42,8 @@ mod durability;
 mod e2b;
 mod foreign;
 mod gateway;
+mod gateway_flood;
+mod gateway_lake;
 mod gojudge;
 mod jobs;
 mod judge;

@@ -11,10 +11,10 @@ use wire::pg::message::{self, ErrorFields};
 use wire::pg::sql::Effects;
 
 use super::front::{Link, Taken, pass_over, refuse, unknown};
-use super::query::Channels;
+use super::query::{AFTER_END, Channels, Refusal};
 use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
 use crate::pg::client::Body;
-use crate::pg::server::{Listens, Note};
+use crate::pg::server::{BatchEnds, Listens, Note};
 use crate::pg::statements::{
     CLIENT_STATEMENTS_MAX, NameId, Presence, SERVER_NAME_PREFIX, Statement, Undo, write_close,
     write_parse,
@@ -26,6 +26,14 @@ const NO_STATEMENT: &[u8] = b"cove: refused";
 
 /// What a server says of a statement without a name that is not there.
 const NO_UNNAMED: &str = "unnamed prepared statement does not exist";
+
+/// A request that fails.
+pub(super) fn put_describe_nothing(out: &mut Vec<u8>) {
+    put_header(out, frontend::DESCRIBE, NO_STATEMENT.len() + 2);
+    out.push(b'S');
+    out.extend_from_slice(NO_STATEMENT);
+    out.push(0);
+}
 
 impl Link<'_, '_> {
     pub(super) fn parse(&mut self, header: Header, rest: &[u8]) -> Taken {
@@ -128,6 +136,10 @@ impl Link<'_, '_> {
             return refuse(self.out, "54000", &message);
         }
         self.prepare_idle();
+        if let Some((code, message)) = self.refusal(&Facts::UNKNOWN) {
+            self.refuse_request(code, message);
+            return pass_over(self.client, header);
+        }
         let undo = self.client.statements.put_unnamed(None);
         self.server.statements.unnamed = None;
         self.server.batch_waits = true;
@@ -194,10 +206,7 @@ impl Link<'_, '_> {
     pub(super) fn refuse_request(&mut self, code: &str, message: &str) {
         let mut error = Vec::new();
         message::backend::error(&mut error, &ErrorFields::error(code, message));
-        put_header(self.out.to_server, frontend::DESCRIBE, NO_STATEMENT.len() + 2);
-        self.out.to_server.push(b'S');
-        self.out.to_server.extend_from_slice(NO_STATEMENT);
-        self.out.to_server.push(0);
+        put_describe_nothing(self.out.to_server);
         let note = Note::Refused(error.into_boxed_slice());
         self.server.sent(Request::DescribeStatement, Audience::Client, note);
     }
@@ -283,6 +292,10 @@ impl Link<'_, '_> {
             return Taken::Wait;
         }
         let facts = self.meaning(name).map(|statement| statement.facts.clone());
+        if let Some((code, message)) = self.refuses_portal(portal, facts.as_ref()) {
+            self.refuse_request(code, message);
+            return pass_over(self.client, header);
+        }
         match facts {
             Some(facts) if !self.prepare(&facts) => return Taken::Wait,
             Some(_) => {}
@@ -322,6 +335,25 @@ impl Link<'_, '_> {
         };
         self.server.sent(Request::Bind, Audience::Client, note);
         Taken::Bytes(part.len())
+    }
+
+    /// Why a client that may only read gets no such portal. One that ends the transaction has to be
+    /// the last of its batch, and nameless, so that it is not run in another one.
+    fn refuses_portal(&mut self, portal: &[u8], facts: Option<&Facts>) -> Option<Refusal> {
+        if !self.client.read_only {
+            return None;
+        }
+        if self.server.batch_ends == BatchEnds::Run {
+            return Some(AFTER_END);
+        }
+        let ends = facts.is_some_and(Facts::ends_transaction);
+        if ends && !portal.is_empty() {
+            let message = "the tenant is read-only: a portal that may end the transaction has no \
+                           name";
+            return Some(("25006", message));
+        }
+        self.server.batch_ends = if ends { BatchEnds::Bound } else { BatchEnds::No };
+        None
     }
 
     /// `Describe`, `Close` and `Execute` are names and little more.
@@ -378,6 +410,9 @@ impl Link<'_, '_> {
             Some(actions) => Note::Listen(Box::new(Listens { facts: None, actions, done: 0 })),
             None => Note::Run,
         };
+        if self.server.batch_ends == BatchEnds::Bound {
+            self.server.batch_ends = BatchEnds::Run;
+        }
         self.server.sent(Request::Execute, Audience::Client, note);
         let taken = self.pass(header, rest);
         if self.server.batch_waits {

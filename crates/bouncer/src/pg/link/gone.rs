@@ -4,6 +4,7 @@ use wire::pg::exchange::{Audience, Copying, Request};
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message;
 
+use super::batch::put_describe_nothing;
 use super::{Broken, Gone, Outputs, ServerNext};
 use crate::pg::client::ClientSession;
 use crate::pg::dirt::Leave;
@@ -22,6 +23,7 @@ pub fn client_gone(
     }
     server.dirty |= !super::front::shares(client.mode);
     let runs = server.exchange.has_client_entries();
+    let fails = server.exchange.is_skipping() || server.exchange.copying() == Copying::In;
     match server.exchange.copying() {
         Copying::None | Copying::Out => {}
         Copying::In => {
@@ -36,6 +38,11 @@ pub fn client_gone(
     }
     server.exchange.orphan();
     if server.unsynced || server.exchange.is_skipping() {
+        if server.unsynced && !fails {
+            // With a `Sync` alone the server would commit what its client has not ended.
+            put_describe_nothing(out.to_server);
+            server.sent(Request::DescribeStatement, Audience::Nobody, Note::Plain);
+        }
         server.sync(Audience::Nobody, out.to_server);
     }
     server.cleanup = Cleanup::Draining;

@@ -29,6 +29,13 @@ pub(super) enum Channels {
     Rewritten(Vec<u8>, Arc<[ListenAction]>),
 }
 
+/// A function may have allowed the next transaction to write, which is looked into between two of
+/// them: when the server is at rest.
+pub(super) const AFTER_END: Refusal = (
+    "25006",
+    "the tenant is read-only: what follows the end of a transaction has to be sent after its answer",
+);
+
 impl Link<'_, '_> {
     /// A text of the simple protocol.
     pub(super) fn query(&mut self, header: Header, rest: &[u8]) -> Taken {
@@ -176,6 +183,9 @@ impl Link<'_, '_> {
             let message = "the tenant is read-only: a text of several transactions that calls \
                            functions is refused";
             return Some(("25006", message));
+        }
+        if self.client.read_only && effects.intersects(Effects::AFTER_END) {
+            return Some(AFTER_END);
         }
         let writes = Effects::READ_WRITE.with(Effects::UNPARSED).with(Effects::DO);
         if self.client.read_only && effects.intersects(writes) {

@@ -475,8 +475,8 @@ fn a_client_that_leaves_leaves_nothing_behind() {
         "a> P[|SELECT 1] B[|] E[] H
          s> 1 2
          a gone: cancel
-         s< P[|SELECT 1] B[|] E[] H S
-         s> D[1] C[SELECT 1] ZI
+         s< P[|SELECT 1] B[|] E[] H DS[cove: refused] S
+         s> D[1] C[SELECT 1] E[ERROR|26000|no such statement] ZI
          s: idle",
     );
     check(
@@ -687,6 +687,31 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
          s< DS[cove: refused] S
          s> E[ERROR|26000|no such statement] ZI
          a: free",
+    );
+    // What a function may have allowed the next transaction is looked into before there is one.
+    play(
+        &setup,
+        "a> Q[BEGIN]
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[BEGIN]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[BEGIN] ZT
+         a< C[BEGIN] ZT
+         a> Q[COMMIT; DELETE FROM t]
+         s< DS[cove: refused] S
+         s> E[ERROR|26000|no such statement] ZE
+         a< E[ERROR|25006|the tenant is read-only: what follows the end of a transaction has to be \
+         sent after its answer] ZE",
+    );
+    play(
+        &setup,
+        "a> P[|COMMIT] B[|] E[] P[d|DELETE FROM t] B[|d] E[] S
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] P[|COMMIT] B[|] E[] \
+         P[#1|DELETE FROM t] DS[cove: refused] E[] S",
+    );
+    play(
+        &setup,
+        "a> P[|COMMIT] B[c|] S
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] P[|COMMIT] \
+         DS[cove: refused] S",
     );
 }
 

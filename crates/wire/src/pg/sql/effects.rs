@@ -84,6 +84,8 @@ effects! {
     CREATE = 29,
     /// `DROP` or `ALTER` of anything.
     DROP = 30,
+    /// A statement stands behind one that may end the transaction: it runs in the next one.
+    AFTER_END = 31,
 }
 
 impl Effects {

@@ -81,6 +81,8 @@ struct Scan<'a> {
     into_existing: bool,
     /// Whether semicolons no longer end statements: a body of SQL in a function.
     in_body: bool,
+    /// Whether a statement was read that may end the transaction.
+    ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -112,6 +114,7 @@ impl<'a> Scan<'a> {
             },
             into_existing: false,
             in_body: false,
+            ended: false,
         }
     }
 
@@ -149,7 +152,14 @@ impl<'a> Scan<'a> {
         if self.position == 0 {
             self.statements += 1;
             self.verb = word;
-            self.effects |= self.begins(word);
+            let effects = self.begins(word);
+            self.effects |= effects;
+            if self.ended {
+                self.effects |= Effects::AFTER_END;
+            }
+            let begins =
+                matches!(word, Word::Begin | Word::Start | Word::Savepoint | Word::Release);
+            self.ended |= effects.intersects(Effects::TRANSACTION) && !begins;
         }
     }
 
@@ -231,7 +241,11 @@ impl<'a> Scan<'a> {
                     self.effects |= Effects::READ_WRITE;
                 }
             }
-            Word::To if self.verb == Word::Rollback => self.effects |= Effects::ROLLBACK_TO,
+            Word::To if self.verb == Word::Rollback => {
+                self.effects |= Effects::ROLLBACK_TO;
+                // What stood before it stays as it was seen.
+                self.ended = self.effects.intersects(Effects::AFTER_END);
+            }
             // The script of an extension may do everything.
             Word::Extension if self.verb == Word::Create => self.effects |= Effects::UNPARSED,
             Word::Atomic if before == Word::Begin => {

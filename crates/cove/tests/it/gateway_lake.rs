@@ -1,0 +1,139 @@
+//! Grants of the catalog in real sandboxes: the example of `examples/gateway/analyst` as its page
+//! says, and what its sandbox gets at beyond that.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testkit::{Postgres, Request, S3, Scratch, Server};
+
+use crate::gateway::{CANARY, audit};
+use crate::sessions_support::{DISK_BYTES, Sessions, config, ok, path};
+use crate::shared::{COMPAT, finish, interpreter};
+use crate::support::{COVE, beside_others};
+
+/// Where the example is.
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gateway/analyst");
+/// Tries what a reader may not do.
+const READER: &str = include_str!("../programs/lake_reader.py");
+/// Where sessions have the packages of Python that the host has not.
+const PACKAGES: &str = "packages";
+
+/// PyIceberg and what it needs for the interpreter that sandboxes have, which need not be the one
+/// that tests are run by; made when it has changed.
+fn packages() -> PathBuf {
+    let wanted = fs::read_to_string(Path::new(COMPAT).join("iceberg/requirements.txt")).unwrap();
+    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let version = finish(Command::new("/usr/bin/python3").args(["-c", version]));
+    let wanted = format!("{wanted}{version}");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-iceberg-inside");
+    let (files, made) = (home.join("files"), home.join("made-of"));
+    if fs::read_to_string(&made).ok().as_deref() != Some(wanted.as_str()) {
+        drop(fs::remove_dir_all(&home));
+        let mut install = Command::new(interpreter());
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        install.args(["--only-binary=:all:", "--no-compile", "--python-version", version.trim()]);
+        install.arg("--target").arg(&files);
+        install.arg("-r").arg(Path::new(COMPAT).join("iceberg/requirements.txt"));
+        finish(&mut install);
+        fs::write(&made, wanted).unwrap();
+    }
+    files
+}
+
+/// A server whose warehouse is a bucket, and which knows a database.
+fn serve(store: &S3, postgres: &Postgres, scratch: &Scratch) -> Server {
+    let id = scratch.file("id", &store.access_key_id);
+    let secret = scratch.file("secret", &store.secret_access_key);
+    // Arrow is large.
+    let small = format!("disk_bytes = {DISK_BYTES}");
+    let mut table = config("").replace(&small, "disk_bytes = 1073741824");
+    let _ = write!(
+        table,
+        "[catalog]\nwarehouse = \"lake\"\nroot = \"{}\"\naccess_key_id = \"file:{}\"\n\
+         secret_access_key = \"file:{}\"\nremote_signing = true\n\
+         [bouncer]\nlisten = \"127.0.0.1:0\"\n\
+         [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n",
+        store.url("w"),
+        id.display(),
+        secret.display(),
+        postgres.tcp(),
+    );
+    Server::start_with(COVE, &[], Some(&table))
+}
+
+/// A session with PyIceberg in its workspace.
+fn session(sessions: &Sessions, request: &Value, packages: &[u8]) -> String {
+    let session = sessions.create(request);
+    sessions.out(&session, &format!("mkdir {PACKAGES}"));
+    let target = format!("{}/archive?path={PACKAGES}", path(&session));
+    ok(&sessions.client.send(&Request::new("PUT", &target).body(packages)));
+    session
+}
+
+/// Runs a program of Python that must succeed.
+fn python(sessions: &Sessions, session: &str, program: &str) -> String {
+    sessions.out(session, &format!("PYTHONPATH=$PWD/{PACKAGES} /usr/bin/python3 {program}"))
+}
+
+#[test]
+fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
+    let _guard = beside_others();
+    let (store, postgres, scratch) = (S3::start(), Postgres::start(), Scratch::new());
+    let setup = fs::read_to_string(Path::new(EXAMPLE).join("setup.sql")).unwrap();
+    postgres.sql(&setup.replace(":'password'", &format!("'{CANARY}'")));
+    let server = serve(&store, &postgres, &scratch);
+    let sessions = Sessions::from(&server);
+    let mut tar = Command::new("tar");
+    let archive = tar.arg("-C").arg(packages()).args(["-c", "."]).output().unwrap();
+    assert!(archive.status.success(), "{}", String::from_utf8_lossy(&archive.stderr));
+
+    // Who fills the table has a grant to write, and no key.
+    let grants = json!([{"kind": "catalog", "warehouse": "lake", "access": "read_write"}]);
+    let writer = session(&sessions, &json!({"grants": grants}), &archive.stdout);
+    let seed = fs::read(Path::new(EXAMPLE).join("seed.py")).unwrap();
+    assert!(sessions.write(&writer, "seed.py", &seed).status < 300);
+    assert_eq!(python(&sessions, &writer, "seed.py"), "shop.visits: 42 rows\n");
+    let theirs = "from pyiceberg.catalog import load_catalog; import pyarrow\n\
+                  data = pyarrow.table({'id': [1, 2]})\n\
+                  catalog = load_catalog(); catalog.create_namespace('theirs')\n\
+                  table = catalog.create_table('theirs.t', data.schema); table.append(data)\n\
+                  print(table.metadata_location)";
+    assert!(sessions.write(&writer, "theirs.py", theirs.as_bytes()).status < 300);
+    let theirs = python(&sessions, &writer, "theirs.py");
+
+    // The agent, deployed as its page says.
+    let mut deploy = Command::new(COVE);
+    deploy.args(["agent", "deploy", EXAMPLE]);
+    deploy.env("COVE_URL", format!("http://{}", server.client().address()));
+    finish(deploy.env("COVE_TOKEN", server.token()));
+    let analyst = session(&sessions, &json!({"agent": "analyst"}), &archive.stdout);
+    assert_eq!(
+        python(&sessions, &analyst, "ask.py conversion"),
+        "product\tvisits\torders\tconversion\nkettle\t385\t140\t36.4 %\n\
+         teapot\t665\t140\t21.1 %\ncup\t945\t140\t14.8 %\n"
+    );
+    let filtered = python(&sessions, &analyst, "ask.py visits 'product = 2 and visits > 53'");
+    assert_eq!(filtered, "day\tproduct\tvisits\n2026-11-14\t2\t54\n");
+
+    // What it was not granted, by its client and by hand.
+    assert!(sessions.write(&analyst, "reader.py", READER.as_bytes()).status < 300);
+    let program =
+        format!("PYTHONPATH=$PWD/{PACKAGES} THEIRS={} /usr/bin/python3 reader.py", theirs.trim());
+    assert_eq!(sessions.out(&analyst, &program).trim(), "[]");
+    // Its files say nothing of the key, nor does what is written down of it.
+    let seen = "cat /proc/[0-9]*/environ; env; curl -s localhost:8181/v1/config; \
+                curl -s localhost:8181/v1/lake/namespaces/shop/tables/visits";
+    let seen = sessions.out(&analyst, seen);
+    let records = audit(&server.client(), &analyst, |record| {
+        let text = record["text"].as_str().unwrap_or_default();
+        record["outcome"] == "refused" && text.starts_with("DELETE ")
+    });
+    for secret in [&store.secret_access_key, &store.access_key_id, CANARY] {
+        assert!(!seen.contains(secret), "{seen}");
+        assert!(!records.iter().any(|record| record.to_string().contains(secret)));
+    }
+}
