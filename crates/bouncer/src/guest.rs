@@ -6,8 +6,10 @@
 //! counted and limited for themselves, everything that they do is told to a [`Witness`], and what
 //! was given can be taken back ([`Door`]).
 
+pub(crate) mod turns;
 mod watch;
 
+use std::any::Any;
 use std::fmt;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use api::TenantEngine;
 
+use self::turns::Turns;
 pub(crate) use self::watch::{Seen, Watch};
 use crate::relay::orders::Order;
 use crate::service::{Bouncer, Threads};
@@ -110,6 +113,7 @@ pub struct Guest {
     id: u64,
     spec: GuestSpec,
     is_revoked: AtomicBool,
+    turns: Arc<Turns>,
 }
 
 /// Why there can be no such guest.
@@ -153,6 +157,11 @@ impl Guest {
     /// Names it for as long as the process lives.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Whose turn it is among its clients.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Where it is led by what holds now.
@@ -215,6 +224,10 @@ impl Tenant {
     }
 }
 
+/// What a connection holds until its login has ended, or the connection; the bouncer lets go of it
+/// then, and knows nothing else of it.
+pub type LoginPlace = Arc<dyn Any + Send + Sync>;
+
 /// Where guests of one kind come in, until this is dropped: then their connections are told, and
 /// ended.
 #[derive(Debug)]
@@ -244,14 +257,18 @@ impl Door {
     ) -> Result<Door, GuestError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let guest = Arc::new(Guest { id, spec, is_revoked: AtomicBool::new(false) });
+        let guest =
+            Arc::new(Guest { id, spec, is_revoked: AtomicBool::new(false), turns: Arc::default() });
         guest.route(routing)?;
         Ok(Door { guest, threads: Arc::clone(threads) })
     }
 
     /// Takes a connection, from which nothing was read.
-    pub fn admit(&self, stream: TcpStream) {
-        self.threads.admit(stream, Arc::clone(&self.guest));
+    ///
+    /// How many may be logged in is said by [`GuestSpec::clients_max`]. Those who say nothing are
+    /// not among them: whoever accepts them bounds their number by `place`.
+    pub fn admit(&self, stream: TcpStream, place: LoginPlace) {
+        self.threads.admit(stream, Arc::clone(&self.guest), place);
     }
 
     /// The guest's sandbox rests: of its connections those end that hold one of the server's

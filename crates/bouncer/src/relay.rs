@@ -82,7 +82,7 @@ use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
 use crate::config::{Config, TlsTable};
-use crate::guest::Guest;
+use crate::guest::{Guest, LoginPlace};
 use crate::link::{Keyrings, Links};
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
@@ -324,11 +324,11 @@ impl Threads for Relay {
         }
     }
 
-    fn admit(&self, stream: TcpStream, guest: Arc<Guest>) {
+    fn admit(&self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace) {
         let loads = self.common.peers.iter();
         let Some(peer) = loads.min_by_key(|peer| peer.load.load(Ordering::Relaxed)) else { return };
         peer.load.fetch_add(1, Ordering::Relaxed);
-        peer.inbox.push(Inner::Guest(stream, guest));
+        peer.inbox.push(Inner::Guest(stream, guest, place));
     }
 
     fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>> {

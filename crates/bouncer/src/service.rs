@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::health::Checks;
 use crate::config::Config;
 use crate::error::Error;
-use crate::guest::Guest;
+use crate::guest::{Guest, LoginPlace};
 use crate::link::Keyrings;
 use crate::relay::orders::Order;
 use crate::relay::snapshot::Snapshot;
@@ -51,7 +51,7 @@ pub trait Threads: fmt::Debug + Send + Sync {
     /// on.
     fn configured(&self, _config: &Config) {}
     /// Takes a connection of a guest.
-    fn admit(&self, stream: TcpStream, guest: Arc<Guest>);
+    fn admit(&self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace);
     /// What every thread counted for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>>;
 }

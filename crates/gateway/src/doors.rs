@@ -11,6 +11,7 @@ use api::{
 use node::gateway::Holder;
 use node::task::Boxed;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::config::AuditStatements;
 
@@ -129,6 +130,12 @@ pub trait Databases: Send + Sync + fmt::Debug {
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String>;
 }
 
+/// A place among those connections that have not said yet who they are.
+#[derive(Debug)]
+pub struct LoginPlace {
+    pub(crate) _permits: [OwnedSemaphorePermit; 3],
+}
+
 /// A way to a database for one sandbox.
 ///
 /// Nothing that a client says at its login is a proof of anything or needs one, because the socket
@@ -136,8 +143,9 @@ pub trait Databases: Send + Sync + fmt::Debug {
 /// `pymysql.connect()` reads no variable but takes the name of the operating system's user.
 pub trait DatabaseDoor: Send + Sync + fmt::Debug {
     /// Takes a connection that was accepted, which does not block. One that is beyond the guest's
-    /// `limits.connections` is refused in its protocol.
-    fn admit(&self, stream: std::net::TcpStream);
+    /// `limits.connections` is refused in its protocol. `place` is let go of when its login has
+    /// ended, or the connection.
+    fn admit(&self, stream: std::net::TcpStream, place: LoginPlace);
 
     /// The sandbox rests: servers that no open transaction needs are given back.
     fn rest(&self);

@@ -21,7 +21,8 @@ use tokio::time::sleep;
 
 use crate::config::HttpLimits;
 use crate::doors::{
-    CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, ModelGuest, StreamDoor, Witness,
+    CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, LoginPlace, ModelGuest, StreamDoor,
+    Witness,
 };
 use crate::egress::rules::Rules;
 use crate::egress::{Proxy, Surroundings};
@@ -31,6 +32,8 @@ use crate::service::{Shared, TenantShare};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Wait after a connection was refused, so that who asks for many costs little.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+/// Connections to a database of one grant that are not logged in.
+pub(crate) const LOGINS_MAX: usize = 32;
 /// What a client is told that has too many.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\n\
     x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
@@ -287,14 +290,30 @@ struct Accepting {
 }
 
 impl Accepting {
-    /// Hands connections over to a database, which counts them itself.
+    /// Hands connections over to a database, which counts them itself once they are logged in.
+    ///
+    /// Whoever fills the places for those who are not waits until they have given up, and so does
+    /// nobody but the sandbox itself: what it opens beyond that stays in the kernel's queue.
     async fn admit(self, door: Arc<dyn DatabaseDoor>) {
+        let own = Arc::new(Semaphore::new(LOGINS_MAX));
         while let Some(accepted) = self.slot.accept().await {
             match accepted.and_then(TcpStream::into_std) {
-                Ok(stream) => door.admit(stream),
+                Ok(stream) => match self.login_place(&own).await {
+                    Some(place) => door.admit(stream, place),
+                    None => return,
+                },
                 Err(error) => pause(&error).await,
             }
         }
+    }
+
+    /// A place, once there is one; none when there will be none any more.
+    async fn login_place(&self, own: &Arc<Semaphore>) -> Option<LoginPlace> {
+        let [of_tenant, of_all] = self.rooms.clone();
+        let own = Arc::clone(own).acquire_owned().await.ok()?;
+        let of_tenant = of_tenant.acquire_owned().await.ok()?;
+        let of_all = of_all.acquire_owned().await.ok()?;
+        Some(LoginPlace { _permits: [own, of_tenant, of_all] })
     }
 
     /// Serves connections. They end with this future.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
@@ -18,7 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::audit::AuditFilter;
-use crate::doors::{DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError};
+use crate::doors::{DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError, LoginPlace};
+use crate::gate::LOGINS_MAX;
 use crate::{Config, GRANTS_MAX, Parts, Service};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -29,12 +30,21 @@ struct Scripted {
     doors: Arc<AtomicUsize>,
     rests: Arc<AtomicUsize>,
     guests: Mutex<Vec<DatabaseGuest>>,
+    logins: Arc<Logins>,
+}
+
+/// Connections that are never logged in; none are kept unless that is wanted.
+#[derive(Debug, Default)]
+struct Logins {
+    are_kept: AtomicBool,
+    kept: Mutex<Vec<(std::net::TcpStream, LoginPlace)>>,
 }
 
 #[derive(Debug)]
 struct Door {
     doors: Arc<AtomicUsize>,
     rests: Arc<AtomicUsize>,
+    logins: Arc<Logins>,
 }
 
 impl Drop for Door {
@@ -60,14 +70,19 @@ impl Databases for Scripted {
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String> {
         self.guests.lock().push(guest);
         self.doors.fetch_add(1, Ordering::SeqCst);
-        Ok(Arc::new(Door { doors: Arc::clone(&self.doors), rests: Arc::clone(&self.rests) }))
+        let Scripted { doors, rests, logins, .. } = self;
+        let (doors, rests) = (Arc::clone(doors), Arc::clone(rests));
+        Ok(Arc::new(Door { doors, rests, logins: Arc::clone(logins) }))
     }
 }
 
 impl DatabaseDoor for Door {
-    fn admit(&self, stream: std::net::TcpStream) {
+    fn admit(&self, stream: std::net::TcpStream, place: LoginPlace) {
         use std::io::Write as _;
         (&stream).write_all(b"admitted").unwrap();
+        if self.logins.are_kept.load(Ordering::SeqCst) {
+            self.logins.kept.lock().push((stream, place));
+        }
     }
 
     fn rest(&self) {
@@ -321,6 +336,29 @@ async fn tenants_see_what_their_own_sandboxes_did() {
     assert_eq!(seen(&who("team", false, scopes(Scope::Catalog)), all()).await, Err(403));
     drop(gate);
     ground.service.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_log_in_waits_for_room_of_its_own() {
+    let ground = ground("").await;
+    let (sockets, at) = listeners(2).await;
+    let other = r#"{"kind": "postgres", "tenant": "shop", "port": 5433}"#;
+    let gate = ground.resolve(&grants(&format!("[{SHOP}, {other}]"))).open(sockets);
+    let logins = Arc::clone(&ground.databases.logins);
+    logins.are_kept.store(true, Ordering::SeqCst);
+    let mut clients = Vec::new();
+    for _ in 0..LOGINS_MAX {
+        let mut client = connect(at[0]).await;
+        assert_eq!(said(&mut client).await, "admitted");
+        clients.push(client);
+    }
+    // The next ones are in the kernel's queue; those of another grant are not.
+    let mut next = connect(at[0]).await;
+    assert_eq!(said(&mut connect(at[1]).await).await, "admitted");
+    assert_eq!(logins.kept.lock().len(), LOGINS_MAX + 1);
+    drop(logins.kept.lock().swap_remove(3));
+    assert_eq!(said(&mut next).await, "admitted");
+    drop(gate);
 }
 
 #[tokio::test]

@@ -354,6 +354,16 @@ impl ServerLink {
         }
     }
 
+    /// Whether the attached client has begun a batch and not ended it, of which the server says
+    /// nothing.
+    #[inline]
+    pub fn is_unsynced(&self) -> bool {
+        match self {
+            ServerLink::Pg(link) => link.is_unsynced(),
+            ServerLink::My(_) => false,
+        }
+    }
+
     /// Whether the attached client gets a reply without saying more.
     pub fn owes_reply(&self) -> bool {
         match self {

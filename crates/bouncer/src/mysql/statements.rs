@@ -22,7 +22,7 @@ use super::texts::Facts;
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
 /// Bytes of the texts of one client's statements.
-pub const CLIENT_STATEMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const CLIENT_STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes of an answer to a `COM_STMT_PREPARE` that is kept, to be given to the next client.
 pub const REPLY_BYTES_MAX: usize = 16 * 1024;

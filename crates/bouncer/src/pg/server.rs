@@ -260,6 +260,11 @@ impl ServerSession {
         self.last_client
     }
 
+    /// Whether requests of the extended protocol were sent since the last `Sync`.
+    pub fn is_unsynced(&self) -> bool {
+        self.unsynced
+    }
+
     /// Whether the attached client waits for a reply: only then may a cancellation be sent.
     pub fn has_client_entries(&self) -> bool {
         self.exchange.has_client_entries()

@@ -14,6 +14,9 @@ use wire::pg::sql::ListenAction;
 /// Statements that one client may have by name.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
+/// Bytes of the texts of these, with the types of their parameters.
+pub const CLIENT_STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Names without a meaning that are remembered, so that they need not be looked through each time.
 const NAMES_SPARE: usize = 16;
 
@@ -143,6 +146,11 @@ impl Statement {
         self
     }
 
+    /// What it counts for.
+    fn bytes(&self) -> usize {
+        self.text.len() + self.types.len()
+    }
+
     /// Its name at every server.
     pub(crate) fn server_name(&self) -> &[u8] {
         &self.name
@@ -169,6 +177,8 @@ pub(crate) struct ClientStatements {
     /// What the names are, for the process that takes over from this one.
     names: HashedMap<NameId, Box<[u8]>>,
     pub(crate) unnamed: Option<Arc<Statement>>,
+    /// Bytes of all that have names.
+    bytes: usize,
 }
 
 /// A name of a client's; none is a name as well.
@@ -196,6 +206,12 @@ impl ClientStatements {
         self.named.len()
     }
 
+    /// Whether there is room for another one with a name.
+    pub(crate) fn has_room_for(&self, statement: &Statement) -> bool {
+        self.named.len() < CLIENT_STATEMENTS_MAX
+            && self.bytes + statement.bytes() <= CLIENT_STATEMENT_BYTES_MAX
+    }
+
     /// Takes note of a name that is about to get a meaning.
     pub(crate) fn remember(&mut self, id: NameId, name: &[u8]) {
         if self.names.contains_key(&id) {
@@ -218,9 +234,13 @@ impl ClientStatements {
     /// Gives a name a statement, or takes it away.
     pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<Statement>>) -> Undo {
         let before = match statement {
-            Some(statement) => self.named.insert(name, statement),
+            Some(statement) => {
+                self.bytes += statement.bytes();
+                self.named.insert(name, statement)
+            }
             None => self.named.remove(&name),
         };
+        self.bytes -= before.as_deref().map_or(0, Statement::bytes);
         Undo { name: Some(name), before }
     }
 
@@ -236,6 +256,7 @@ impl ClientStatements {
     }
 
     pub(crate) fn clear(&mut self) {
+        self.bytes = 0;
         self.named = HashedMap::default();
         self.names = HashedMap::default();
         self.unnamed = None;

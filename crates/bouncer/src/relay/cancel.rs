@@ -80,7 +80,7 @@ impl Worker {
         session.stats.cancels.add(1);
         match session.place {
             Place::Idle => {}
-            Place::Waiting(_) => self.cancel_waiting(place),
+            Place::Parked | Place::Waiting(_) => self.cancel_waiting(place),
             Place::Attached(server) => {
                 // Between two statements there is nothing to cancel, and what comes next is not
                 // meant.
@@ -103,9 +103,11 @@ impl Worker {
         conn.input.consume(bytes, &mut ground.stock);
         if let Place::Waiting(ticket) = session.place {
             pools.give_up_waiting(session.pool, ticket, ground.now);
+        }
+        if session.place.is_waiting() {
             session.stats.clients_waiting.sub(1);
         }
-        session.place = Place::Idle;
+        session.rest();
         session.link.put_cancelled(&mut outbox.to_client);
         self.send_outbox(Some(place), None);
         self.queue_client(place);

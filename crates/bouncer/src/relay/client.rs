@@ -19,6 +19,7 @@ use super::stats::TenantStats;
 use super::visitors::{Bound, By};
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
 use crate::guest::Watch;
+use crate::guest::turns::Turn;
 use crate::link::{ClientLink, ClientNext, Links, Outputs, ServerLink};
 use crate::tenants::Route;
 
@@ -99,6 +100,8 @@ pub(super) struct Session {
     pub(super) bound: Bound,
     /// Reads along, with a guest.
     pub(super) watch: Option<Box<Watch>>,
+    /// A guest's, while it has a server connection or is in the queue for one.
+    pub(super) turn: Option<Turn>,
     /// Counts it among the clients.
     _head: Head,
 }
@@ -108,13 +111,28 @@ pub(super) struct Session {
 pub(super) enum Place {
     /// It needs none.
     Idle,
+    /// It is a guest whose other clients have its share: it waits until it is its turn.
+    Parked,
     /// It is in the queue for one.
     Waiting(Ticket),
     /// It holds one.
     Attached(u32),
 }
 
+impl Place {
+    /// Whether it is in some queue.
+    pub(super) fn is_waiting(self) -> bool {
+        matches!(self, Place::Parked | Place::Waiting(_))
+    }
+}
+
 impl Session {
+    /// It has no server connection and waits for none.
+    pub(super) fn rest(&mut self) {
+        self.place = Place::Idle;
+        self.turn = None;
+    }
+
     /// Of a client that has just logged in.
     pub(super) fn new(
         link: ClientLink,
@@ -149,6 +167,7 @@ impl Session {
             collation: 0,
             bound: Bound::default(),
             watch: None,
+            turn: None,
             _head: head,
         }
     }
@@ -179,7 +198,8 @@ impl Session {
             // What begins now is something new.
             Some(_) | None if is_first => {
                 self.request_us = now_us;
-                if !self.is_in_transaction() {
+                let is_unsynced = server.as_ref().is_some_and(|server| server.is_unsynced());
+                if !is_unsynced && !self.is_in_transaction() {
                     self.transaction_us = now_us;
                 }
             }
@@ -226,7 +246,7 @@ impl Client {
         match &self.phase {
             Phase::Session(session) => match session.place {
                 Place::Attached(server) => Some(server),
-                Place::Idle | Place::Waiting(_) => None,
+                Place::Idle | Place::Parked | Place::Waiting(_) => None,
             },
             Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
         }
@@ -243,9 +263,7 @@ impl Client {
     /// Whether what it sends has to wait until something else has happened.
     fn is_held_up(&self) -> bool {
         match &self.phase {
-            Phase::Session(session) => {
-                matches!(session.place, Place::Waiting(_)) || session.is_stalled
-            }
+            Phase::Session(session) => session.place.is_waiting() || session.is_stalled,
             Phase::Greeting(_) => true,
             Phase::Login(login) => login.is_looked_up(),
             Phase::Console(visitor) => visitor.is_waiting(),
@@ -403,11 +421,11 @@ impl Worker {
         let session = client.session().filter(|_| is_there);
         let server = session.as_ref().and_then(|session| match session.place {
             Place::Attached(server) => servers.get(server),
-            Place::Idle | Place::Waiting(_) => None,
+            Place::Idle | Place::Parked | Place::Waiting(_) => None,
         });
         let asked = session.filter(|session| match session.place {
             Place::Idle => false,
-            Place::Waiting(_) => true,
+            Place::Parked | Place::Waiting(_) => true,
             // Of a message that will never be complete there is no answer.
             Place::Attached(_) => {
                 !session.link.is_in_message() && server.is_some_and(Server::owes_reply)
@@ -461,7 +479,7 @@ impl Worker {
                 Place::Attached(server) => self.greet_by(place, server),
                 // The connection that was to greet it broke before its turn came.
                 Place::Idle => self.say_welcome(place),
-                Place::Waiting(_) => {}
+                Place::Parked | Place::Waiting(_) => {}
             }
         }
         if let Some(client) = self.clients.get_mut(place)
@@ -534,7 +552,7 @@ impl Worker {
             };
             let server_place = match session.place {
                 Place::Idle => None,
-                Place::Waiting(_) => return used,
+                Place::Parked | Place::Waiting(_) => return used,
                 Place::Attached(server) => Some(server),
             };
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());

@@ -29,6 +29,8 @@ enum Due {
     Farewell,
     /// It does not take what it is sent.
     Write,
+    /// It is not its turn for too long.
+    Wait,
     /// It does nothing.
     Idle,
     /// It does nothing in a transaction.
@@ -44,6 +46,9 @@ enum Due {
 struct Held {
     /// Whether a reply is awaited.
     waits: bool,
+    /// Whether there is a transaction, be it that of a batch that was not ended: of that the server
+    /// says nothing.
+    is_open: bool,
     request_us: u64,
     attached_us: u64,
     ready_us: u64,
@@ -67,6 +72,7 @@ impl Worker {
                 let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 self.client_gone(place, &Leaving::Lost(error));
             }
+            Due::Wait => self.waited_in_vain(place),
             Due::Idle => {
                 let own = "terminating connection due to `client_idle_s`";
                 let message = self.words().of(own, "client_idle_timeout");
@@ -122,10 +128,11 @@ impl Worker {
             Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),
             Phase::Session(session) => {
                 let held = match session.place {
-                    Place::Idle | Place::Waiting(_) => None,
+                    Place::Idle | Place::Parked | Place::Waiting(_) => None,
                     Place::Attached(server) => {
-                        let waits = self.servers.get(server).is_some_and(Server::is_awaited);
-                        Some(session.held(waits))
+                        let server = self.servers.get(server);
+                        let waits = server.is_some_and(Server::is_awaited);
+                        Some(session.held(waits, server.is_some_and(Server::is_unsynced)))
                     }
                 };
                 deadline(client, session, held)
@@ -184,9 +191,10 @@ impl Worker {
 }
 
 impl Session {
-    fn held(&self, waits: bool) -> Held {
+    fn held(&self, waits: bool, is_unsynced: bool) -> Held {
         Held {
             waits,
+            is_open: is_unsynced || self.is_in_transaction(),
             request_us: self.request_us,
             attached_us: self.attached_us,
             ready_us: self.ready_us,
@@ -211,6 +219,7 @@ fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u
     };
     let of_place = match (session.place, held) {
         (Place::Idle, _) => [after(client.since_us, limits.client_idle, Due::Idle), None],
+        (Place::Parked, _) => [after(session.waiting_us, limits.wait, Due::Wait), None],
         // The place in the queue has a deadline of its own.
         (Place::Waiting(_), _) | (Place::Attached(_), None) => [None, None],
         (Place::Attached(_), Some(held)) => [
@@ -218,14 +227,17 @@ fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u
                 // The time in the queue is another limit's.
                 let begun_us = held.request_us.max(held.attached_us);
                 late(after(begun_us, limits.query, Due::Query))
-            } else if session.is_in_transaction() {
-                after(held.ready_us, limits.idle_in_transaction, Due::IdleInTransaction)
+            } else if held.is_open || session.is_pinned_guest() {
+                // Of a batch the server says nothing. A guest that is pinned takes from others
+                // what they need, as if a transaction was open.
+                let begun_us = held.request_us.max(held.ready_us);
+                after(begun_us, limits.idle_in_transaction, Due::IdleInTransaction)
             } else {
-                // Pinned, or in the middle of a batch.
+                // Pinned.
                 after(held.ready_us, limits.client_idle, Due::Idle)
             },
             late(after(held.transaction_us, limits.transaction, Due::Transaction))
-                .filter(|_| held.waits || session.is_in_transaction()),
+                .filter(|_| held.waits || held.is_open),
         ],
     };
     of_place.into_iter().chain([write]).flatten().min_by_key(|(at_us, _)| *at_us)

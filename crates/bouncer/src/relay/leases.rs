@@ -5,9 +5,10 @@ use std::sync::Arc;
 use wire::pg::message::ErrorFields;
 
 use super::client::{Client, Phase, Place};
+use super::opening::micros;
 use super::pools::{Effect, Lease, Next, Refusal};
 use super::server::Closing;
-use super::worker::{Ending, Worker};
+use super::worker::{Ending, Look, Worker};
 use crate::tenants::{Admission, RouteError};
 
 /// What became of a client's wish for a server connection.
@@ -27,6 +28,16 @@ impl Worker {
         let Some(session) = self.clients.get_mut(place).and_then(Client::session) else {
             return Leased::No;
         };
+        if !session.has_turn((self.index, place), &self.common) {
+            session.place = Place::Parked;
+            session.stats.clients_waiting.add(1);
+            session.waiting_us = self.ground.now_us;
+            if let Some(wait) = session.route.tenant.times_of(&session.route.user).wait {
+                let until_us = self.ground.now_us.saturating_add(micros(wait));
+                self.ground.timers.arm(Look::Client(place).id(), until_us);
+            }
+            return Leased::Waits;
+        }
         let wish = (session.link.fingerprint(), session.last_server);
         let lease = self.pools.lease(session.pool, place, wish, self.ground.now);
         match lease {
@@ -104,7 +115,7 @@ impl Worker {
         let Some(client) = clients.get_mut(place) else { return };
         client.since_us = now_us;
         let Some(session) = client.session() else { return };
-        session.place = Place::Idle;
+        session.rest();
         session.is_fresh = false;
         session.overtime_us = None;
         session.stats.clients_active.sub(1);
@@ -173,14 +184,22 @@ impl Worker {
         any
     }
 
+    /// It was not a client's turn for as long as one waits for a server connection.
+    pub(super) fn waited_in_vain(&mut self, place: u32) {
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        if let Some(wait) = session.route.tenant.times_of(&session.route.user).wait {
+            self.refuse(place, &Refusal::WaitTimeout { wait });
+        }
+    }
+
     /// Tells a client why it gets no server connection, and ends it.
     fn refuse(&mut self, place: u32, refusal: &Refusal) {
         let words = self.words();
         let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase)
         {
             Some(Phase::Session(session)) => {
-                let waits = matches!(session.place, Place::Waiting(_));
-                session.place = Place::Idle;
+                let waits = session.place.is_waiting();
+                session.rest();
                 (&session.stats, &session.route.tenant, waits)
             }
             Some(Phase::Greeting(greeting)) => {

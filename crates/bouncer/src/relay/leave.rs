@@ -65,7 +65,7 @@ impl Worker {
             Some(Phase::Session(session)) => {
                 let server = match session.place {
                     Place::Attached(server) if !session.is_fresh => servers.get(server),
-                    Place::Attached(_) | Place::Idle | Place::Waiting(_) => None,
+                    Place::Attached(_) | Place::Idle | Place::Parked | Place::Waiting(_) => None,
                 };
                 if server.is_none_or(Server::takes_words) {
                     session.link.put_farewell(fields, out);
@@ -130,7 +130,7 @@ impl Worker {
     fn end_greeting(&mut self, greeting: Greeting) {
         greeting.stats.clients.sub(1);
         match greeting.place {
-            Place::Idle => {}
+            Place::Idle | Place::Parked => {}
             Place::Waiting(ticket) => {
                 self.pools.give_up_waiting(greeting.pool, ticket, self.ground.now);
             }
@@ -148,6 +148,7 @@ impl Worker {
         session.stats.clients.sub(1);
         match session.place {
             Place::Idle => {}
+            Place::Parked => session.stats.clients_waiting.sub(1),
             Place::Waiting(ticket) => {
                 session.stats.clients_waiting.sub(1);
                 self.pools.give_up_waiting(session.pool, ticket, self.ground.now);

@@ -331,7 +331,7 @@ impl Session {
             Place::Attached(server) if !self.is_fresh => {
                 servers.get(server).is_some_and(Server::is_in_request)
             }
-            Place::Idle | Place::Waiting(_) | Place::Attached(_) => false,
+            Place::Idle | Place::Parked | Place::Waiting(_) | Place::Attached(_) => false,
         }
     }
 }

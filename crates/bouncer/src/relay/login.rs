@@ -319,17 +319,24 @@ impl Worker {
             }
             LoginNext::Fail(refusal) => {
                 self.journal_client(place, &refusal.message);
-                tracing::info!(
-                    code = refusal.code,
-                    cause = refusal.cause.as_deref(),
-                    "login failed: {}",
-                    refusal.message
-                );
+                self.tell_of_failure(place, &refusal);
                 self.doubt(place, &refusal);
                 self.count_failure(place, &refusal);
                 self.dismiss(place);
                 Flow::Took
             }
+        }
+    }
+
+    /// Logs that a login failed. Code in sandboxes is not to fill the log: what guests do is told
+    /// elsewhere.
+    fn tell_of_failure(&self, place: u32, refusal: &Refusal) {
+        let (code, cause, message) = (refusal.code, refusal.cause.as_deref(), &refusal.message);
+        match self.clients.get(place).map(|client| &client.phase) {
+            Some(Phase::Login(phase)) if phase.bound.guest.is_some() => {
+                tracing::debug!(code, cause, "login failed: {message}");
+            }
+            _ => tracing::info!(code, cause, "login failed: {message}"),
         }
     }
 
@@ -478,7 +485,11 @@ impl Worker {
                     let begun = self.begin_visit(place, user, rights);
                     return begun.map_err(|refusal| (proved, refusal));
                 }
-                None => (phase.route.take(), phase.pid, phase.bound.clone()),
+                None => {
+                    // From here on it is one of those that its limits count.
+                    phase.bound.login_place = None;
+                    (phase.route.take(), phase.pid, phase.bound.clone())
+                }
             },
             _ => (None, None, Bound::default()),
         };

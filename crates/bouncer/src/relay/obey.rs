@@ -49,7 +49,8 @@ impl Worker {
             Inner::Accepted(accepted, listener) => {
                 self.greet(accepted, By::Listener(listener));
             }
-            Inner::Guest(stream, guest) => self.greet_guest(stream, guest),
+            Inner::Guest(stream, guest, place) => self.greet_guest(stream, guest, place),
+            Inner::Turn { client, pid, turn } => self.called(client, pid, turn),
             Inner::Cancel { client, pid } => self.cancel_client(client, pid),
             Inner::KillClient { client, pid } => self.kill_one(client, pid),
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
@@ -268,7 +269,7 @@ impl Worker {
                 view.statements = session.link.statement_count();
                 view.state = match session.place {
                     Place::Idle => ClientState::Idle,
-                    Place::Waiting(_) => ClientState::Waiting,
+                    Place::Parked | Place::Waiting(_) => ClientState::Waiting,
                     Place::Attached(server) => {
                         let server = self.servers.get(server);
                         view.server_pid = server.and_then(Server::pid);

@@ -18,7 +18,8 @@ use super::accept::Accepted;
 use super::snapshot::Snapshot;
 use super::succession::Adopted;
 use super::takeover::Parcel;
-use crate::guest::Guest;
+use crate::guest::turns::Turn;
+use crate::guest::{Guest, LoginPlace};
 use crate::tenants::TenantId;
 
 /// Something for a relay thread to do.
@@ -60,7 +61,16 @@ pub(super) enum Inner {
     /// A connection to serve; the number is its listener's.
     Accepted(Accepted, usize),
     /// A connection of a guest to serve.
-    Guest(std::net::TcpStream, Arc<Guest>),
+    Guest(std::net::TcpStream, Arc<Guest>, LoginPlace),
+    /// It is a guest's turn to use a server connection: that of this client, if it still waits.
+    Turn {
+        /// Its place.
+        client: u32,
+        /// Its virtual process id.
+        pid: u32,
+        /// Whoever does not want it drops it.
+        turn: Turn,
+    },
     /// A client asks to cancel what another one does, if it knows the key.
     Cancel {
         /// Place of the client that is meant.

@@ -202,6 +202,11 @@ impl Server {
         }
     }
 
+    /// Whether its client has begun a batch and not ended it.
+    pub(super) fn is_unsynced(&self) -> bool {
+        matches!(&self.phase, ServerPhase::Live(link) if link.is_unsynced())
+    }
+
     /// Whether its client gets a reply without saying more.
     pub(super) fn owes_reply(&self) -> bool {
         match &self.phase {
@@ -454,7 +459,7 @@ impl Worker {
         let Some(client) = self.clients.get_mut(place) else { return false };
         match &mut client.phase {
             Phase::Session(session) => {
-                session.place = Place::Idle;
+                session.rest();
                 session.stats.clients_active.sub(1);
                 session.link.server_lost();
                 std::mem::take(&mut session.is_fresh)

@@ -4,20 +4,23 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use api::TenantEngine;
+use api::{PoolMode, TenantEngine};
 use mio::net::TcpStream as MioStream;
 use wire::pg::message::ErrorFields;
 
 use super::accept::Accepted;
-use super::client::{Client, Phase, Place};
-use super::common::Parameters;
+use super::client::{Client, Phase, Place, Session};
+use super::common::{Common, Parameters};
+use super::orders::Inner;
 use super::server::Server;
 use super::worker::Worker;
-use crate::guest::{Guest, Watch};
+use crate::guest::turns::{Call, Turn};
+use crate::guest::{Guest, LoginPlace, Watch};
 use crate::link::{ClientLink, LoginMachine, Proof};
 use crate::mysql;
 use crate::pg;
 use crate::pg::login::{Refusal, ReplicationPolicy};
+use crate::tenants::Route;
 
 /// How a client has come.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub(super) enum By {
     /// By the listener of this number.
     Listener(usize),
     /// As a guest.
-    Guest(Arc<Guest>),
+    Guest(Arc<Guest>, LoginPlace),
 }
 
 /// What is known of a client before it says anything.
@@ -35,12 +38,44 @@ pub(super) struct Bound {
     pub(super) tenant: Option<Arc<str>>,
     /// Whose guest it is.
     pub(super) guest: Option<Arc<Guest>>,
+    /// What it holds until it is logged in.
+    pub(super) login_place: Option<LoginPlace>,
 }
 
 impl Bound {
     /// To a tenant.
     pub(super) fn to(tenant: Option<Arc<str>>) -> Bound {
-        Bound { tenant, guest: None }
+        Bound { tenant, ..Bound::default() }
+    }
+}
+
+impl Session {
+    /// Whether it is a guest that keeps a server connection which goes back otherwise, if it has
+    /// one between two transactions.
+    pub(super) fn is_pinned_guest(&self) -> bool {
+        let Route { tenant, user } = &self.route;
+        self.bound.guest.is_some() && tenant.mode_of(user) != PoolMode::Session
+    }
+
+    /// Whether it may use a server connection now. If not, it is called ([`Worker::called`]).
+    /// Only guests wait for one another, and only where connections go back between transactions.
+    pub(super) fn has_turn(&mut self, (thread, place): (usize, u32), common: &Arc<Common>) -> bool {
+        let Some(guest) = &self.bound.guest else { return true };
+        let Route { tenant, user } = &self.route;
+        if self.turn.is_none() && tenant.mode_of(user) != PoolMode::Session {
+            let pid = self.pid;
+            let call = || -> Call {
+                let common = Arc::clone(common);
+                Box::new(move |turn| {
+                    let Some(peer) = common.peers.get(thread) else { return };
+                    peer.inbox.push(Inner::Turn { client: place, pid, turn });
+                })
+            };
+            let connections = tenant.limits.server_connections_max;
+            self.turn = guest.turns().take(connections, &tenant.state.crowd, call);
+            return self.turn.is_some();
+        }
+        true
     }
 }
 
@@ -52,21 +87,22 @@ impl Worker {
                 Some((engine, tenant)) => (*engine, Bound::to(tenant.clone())),
                 None => (TenantEngine::default(), Bound::default()),
             },
-            By::Guest(guest) => {
+            By::Guest(guest, place) => {
                 let tenant = Some(Arc::clone(&guest.spec().tenant));
-                (guest.spec().engine, Bound { tenant, guest: Some(guest) })
+                let (engine, login_place) = (guest.spec().engine, Some(place));
+                (engine, Bound { tenant, guest: Some(guest), login_place })
             }
         }
     }
 
     /// Takes a connection of a guest.
-    pub(super) fn greet_guest(&mut self, stream: TcpStream, guest: Arc<Guest>) {
+    pub(super) fn greet_guest(&mut self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace) {
         if let Err(error) = stream.set_nonblocking(true) {
             tracing::error!(error = &error as &dyn std::error::Error, "take a guest");
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.greet(Accepted::Tcp(MioStream::from_std(stream)), By::Guest(guest));
+        self.greet(Accepted::Tcp(MioStream::from_std(stream)), By::Guest(guest, place));
     }
 
     /// Leads a guest to its tenant: nothing that it says decides that.
@@ -145,6 +181,18 @@ impl Worker {
                 self.expel_guest(place, "57P01", "the sandbox rests");
             }
         }
+    }
+
+    /// It is the turn of a guest's client, if that still waits for it.
+    pub(super) fn called(&mut self, place: u32, pid: u32, turn: Turn) {
+        let session = self.clients.get_mut(place).and_then(Client::session);
+        let Some(session) = session.filter(|it| it.pid == pid && it.place == Place::Parked) else {
+            return;
+        };
+        session.stats.clients_waiting.sub(1);
+        session.place = Place::Idle;
+        session.turn = Some(turn);
+        self.queue_client(place);
     }
 
     fn guests(&self, id: u64) -> Vec<u32> {

@@ -22,7 +22,7 @@ struct Scripted {
 }
 
 impl Threads for Scripted {
-    fn admit(&self, _stream: TcpStream, _guest: Arc<Guest>) {
+    fn admit(&self, _stream: TcpStream, _guest: Arc<Guest>, _place: LoginPlace) {
         unreachable!("no guest comes in these tests")
     }
 

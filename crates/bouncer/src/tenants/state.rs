@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::PoolId;
+use crate::guest::turns::Crowd;
 
 /// Roles of one tenant that have or had a pool.
 pub const POOLS_PER_TENANT_MAX: usize = 10_000;
@@ -52,6 +53,8 @@ pub struct TenantState {
     pools: Mutex<HashMap<Box<str>, PoolId>>,
     /// The next pool of any tenant.
     pool_ids: Arc<AtomicU32>,
+    /// Guests that use its server connections.
+    pub(crate) crowd: Crowd,
 }
 
 impl TenantState {
@@ -64,6 +67,7 @@ impl TenantState {
             epoch: AtomicU32::new(0),
             pools: Mutex::default(),
             pool_ids,
+            crowd: Crowd::default(),
         }
     }
 

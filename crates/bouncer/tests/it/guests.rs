@@ -120,7 +120,7 @@ fn open(pooler: &Pooler, change: impl FnOnce(&mut GuestSpec)) -> Result<Port, Gu
                 return;
             }
             if let Some(door) = shared.lock().as_ref() {
-                door.admit(stream);
+                door.admit(stream, Arc::new(()));
             }
         }
     });
@@ -221,6 +221,8 @@ fn reading_is_all_that_a_reader_can_do_and_writers_share_its_tenant() {
         }
         assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000", "{attempt}");
     }
+    // It may be pinned, and would have its guest's part of two connections.
+    drop(client);
     let mut client = reader.client();
     let mut other = writer.client();
     other.run("UPDATE stock.items SET name = 'sold' WHERE id = 1");
@@ -241,6 +243,144 @@ fn reading_is_all_that_a_reader_can_do_and_writers_share_its_tenant() {
         for _ in 0..20 {
             assert!(server.sql(busy).parse::<u32>().expect("a number") <= 2);
         }
+    });
+}
+
+#[test]
+fn a_reader_allows_itself_nothing_by_what_it_hides() {
+    let (server, pooler) = shop(PoolMode::Transaction, 2);
+    let reader = open(&pooler, |_| {}).expect("a door");
+    // Functions that run what is in their argument: what they do cannot be read.
+    let set = "set_config(''default_transaction_read_only'', ''off'', false)";
+    let hidden = [
+        format!("SELECT * FROM ts_stat('SELECT to_tsvector({set})')"),
+        format!("SELECT query_to_xml('SELECT {set}', false, false, '')"),
+    ];
+    let write = "DELETE FROM stock.items";
+    let long = " ".repeat(1 << 20);
+    for hidden in hidden {
+        let batch = |texts: &[&str]| {
+            let each = |batch: PgBatch, text: &&str| {
+                batch.parse("", text).bind("", "", &[]).execute("", 0)
+            };
+            texts.iter().fold(PgBatch::new(), each)
+        };
+        let prepared = format!("PREPARE p AS {hidden}");
+        let closing = format!("COMMIT; {write}");
+        let unseen = format!("{long}BEGIN READ WRITE");
+        let named = PgBatch::new().parse("", "COMMIT").bind("c", "", &[]).sync();
+        let by_name = PgBatch::new().execute("c", 0).parse("", write).bind("", "", &[]);
+        let attempts: &[Vec<PgBatch>] = &[
+            vec![PgBatch::new().query(&format!("{hidden}; {closing}"))],
+            ["BEGIN", &hidden, &closing].map(|it| PgBatch::new().query(it)).into(),
+            ["BEGIN", &prepared, &format!("EXECUTE p; {closing}")]
+                .map(|it| PgBatch::new().query(it))
+                .into(),
+            [&*hidden, write].map(|it| PgBatch::new().query(it)).into(),
+            vec![batch(&[&hidden, "COMMIT", write]).sync()],
+            vec![batch(&["BEGIN", &hidden]).sync(), batch(&["COMMIT", write]).sync()],
+            vec![batch(&[&hidden]).flush(), batch(&["COMMIT"]).flush(), batch(&[write]).sync()],
+            vec![batch(&["BEGIN", &hidden]).sync(), named, by_name.execute("", 0).sync()],
+            vec![batch(&[&unseen, write, "COMMIT"]).sync()],
+            vec![PgBatch::new().query(&unseen), PgBatch::new().query(write)],
+        ];
+        for (number, attempt) in attempts.iter().enumerate() {
+            let mut client = reader.client();
+            for one in attempt {
+                if client.send(&one.0).is_err() {
+                    break;
+                }
+            }
+            drop(client.send(&PgBatch::new().sync().query("ROLLBACK").0));
+            // It is over when the answer to the last one has come, or the connection has ended.
+            until("an end", SOON, || match client.message() {
+                Ok(message) if message.tag == b'C' && message.text().contains("ROLLBACK") => Ok(()),
+                Ok(message) => Err(format!("{message:?}")),
+                Err(_) => Ok(()),
+            });
+            let left = server.sql("SELECT count(*) FROM stock.items");
+            assert_eq!(left, "1000", "{number}: {hidden}");
+        }
+    }
+    assert_eq!(reader.client().value("SHOW transaction_read_only"), "on");
+}
+
+#[test]
+fn a_batch_that_is_not_ended_is_held_to_all_limits_and_undone() {
+    let (server, pooler) = shop(PoolMode::Transaction, 1);
+    let unended = || {
+        let write = PgBatch::new().parse("", "DELETE FROM stock.items").bind("", "", &[]);
+        write.execute("", 0).flush()
+    };
+    let deletes = |client: &mut PgClient| {
+        client.send(&unended().0).expect("send");
+        until("it is done", SOON, || match client.message().expect("a message") {
+            message if message.tag == b'C' => Ok(()),
+            message => Err(format!("{message:?}")),
+        });
+    };
+    let short = Some(Duration::from_secs(2));
+    let idle = UserTimes { idle_in_transaction: short, ..UserTimes::default() };
+    let whole = UserTimes { transaction: short, ..UserTimes::default() };
+    for (times, code) in [(idle, "25P03"), (whole, "25P04")] {
+        let port = open(&pooler, |spec| (spec.read_only, spec.times) = (false, times));
+        let port = port.expect("a door");
+        let mut client = port.client();
+        deletes(&mut client);
+        let (_, last) = client.end();
+        assert_eq!(last.last().expect("a message").error().code(), code);
+    }
+    let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let mut client = port.client();
+    deletes(&mut client);
+    drop(client);
+    // There is one server connection.
+    assert_eq!(port.client().value("SELECT count(*) FROM stock.items"), "1000");
+    let mut client = port.client();
+    deletes(&mut client);
+    port.revoke();
+    assert_eq!(client.end().1.last().expect("a message").error().code(), "57P01");
+    // Who is pinned and does nothing takes the connection from others.
+    let port = open(&pooler, |spec| spec.times = idle).expect("a door");
+    let mut client = port.client();
+    client.run("SELECT pg_advisory_lock(1)");
+    assert_eq!(client.end().1.last().expect("a message").error().code(), "25P03");
+    assert_eq!(server.sql("SELECT count(*) FROM stock.items"), "1000");
+}
+
+#[test]
+fn a_greedy_guest_has_a_part_and_the_others_wait_in_line_with_it() {
+    let (server, pooler) = shop(PoolMode::Transaction, 4);
+    let greedy = open(&pooler, |_| {}).expect("a door");
+    let other = open(&pooler, |spec| spec.name = "ses_2".into()).expect("a door");
+    let sleeping: Vec<PgClient> = (0..8)
+        .map(|_| {
+            let mut client = greedy.client();
+            client.send(&PgBatch::new().query("SELECT pg_sleep(600)").0).expect("send");
+            client
+        })
+        .collect();
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'";
+    let asleep = || server.sql(asleep);
+    until("it has its part", SOON, || match asleep().as_str() {
+        "2" => Ok(()),
+        count => Err(count.to_owned()),
+    });
+    // Half of four are left, of which the other one has as many as it asks for at a time.
+    let mut clients: Vec<PgClient> = (0..5).map(|_| other.client()).collect();
+    for client in &mut clients {
+        client.send(&PgBatch::new().query("SELECT 1").0).expect("send");
+    }
+    for client in &mut clients {
+        assert_eq!(client.answer().expect("an answer").value(), "1");
+    }
+    assert_eq!(asleep(), "2");
+    // Those that wait go with their connections, and leave nothing in the line.
+    drop(sleeping);
+    assert_eq!(greedy.client().value("SELECT 2"), "2");
+    until("nobody sleeps", SOON, || match asleep().as_str() {
+        "0" => Ok(()),
+        count => Err(count.to_owned()),
     });
 }
 

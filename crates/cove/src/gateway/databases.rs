@@ -11,7 +11,8 @@ use bouncer::guest::{Deed, Door, GuestError, GuestSpec, Texts};
 use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
 use gateway::doors::{
-    DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError, Happening, Witness,
+    DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError, Happening, LoginPlace,
+    Witness,
 };
 
 /// The tenants of the bouncer.
@@ -87,8 +88,8 @@ fn times(limits: &DatabaseGrantLimits) -> UserTimes {
 struct OpenDoor(Door);
 
 impl DatabaseDoor for OpenDoor {
-    fn admit(&self, stream: std::net::TcpStream) {
-        self.0.admit(stream);
+    fn admit(&self, stream: std::net::TcpStream, place: LoginPlace) {
+        self.0.admit(stream, Arc::new(place));
     }
 
     fn rest(&self) {

@@ -1,8 +1,7 @@
 """Floods the sockets of its sandbox until it is ended: connections that say nothing, that begin
 messages of a gigabyte, that ask for large results and read none of them, and that come and go. Says in
-the file `flooded`, as JSON, how many connections are open, as often as it finds out."""
+the file `flooded` how many connections were let in for large results, once all others are under way."""
 
-import json
 import os
 import resource
 import socket
@@ -15,25 +14,26 @@ import psycopg2
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 PORTS = (5432, 3306, 3128)
 ATTEMPTS = 300
+GIGABYTE = struct.pack("!II", 0x3FFFFFFF, 196608) + b"x" * 64
 
 
-def connect(port):
-    stream = socket.create_connection(("127.0.0.1", port), timeout=30)
-    stream.settimeout(30)
+def begin(port):
+    """A connection that may not be there yet."""
+    stream = socket.socket()
+    stream.setblocking(False)
+    stream.connect_ex(("127.0.0.1", port))
     return stream
 
 
-def is_open(stream):
-    """Whether the server has not ended it."""
-    stream.setblocking(False)
+def is_over(stream):
     try:
         while stream.recv(65536):
             pass
-        return False
-    except BlockingIOError:
         return True
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        return True
 
 
 def greedy():
@@ -64,29 +64,28 @@ def churn():
     while True:
         for port in PORTS:
             try:
-                with connect(port) as stream:
-                    stream.sendall(struct.pack("!I", 0x3FFFFFFF) * 2)
+                with socket.create_connection(("127.0.0.1", port), timeout=1) as stream:
+                    stream.sendall(GIGABYTE)
             except OSError:
                 pass
 
 
 waiting = greedy()
-silent = {port: [] for port in PORTS}
-for port, streams in silent.items():
-    for _ in range(ATTEMPTS):
-        try:
-            stream = connect(port)
-            if len(streams) % 2:
-                # A message of a gigabyte, of which nothing follows but a part.
-                stream.sendall(struct.pack("!II", 0x3FFFFFFF, 196608) + b"x" * 4096)
-            streams.append(stream)
-        except OSError:
-            pass
+silent = [(port, begin(port)) for port in PORTS for _ in range(ATTEMPTS)]
 for _ in range(4):
     threading.Thread(target=churn, daemon=True).start()
+with open("flooded.new", "w") as file:
+    file.write(str(len(waiting)))
+os.rename("flooded.new", "flooded")
 while True:
-    open_now = {port: sum(map(is_open, streams)) for port, streams in silent.items()}
-    with open("flooded.new", "w") as file:
-        json.dump({"greedy": len(waiting), **open_now}, file)
-    os.rename("flooded.new", "flooded")
-    time.sleep(0.2)
+    for place, (port, stream) in enumerate(silent):
+        try:
+            if place % 2:
+                # A message of a gigabyte, of which it follows a little.
+                stream.send(GIGABYTE)
+        except OSError:
+            pass
+        if is_over(stream):
+            stream.close()
+            silent[place] = (port, begin(port))
+    time.sleep(0.1)

@@ -35,7 +35,7 @@ fn guest(notes: &Arc<Notes>, rows_max: Option<u64>) -> Arc<Guest> {
         texts: Texts::Masked,
         witness: Arc::clone(notes) as Arc<dyn Witness>,
     };
-    Arc::new(Guest { id: 1, spec, is_revoked: false.into() })
+    Arc::new(Guest { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
 }
 
 fn pg(messages: &[(u8, &[u8])]) -> Vec<u8> {

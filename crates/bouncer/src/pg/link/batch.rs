@@ -16,8 +16,8 @@ use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
 use crate::pg::client::Body;
 use crate::pg::server::{BatchEnds, Listens, Note};
 use crate::pg::statements::{
-    CLIENT_STATEMENTS_MAX, NameId, Presence, SERVER_NAME_PREFIX, Statement, Undo, write_close,
-    write_parse,
+    CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, NameId, Presence, SERVER_NAME_PREFIX,
+    Statement, Undo, write_close, write_parse,
 };
 use crate::pg::texts::Facts;
 
@@ -84,8 +84,11 @@ impl Link<'_, '_> {
         if self.client.statements.named(id).is_some() {
             let name = String::from_utf8_lossy(name);
             self.refuse_request("42P05", &format!("prepared statement \"{name}\" already exists"));
-        } else if self.client.statements.len() >= CLIENT_STATEMENTS_MAX {
-            let message = format!("a client may have {CLIENT_STATEMENTS_MAX} prepared statements");
+        } else if !self.client.statements.has_room_for(&statement) {
+            let message = format!(
+                "a client may have {CLIENT_STATEMENTS_MAX} prepared statements, of \
+                 {CLIENT_STATEMENT_BYTES_MAX} bytes together"
+            );
             self.refuse_request("54000", &message);
         } else {
             self.client.statements.remember(id, name);

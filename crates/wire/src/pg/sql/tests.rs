@@ -68,6 +68,9 @@ fn what_leaves_nothing_has_no_bit() {
     }
 }
 
+/// Several statements, of which one stands behind the end of a transaction.
+const ENDED: Effects = Effects::MULTI.with(Effects::TRANSACTION).with(Effects::AFTER_END);
+
 /// Texts that leave something, and what.
 const LEAVES: &[(&str, Effects)] = &[
     ("SET a = 1", Effects::SET),
@@ -153,6 +156,16 @@ const LEAVES: &[(&str, Effects)] = &[
     ("COPY t (a) FROM STDIN", Effects::COPY),
     ("SELECT 1; SELECT 2", Effects::MULTI),
     ("BEGIN; SELECT 1", Effects::MULTI.with(Effects::TRANSACTION)),
+    ("BEGIN; SELECT 1; COMMIT", Effects::MULTI.with(Effects::TRANSACTION)),
+    ("COMMIT; SELECT 1", ENDED),
+    ("/**/ end; select 1", ENDED),
+    ("SELECT 1; PREPARE TRANSACTION 'x'; SELECT 1", ENDED),
+    ("ROLLBACK; SELECT 1", ENDED),
+    ("ABORT; BEGIN; ROLLBACK TO a", ENDED.with(Effects::ROLLBACK_TO)),
+    (
+        "ROLLBACK TO a; RELEASE a; SELECT 1",
+        Effects::MULTI.with(Effects::TRANSACTION).with(Effects::ROLLBACK_TO),
+    ),
     ("ALTER TABLE t ADD CHECK (f(a)); LOAD 'x'", {
         Effects::MULTI.with(Effects::FUNCTION).with(Effects::LOAD)
     }),

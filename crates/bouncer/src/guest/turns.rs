@@ -1,0 +1,162 @@
+//! How many of a tenant's server connections one guest uses at a time, and in which order its
+//! clients do.
+//!
+//! Guests of one role share the pools of their tenant, in which who came first is served first.
+//! A guest with twenty clients, each with a long statement, would have all of them; so what a guest
+//! may have in use or in the pools' queues together is bounded by its [share](share). Its other
+//! clients wait for one another, and for nobody else: in a queue of the guest's own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+/// How many guests of a tenant use its server connections, or wait for them.
+pub(crate) type Crowd = Arc<AtomicU32>;
+
+/// What a guest may use of `connections` when so many guests use them, itself among them: an equal
+/// part, where one more part is left for who comes next. So no number of guests, however much they
+/// ask for, leaves nothing.
+fn share(connections: u32, guests: u32) -> u32 {
+    (connections / guests.saturating_add(1)).max(1)
+}
+
+/// What hands a turn to a client that waits.
+pub(crate) type Call = Box<dyn FnOnce(Turn) + Send>;
+
+/// The turns of one guest.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    taken: u32,
+    /// Server connections of its tenant.
+    connections: u32,
+    /// Where it is counted while it has turns.
+    crowd: Crowd,
+    waiting: VecDeque<Call>,
+}
+
+/// The right of a guest's client to use a server connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<Turns>);
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.taken < share(self.connections, self.crowd.load(Ordering::Relaxed))
+    }
+
+    fn take(&mut self) {
+        if self.taken == 0 {
+            self.crowd.fetch_add(1, Ordering::Relaxed);
+        }
+        self.taken += 1;
+    }
+}
+
+impl Turns {
+    /// A turn now, or none: then `call` gets it later, on whatever thread gives one back.
+    pub(crate) fn take(
+        self: &Arc<Turns>,
+        connections: u32,
+        crowd: &Crowd,
+        call: impl FnOnce() -> Call,
+    ) -> Option<Turn> {
+        let mut state = self.0.lock();
+        state.connections = connections;
+        if state.taken == 0 {
+            state.crowd = Arc::clone(crowd);
+        }
+        if state.waiting.is_empty() && state.has_room() {
+            state.take();
+            return Some(Turn(Arc::clone(self)));
+        }
+        state.waiting.push_back(call());
+        None
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut calls = Vec::new();
+        let mut state = self.0.0.lock();
+        state.taken -= 1;
+        // There is always room for one: nobody is left behind.
+        while (state.taken == 0 || state.has_room())
+            && let Some(call) = state.waiting.pop_front()
+        {
+            state.taken += 1;
+            calls.push(call);
+        }
+        if state.taken == 0 {
+            state.crowd.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(state);
+        for call in calls {
+            call(Turn(Arc::clone(&self.0)));
+        }
+    }
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.lock();
+        let (taken, waiting) = (state.taken, state.waiting.len());
+        f.debug_struct("Turns").field("taken", &taken).field("waiting", &waiting).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn one_part_is_left_for_who_comes_next() {
+        for connections in 0..50 {
+            for guests in 0..100 {
+                let share = share(connections, guests);
+                assert!(share >= 1);
+                assert!(share == 1 || share * (guests + 1) <= connections);
+            }
+        }
+        assert_eq!([share(20, 1), share(20, 3), share(20, 200), share(1, 1)], [10, 5, 1, 1]);
+    }
+
+    #[test]
+    fn who_waits_is_called_in_order_and_nobody_is_forgotten() {
+        let (crowd, turns, other) = (Crowd::default(), Arc::default(), Arc::<Turns>::default());
+        let (tell, told) = mpsc::channel();
+        let ask = |turns: &Arc<Turns>, name: u32| {
+            let tell = tell.clone();
+            turns.take(6, &crowd, || Box::new(move |turn| tell.send((name, turn)).unwrap()))
+        };
+        // Half of six while it is alone.
+        let mut held: Vec<Turn> = (0..3).map(|name| ask(&turns, name).expect("a turn")).collect();
+        assert!((3..8).all(|name| ask(&turns, name).is_none()));
+        assert_eq!(crowd.load(Ordering::Relaxed), 1);
+        // Another one comes: a third each. What the first has it keeps, and gets no more.
+        let others = [ask(&other, 100), ask(&other, 101)];
+        assert!(others.iter().all(Option::is_some) && ask(&other, 102).is_none());
+        drop(held.pop());
+        assert!(told.try_recv().is_err(), "it has two, which is its part");
+        drop(held.pop());
+        let (name, third) = told.try_recv().expect("a call");
+        assert_eq!(name, 3);
+        drop(others);
+        // The other one waits for the turn that was called and not taken.
+        let (name, turn) = told.try_recv().expect("a call");
+        assert_eq!(name, 102);
+        drop((turn, held, third));
+        let mut names = Vec::new();
+        while let Ok((name, _turn)) = told.try_recv() {
+            names.push(name);
+        }
+        assert_eq!(names, [4, 5, 6, 7]);
+        assert_eq!(crowd.load(Ordering::Relaxed), 0, "{turns:?} {other:?}");
+    }
+}
