@@ -13,7 +13,7 @@ use crate::support::{COVE, beside_others};
 pub(crate) const CANARY: &str = "canary-7f3a9c51e0";
 
 /// Looks for it.
-const SCANNER: &str = include_str!("../programs/scanner.py");
+pub(crate) const SCANNER: &str = include_str!("../programs/scanner.py");
 
 /// Tries to write where it may only read.
 const MYSQL_READER: &str = include_str!("../programs/mysql_reader.py");
@@ -21,7 +21,7 @@ const MYSQL_READER: &str = include_str!("../programs/mysql_reader.py");
 /// Databases with a role that has a password, and a server that knows it.
 pub(crate) struct Stage {
     pub(crate) postgres: Postgres,
-    mariadb: MariaDb,
+    pub(crate) mariadb: MariaDb,
     pub(crate) server: Server,
     pub(crate) sessions: Sessions,
 }
@@ -66,14 +66,14 @@ pub(crate) fn judge() -> Value {
 }
 
 /// Runs a program of Python in a session; what it printed.
-fn python(sessions: &Sessions, session: &str, program: &str, argument: &str) -> String {
+pub(crate) fn python(sessions: &Sessions, session: &str, program: &str, argument: &str) -> String {
     let written = sessions.write(session, "program.py", program.as_bytes());
     assert!(written.status < 300, "{}", written.text());
     let command = format!("/usr/bin/python3 program.py {argument}");
     sessions.out(session, &command).trim().to_owned()
 }
 
-fn patch(client: &Client, session: &str, body: &Value) -> Response {
+pub(crate) fn patch(client: &Client, session: &str, body: &Value) -> Response {
     let request = Request::new("PATCH", &path(session));
     client.send(&request.header("content-type", "application/json").body(body.to_string()))
 }

@@ -42,8 +42,11 @@ mod durability;
 mod e2b;
 mod foreign;
 mod gateway;
+mod gateway_drivers;
 mod gateway_flood;
 mod gateway_lake;
+#[path = "../go.rs"]
+mod go;
 mod gojudge;
 mod jobs;
 mod judge;
