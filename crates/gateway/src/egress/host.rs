@@ -27,7 +27,11 @@ impl Host {
         }
         let plain = text.strip_suffix('.').unwrap_or(text);
         let last = plain.rsplit('.').next()?;
-        if number(last).is_some() || (!last.is_empty() && is_digits(last, 10)) {
+        if last.is_empty() {
+            // With a second dot it would be another name for rules, and the same one for resolvers.
+            return None;
+        }
+        if number(last).is_some() || is_digits(last, 10) {
             return ipv4(plain).map(|address| Host::Address(IpAddr::V4(address)));
         }
         is_name(plain).then(|| Host::Name(plain.to_ascii_lowercase().into()))
@@ -180,6 +184,8 @@ mod tests {
             ("", None),
             (".", None),
             ("a..b", None),
+            ("example.com..", None),
+            ("127.0.0.1..", None),
         ] {
             assert_eq!(Host::parse(text).map(|it| it.to_string()).as_deref(), expected, "{text}");
         }

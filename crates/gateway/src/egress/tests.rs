@@ -282,6 +282,8 @@ async fn what_no_rule_allows_does_not_leave() {
         (format!("GET https://b.example:{port}/"), 400, "scheme"),
         (format!("GET http://b.example@c.example:{port}/"), 400, "host"),
         (format!("GET http://1.2.3.4.5:{port}/"), 400, "host"),
+        // For a resolver it is whom the first rule denies.
+        (format!("GET http://a.example..:{port}/admin/"), 400, "host"),
         ("GET http://b.example:0/".to_owned(), 400, "port"),
         ("GET /".to_owned(), 400, "this is a proxy"),
     ] {
