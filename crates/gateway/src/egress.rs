@@ -20,6 +20,7 @@ pub mod rules;
 mod tunnel;
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use self::body::{BoxError, Connection, Passing};
+use self::body::{BoxError, Connection, Cut, Passing};
 use self::dial::{DialError, Dialer, Terms};
 use self::exchange::{Exchange, Usage, Way};
 pub use self::headers::REFUSED;
@@ -289,6 +290,9 @@ async fn ask(
     match answer.status() {
         // Nobody asked for another protocol.
         StatusCode::SWITCHING_PROTOCOLS => Err(Refusal::of(502, "the server changed the protocol")),
+        _ if headers::differs_in_length(answer.headers()) => {
+            Err(Refusal::of(502, "the answer is malformed"))
+        }
         _ => Ok(answer),
     }
 }
@@ -393,7 +397,13 @@ impl Refusal {
 
     fn broken(error: hyper::Error) -> Refusal {
         tracing::debug!(error = &error as &dyn std::error::Error, "exchange HTTP for a sandbox");
-        Refusal::of(502, "the connection to the server broke")
+        // Nothing is wrong with a server that was not sent all of a body.
+        match error.source().and_then(|source| source.downcast_ref::<Cut>()) {
+            Some(Cut::Broken) => Refusal::malformed("body"),
+            Some(cut @ Cut::Paused) => Refusal::of(408, cut.to_string()),
+            Some(cut @ Cut::Limit) => Refusal::of(429, cut.to_string()),
+            Some(Cut::Secret) | None => Refusal::of(502, "the connection to the server broke"),
+        }
     }
 
     fn into_response(self) -> Response<Body> {

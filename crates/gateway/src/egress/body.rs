@@ -19,6 +19,23 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// What ends a body before its end.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why a body ends before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Cut {
+    /// It cannot be said where it ends, or who sent it left.
+    #[error("the body broke off")]
+    Broken,
+    /// Nothing of it came for too long.
+    #[error("the body paused for too long")]
+    Paused,
+    /// It is more than the grant may have.
+    #[error("bytes: the grant's limit is reached")]
+    Limit,
+    /// It has what must not come back.
+    #[error("the answer has a secret in it")]
+    Secret,
+}
+
 /// The task that moves the bytes of a connection outside; it ends with this.
 pub(super) struct Connection(pub(super) AbortHandle);
 
@@ -59,11 +76,14 @@ impl Passing {
         self
     }
 
-    fn fail(&mut self, why: &'static str) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.is_done = true;
         self.connection = None;
-        self.exchange.refused(why);
-        Poll::Ready(Some(Err(why.into())))
+        match cut {
+            Cut::Broken | Cut::Paused => self.exchange.failed(&cut.to_string()),
+            Cut::Limit | Cut::Secret => self.exchange.refused(&cut.to_string()),
+        }
+        Poll::Ready(Some(Err(cut.into())))
     }
 }
 
@@ -82,12 +102,10 @@ impl Body for Passing {
             }
             let polled = Pin::new(&mut it.inner).poll_frame(context);
             let Poll::Ready(frame) = polled else {
-                if it.pause.as_mut().poll(context).is_ready() {
-                    it.is_done = true;
-                    it.exchange.failed("the body paused for too long");
-                    return Poll::Ready(Some(Err("the body paused for too long".into())));
-                }
-                return Poll::Pending;
+                return match it.pause.as_mut().poll(context) {
+                    Poll::Ready(()) => it.cut(Cut::Paused),
+                    Poll::Pending => Poll::Pending,
+                };
             };
             it.pause.as_mut().reset(Instant::now() + PAUSE_MAX);
             let data = match frame {
@@ -96,9 +114,8 @@ impl Body for Passing {
                     Err(_trailers) => continue,
                 },
                 Some(Err(error)) => {
-                    it.is_done = true;
-                    it.exchange.failed("the body broke off");
-                    return Poll::Ready(Some(Err(error.into())));
+                    tracing::debug!(error = &error as &dyn std::error::Error, "pass a body");
+                    return it.cut(Cut::Broken);
                 }
                 None => {
                     it.is_done = true;
@@ -110,12 +127,12 @@ impl Body for Passing {
                 }
             };
             if !it.exchange.count(it.way, data.len()) {
-                return it.fail("bytes: the grant's limit is reached");
+                return it.cut(Cut::Limit);
             }
             match it.search.pass(data) {
                 Some(data) if data.is_empty() => {}
                 Some(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                None => return it.fail("the answer has a secret in it"),
+                None => return it.cut(Cut::Secret),
             }
         }
     }

@@ -94,6 +94,14 @@ pub(super) fn of_answer(headers: &mut HeaderMap, secrets: &[Box<[u8]>]) {
     }
 }
 
+/// Whether an answer says more than one thing of its length. Of one without a body nobody has
+/// looked at that.
+pub(super) fn differs_in_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let first = lengths.next();
+    lengths.any(|length| Some(length) != first)
+}
+
 /// Whether `part` stands somewhere in `bytes`.
 pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)

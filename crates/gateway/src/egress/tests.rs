@@ -430,6 +430,25 @@ async fn a_body_of_unknown_length_breaks_off_at_the_limit() {
 }
 
 #[tokio::test]
+async fn a_body_that_breaks_off_is_not_the_servers_fault() {
+    let origin = origin(HELLO).await;
+    let limits = HttpLimits { connections: 0, requests: 0, bytes: 7 };
+    for (chunks, status, error) in [
+        ("0x5\r\nhello\r\n0\r\n\r\n", 400, "the body broke off"),
+        ("5\r\nhelloXX0\r\n\r\n", 400, "the body broke off"),
+        ("ffffffffffffffff1\r\nhello\r\n0\r\n\r\n", 400, "the body broke off"),
+        ("5\r\nhello\r\n5\r\nworld\r\n0\r\n\r\n", 429, "bytes: the grant's limit is reached"),
+    ] {
+        let proxy = Setup { limits, ..setup(&rule(origin.port, "")) }.serve().await;
+        let head = format!("POST http://a.example:{}/ HTTP/1.1", origin.port);
+        let head = format!("{head}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let answer = proxy.send(&format!("{head}{chunks}")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{chunks:?}: {answer}");
+        assert_eq!(proxy.record().await.2, error, "{chunks:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_reached_is_said() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let proxy = setup(&rule(free, "")).serve().await;
@@ -442,6 +461,18 @@ async fn what_cannot_be_reached_is_said() {
     let answer = proxy.get(&format!("http://a.example:{}/", origin.port)).await;
     assert!(answer.starts_with("HTTP/1.1 502") && !answer.contains("mail"), "{answer}");
     drop(origin.next().await);
+}
+
+#[tokio::test]
+async fn an_answer_with_two_lengths_is_none() {
+    let two = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n";
+    let origin = origin(two).await;
+    let proxy = setup(&rule(origin.port, "")).serve().await;
+    for method in ["GET", "HEAD"] {
+        let line = format!("{method} http://a.example:{}/ HTTP/1.1", origin.port);
+        let answer = proxy.send(&format!("{line}\r\nConnection: close\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{method}: {answer}");
+    }
 }
 
 /// Opens a tunnel and gives its socket, once it is there.
