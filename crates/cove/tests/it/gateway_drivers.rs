@@ -55,16 +55,19 @@ fn binary(scratch: &Scratch) -> PathBuf {
     made
 }
 
-/// Psycopg 3 as it is installed from the package index, in an archive.
-fn psycopg(scratch: &Scratch) -> PathBuf {
-    let made = scratch.path().join("psycopg.tar");
+/// Brings packages of Python's into a session, as they are installed from the package index.
+pub(crate) fn unpack(sessions: &Sessions, session: &str, packages: &[&str]) {
+    let scratch = Scratch::new();
+    let archive = scratch.path().join("packages.tar");
     let purelib = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let packages = finish(Command::new(interpreter()).args(["-c", purelib]));
+    let home = finish(Command::new(interpreter()).args(["-c", purelib]));
     let mut tar = Command::new("tar");
-    tar.args(["-cf"]).arg(&made).args(["-C", packages.trim(), "--exclude=__pycache__"]);
-    tar.args(["psycopg", "psycopg_binary", "psycopg_binary.libs", "typing_extensions.py"]);
-    finish(&mut tar);
-    made
+    tar.arg("-cf").arg(&archive).args(["-C", home.trim(), "--exclude=__pycache__"]);
+    finish(tar.args(packages));
+    let target = format!("{}/archive?path=packages", path(session));
+    let put = Request::new("PUT", &target).body(fs::read(archive).unwrap());
+    let unpacked = sessions.client.send(&put);
+    assert!(unpacked.status < 300, "{}", unpacked.text());
 }
 
 /// Brings what the programs consist of into a session.
@@ -79,10 +82,8 @@ fn upload(sessions: &Sessions, session: &str) {
     for name in ["Client.java", "client.py"] {
         put(name, &Path::new(COMPAT).join("gateway").join(name));
     }
-    let target = format!("{}/archive?path=packages", path(session));
-    let archive = fs::read(psycopg(&scratch)).unwrap();
-    let unpacked = sessions.client.send(&Request::new("PUT", &target).body(archive));
-    assert!(unpacked.status < 300, "{}", unpacked.text());
+    let psycopg = ["psycopg", "psycopg_binary", "psycopg_binary.libs", "typing_extensions.py"];
+    unpack(sessions, session, &psycopg);
     sessions.out(session, "chmod +x client");
 }
 

@@ -43,8 +43,12 @@ mod e2b;
 mod foreign;
 mod gateway;
 mod gateway_drivers;
+mod gateway_egress;
 mod gateway_flood;
 mod gateway_lake;
+mod gateway_models;
+mod gateway_outside;
+mod gateway_secrets;
 #[path = "../go.rs"]
 mod go;
 mod gojudge;

@@ -14,7 +14,7 @@ use crate::sessions_support::{Sessions, Turn, ok, path, serve_sessions, with};
 use crate::support::beside_others;
 
 /// The key that the model wants, and no sandbox may know.
-const KEY: &str = "sk-of-the-server-0123456789";
+pub(crate) const KEY: &str = "sk-of-the-server-0123456789";
 /// What the agent is told by its folder.
 const CLAUDE_MD: &str = "You are the agent of a test. The word of the day is heliotrope.";
 
@@ -75,19 +75,24 @@ impl Model {
     }
 
     /// Everything that it was asked, as text.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.scratch.path().join("log")).unwrap()
     }
 
     /// A server whose agents have this model.
     pub(crate) fn serve(&self, settings: &str) -> Server {
+        serve_sessions(&format!("{settings}\n{}", self.settings()))
+    }
+
+    /// Lines for the `[sessions]` table of a server that has it, with the table behind that.
+    pub(crate) fn settings(&self) -> String {
         let key = self.scratch.file("key", KEY);
-        serve_sessions(&format!(
-            "claude = {:?}\n{settings}\n[sessions.model]\nurl = {:?}\napi_key = \"file:{}\"",
+        format!(
+            "claude = {:?}\n[sessions.model]\nurl = {:?}\napi_key = \"file:{}\"",
             claude().display().to_string(),
             self.url,
             key.display()
-        ))
+        )
     }
 }
 
@@ -99,7 +104,7 @@ impl Drop for Model {
 }
 
 /// The folder of an agent that is Claude.
-fn agent(name: &str) -> Value {
+pub(crate) fn agent(name: &str) -> Value {
     let file = |path: &str, content: &str| json!({"path": path, "content": content});
     json!({"name": name, "files": [file("CLAUDE.md", CLAUDE_MD), file("data.txt", "of the folder\n")]})
 }

@@ -1,0 +1,315 @@
+//! What `http` grants lead to in tests: servers that keep every byte that they are sent and answer
+//! as badly as they are asked to, and names whose addresses change.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use testkit::{Certificate, until};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned};
+
+use crate::support::SOON;
+
+/// Where they listen: of the machine itself, and not where a sandbox would look for its own.
+pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// What stands before all of a connection that had more than one request.
+const MORE: &str = "MORE THAN ONE: ";
+
+/// What stands before a request that broke off.
+pub(crate) const CUT: &str = "CUT: ";
+
+/// A client that is silent for so long has forgotten to leave.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// An answer behind an answer, which nobody asked for.
+const FORGED: &str = "HTTP/1.1 299 Forged\r\ncontent-length: 6\r\n\r\nforged";
+
+/// What stands before [`FORGED`] in the answer at a path, and what status gets inside when it is
+/// asked for by `GET` and by `HEAD`; 0 for an answer that breaks off.
+pub(crate) const BAD: &[(&str, &str, [u16; 2])] = &[
+    ("/behind", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", [200, 200]),
+    ("/nothing", "HTTP/1.1 204 No Content\r\ncontent-length: 83\r\n\r\n", [204, 204]),
+    ("/unchanged", "HTTP/1.1 304 Not Modified\r\n\r\n", [304, 304]),
+    (
+        "/both",
+        "HTTP/1.1 200 OK\r\ncontent-length: 90\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        [200, 200],
+    ),
+    ("/two", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 80\r\n\r\nok", [502, 502]),
+    (
+        "/fold",
+        "HTTP/1.1 200 OK\r\nx: y\r\n content-length: 80\r\ncontent-length: 2\r\n\r\nok",
+        [502, 502],
+    ),
+    ("/lines", "HTTP/1.1 200 OK\ncontent-length: 2\n\nok", [200, 200]),
+    (
+        "/returns",
+        "HTTP/1.1 200 OK\r\nx: y\rcontent-length: 80\r\ncontent-length: 2\r\n\r\nok",
+        [502, 502],
+    ),
+    (
+        "/chunks",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\nok\r\n0\r\n\r\n",
+        [0, 200],
+    ),
+    (
+        "/huge",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff2\r\nok",
+        [0, 200],
+    ),
+    (
+        "/switch",
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+        [502, 502],
+    ),
+    // Nothing but the forged answer is one here.
+    ("/early", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n", [299, 299]),
+    ("/old", "HTTP/0.9 200 OK\r\n\r\n", [502, 502]),
+];
+
+/// A server that keeps what it is sent.
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    tls: Option<Arc<ServerConfig>>,
+    /// Of each connection, all of it.
+    seen: Mutex<Vec<String>>,
+    open: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+impl Target {
+    pub(crate) fn start() -> Target {
+        Target::start_as(None)
+    }
+
+    /// The same over TLS, as whom a certificate says.
+    pub(crate) fn start_with(certificate: &Certificate) -> Target {
+        let chain = CertificateDer::pem_file_iter(&certificate.certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = config.with_single_cert(chain.map(Result::unwrap).collect(), key);
+        Target::start_as(Some(Arc::new(config.unwrap())))
+    }
+
+    fn start_as(tls: Option<Arc<ServerConfig>>) -> Target {
+        let listener = TcpListener::bind((OUTSIDE, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, open, stopped) = Default::default();
+        let shared = Arc::new(Shared { tls, seen, open, stopped });
+        let accepting = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                for stream in listener.incoming() {
+                    if shared.stopped.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    shared.open.fetch_add(1, Ordering::SeqCst);
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        let seen = shared.converse(stream.unwrap());
+                        shared.seen.lock().push(String::from_utf8_lossy(&seen).into_owned());
+                        shared.open.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+            }
+        });
+        Target { address, shared, accepting: Some(accepting) }
+    }
+
+    /// What it was sent since it was last asked, once nobody is connected any more: all of each
+    /// connection that said something.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        until("the end of all connections", SOON, || {
+            match self.shared.open.load(Ordering::SeqCst) {
+                0 => Ok(()),
+                open => Err(format!("{open} are open")),
+            }
+        });
+        let seen = std::mem::take(&mut *self.shared.seen.lock());
+        seen.into_iter().filter(|sent| !sent.is_empty()).collect()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+        self.accepting.take().map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    fn converse(&self, stream: TcpStream) -> Vec<u8> {
+        stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+        match &self.tls {
+            Some(tls) => {
+                let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+                converse(StreamOwned::new(connection, stream.try_clone().unwrap()), &stream)
+            }
+            None => converse(&stream, &stream),
+        }
+    }
+}
+
+/// Reads a request, answers it over a socket, and reads on to the end; all that came.
+fn converse(mut stream: impl Read + Write, socket: &TcpStream) -> Vec<u8> {
+    let mut seen = Vec::new();
+    let mut byte = [0];
+    while !is_whole(&seen) {
+        if !stream.read(&mut byte).is_ok_and(|count| count > 0) {
+            return if seen.is_empty() { seen } else { [CUT.as_bytes(), &seen].concat() };
+        }
+        seen.push(byte[0]);
+    }
+    // Whoever left has its reasons.
+    stream.write_all(answer(&String::from_utf8_lossy(&seen)).as_bytes()).ok();
+    stream.flush().ok();
+    socket.shutdown(Shutdown::Write).ok();
+    let mut more = Vec::new();
+    stream.read_to_end(&mut more).ok();
+    match more.is_empty() {
+        true => seen,
+        false => [MORE.as_bytes(), &seen, &more].concat(),
+    }
+}
+
+/// Whether a request is there with its body.
+fn is_whole(seen: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(seen);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let head = head.to_ascii_lowercase();
+    if head.contains("\r\ntransfer-encoding: chunked") {
+        return body.ends_with("0\r\n\r\n");
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    length.is_none_or(|length| body.len() >= length.parse().unwrap())
+}
+
+fn answer(asked: &str) -> String {
+    let path = asked.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
+    if let Some((_, bad, _)) = BAD.iter().find(|(bad, ..)| *bad == path) {
+        return format!("{bad}{FORGED}");
+    }
+    let header = asked.lines().find(|line| line.starts_with("authorization: ")).unwrap_or_default();
+    let mut chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
+    let whole = |more: &str, body: &str| {
+        format!("HTTP/1.1 200 OK\r\n{more}content-length: {}\r\n\r\n{body}", body.len())
+    };
+    match path.rsplit('/').next().unwrap_or_default() {
+        "echo" => whole("", asked),
+        "header" => whole(&format!("x-echo: {header}\r\nx-cove-refused: forged\r\n"), "here"),
+        "pieces" => {
+            for byte in header.chars() {
+                chunked.push_str(&format!("1\r\n{byte}\r\n"));
+            }
+            chunked + "0\r\n\r\n"
+        }
+        _ => whole("", &format!("here is {path}")),
+    }
+}
+
+/// A server of names. Each has a list of answers, the last one for ever.
+pub(crate) struct Names {
+    pub(crate) address: Ipv4Addr,
+    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    stopped: Arc<AtomicBool>,
+    answering: Option<JoinHandle<()>>,
+}
+
+impl Names {
+    /// Answers at port 53 of an address that nobody else has.
+    pub(crate) fn start(table: &[(&str, &[&[&str]])]) -> Names {
+        static STARTED: AtomicU8 = AtomicU8::new(53);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, STARTED.fetch_add(1, Ordering::Relaxed), high, low);
+        let socket = UdpSocket::bind((address, 53)).unwrap();
+        let parse = |answer: &&[&str]| answer.iter().map(|it| it.parse().unwrap()).collect();
+        let table: BTreeMap<String, Vec<Vec<IpAddr>>> = table
+            .iter()
+            .map(|(name, answers)| ((*name).to_owned(), answers.iter().map(parse).collect()))
+            .collect();
+        let asked: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let answering = thread::spawn({
+            let (asked, stopped) = (Arc::clone(&asked), Arc::clone(&stopped));
+            move || {
+                let mut buffer = [0; 512];
+                while let Ok((count, client)) = socket.recv_from(&mut buffer) {
+                    if stopped.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let answer = name_answer(&buffer[..count], &table, &mut asked.lock());
+                    socket.send_to(&answer, client).ok();
+                }
+            }
+        });
+        Names { address, asked, stopped, answering: Some(answering) }
+    }
+
+    /// How many times a name was looked up.
+    pub(crate) fn asked(&self, name: &str) -> usize {
+        self.asked.lock().get(name).copied().unwrap_or(0)
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let socket = UdpSocket::bind((self.address, 0)).unwrap();
+        socket.send_to(&[0], (self.address, 53)).unwrap();
+        self.answering.take().map(JoinHandle::join);
+    }
+}
+
+/// A message of DNS (RFC 1035 §4) for a message of DNS.
+fn name_answer(
+    asked: &[u8],
+    table: &BTreeMap<String, Vec<Vec<IpAddr>>>,
+    counts: &mut BTreeMap<String, usize>,
+) -> Vec<u8> {
+    /// The kind of an address of IPv4.
+    const A: [u8; 2] = [0, 1];
+    const AAAA: [u8; 2] = [0, 28];
+    let (mut at, mut labels) = (12, Vec::new());
+    while asked[at] != 0 {
+        let length = usize::from(asked[at]);
+        labels.push(String::from_utf8_lossy(&asked[at + 1..=at + length]).to_ascii_lowercase());
+        at += length + 1;
+    }
+    let (name, kind) = (labels.join("."), &asked[at + 1..at + 3]);
+    let turn = counts.entry(name.clone()).or_default();
+    let answers =
+        table.get(&name).map_or(&[][..], |answers| &answers[(*turn).min(answers.len() - 1)]);
+    // Both kinds are asked for at one time; one of them counts.
+    *turn += usize::from(kind == A);
+    let mut records = Vec::new();
+    for address in answers {
+        let bytes = match address {
+            IpAddr::V4(address) if kind == A => address.octets().to_vec(),
+            IpAddr::V6(address) if kind == AAAA => address.octets().to_vec(),
+            _ => continue,
+        };
+        let length = u8::try_from(bytes.len()).unwrap();
+        let head = [0xc0, 12, kind[0], kind[1], 0, 1, 0, 0, 0, 0, 0, length];
+        records.push([&head[..], &bytes].concat());
+    }
+    let count = u8::try_from(records.len()).unwrap();
+    let flags = [0x81, if table.contains_key(&name) { 0x80 } else { 0x83 }];
+    let head = [&asked[..2], &flags, &[0, 1, 0, count, 0, 0, 0, 0]].concat();
+    [head, asked[12..at + 5].to_vec(), records.concat()].concat()
+}

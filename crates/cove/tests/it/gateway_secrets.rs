@@ -1,0 +1,68 @@
+//! What is secret outside is not inside, whatever was granted.
+
+use serde_json::{Value, json};
+
+use crate::gateway::{CANARY, SCANNER, Stage, judge, python, shop, stage};
+use crate::gateway_outside::Target;
+use crate::sessions_claude::{KEY, Model, agent};
+use crate::sessions_support::with;
+use crate::support::beside_others;
+
+/// A secret that a rule puts into requests.
+const ADDED: &str = "added-outside-4b1d8e62";
+
+/// What is in the environment of the session, and so has to be found there.
+const PLANTED: &str = "found-5e1fa0c3";
+
+fn backwards(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+#[test]
+fn nothing_secret_is_found_inside() {
+    let _guard = beside_others();
+    let (model, target) = (Model::start(), Target::start());
+    let stage =
+        stage(&format!("{}\n[gateway.secrets]\npartner = \"Bearer {ADDED}\"\n", model.settings()));
+    let Stage { sessions, mariadb, .. } = &stage;
+    let rule = json!({
+        "hosts": ["127.0.0.2"],
+        "ports": [target.address.port()],
+        "paths": ["/v1/*"],
+        "internal": ["127.0.0.2"],
+        "headers": {"authorization": {"secret": "partner"}},
+    });
+    let grants = json!([
+        shop("read_write"),
+        judge(),
+        {"kind": "http", "rules": [rule]},
+        {"kind": "model"},
+    ]);
+    sessions.deploy(&with(agent("claude"), &json!({"grants": grants})));
+    let env = json!({"PLANTED": PLANTED, "TARGET": format!("http://{}", target.address)});
+    let session = sessions.create(&json!({"agent": "claude", "env": env}));
+    // Its agent is there and has asked the model: its memory is searched as well.
+    assert!(sessions.ask(&session, "hello").starts_with("You said: hello"));
+    // Everything that a program can look at: environment, memory, files, what `/proc` shows of whom
+    // it may see, errors of all servers, and what it is told before it says who it is.
+    let secrets = [CANARY, ADDED, KEY, PLANTED].map(backwards).join(" ");
+    let said = python(sessions, &session, SCANNER, &secrets);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let [of_databases, added, key, planted] = [0, 1, 2, 3].map(|it| said["found"][it].clone());
+    assert_eq!((of_databases, added, key), (json!([]), json!([]), json!([])), "{said}");
+    assert_eq!(said["password"], false, "{said}");
+    // What is there is found, in every process.
+    let planted = planted.to_string();
+    let places = ["\"environment\"", "/environ\"", "\"memory of /proc/"];
+    assert!(places.iter().all(|place| planted.contains(place)), "{said}");
+    assert!(planted.matches("memory of").count() > 1, "{said}");
+    // The proxy has added what a rule says, and the databases were asked with their passwords.
+    let seen = target.seen();
+    let mut lines: Vec<&str> = seen.iter().map(|sent| sent.lines().next().unwrap()).collect();
+    lines.sort_unstable();
+    let expected = ["echo", "header", "pieces", "plain"].map(|it| format!("GET /v1/{it} HTTP/1.1"));
+    assert_eq!(lines, expected);
+    assert!(seen.iter().all(|sent| sent.contains(&format!("Bearer {ADDED}\r\n"))), "{seen:?}");
+    assert!(model.log().matches("\"key\": \"right\"").count() > 2, "{}", model.log());
+    assert_eq!(mariadb.sql("SELECT COUNT(*) FROM judge.answers"), "1");
+}
