@@ -1,12 +1,14 @@
 //! Grants: what code in sandboxes reaches by the sockets of the gateway, and what it does not.
 
 use std::fmt::Write as _;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::{Client, MariaDb, Postgres, Request, Response, Server, until};
 
 use crate::asynchronous::post;
 use crate::sessions_support::{SOON, Sessions, config, path, serve_sessions};
+use crate::shared::finish;
 use crate::support::{COVE, beside_others};
 
 /// A secret of the server's side, which nobody inside may ever see.
@@ -236,4 +238,11 @@ fn an_execution_queries_a_database_and_is_judged() {
     let answer = post(&stage.server.client(), "/v1/executions?wait=true", &request);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["verdict"], "OK", "{}", answer.text());
+    // The same for a command line elsewhere.
+    let mut run = Command::new(COVE);
+    let url = format!("http://{}", stage.server.client().address());
+    run.args(["run", "--server", &url, "--grant", "postgres:shop", "--"]);
+    run.args(["/usr/bin/psql", "-Atc", "SELECT count(*) FROM items"]);
+    run.env("COVE_TOKEN", stage.server.token());
+    assert_eq!(finish(&mut run), "100\n");
 }
