@@ -273,6 +273,8 @@ pub enum AuditEvent {
     Statement,
     /// A request was made, or a tunnel was there.
     Request,
+    /// Others were too many to be kept: `rows` of them, from `took_us` before `at` until then.
+    Missing,
 }
 
 /// How something ended.

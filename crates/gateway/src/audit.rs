@@ -1,12 +1,18 @@
 //! What was done at the sockets of sandboxes: an append-only record.
 //!
-//! Records wait in memory, up to a number in all and for each grant, and are written in batches.
-//! Who does something never waits for that; what does not fit is counted. A batch whose end is not
-//! known is written again, so that a record may be there twice but is not lost.
+//! Records wait in memory, up to a number in all, for each tenant and for each grant, and are
+//! written in batches. Who does something never waits for that. What does not fit, or comes faster
+//! than [`pace`] has it, is counted, and the count is a record as well: what is missing can be
+//! seen. A batch whose end is not known is written again, so that a record may be there twice but
+//! is not lost.
 
-use std::sync::Arc;
+mod pace;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use api::{AuditEvent, AuditOutcome, AuditRecordList};
 use node::clock;
@@ -15,6 +21,7 @@ use node::store::StoreError;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use self::pace::Pace;
 use crate::config::{AuditStatements, Config};
 use crate::doors::{Happening, Witness};
 use crate::store::AuditStore;
@@ -37,26 +44,57 @@ const BATCH: usize = 500;
 /// Writes between two looks for records that are too old.
 const WRITES_PER_SWEEP: u32 = 1200;
 
+/// The part of all records after which is looked before that.
+const RECORDS_PER_SWEEP: u64 = 20;
+
+/// Records of a tenant that may wait also where others have taken all the room.
+const WAITING_OF_ALL: usize = 64;
+
+/// Sandboxes and grants of which is known by themselves how much of theirs is missing, until it is
+/// written; that of others is known for their tenant.
+const MISSING_MAX: usize = 4096;
+
 /// How much is kept, and how much waits.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditLimits {
     /// How long a record is kept; nothing is written for zero.
     pub age: Duration,
     /// Most records.
-    pub records_max: u64,
+    pub records: Bounds,
     /// Records that wait in all.
     pub waiting_max: usize,
-    /// Records of one grant that wait.
+    /// Records of one tenant that wait.
+    pub waiting_max_per_tenant: usize,
+    /// Records of one grant that wait, and that may be written at once.
     pub waiting_max_per_grant: usize,
+    /// Records of one grant in a second, in the long run; 0 is for no limit.
+    pub per_s_per_grant: f64,
+}
+
+/// How many records are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// In all.
+    pub all: u64,
+    /// Of one tenant.
+    pub tenant: u64,
+    /// Of one session or execution.
+    pub holder: u64,
 }
 
 impl AuditLimits {
     pub(crate) fn new(config: &Config) -> AuditLimits {
         AuditLimits {
             age: Duration::from_secs(config.audit_keep_days.saturating_mul(24 * 3600)),
-            records_max: config.audit_records_max,
+            records: Bounds {
+                all: config.audit_records_max,
+                tenant: config.audit_records_max_per_tenant,
+                holder: config.audit_records_max_per_holder,
+            },
             waiting_max: config.audit_waiting_max,
+            waiting_max_per_tenant: config.audit_waiting_max_per_tenant,
             waiting_max_per_grant: config.audit_waiting_max_per_grant,
+            per_s_per_grant: config.audit_records_per_s_per_grant,
         }
     }
 }
@@ -79,7 +117,7 @@ pub struct AuditFilter {
 }
 
 /// A record that waits.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) at_ms: u64,
     pub(crate) source: Arc<Source>,
@@ -93,12 +131,80 @@ pub(crate) struct Waiting {
     pub(crate) bytes_in: Option<u64>,
 }
 
+/// A record with its place among those that wait. What is missing needs none.
+type Placed = (Arc<Waiting>, Option<Place>);
+
 /// Whose a record is.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
+    /// Its id is empty where that is not known any more.
     pub(crate) holder: Holder,
     pub(crate) grant: Box<str>,
-    waiting: AtomicUsize,
+}
+
+/// A place among the records that wait: in all, of a tenant, of a grant. It is given back when
+/// the record is written.
+#[derive(Debug)]
+struct Place([Arc<AtomicUsize>; 3]);
+
+impl Place {
+    /// One more of each, and how many there are then.
+    fn take(counts: [Arc<AtomicUsize>; 3]) -> (Place, [usize; 3]) {
+        let now = counts.each_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
+        (Place(counts), now)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for count in &self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Records that there are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) count: u64,
+    /// When the first and the last of them ended.
+    pub(crate) from_ms: u64,
+    pub(crate) to_ms: u64,
+}
+
+impl Missing {
+    fn and(self, other: Missing) -> Missing {
+        Missing {
+            count: self.count.saturating_add(other.count),
+            from_ms: self.from_ms.min(other.from_ms),
+            to_ms: self.to_ms.max(other.to_ms),
+        }
+    }
+
+    /// What a record says that was made of it.
+    fn read(record: &Waiting) -> Option<Missing> {
+        let count = record.rows.filter(|_| record.event == AuditEvent::Missing)?;
+        let from_ms = record.at_ms.saturating_sub(record.took_us / 1000);
+        Some(Missing { count, from_ms, to_ms: record.at_ms })
+    }
+
+    /// The record of it. `why` ends a sentence that begins with the count.
+    pub(crate) fn record(self, source: Arc<Source>, why: fmt::Arguments<'_>) -> Waiting {
+        let Missing { count, from_ms, to_ms } = self;
+        let [from, to] = [from_ms, to_ms].map(clock::rfc3339_of_ms);
+        Waiting {
+            at_ms: to_ms,
+            source,
+            event: AuditEvent::Missing,
+            outcome: AuditOutcome::Done,
+            text: Some(format!("{count} {why}, from {from} to {to}").into()),
+            error: None,
+            took_us: to_ms.saturating_sub(from_ms).saturating_mul(1000),
+            rows: Some(count),
+            bytes_out: None,
+            bytes_in: None,
+        }
+    }
 }
 
 /// The audit. Cheap to clone.
@@ -110,11 +216,35 @@ struct Inner {
     store: AuditStore,
     limits: AuditLimits,
     statements: AuditStatements,
-    waiting: Mutex<Vec<Waiting>>,
+    state: Mutex<State>,
+    /// Records that wait or are being written, in all and of each tenant that has some.
+    waiting: Arc<AtomicUsize>,
+    tenants: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
     lost: AtomicU64,
     written: AtomicU64,
     /// Held while records are written, so that who reads them waits for that.
     writing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Placed>,
+    /// What did not fit since the last time that something was written.
+    missing: HashMap<Arc<Source>, Missing>,
+}
+
+impl State {
+    fn miss(&mut self, source: &Arc<Source>, missing: Missing) {
+        let source = match self.missing.len() < MISSING_MAX || self.missing.contains_key(source) {
+            true => Arc::clone(source),
+            false => {
+                let holder = Holder { id: "".into(), tenant: Arc::clone(&source.holder.tenant) };
+                Arc::new(Source { holder, grant: "".into() })
+            }
+        };
+        let so_far = self.missing.get(&source).copied();
+        self.missing.insert(source, so_far.map_or(missing, |it| it.and(missing)));
+    }
 }
 
 /// Writes down what is done under one grant.
@@ -122,6 +252,23 @@ struct Inner {
 struct Pen {
     audit: Arc<Inner>,
     source: Arc<Source>,
+    /// Records that wait, of the tenant and of this grant.
+    of_tenant: Arc<AtomicUsize>,
+    own: Arc<AtomicUsize>,
+    pace: Mutex<Pace>,
+}
+
+impl Pen {
+    /// A place for one more record, if there is one.
+    fn place(&self) -> Option<Place> {
+        let limits = &self.audit.limits;
+        let counts = [&self.audit.waiting, &self.of_tenant, &self.own].map(Arc::clone);
+        let (place, [of_all, of_tenant, own]) = Place::take(counts);
+        let fits = own <= limits.waiting_max_per_grant
+            && of_tenant <= limits.waiting_max_per_tenant
+            && (of_all <= limits.waiting_max || of_tenant <= WAITING_OF_ALL);
+        fits.then_some(place)
+    }
 }
 
 impl Witness for Pen {
@@ -136,32 +283,27 @@ impl Witness for Pen {
         if self.audit.limits.age.is_zero() {
             return;
         }
-        let has_room = |waiting: usize| waiting < self.audit.limits.waiting_max_per_grant;
-        if !has_room(self.source.waiting.load(Ordering::Relaxed)) {
-            self.audit.lose(1);
+        let at_ms = clock::wall_ms();
+        let is_timely = self.pace.lock().take(happening, clock::now());
+        let Some(place) = is_timely.then(|| self.place()).flatten() else {
+            self.audit.lost.fetch_add(1, Ordering::Relaxed);
+            let missing = Missing { count: 1, from_ms: at_ms, to_ms: at_ms };
+            self.audit.state.lock().miss(&self.source, missing);
             return;
-        }
-        let took_us = u64::try_from(happening.took.as_micros()).unwrap_or(u64::MAX);
+        };
         let record = Waiting {
-            at_ms: clock::wall_ms(),
+            at_ms,
             source: Arc::clone(&self.source),
             event: happening.event,
             outcome: happening.outcome,
             text: happening.text.map(kept),
             error: happening.error.map(kept),
-            took_us,
+            took_us: u64::try_from(happening.took.as_micros()).unwrap_or(u64::MAX),
             rows: happening.rows,
             bytes_out: happening.bytes_out,
             bytes_in: happening.bytes_in,
         };
-        let mut waiting = self.audit.waiting.lock();
-        if waiting.len() >= self.audit.limits.waiting_max {
-            drop(waiting);
-            self.audit.lose(1);
-            return;
-        }
-        self.source.waiting.fetch_add(1, Ordering::Relaxed);
-        waiting.push(record);
+        self.audit.state.lock().waiting.push((Arc::new(record), Some(place)));
     }
 }
 
@@ -176,30 +318,39 @@ fn kept(text: &str) -> Box<str> {
 }
 
 impl Inner {
-    fn lose(&self, count: usize) {
-        self.lost.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// Records that wait, and how many others there are not.
+    fn take(&self) -> Vec<Placed> {
+        let State { waiting, missing } = mem::take(&mut *self.state.lock());
+        let why = format_args!("more were not written down");
+        let missing =
+            missing.into_iter().map(|(source, it)| (Arc::new(it.record(source, why)), None));
+        waiting.into_iter().chain(missing).collect()
     }
 
-    fn take(&self) -> Vec<Waiting> {
-        let taken = std::mem::take(&mut *self.waiting.lock());
-        for record in &taken {
-            record.source.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// Puts back what could not be written. It has kept its places.
+    fn put_back(&self, records: Vec<Placed>) {
+        let mut state = self.state.lock();
+        let mut waiting = Vec::with_capacity(records.len() + state.waiting.len());
+        for (record, place) in records {
+            match Missing::read(&record) {
+                Some(missing) => state.miss(&record.source, missing),
+                None => waiting.push((record, place)),
+            }
         }
-        taken
+        waiting.append(&mut state.waiting);
+        state.waiting = waiting;
     }
 
-    /// Puts back what could not be written, as far as there is room.
-    fn put_back(&self, mut records: Vec<Waiting>) {
-        let mut waiting = self.waiting.lock();
-        let room = self.limits.waiting_max.saturating_sub(waiting.len());
-        let too_many = records.len().saturating_sub(room);
-        self.lose(too_many);
-        records.drain(..too_many);
-        for record in &records {
-            record.source.waiting.fetch_add(1, Ordering::Relaxed);
+    /// How many records of a tenant wait, for as long as something of it is there.
+    fn of_tenant(&self, name: &Arc<str>) -> Arc<AtomicUsize> {
+        let mut tenants = self.tenants.lock();
+        if let Some(count) = tenants.get(name).and_then(Weak::upgrade) {
+            return count;
         }
-        records.append(&mut waiting);
-        *waiting = records;
+        tenants.retain(|_, count| count.strong_count() > 0);
+        let count = Arc::default();
+        tenants.insert(Arc::clone(name), Arc::downgrade(&count));
+        count
     }
 }
 
@@ -213,7 +364,9 @@ impl Audit {
             store,
             limits,
             statements,
-            waiting: Mutex::default(),
+            state: Mutex::default(),
+            waiting: Arc::default(),
+            tenants: Mutex::default(),
             lost: AtomicU64::new(0),
             written: AtomicU64::new(0),
             writing: tokio::sync::Mutex::default(),
@@ -222,9 +375,15 @@ impl Audit {
 
     /// Who writes down what is done under one grant.
     pub(crate) fn witness(&self, holder: &Holder, grant: &str) -> Arc<dyn Witness> {
-        let (holder, grant) = (holder.clone(), grant.into());
-        let source = Arc::new(Source { holder, grant, waiting: AtomicUsize::new(0) });
-        Arc::new(Pen { audit: Arc::clone(&self.0), source })
+        let AuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
+        let pace = Pace::new(waiting_max_per_grant, per_s_per_grant, clock::now());
+        Arc::new(Pen {
+            audit: Arc::clone(&self.0),
+            source: Arc::new(Source { holder: holder.clone(), grant: grant.into() }),
+            of_tenant: self.0.of_tenant(&holder.tenant),
+            own: Arc::default(),
+            pace: Mutex::new(pace),
+        })
     }
 
     /// Writes records that wait.
@@ -235,7 +394,8 @@ impl Audit {
         let _turn = self.0.writing.lock().await;
         let mut records = Pending { audit: &self.0, records: self.0.take() };
         while !records.records.is_empty() {
-            let batch: Vec<Waiting> = records.records.iter().take(BATCH).cloned().collect();
+            let batch: Vec<_> =
+                records.records.iter().take(BATCH).map(|(it, _)| Arc::clone(it)).collect();
             let count = batch.len();
             self.0.store.write(batch).await?;
             records.records.drain(..count);
@@ -263,21 +423,24 @@ impl Audit {
     /// # Errors
     /// When the store cannot be written.
     pub(crate) async fn shorten(&self) -> Result<(), StoreError> {
-        let AuditLimits { age, records_max, .. } = self.0.limits;
+        let AuditLimits { age, records, .. } = self.0.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.0.store.shorten(clock::wall_ms().saturating_sub(age_ms), records_max).await
+        self.0.store.shorten(clock::wall_ms().saturating_sub(age_ms), records).await
     }
 
     /// Writes behind, and removes what is too old, until it is dropped.
     pub(crate) fn write_for_ever(&self) -> impl Future<Output = ()> + Send + use<> {
         let audit = self.clone();
         async move {
-            let (mut writes, mut lost) = (0_u32, 0);
+            let many = audit.0.limits.records.all / RECORDS_PER_SWEEP;
+            let (mut writes, mut lost, mut swept) = (0_u32, 0, 0);
             loop {
                 sleep(WRITE_INTERVAL).await;
                 let mut done = audit.write().await;
                 writes = writes.wrapping_add(1);
-                if done.is_ok() && writes % WRITES_PER_SWEEP == 1 {
+                let is_much = audit.written().saturating_sub(swept) > many;
+                if done.is_ok() && (is_much || writes % WRITES_PER_SWEEP == 1) {
+                    swept = audit.written();
                     done = audit.shorten().await;
                 }
                 if let Err(error) = done {
@@ -307,7 +470,7 @@ impl Audit {
 /// the writing any more.
 struct Pending<'a> {
     audit: &'a Inner,
-    records: Vec<Waiting>,
+    records: Vec<Placed>,
 }
 
 impl Drop for Pending<'_> {

@@ -33,12 +33,20 @@ pub struct Config {
     pub audit_statements: AuditStatements,
     /// Whether addresses of requests are written down with the values of their queries.
     pub audit_queries: bool,
-    /// Most records that are kept.
+    /// Most records that are kept. Who has most of them loses some first.
     pub audit_records_max: u64,
-    /// Records that wait to be written; more are lost, and counted.
+    /// Those of one tenant.
+    pub audit_records_max_per_tenant: u64,
+    /// Those of one session or execution.
+    pub audit_records_max_per_holder: u64,
+    /// Records of one grant of one sandbox in a second, in the long run; 0 is for no limit. More
+    /// are not written down but counted.
+    pub audit_records_per_s_per_grant: f64,
+    /// Records that wait to be written; more are not written down but counted.
     pub audit_waiting_max: usize,
-    /// Records of one grant of one sandbox that wait to be written, so that one that does much
-    /// takes no room of others.
+    /// Those of one tenant, so that one that does much takes no room of others.
+    pub audit_waiting_max_per_tenant: usize,
+    /// Those of one grant of one sandbox, which is also how many of it may come at once.
     pub audit_waiting_max_per_grant: usize,
 }
 
@@ -56,11 +64,32 @@ impl Default for Config {
             audit_statements: AuditStatements::default(),
             audit_queries: false,
             audit_records_max: 10_000_000,
+            audit_records_max_per_tenant: 1_000_000,
+            audit_records_max_per_holder: 100_000,
+            audit_records_per_s_per_grant: 50.0,
             audit_waiting_max: 50_000,
+            audit_waiting_max_per_tenant: 10_000,
             audit_waiting_max_per_grant: 5000,
         }
     }
 }
+
+impl Config {
+    /// Checks that numbers are what they can be.
+    ///
+    /// # Errors
+    /// Names the setting.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let rate = self.audit_records_per_s_per_grant;
+        if !(0.0..=RATE_MAX).contains(&rate) {
+            return Err("gateway.audit_records_per_s_per_grant: must be a number".to_owned());
+        }
+        self.model.check()
+    }
+}
+
+/// Most records of a second.
+const RATE_MAX: f64 = 1e9;
 
 /// Limits of database grants that name none; 0 is for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -274,6 +303,15 @@ mod tests {
             assert_eq!(config.check().is_ok(), is_right, "{price}");
         }
         assert!(toml::from_str::<ModelConfig>("[prices.a]\ninput = 3").is_err());
+    }
+
+    #[test]
+    fn a_rate_is_a_number() {
+        for (rate, is_right) in [("0", true), ("0.5", true), ("nan", false), ("-1", false)] {
+            let text = format!("audit_records_per_s_per_grant = {rate}");
+            let config: Config = toml::from_str(&text).unwrap();
+            assert_eq!(config.check().is_ok(), is_right, "{rate}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Collector for Figures {
         open.encode(encoder.encode_descriptor("cove_gateway_connections", help, None, kind)?)?;
         let counters = [
             ("cove_gateway_audit_records", "Records that were written", self.audit.written()),
-            ("cove_gateway_audit_lost", "Records that did not fit", self.audit.lost()),
+            ("cove_gateway_audit_lost", "Records that were only counted", self.audit.lost()),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);

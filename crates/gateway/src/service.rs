@@ -118,7 +118,7 @@ impl Service {
         Box::pin(async move {
             let Parts { config, store, databases, catalogs, models, roots, resolver } = parts;
             offers::check(&config.offers).map_err(StartError::Setting)?;
-            config.model.check().map_err(StartError::Setting)?;
+            config.check().map_err(StartError::Setting)?;
             let store = AuditStore::open(store).await?;
             let audit = Audit::new(store, AuditLimits::new(&config), config.audit_statements);
             let resolver = resolver.unwrap_or_else(|| Arc::new(Machine::default()));

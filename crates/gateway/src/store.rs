@@ -1,14 +1,20 @@
 //! The audit at rest: the only SQL of this crate. Records are added and, when they are old,
 //! removed; none is ever changed.
 
+use std::sync::Arc;
+
 use api::{AuditEvent, AuditOutcome, AuditRecord};
 use node::clock;
-use node::store::{Migration, Row, Store, StoreError, Value};
+use node::gateway::Holder;
+use node::store::{Migration, Row, Store, StoreError, Transaction, Value};
 
-use crate::audit::{AuditFilter, Waiting};
+use crate::audit::{AuditFilter, Bounds, Missing, Source, Waiting};
 
 /// Whose tables they are.
 const SERVICE: &str = "gateway";
+
+/// Records of one transaction that removes some: others have to write in between.
+const REMOVED_AT_ONCE: u64 = 50_000;
 
 /// What brings the tables to their newest version; only ever added to.
 const MIGRATIONS: &[Migration] = &[Migration::Each {
@@ -50,13 +56,14 @@ const MIGRATIONS: &[Migration] = &[Migration::Each {
     CREATE INDEX gateway_audit_holder ON gateway_audit (holder, seq)",
 }];
 
-const EVENTS: [(AuditEvent, &str); 6] = [
+const EVENTS: [(AuditEvent, &str); 7] = [
     (AuditEvent::Granted, "granted"),
     (AuditEvent::Revoked, "revoked"),
     (AuditEvent::Connect, "connect"),
     (AuditEvent::Disconnect, "disconnect"),
     (AuditEvent::Statement, "statement"),
     (AuditEvent::Request, "request"),
+    (AuditEvent::Missing, "missing"),
 ];
 
 const OUTCOMES: [(AuditOutcome, &str); 3] = [
@@ -106,29 +113,9 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub(crate) async fn write(&self, records: Vec<Waiting>) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self, records: Vec<Arc<Waiting>>) -> Result<(), StoreError> {
         let written = self.0.transact("gateway.write_audit", move |it| {
-            let sql = "INSERT INTO gateway_audit (at_ms, tenant, holder, granted, event, outcome, \
-                said, error, took_us, returned, bytes_out, bytes_in) \
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-            for record in &records {
-                let parameters = [
-                    number(record.at_ms),
-                    Value::from(&*record.source.holder.tenant),
-                    Value::from(&*record.source.holder.id),
-                    Value::from(&*record.source.grant),
-                    Value::from(name_of(&EVENTS, &record.event)),
-                    Value::from(name_of(&OUTCOMES, &record.outcome)),
-                    Value::from(record.text.as_deref()),
-                    Value::from(record.error.as_deref()),
-                    number(record.took_us),
-                    record.rows.map_or(Value::Null, number),
-                    record.bytes_out.map_or(Value::Null, number),
-                    record.bytes_in.map_or(Value::Null, number),
-                ];
-                it.execute(sql, &parameters)?;
-            }
-            Ok(())
+            records.iter().try_for_each(|record| insert(it, record))
         });
         written.await
     }
@@ -165,18 +152,136 @@ impl AuditStore {
         read.await
     }
 
-    /// Removes records from before then, and those that are too many.
+    /// Removes records from before then, and those that are too many: of who has too many himself,
+    /// and then of the tenants that have most. In their place there is one that says how many
+    /// there were.
     ///
     /// # Errors
     /// When they cannot be removed.
-    pub(crate) async fn shorten(&self, before_ms: u64, most: u64) -> Result<(), StoreError> {
-        let written = self.0.transact_idempotent("gateway.shorten_audit", move |it| {
-            let sql = "DELETE FROM gateway_audit WHERE at_ms < $1 \
-                OR seq <= (SELECT MAX(seq) FROM gateway_audit) - $2";
-            it.execute(sql, &[number(before_ms), number(most)]).map(drop)
+    pub(crate) async fn shorten(&self, before_ms: u64, most: Bounds) -> Result<(), StoreError> {
+        let old = self.0.transact_idempotent("gateway.shorten_audit", move |it| {
+            it.execute("DELETE FROM gateway_audit WHERE at_ms < $1", &[number(before_ms)])
         });
-        written.await
+        old.await?;
+        for (holder, count) in self.counts(Whose::Holder, most.holder).await? {
+            if holder.is_empty() {
+                continue; // What is known of tenants only.
+            }
+            self.remove(Whose::Holder, &holder, count.saturating_sub(most.holder)).await?;
+        }
+        let tenants = self.counts(Whose::Tenant, 0).await?;
+        let counts: Vec<u64> = tenants.iter().map(|(_, count)| *count).collect();
+        let level = level(&counts, most.all).min(most.tenant);
+        for (tenant, count) in tenants {
+            self.remove(Whose::Tenant, &tenant, count.saturating_sub(level)).await?;
+        }
+        Ok(())
     }
+
+    /// Who has more than so many records, and how many.
+    async fn counts(&self, whose: Whose, most: u64) -> Result<Vec<(String, u64)>, StoreError> {
+        let column = whose.column();
+        let read = self.0.read("gateway.count_audit", move |it| {
+            let sql = format!(
+                "SELECT {column}, COUNT(*) FROM gateway_audit \
+                 GROUP BY {column} HAVING COUNT(*) > $1"
+            );
+            it.query(&sql, &[number(most)])?
+                .iter()
+                .map(|row| Ok((row.get(0)?, row.get(1)?)))
+                .collect()
+        });
+        read.await
+    }
+
+    /// Removes the oldest records of somebody.
+    async fn remove(&self, whose: Whose, name: &str, count: u64) -> Result<(), StoreError> {
+        let mut left = count;
+        while left > 0 {
+            let (name, fewer) = (name.to_owned(), left.min(REMOVED_AT_ONCE));
+            // The one in their place is one more.
+            let chunk = fewer.saturating_add(1);
+            let removed = self.0.transact("gateway.remove_audit", move |it| {
+                let column = whose.column();
+                let sql = format!(
+                    "SELECT MAX(seq), MIN(tenant), CAST(SUM(CASE event WHEN 'missing' \
+                     THEN returned ELSE 1 END) AS BIGINT), MIN(CASE event WHEN 'missing' \
+                     THEN at_ms - took_us / 1000 ELSE at_ms END), MAX(at_ms) \
+                     FROM (SELECT seq, tenant, event, returned, at_ms, took_us \
+                     FROM gateway_audit WHERE {column} = $1 ORDER BY seq LIMIT $2) AS oldest"
+                );
+                let row = it.query_one(&sql, &[Value::from(&name), number(chunk)])?;
+                let last = row.as_ref().map(|row| row.get::<Option<u64>>(0)).transpose()?;
+                let (Some(row), Some(last)) = (row, last.flatten()) else { return Ok(()) };
+                let sql = format!("DELETE FROM gateway_audit WHERE {column} = $1 AND seq <= $2");
+                it.execute(&sql, &[Value::from(&name), number(last)])?;
+                let (tenant, count): (String, u64) = (row.get(1)?, row.get(2)?);
+                let id = if whose == Whose::Holder { name.as_str() } else { "" };
+                let holder = Holder { id: id.into(), tenant: tenant.into() };
+                let source = Arc::new(Source { holder, grant: "".into() });
+                let missing = Missing { count, from_ms: row.get(3)?, to_ms: row.get(4)? };
+                insert(it, &missing.record(source, format_args!("were removed as too many")))
+            });
+            removed.await?;
+            left -= fewer;
+        }
+        Ok(())
+    }
+}
+
+/// Whose records there are too many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Tenant,
+    Holder,
+}
+
+impl Whose {
+    const fn column(self) -> &'static str {
+        match self {
+            Whose::Tenant => "tenant",
+            Whose::Holder => "holder",
+        }
+    }
+}
+
+/// What everybody may keep at most, so that all together have no more than `all`: who has less
+/// loses nothing.
+fn level(counts: &[u64], all: u64) -> u64 {
+    let mut counts = counts.to_vec();
+    counts.sort_unstable();
+    let mut left = all;
+    let mut others = u64::try_from(counts.len()).unwrap_or(u64::MAX);
+    for count in counts {
+        let share = left / others;
+        if count > share {
+            return share;
+        }
+        left -= count;
+        others -= 1;
+    }
+    u64::MAX
+}
+
+fn insert(it: &mut dyn Transaction, record: &Waiting) -> Result<(), StoreError> {
+    let sql = "INSERT INTO gateway_audit (at_ms, tenant, holder, granted, event, outcome, \
+        said, error, took_us, returned, bytes_out, bytes_in) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let parameters = [
+        number(record.at_ms),
+        Value::from(&*record.source.holder.tenant),
+        Value::from(&*record.source.holder.id),
+        Value::from(&*record.source.grant),
+        Value::from(name_of(&EVENTS, &record.event)),
+        Value::from(name_of(&OUTCOMES, &record.outcome)),
+        Value::from(record.text.as_deref()),
+        Value::from(record.error.as_deref()),
+        number(record.took_us),
+        record.rows.map_or(Value::Null, number),
+        record.bytes_out.map_or(Value::Null, number),
+        record.bytes_in.map_or(Value::Null, number),
+    ];
+    it.execute(sql, &parameters).map(drop)
 }
 
 fn record(row: &Row) -> Result<AuditRecord, StoreError> {
@@ -197,4 +302,24 @@ fn record(row: &Row) -> Result<AuditRecord, StoreError> {
         bytes_out: row.get(11)?,
         bytes_in: row.get(12)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_most_loses_first() {
+        for (counts, all, expected) in [
+            (&[][..], 10, u64::MAX),
+            (&[3, 4], 10, u64::MAX),
+            (&[5, 5], 10, u64::MAX),
+            (&[100, 2], 10, 8),
+            (&[100, 2, 90], 10, 4),
+            (&[100], 10, 10),
+            (&[100, 100], 0, 0),
+        ] {
+            assert_eq!(level(counts, all), expected, "{counts:?}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ use crate::auth::Principal;
 use crate::http;
 
 /// Whose sandbox it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The session or execution: `ses_…`, `exe_…`.
     pub id: Arc<str>,

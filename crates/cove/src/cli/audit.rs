@@ -15,11 +15,12 @@ use super::{HELP_TEMPLATE, ServerArgs};
     help_template = HELP_TEMPLATE,
     after_help = "\
 Every grant that was given and taken back, every connection, statement, call of the catalog
-and request of a sandbox, and every refusal, the oldest first. Statements are written down
-without their values unless the server is told otherwise. The token sees what sandboxes of
+and request of a sandbox, and every refusal, the oldest first; where they were too many, how
+many are missing. Statements are written down without their values unless the server is told
+otherwise. The token sees what sandboxes of
 its tenant did, an operator's what all did. `cove exec --help` says where it is from.
 
-Events: granted, revoked, connect, disconnect, statement, request.
+Events: granted, revoked, connect, disconnect, statement, request, missing.
 Outcomes: done, failed, refused.
 
 Examples:
@@ -60,7 +61,7 @@ pub(crate) struct SandboxAuditArgs {
 
 fn event(text: &str) -> Result<AuditEvent, String> {
     known(text).ok_or_else(|| {
-        "there are granted, revoked, connect, disconnect, statement and request".to_owned()
+        "there are granted, revoked, connect, disconnect, statement, request and missing".to_owned()
     })
 }
 

@@ -1,22 +1,46 @@
 //! The audit on SQLite and on PostgreSQL.
 
+use std::collections::BTreeMap;
+
 use node::store::{Store, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
 use super::*;
 
+const MANY: Bounds = Bounds { all: 1000, tenant: 1000, holder: 1000 };
+
 const LIMITS: AuditLimits = AuditLimits {
     age: Duration::from_secs(3600),
-    records_max: 1000,
+    records: MANY,
     waiting_max: 100,
+    waiting_max_per_tenant: 80,
     waiting_max_per_grant: 60,
+    // One more in months.
+    per_s_per_grant: 1e-7,
 };
 
 async fn open(url: StoreUrl) -> (Store, Audit) {
     let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     let kept = AuditStore::open(store.clone()).await.unwrap();
     (store, Audit::new(kept, LIMITS, AuditStatements::Normalised))
+}
+
+/// Whose records there are, how many, and how many are said to be missing.
+async fn counts(audit: &Audit) -> BTreeMap<(String, String), (usize, u64)> {
+    let mut counts = BTreeMap::<_, (usize, u64)>::new();
+    for record in audit.records(all()).await.unwrap().records {
+        let of = counts.entry((record.tenant, record.holder)).or_default();
+        match record.event {
+            AuditEvent::Missing => of.1 += record.rows.unwrap(),
+            _ => of.0 += 1,
+        }
+    }
+    counts
+}
+
+fn of(tenant: &str, holder: &str) -> (String, String) {
+    (tenant.to_owned(), holder.to_owned())
 }
 
 fn holder(id: &str, tenant: &str) -> Holder {
@@ -90,12 +114,10 @@ async fn what_was_done_is_found_again() {
         assert_eq!(seen.len(), 3);
         assert!(seen.is_sorted());
 
-        // Too many, then too old.
-        audit.0.store.shorten(0, 2).await.unwrap();
-        assert_eq!(audit.records(all()).await.unwrap().records.len(), 2);
+        // Too old.
         audit.shorten().await.unwrap();
-        assert_eq!(audit.records(all()).await.unwrap().records.len(), 2);
-        audit.0.store.shorten(clock::wall_ms() + 1, 1000).await.unwrap();
+        assert_eq!(audit.records(all()).await.unwrap().records.len(), 3);
+        audit.0.store.shorten(clock::wall_ms() + 1, MANY).await.unwrap();
         assert_eq!(audit.records(all()).await.unwrap().records.len(), 0);
         store.close().await;
     }
@@ -105,9 +127,10 @@ async fn what_was_done_is_found_again() {
 async fn who_does_much_takes_no_room_of_others() {
     let scratch = Scratch::new();
     let (store, audit) = open(StoreUrl::Sqlite(scratch.path().join("db"))).await;
-    let [busy, calm, late] =
-        ["ses_1", "ses_2", "ses_3"].map(|id| audit.witness(&holder(id, "a"), "http"));
+    let pen = |id: &str, tenant: &str| audit.witness(&holder(id, tenant), "http");
+    let (busy, calm) = (pen("ses_1", "a"), pen("ses_2", "a"));
     let long = "x".repeat(TEXT_BYTES_MAX - 1) + "ü";
+    let began = clock::wall_ms();
     for _ in 0..200 {
         busy.saw(&statement(&long));
     }
@@ -115,23 +138,98 @@ async fn who_does_much_takes_no_room_of_others() {
     for _ in 0..40 {
         calm.saw(&statement("SELECT ?"));
     }
-    assert_eq!(audit.lost(), 140);
-    late.saw(&statement("SELECT ?"));
-    assert_eq!(audit.lost(), 141);
-    // What could not be written waits again, as far as there is room.
+    assert_eq!(audit.lost(), 160);
+    // Another tenant has room, also where it is said to be used up.
+    for tenant in ["b", "c"] {
+        let other = pen("exe_3", tenant);
+        for _ in 0..30 {
+            other.saw(&statement("SELECT ?"));
+        }
+    }
+    assert_eq!(audit.lost(), 160);
+    // What could not be written waits again.
     let taken = audit.0.take();
-    late.saw(&statement("SELECT ?"));
+    calm.saw(&statement("SELECT ?"));
     audit.0.put_back(taken);
-    assert_eq!(audit.lost(), 142);
+    assert_eq!((audit.lost(), audit.0.waiting.load(Ordering::Relaxed)), (161, 140));
     audit.write().await.unwrap();
+    assert_eq!(audit.0.waiting.load(Ordering::Relaxed), 0);
     let page = audit.records(all()).await.unwrap();
-    assert_eq!((page.records.len(), audit.written()), (100, 100));
     assert_eq!(page.records[0].text.as_deref().unwrap().len(), TEXT_BYTES_MAX - 1);
-    // There is room again for everybody.
+    let missing = page.records.iter().find(|it| it.rows == Some(140)).unwrap();
+    assert_eq!((missing.event, missing.grant.as_str()), (AuditEvent::Missing, "http"));
+    assert!(missing.text.as_deref().unwrap().starts_with("140 more were not written down, from 2"));
+    let at = clock::wall_ms();
+    assert!(missing.took_us <= (at - began) * 1000);
+    let expected = [
+        (of("a", "ses_1"), (60, 140)),
+        (of("a", "ses_2"), (20, 21)),
+        (of("b", "exe_3"), (30, 0)),
+        (of("c", "exe_3"), (30, 0)),
+    ];
+    assert_eq!(counts(&audit).await, expected.into());
+    // There is room again, but not for who was too fast.
     busy.saw(&statement("SELECT ?"));
-    assert_eq!(audit.records(all()).await.unwrap().records.len(), 101);
+    calm.saw(&statement("SELECT ?"));
+    let found = counts(&audit).await;
+    assert_eq!((found[&of("a", "ses_1")], found[&of("a", "ses_2")]), ((60, 141), (21, 21)));
     store.close().await;
+    calm.saw(&statement("SELECT ?"));
     busy.saw(&statement("SELECT ?"));
     assert!(audit.write().await.is_err());
-    assert_eq!(audit.0.waiting.lock().len(), 1);
+    assert!(audit.write().await.is_err());
+    let state = audit.0.state.lock();
+    let missing: Vec<u64> = state.missing.values().map(|it| it.count).collect();
+    assert_eq!((state.waiting.len(), missing), (1, vec![1]));
+}
+
+#[tokio::test]
+async fn who_has_much_at_rest_removes_nothing_of_others() {
+    let scratch = Scratch::new();
+    let server = Postgres::shared();
+    for url in [StoreUrl::Sqlite(scratch.path().join("db")), StoreUrl::Postgres(server.database())]
+    {
+        let (store, audit) = open(url).await;
+        // The first one is the oldest, and stays.
+        for (holder_id, tenant, count) in
+            [("ses_9", "c", 3), ("ses_1", "a", 50), ("ses_2", "a", 5), ("ses_3", "b", 40)]
+        {
+            let pen = audit.witness(&holder(holder_id, tenant), "http");
+            for _ in 0..count {
+                pen.saw(&statement("SELECT ?"));
+            }
+            audit.write().await.unwrap();
+        }
+        let shorten = async |all, tenant, holder| {
+            audit.0.store.shorten(0, Bounds { all, tenant, holder }).await.unwrap();
+            counts(&audit).await
+        };
+        // Each has one that says how many are missing.
+        let mut expected: BTreeMap<_, _> = [
+            (of("a", "ses_1"), (29, 21)),
+            (of("a", "ses_2"), (5, 0)),
+            (of("b", "ses_3"), (29, 11)),
+            (of("c", "ses_9"), (3, 0)),
+        ]
+        .into();
+        assert_eq!(shorten(1000, 1000, 30).await, expected);
+        assert_eq!(shorten(1000, 1000, 30).await, expected);
+        expected.insert(of("a", "ses_1"), (23, 21));
+        expected.insert(of("a", ""), (0, 6));
+        assert_eq!(shorten(1000, 30, 30).await, expected);
+        // In all: `a` and `b` have most.
+        let found = shorten(43, 1000, 1000).await;
+        let sum = |tenant: &str| {
+            let of_it = found.iter().filter(|((of, _), _)| of == tenant).map(|(_, it)| *it);
+            of_it.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+        };
+        assert_eq!(sum("c"), (3, 0));
+        for (tenant, whole) in [("a", 55), ("b", 40)] {
+            let (kept, missing) = sum(tenant);
+            assert!((16..20).contains(&kept), "{tenant} {kept}");
+            assert_eq!(u64::try_from(kept).unwrap() + missing, whole, "{tenant}");
+        }
+        assert!(audit.records(all()).await.unwrap().records.len() <= 43);
+        store.close().await;
+    }
 }
