@@ -147,7 +147,13 @@ impl fmt::Debug for Open {
 }
 
 impl Gate for Open {
-    fn retain(&self, grants: &[Grant]) -> Vec<u16> {
+    fn missing(&self, grants: &[Grant]) -> Vec<u16> {
+        let state = self.state.lock();
+        let is_there = |port: &u16| state.served.iter().any(|one| one.grant.port() == *port);
+        grants.iter().map(Grant::port).filter(|port| !is_there(port)).collect()
+    }
+
+    fn retain(&self, grants: &[Grant]) {
         let mut state = self.state.lock();
         let state = &mut *state;
         let wanted: Vec<u16> = grants.iter().map(Grant::port).collect();
@@ -163,12 +169,6 @@ impl Gate for Open {
             }
             one.witness.saw(&Happening::new(AuditEvent::Revoked, AuditOutcome::Done));
         }
-        state.spare.retain(|port, _| wanted.contains(port));
-        let is_there = |grant: &&Grant| {
-            state.served.iter().any(|one| one.grant == **grant)
-                || state.spare.contains_key(&grant.port())
-        };
-        grants.iter().filter(|grant| !is_there(grant)).map(Grant::port).collect()
     }
 
     fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>) {
@@ -177,6 +177,8 @@ impl Gate for Open {
             Ok(ready) => self.serve(ready.grants, listeners),
             Err(_) => tracing::error!(holder = %self.holder.id, "an opening of another gateway"),
         }
+        // What was not used again is closed.
+        self.state.lock().spare.clear();
     }
 
     fn rest(&self) {

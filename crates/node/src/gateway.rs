@@ -63,15 +63,17 @@ pub trait Opening: Any + Send + fmt::Debug {
 
 /// The sockets of one sandbox, served until this is dropped. That ends their connections.
 pub trait Gate: Send + Sync + fmt::Debug {
+    /// Ports on which has to be listened before these grants can hold. One that something else is
+    /// served on is not among them, because its listener is used again.
+    fn missing(&self, grants: &[Grant]) -> Vec<u16>;
+
     /// Takes back what is not among these grants: its listeners are closed, its connections are
-    /// told and ended. Gives the ports on which has to be listened for those that are new, for
-    /// [`Gate::add`]; a port that something else was served on before is not among them, because
-    /// its listener is used again.
-    fn retain(&self, grants: &[Grant]) -> Vec<u16>;
+    /// told and ended.
+    fn retain(&self, grants: &[Grant]);
 
     /// Serves those of these grants that are new, whose listeners come in the order of
-    /// [`Gate::retain`]'s ports. The opening is one of the same gateway, of the grants that
-    /// [`Gate::retain`] was told.
+    /// [`Gate::missing`]'s ports. The opening is one of the same gateway, of the grants that
+    /// [`Gate::missing`] and then [`Gate::retain`] were told.
     fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>);
 
     /// The sandbox rests: connections outside that it does not need meanwhile are given back.

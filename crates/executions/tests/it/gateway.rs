@@ -97,9 +97,11 @@ struct Serving {
 }
 
 impl Gate for Serving {
-    fn retain(&self, _grants: &[Grant]) -> Vec<u16> {
+    fn missing(&self, _grants: &[Grant]) -> Vec<u16> {
         Vec::new()
     }
+
+    fn retain(&self, _grants: &[Grant]) {}
 
     fn add(&self, _opening: Box<dyn Opening>, _listeners: Vec<TcpListener>) {}
 

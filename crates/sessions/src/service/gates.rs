@@ -9,12 +9,14 @@ use api::{DeployRequest, Grant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use node::auth::Principal;
-use node::gateway::{Gateway, Holder, Opening};
+use node::gateway::{Gate, Gateway, Holder, Opening};
 use tokio::net::TcpListener;
+use tokio::sync::MutexGuard;
 
 use super::entry::{Body, Entry};
 use super::launch::Launch;
 use super::{Inner, Sessions};
+use crate::agent::MODEL_PORT;
 use crate::error::Error;
 
 /// Where an agent's folder says what its sessions may reach.
@@ -119,31 +121,44 @@ impl Inner {
 
     /// Sees to it that the sockets of a session's grants are there, before a program of it starts.
     pub(super) async fn open_gate(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
-        let grants = {
-            let state = entry.state.lock();
-            if state.row.grants.is_empty() {
-                return Ok(());
+        if entry.state.lock().row.grants.is_empty() {
+            return Ok(());
+        }
+        let mut slot = body.gate.lock().await;
+        if slot.is_none() {
+            // Not before: who has changed them meanwhile had the slot.
+            let grants = entry.state.lock().row.grants.clone();
+            if let Some(opening) = self.opening(&entry.id, &entry.tenant, &grants)? {
+                let listeners = listeners(body, opening.ports()).await?;
+                *slot = Some(opening.open(listeners));
             }
-            state.row.grants.clone()
-        };
-        let mut gate = body.gate.lock().await;
-        if gate.is_none()
-            && let Some(opening) = self.opening(&entry.id, &entry.tenant, &grants)?
-        {
-            let listeners = listeners(body, opening.ports()).await?;
-            *gate = Some(opening.open(listeners));
         }
         Ok(())
     }
 
-    /// Lets other grants hold in a sandbox that is there.
-    pub(super) async fn change_gate(
+    /// Makes everything ready for other grants to hold in a sandbox that is there: only what
+    /// cannot fail is left. Nobody else changes them until that is done.
+    pub(super) async fn prepare_gate<'a>(
         &self,
         entry: &Entry,
-        body: &Body,
+        body: &'a Body,
         grants: &[Grant],
-    ) -> Result<(), Error> {
-        let opening = self.opening(&entry.id, &entry.tenant, grants)?;
+    ) -> Result<GateChange<'a>, Error> {
+        let slot = body.gate.lock().await;
+        let opening = match body.sandbox() {
+            Ok(_) => self.opening(&entry.id, &entry.tenant, grants)?,
+            // It has just ended: there is nothing to give, and all to take back.
+            Err(_) => None,
+        };
+        let ports = match (slot.as_ref(), &opening) {
+            (Some(gate), Some(_)) => gate.missing(grants),
+            (None, Some(opening)) => opening.ports().to_vec(),
+            (_, None) => Vec::new(),
+        };
+        // The relay's port comes last, after all that may fail while the relay is still needed.
+        let (others, of_relay): (Vec<u16>, Vec<u16>) =
+            ports.iter().partition(|port| **port != MODEL_PORT);
+        let mut made = listeners(body, &others).await?;
         if has_model(grants) {
             // The grant is the way to the model from now on, and the only one.
             let relay = body.relay.lock().take();
@@ -151,21 +166,51 @@ impl Inner {
                 relay.end().await;
             }
         }
-        let slot = body.gate.lock().await;
-        let (Some(gate), Some(opening)) = (slot.as_ref(), opening) else {
-            drop(slot);
-            if grants.is_empty() {
-                if let Some(gate) = body.gate.lock().await.take() {
-                    // Written down as taken back, which the end of a sandbox is not.
-                    gate.retain(&[]);
-                }
-                return Ok(());
+        let last = listeners(body, &of_relay).await?;
+        if let Some(at) = ports.iter().position(|port| *port == MODEL_PORT) {
+            made.splice(at..at, last);
+        }
+        Ok(GateChange { slot, opening, listeners: made })
+    }
+
+    /// Lets a sandbox that came while its session's grants were changed have those that hold now.
+    pub(super) async fn follow_gate(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+        let grants = entry.state.lock().row.grants.clone();
+        match self.prepare_gate(entry, body, &grants).await {
+            Ok(change) => change.make(&grants),
+            Err(error) => {
+                // Nothing is better than what was taken back; the next program tries again.
+                drop(body.gate.lock().await.take());
+                return Err(error);
             }
-            return self.open_gate(entry, body).await;
-        };
-        let listeners = listeners(body, &gate.retain(grants)).await?;
-        gate.add(opening, listeners);
+        }
         Ok(())
+    }
+}
+
+/// Other grants for a sandbox, whose sockets are there already.
+pub(super) struct GateChange<'a> {
+    slot: MutexGuard<'a, Option<Box<dyn Gate>>>,
+    opening: Option<Box<dyn Opening>>,
+    listeners: Vec<TcpListener>,
+}
+
+impl GateChange<'_> {
+    /// Takes back what is not among the grants any more, and gives what is new.
+    pub(super) fn make(mut self, grants: &[Grant]) {
+        match (self.slot.as_ref(), self.opening) {
+            (Some(gate), Some(opening)) => {
+                gate.retain(grants);
+                gate.add(opening, self.listeners);
+            }
+            (Some(gate), None) => {
+                // Written down as taken back, which the end of a sandbox is not.
+                gate.retain(&[]);
+                *self.slot = None;
+            }
+            (None, Some(opening)) => *self.slot = Some(opening.open(self.listeners)),
+            (None, None) => {}
+        }
     }
 }
 

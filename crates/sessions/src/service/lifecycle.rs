@@ -28,7 +28,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time;
 
 use super::books::Key;
-use super::entry::{Entry, Use};
+use super::entry::{Body, Entry, Use};
 use super::{Inner, Purpose, Sessions, limits};
 use crate::error::Error;
 use crate::metrics::{Counted, Timed};
@@ -242,24 +242,17 @@ impl Sessions {
         if let Some(grants) = &update.grants {
             inner.opening(id, tenant, grants)?;
         }
-        let entry = loop {
-            let entry = inner.acquire(tenant, id).await?;
-            let mut state = entry.state.lock();
-            if !state.left {
-                update.apply(&mut state.row)?;
-                if update.grants.is_some() {
-                    // Programs that start from now on have another environment.
-                    state.launch = None;
+        let inner = Arc::clone(inner);
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        detached(async move {
+            loop {
+                let entry = inner.acquire(&tenant, &id).await?;
+                if inner.change(&entry, &update).await? {
+                    return Ok(inner.view(&entry));
                 }
-                drop(state);
-                break entry;
             }
-        };
-        inner.save(&entry).await?;
-        if let (Some(grants), Some(body)) = (&update.grants, entry.body()) {
-            inner.change_gate(&entry, &body, grants).await?;
-        }
-        Ok(inner.view(&entry))
+        })
+        .await
     }
 
     /// When something happens to a session by itself, or never.
@@ -353,6 +346,40 @@ impl SessionUpdate {
 }
 
 impl Inner {
+    /// Changes a session that is here. False when it was let go just now.
+    ///
+    /// Sockets are there before anything is changed: when one cannot be had, the session is as it
+    /// was, and what it has is what is said of it.
+    async fn change(&self, entry: &Arc<Entry>, update: &SessionUpdate) -> Result<bool, Error> {
+        let body = entry.body();
+        let gate = match (&update.grants, body.as_deref()) {
+            (Some(grants), Some(body)) => Some(self.prepare_gate(entry, body, grants).await?),
+            _ => None,
+        };
+        {
+            let mut state = entry.state.lock();
+            if state.left {
+                return Ok(false);
+            }
+            update.apply(&mut state.row)?;
+            if update.grants.is_some() {
+                // Programs that start from now on have another environment.
+                state.launch = None;
+            }
+        }
+        let saved = self.save(entry).await;
+        let Some(grants) = &update.grants else { return saved.map(|()| true) };
+        // Also when it is not durable: it is what this server says of the session.
+        if let Some(gate) = gate {
+            gate.make(grants);
+        }
+        let is_new = |now: &Arc<Body>| body.as_ref().is_none_or(|it| !Arc::ptr_eq(it, now));
+        if let Some(new) = entry.body().filter(is_new) {
+            self.follow_gate(entry, &new).await?;
+        }
+        saved.map(|()| true)
+    }
+
     /// A session with its transition, for as long as the guard is kept.
     pub(super) async fn hold(
         &self,

@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod grants;
 mod lifecycle;
 mod support;
 
@@ -18,5 +19,5 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox::spawner_main_if_asked() {
         return code;
     }
-    support::main(&[agents::TESTS, lifecycle::TESTS])
+    support::main(&[agents::TESTS, grants::TESTS, lifecycle::TESTS])
 }

@@ -13,6 +13,7 @@ use api::{
     SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
 };
 use node::drain::Drain;
+use node::gateway::Gateway;
 use node::objects::Objects;
 use node::sealed::Sealer;
 use node::store::{Durability, Store, StoreConfig, StoreUrl};
@@ -102,6 +103,7 @@ pub(crate) struct Home {
     scratch: Scratch,
     engine: Engine,
     pub(crate) config: Config,
+    pub(crate) gateway: Option<Arc<dyn Gateway>>,
 }
 
 /// One life of a server.
@@ -127,7 +129,7 @@ pub(crate) fn config() -> Config {
 
 impl Home {
     pub(crate) fn new(engine: Engine, config: Config) -> Home {
-        Home { scratch: Scratch::new(), engine, config }
+        Home { scratch: Scratch::new(), engine, config, gateway: None }
     }
 
     /// Starts a server on this directory.
@@ -148,7 +150,7 @@ impl Home {
         let data_dir = self.path().join(server);
         std::fs::create_dir_all(&data_dir).unwrap();
         let parts = Parts {
-            gateway: None,
+            gateway: self.gateway.clone(),
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),
