@@ -237,6 +237,8 @@ pub struct Offer {
     pub secrets: Vec<String>,
     /// Networks of internal addresses that these hosts may have.
     pub internal: Vec<String>,
+    /// Ports of these hosts that rules may name; 80 and 443 when there are none.
+    pub ports: Vec<u16>,
 }
 
 /// Texts by name that are never shown.

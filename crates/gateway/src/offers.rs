@@ -11,6 +11,7 @@ use node::http;
 
 use crate::config::{Config, Offer};
 use crate::egress::host::Pattern;
+use crate::egress::rules::PORTS;
 
 /// Offered to everybody.
 const EVERYBODY: &str = "*";
@@ -147,7 +148,13 @@ fn is_host_offered(offers: &[&Offer], rule: &HttpRule, host: &str) -> bool {
         patterns.any(covers)
             && rule.headers.values().all(has_secret)
             && rule.internal.iter().all(|network| offer.internal.contains(network))
+            && ports(&rule.ports).iter().all(|port| ports(&offer.ports).contains(port))
     })
+}
+
+/// What a list of ports means that may be empty.
+fn ports(named: &[u16]) -> &[u16] {
+    if named.is_empty() { &PORTS } else { named }
 }
 
 /// The first limit of a grant that is above the server's; 0 is for no limit.
@@ -203,6 +210,10 @@ mod tests {
         grants = ["http:api.partner.example"]
         secrets = ["partner"]
         internal = ["10.1.0.0/16"]
+        [[offers]]
+        tenants = ["*"]
+        grants = ["http:ports.example"]
+        ports = [443, 8443]
     "#;
 
     fn who(tenant: &str, operator: bool, scopes: Scopes) -> Principal {
@@ -239,6 +250,11 @@ mod tests {
         a | {"hosts": ["a.example.com", "*.b.example.com"]} |
         a | {"hosts": ["a.example.com", "*"]} | grants[0].rules[1]
         a | {"hosts": ["example.com"]} | grants[0].rules[1]
+        a | {"hosts": ["a.example.com"], "ports": [80]} |
+        a | {"hosts": ["a.example.com"], "ports": [443, 22]} | grants[0].rules[1]
+        a | {"hosts": ["ports.example"]} | grants[0].rules[1]
+        a | {"hosts": ["ports.example"], "ports": [443, 8443]} |
+        a | {"hosts": ["ports.example"], "ports": [80]} | grants[0].rules[1]
         a | {"hosts": ["a.example.com"], "internal": ["10.1.0.0/16"]} | grants[0].rules[1]
         judge | {"hosts": ["a.example.com"], "headers": {"k": {"secret": "partner"}}} | grants[0].rules[1]
         judge | {"hosts": ["a.example.com"], "headers": {"k": {"text": "v"}}} |

@@ -364,6 +364,9 @@ impl Client {
         for address in addresses.iter().take(ADDRESSES_MAX) {
             match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
+                    if let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) {
+                        self.0.guard.check_ends(host, own, peer)?;
+                    }
                     // Without it answers are a little later, and no less right.
                     stream.set_nodelay(true).ok();
                     return Ok(stream);

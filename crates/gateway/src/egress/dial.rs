@@ -163,6 +163,9 @@ impl Dialer {
             let address = SocketAddr::new(address.ip(), port);
             match timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
+                    let lost = |source| DialError::Connect(shown(), source);
+                    let own = stream.local_addr().map_err(lost)?;
+                    guard.check_ends(&shown(), own, stream.peer_addr().map_err(lost)?)?;
                     // Without it requests are a little later, and no less right.
                     stream.set_nodelay(true).ok();
                     return Ok(stream);

@@ -23,7 +23,7 @@ pub const ENTRIES_MAX: usize = 100;
 pub const ENTRY_BYTES_MAX: usize = 4096;
 
 /// Ports of a rule that names none.
-const PORTS: [u16; 2] = [80, 443];
+pub(crate) const PORTS: [u16; 2] = [80, 443];
 
 /// The method of a tunnel.
 const CONNECT: &str = "CONNECT";

@@ -145,6 +145,26 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Decides about a connection that was made, before anything is sent: not to this machine
+    /// itself, whose addresses may be public ones. Services that listen on all of them are not
+    /// meant for strangers that stand outside of its firewall.
+    ///
+    /// # Errors
+    /// When both ends have one address, which no entry names.
+    pub fn check_ends(&self, host: &str, own: SocketAddr, peer: SocketAddr) -> Result<(), Refused> {
+        let Guard::Public(allowed) = self else { return Ok(()) };
+        let [own, address] = [own.ip().to_canonical(), peer.ip().to_canonical()];
+        if own != address || allowed.iter().any(|entry| entry.has(host, peer.ip())) {
+            return Ok(());
+        }
+        Err(Refused::Address { host: host.to_owned(), class: LOCAL })
+    }
+}
+
+/// What an address is at which this machine itself is reached.
+const LOCAL: &str = "of the machine itself";
+
 /// A name as it is compared.
 fn plain(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
@@ -179,7 +199,6 @@ fn inner_class(address: IpAddr) -> Option<&'static str> {
 
 /// The special-purpose registry of IPv4 (RFC 6890 and its successors).
 fn inner_class_v4(address: Ipv4Addr) -> Option<&'static str> {
-    const LOCAL: &str = "of the machine itself";
     const PRIVATE: &str = "of a private network";
     const RESERVED: &str = "reserved";
     let class = match address.octets() {
@@ -205,7 +224,7 @@ fn inner_class_v6(address: Ipv6Addr) -> Option<&'static str> {
         inner_class_v4(Ipv4Addr::new(a, b, c, d))
     };
     let class = match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => "of the machine itself",
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => LOCAL,
         // Mapped, and translated by NAT64, where the public ones are in use.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             return embedded(high, low);
@@ -353,6 +372,24 @@ mod tests {
         for wrong in ["", "10.0.0.0/33", "10.0.0.1/8", "::1/64", "10.0.0.0/", "/8", "a b", "300.1"]
         {
             assert!(wrong.parse::<Allowed>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_machine_does_not_connect_to_itself() {
+        for (allowed, own, peer, good) in [
+            (&[][..], "9.9.9.9:50000", "9.9.9.9:80", false),
+            (&[], "9.9.9.9:50000", "9.9.9.8:80", true),
+            (&[], "[2606:4700::1]:50000", "[2606:4700::1]:80", false),
+            (&[], "9.9.9.9:50000", "[::ffff:9.9.9.9]:80", false),
+            (&["9.9.9.0/24"], "9.9.9.9:50000", "9.9.9.9:80", true),
+            (&["9.9.8.0/24"], "9.9.9.9:50000", "9.9.9.9:80", false),
+            (&["h"], "9.9.9.9:50000", "9.9.9.9:80", true),
+        ] {
+            let (own, peer) = (own.parse().unwrap(), peer.parse().unwrap());
+            let found = public(allowed).check_ends("h", own, peer);
+            assert_eq!(found.is_ok(), good, "{allowed:?} {own} {peer}");
+            assert_eq!(Guard::Open.check_ends("h", own, peer), Ok(()));
         }
     }
 
