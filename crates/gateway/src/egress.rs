@@ -9,6 +9,7 @@
 //!
 //! Each request has a connection of its own outside.
 
+pub(crate) mod accounts;
 mod body;
 pub mod dial;
 mod exchange;
@@ -41,6 +42,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use self::accounts::Account;
 use self::body::{BoxError, Connection, Cut, Passing};
 use self::dial::{DialError, Dialer, Terms};
 use self::exchange::{Exchange, Usage, Way};
@@ -86,6 +88,8 @@ pub struct Surroundings {
     pub dialer: Arc<Dialer>,
     /// Turns of the tenant to look up a name.
     pub lookups: Arc<Semaphore>,
+    /// What was used so far of what may be used.
+    pub account: Arc<Account>,
     /// Who writes down what is done.
     pub witness: Arc<dyn Witness>,
     /// Whether values of queries are written down.
@@ -96,8 +100,8 @@ impl Proxy {
     /// A proxy by these rules.
     #[must_use]
     pub fn new(rules: Rules, limits: HttpLimits, surroundings: Surroundings) -> Proxy {
-        let usage = Arc::new(Usage::new(limits));
-        let Surroundings { dialer, lookups, witness, shows_queries } = surroundings;
+        let Surroundings { dialer, lookups, account, witness, shows_queries } = surroundings;
+        let usage = Arc::new(Usage::new(limits, account));
         Proxy { rules, limits, usage, dialer, lookups, witness, shows_queries }
     }
 }

@@ -273,6 +273,7 @@ impl Open {
                 let surroundings = Surroundings {
                     dialer: Arc::clone(&shared.dialer),
                     lookups: Arc::clone(&self.tenant.lookups),
+                    account: shared.accounts.open(&holder.id, grant.port()),
                     witness: audit,
                     shows_queries: shared.config.audit_queries,
                 };

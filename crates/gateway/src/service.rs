@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use crate::audit::{Audit, AuditFilter, AuditLimits};
 use crate::config::{Config, ModelConfig};
 use crate::doors::{Catalogs, DatabaseFacts, Databases, FieldError, Models};
+use crate::egress::accounts::Accounts;
 use crate::egress::dial::{Dialer, LOOKUPS_MAX_PER_TENANT, Machine, Resolver};
 use crate::egress::rules::Rules;
 use crate::environment::environment;
@@ -89,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) catalogs: Option<Arc<dyn Catalogs>>,
     pub(crate) models: Option<Arc<dyn Models>>,
     pub(crate) dialer: Arc<Dialer>,
+    /// What `http` grants have used.
+    pub(crate) accounts: Accounts,
     /// One for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
     tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
@@ -129,6 +132,7 @@ impl Service {
                 catalogs,
                 models,
                 dialer: Arc::new(Dialer::new(resolver, roots)),
+                accounts: Accounts::default(),
                 rooms: Arc::new(Semaphore::new(most)),
                 tenants: Mutex::default(),
                 config,

@@ -277,6 +277,34 @@ async fn sockets_are_served_until_they_are_taken_back() {
 }
 
 #[tokio::test]
+async fn what_was_used_is_not_forgotten_with_a_sandbox() {
+    let ground = ground("").await;
+    let http = |more: &str| {
+        let rule = r#"{"hosts": ["a.example"], "effect": "deny"}"#;
+        grants(&format!(
+            r#"[{{"kind": "http", "rules": [{rule}], "limits": {{"requests": 3}} {more}}}]"#
+        ))
+    };
+    let other = Holder { id: "exe_1".into(), tenant: "team".into() };
+    let (first, second) = (holder(), holder());
+    // Whose it is, more of the grant, and what two requests are answered with.
+    for (holder, more, expected) in [
+        (&first, "", ["rules[0]", "rules[0]"]),
+        (&second, "", ["rules[0]", "requests: "]),
+        (&second, r#", "port": 3129"#, ["rules[0]", "rules[0]"]),
+        (&other, "", ["rules[0]", "rules[0]"]),
+    ] {
+        let (sockets, at) = listeners(1).await;
+        let gate = ground.service.resolve(holder, &http(more)).unwrap().open(sockets);
+        for why in expected {
+            let answer = asked(at[0], "http://a.example/").await;
+            assert!(answer.contains(&format!("x-cove-refused: {why}")), "{holder:?} {answer}");
+        }
+        drop(gate);
+    }
+}
+
+#[tokio::test]
 async fn who_has_too_many_connections_is_told() {
     for config in ["connections_max = 3", "connections_max_per_tenant = 3"] {
         refused_beyond_three(config).await;

@@ -10,6 +10,7 @@ use api::{AuditEvent, AuditOutcome};
 use node::clock;
 use parking_lot::Mutex;
 
+use super::accounts::Account;
 use crate::config::HttpLimits;
 use crate::doors::{Happening, Witness};
 
@@ -26,21 +27,20 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) struct Usage {
     limits: HttpLimits,
-    requests: AtomicU64,
-    bytes: AtomicU64,
+    account: Arc<Account>,
 }
 
 impl Usage {
-    pub(super) fn new(limits: HttpLimits) -> Usage {
-        Usage { limits, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    pub(super) fn new(limits: HttpLimits, account: Arc<Account>) -> Usage {
+        Usage { limits, account }
     }
 
     /// Counts one more request; the limit that is reached when it may not be made.
     pub(super) fn request(&self) -> Result<(), &'static str> {
-        if is_over(self.bytes.load(Ordering::Relaxed), self.limits.bytes) {
+        if is_over(self.account.bytes.load(Ordering::Relaxed), self.limits.bytes) {
             return Err("bytes: the grant's limit is reached");
         }
-        let before = self.requests.fetch_add(1, Ordering::Relaxed);
+        let before = self.account.requests.fetch_add(1, Ordering::Relaxed);
         if is_over(before.saturating_add(1), self.limits.requests) {
             return Err("requests: the grant's limit is reached");
         }
@@ -49,11 +49,14 @@ impl Usage {
 
     /// Whether so many bytes may still pass.
     pub(super) fn has_room(&self, count: u64) -> bool {
-        !is_over(self.bytes.load(Ordering::Relaxed).saturating_add(count), self.limits.bytes)
+        !is_over(
+            self.account.bytes.load(Ordering::Relaxed).saturating_add(count),
+            self.limits.bytes,
+        )
     }
 
     fn bytes(&self, count: u64) -> bool {
-        let before = self.bytes.fetch_add(count, Ordering::Relaxed);
+        let before = self.account.bytes.fetch_add(count, Ordering::Relaxed);
         !is_over(before.saturating_add(count), self.limits.bytes)
     }
 }

@@ -105,7 +105,8 @@ impl Setup {
         let recorder = Arc::new(Recorder::default());
         let witness: Arc<dyn Witness> = Arc::clone(&recorder) as _;
         let lookups = Arc::new(Semaphore::new(1));
-        let surroundings = Surroundings { dialer, lookups, witness, shows_queries: false };
+        let account = Arc::default();
+        let surroundings = Surroundings { dialer, lookups, account, witness, shows_queries: false };
         let proxy = Arc::new(Proxy::new(rules, self.limits, surroundings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

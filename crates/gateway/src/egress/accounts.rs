@@ -1,0 +1,83 @@
+//! What grants have used of servers outside. In memory: it begins anew with the server.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+
+/// Accounts that are kept. Beyond it those are given up that were opened first and whose sandboxes
+/// are gone.
+const ACCOUNTS_MAX: usize = 20_000;
+
+/// What a grant has used so far.
+#[derive(Debug, Default)]
+pub struct Account {
+    pub(super) requests: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+/// The accounts of a server: by the holder of a grant and its port inside, so that a sandbox that
+/// comes back, or the next one of an execution, does not begin anew.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts(Mutex<Books>);
+
+#[derive(Debug, Default)]
+struct Books {
+    grants: HashMap<(Arc<str>, u16), (u64, Arc<Account>)>,
+    /// Grows with each account, so that it is known which one was opened first.
+    opened: u64,
+}
+
+impl Accounts {
+    pub(crate) fn open(&self, holder: &Arc<str>, port: u16) -> Arc<Account> {
+        let mut books = self.0.lock();
+        let key = (Arc::clone(holder), port);
+        if let Some((_, account)) = books.grants.get(&key) {
+            return Arc::clone(account);
+        }
+        if books.grants.len() >= ACCOUNTS_MAX {
+            books.give_up();
+        }
+        books.opened += 1;
+        let account = Arc::new(Account::default());
+        let opened = (books.opened, Arc::clone(&account));
+        books.grants.insert(key, opened);
+        account
+    }
+}
+
+impl Books {
+    /// Gives up the older half of the accounts that nobody uses.
+    fn give_up(&mut self) {
+        let is_idle = |account: &Arc<Account>| Arc::strong_count(account) == 1;
+        let idle = self.grants.values().filter(|(_, account)| is_idle(account));
+        let mut idle: Vec<u64> = idle.map(|(opened, _)| *opened).collect();
+        idle.sort_unstable();
+        let Some(middle) = idle.get(idle.len() / 2).copied() else { return };
+        self.grants.retain(|_, (opened, account)| *opened > middle || !is_idle(account));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_kept_as_long_as_there_is_room() {
+        let accounts = Accounts::default();
+        let id = |number: usize| -> Arc<str> { format!("exe_{number}").into() };
+        let used = accounts.open(&id(0), 3128);
+        for number in 1..ACCOUNTS_MAX {
+            accounts.open(&id(number), 3128);
+        }
+        let last = Arc::downgrade(&accounts.open(&id(ACCOUNTS_MAX - 1), 3128));
+        let early = Arc::downgrade(&accounts.open(&id(1), 3128));
+        assert!(Arc::ptr_eq(&used, &accounts.open(&id(0), 3128)));
+        assert!(!Arc::ptr_eq(&used, &accounts.open(&id(0), 3129)));
+        // Those that are in use and the newer ones stay.
+        assert!(early.upgrade().is_none() && last.upgrade().is_some());
+        assert!(Arc::ptr_eq(&used, &accounts.open(&id(0), 3128)));
+        assert!(accounts.0.lock().grants.len() <= ACCOUNTS_MAX / 2 + 2);
+    }
+}
