@@ -18,8 +18,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::host::Host;
 
-/// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile.
-pub const LOOKUPS_MAX: usize = 4;
+/// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile, also
+/// when nobody waits for it any more. Far more than a few tenants can take together whose names are
+/// slow, and far fewer than there are threads.
+pub const LOOKUPS_MAX: usize = 64;
 
 /// Of one tenant: whose names take long keeps others waiting for less.
 pub const LOOKUPS_MAX_PER_TENANT: usize = 2;
@@ -198,5 +200,23 @@ impl Dialer {
         let roots = self.roots.clone();
         let made = task::blocking(move || connector(&roots)).await;
         made.map_err(|error| DialError::TlsSetup(error.into()))?.map_err(DialError::TlsSetup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn slow_names_of_some_tenants_keep_no_other_waiting() {
+        let machine = Machine::default();
+        // As held by lookups that do not come back.
+        let most = u32::try_from(10 * LOOKUPS_MAX_PER_TENANT).unwrap();
+        let slow = machine.0.try_acquire_many(most).unwrap();
+        let turn = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let found = machine.resolve("localhost", 80, turn).await.unwrap();
+        assert!(found.iter().all(|address| address.ip().is_loopback()) && !found.is_empty());
+        drop(slow);
+        assert_eq!(machine.0.available_permits(), LOOKUPS_MAX);
     }
 }
