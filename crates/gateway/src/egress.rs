@@ -345,14 +345,25 @@ fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// A request as it is written down: without values of its query.
+/// A request as it is written down: without values of its query, and without what stands before
+/// the host, which may be a password.
 fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
     let mut text = format!("{method} ");
-    match uri.query().filter(|_| !shows_queries) {
-        None => text.push_str(&uri.to_string()),
+    if let Some(scheme) = uri.scheme_str() {
+        text.push_str(scheme);
+        text.push_str("://");
+    }
+    if let Some(authority) = uri.authority() {
+        text.push_str(authority.as_str().rsplit('@').next().unwrap_or_default());
+    }
+    text.push_str(uri.path());
+    match uri.query() {
+        None => {}
+        Some(query) if shows_queries => {
+            text.push('?');
+            text.push_str(query);
+        }
         Some(query) => {
-            let whole = uri.to_string();
-            text.push_str(whole.split('?').next().unwrap_or_default());
             let names = query.split('&').map(|pair| match pair.split_once('=') {
                 Some((name, _)) => format!("{name}=…"),
                 None => "…".to_owned(),

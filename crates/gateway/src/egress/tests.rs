@@ -302,6 +302,26 @@ async fn what_no_rule_allows_does_not_leave() {
 }
 
 #[tokio::test]
+async fn no_password_is_written_down() {
+    let proxy = setup(&rule(1, "")).serve().await;
+    for (line, expected) in [
+        ("GET http://user:planted@a.example:81/x?key=planted", "GET http://a.example:81/x?key=…"),
+        ("GET https://user:planted@a.example?planted", "GET https://a.example/?…"),
+        ("CONNECT user:planted@a.example:443", "CONNECT a.example:443"),
+        ("OPTIONS *", "OPTIONS *"),
+        ("GET /x", "GET /x"),
+    ] {
+        let answer = proxy.send(&format!("{line} HTTP/1.1\r\nConnection: close\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 4") && !answer.contains("planted"), "{answer}");
+        let (_, text, error, ..) = proxy.record().await;
+        assert_eq!(text, expected);
+        assert!(!error.contains("planted"), "{error}");
+    }
+    let uri = "http://user:planted@a.example/x?key=value".parse().unwrap();
+    assert_eq!(shown(&Method::GET, &uri, true), "GET http://a.example/x?key=value");
+}
+
+#[tokio::test]
 async fn no_request_is_hidden_in_another_one() {
     let mut origin = origin(HELLO).await;
     let port = origin.port;
