@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::exchange::{Exchange, Way};
-use super::headers::contains;
+use super::headers::{WORD_BYTES_MIN, contains};
 
 /// Longest pause between two pieces of a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
@@ -118,8 +118,12 @@ impl Body for Passing {
                     return it.cut(Cut::Broken);
                 }
                 None => {
-                    it.is_done = true;
                     let held = std::mem::take(&mut it.search.held);
+                    // Too long to be an accident: the rest could come with the next answer.
+                    if held.len() >= WORD_BYTES_MIN {
+                        return it.cut(Cut::Secret);
+                    }
+                    it.is_done = true;
                     return match held.is_empty() {
                         true => Poll::Ready(None),
                         false => Poll::Ready(Some(Ok(Frame::data(held)))),

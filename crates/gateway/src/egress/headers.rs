@@ -2,7 +2,7 @@
 
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Says why there is no answer from outside.
@@ -70,8 +70,11 @@ pub(super) fn of_request(headers: &mut HeaderMap, added: &[Added], has_secret: b
         headers.insert(one.name.clone(), one.value.clone());
     }
     if has_secret {
-        // What is compressed cannot be searched for the secret.
+        // What is compressed cannot be searched for the secret, nor what comes in parts of which
+        // none has all of it.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.remove(RANGE);
+        headers.remove(IF_RANGE);
     }
 }
 
@@ -107,12 +110,13 @@ pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
 }
 
+/// Bytes from which a word is searched for by itself, and from which the beginning of one is told.
+pub(super) const WORD_BYTES_MIN: usize = 8;
+
 /// What must not come back of a secret: its words that are long enough to be no accident, or all
 /// of it. `Bearer KEY` is not returned as `KEY` either.
 #[must_use]
 pub(super) fn words_of(secret: &str) -> Vec<Box<[u8]>> {
-    /// Bytes from which a word is searched for by itself.
-    const WORD_BYTES_MIN: usize = 8;
     let long = secret.split_whitespace().filter(|word| word.len() >= WORD_BYTES_MIN);
     let words: Vec<Box<[u8]>> = long.map(|word| word.as_bytes().into()).collect();
     if words.is_empty() { vec![secret.as_bytes().into()] } else { words }
@@ -145,7 +149,12 @@ mod tests {
             ("x_key", "own as well"),
             ("te", "trailers"),
             ("accept", "*/*"),
+            ("range", "bytes=0-9"),
+            ("if-range", "\"a\""),
         ]);
+        let mut without = headers(&[("range", "bytes=0-9")]);
+        of_request(&mut without, &[], false);
+        assert_eq!(without, headers(&[("range", "bytes=0-9")]));
         let name = HeaderName::from_static("x-key");
         let added = [Added { name, value: HeaderValue::from_static("secret") }];
         of_request(&mut given, &added, true);

@@ -246,19 +246,28 @@ async fn a_secret_goes_out_and_does_not_come_back() {
 
 #[tokio::test]
 async fn an_answer_that_repeats_a_secret_breaks_off() {
-    let mut origin = origin(
-        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
-         9\r\nyou sent \r\n9\r\nplanted-c\r\n6\r\nanary!\r\n0\r\n\r\n",
-    )
-    .await;
-    let rules = rule(origin.port, "[rules.headers.authorization]\nsecret = 'key'");
-    let proxy = setup(&rules).serve().await;
-    let answer = proxy.get(&format!("http://a.example:{}/", origin.port)).await;
-    assert!(!answer.contains("planted") && !answer.contains("\r\n0\r\n"), "{answer}");
-    drop(origin.next().await);
-    let (outcome, _, error, ..) = proxy.record().await;
-    assert_eq!(outcome, AuditOutcome::Refused);
-    assert_eq!(error, "the answer has a secret in it");
+    let all = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+         9\r\nyou sent \r\n9\r\nplanted-c\r\n6\r\nanary!\r\n0\r\n\r\n";
+    // The rest of it would come with another answer.
+    let half = "HTTP/1.1 206 Partial Content\r\ntransfer-encoding: chunked\r\n\r\n\
+         11\r\nyou sent planted-\r\n0\r\n\r\n";
+    for answer in [all, half] {
+        let mut origin = origin(answer).await;
+        let rules = rule(origin.port, "[rules.headers.authorization]\nsecret = 'key'");
+        let proxy = setup(&rules).serve().await;
+        let request = format!(
+            "GET http://a.example:{}/ HTTP/1.1\r\nHost: x\r\nRange: bytes=0-16\r\n\
+             If-Range: \"a\"\r\nConnection: close\r\n\r\n",
+            origin.port
+        );
+        let answer = proxy.send(&request).await;
+        assert!(!answer.contains("planted") && !answer.contains("\r\n0\r\n"), "{answer}");
+        let asked = origin.next().await.to_lowercase();
+        assert!(asked.contains("planted-canary") && !asked.contains("range"), "{asked}");
+        let (outcome, _, error, ..) = proxy.record().await;
+        assert_eq!(outcome, AuditOutcome::Refused);
+        assert_eq!(error, "the answer has a secret in it");
+    }
 }
 
 #[tokio::test]
