@@ -25,6 +25,9 @@ pub const ENTRY_BYTES_MAX: usize = 4096;
 /// Ports of a rule that names none.
 pub(crate) const PORTS: [u16; 2] = [80, 443];
 
+/// Where HTTP is spoken in the clear.
+const HTTP: u16 = 80;
+
 /// The method of a tunnel.
 const CONNECT: &str = "CONNECT";
 
@@ -177,7 +180,7 @@ impl Rule {
         if !is_host || !(any_port || self.ports.contains(&asked.port)) {
             return Fit::No;
         }
-        let Some(path) = asked.path else { return self.fits_tunnel() };
+        let Some(path) = asked.path else { return self.fits_tunnel(asked.port) };
         if !self.methods.is_empty() && !self.methods.iter().any(|it| it == asked.method) {
             return Fit::No;
         }
@@ -193,11 +196,16 @@ impl Rule {
     }
 
     /// What is in a tunnel nobody sees: it may be what a rule denies, and need not be what one
-    /// allows.
-    fn fits_tunnel(&self) -> Fit {
+    /// allows. At port 80 nothing in it says whom it is for, and a request for it needs none; so
+    /// both have to be meant.
+    fn fits_tunnel(&self, port: u16) -> Fit {
         let is_named = self.methods.iter().any(|method| method == CONNECT);
         let sees_nothing = self.paths.is_empty() && self.added.is_empty();
-        let fits = self.denies || (sees_nothing && (is_named || self.methods.is_empty()));
+        let is_meant = match port {
+            HTTP => is_named && self.names_ports,
+            _ => is_named || self.methods.is_empty(),
+        };
+        let fits = self.denies || (sees_nothing && is_meant);
         if fits { Fit::Yes } else { Fit::No }
     }
 }
@@ -304,6 +312,9 @@ mod tests {
             "hosts = ['ssh.example']\nports = [22]\nmethods = ['CONNECT']",
             "hosts = ['key.example']\ntls = true\n[headers.authorization]\nsecret = 'key'",
             "hosts = ['10.0.0.1']\nports = [8080]",
+            "hosts = ['open.example']\nports = [80]\nmethods = ['CONNECT']",
+            "hosts = ['half.example']\nports = [80]",
+            "hosts = ['half.example']\nmethods = ['CONNECT']",
         ]);
         for (asked, expected) in [
             ("GET http://api.example.com/v1/items", Ok(1)),
@@ -321,6 +332,12 @@ mod tests {
             ("CONNECT api.example.com:443", Err("rules[0]")),
             ("CONNECT a.files.example:443", Ok(2)),
             ("CONNECT files.example:443", Err("no rule fits")),
+            // A request in it could be for another site of the same server.
+            ("CONNECT a.files.example:80", Err("no rule fits")),
+            ("GET http://a.files.example:80/", Ok(2)),
+            ("CONNECT open.example:80", Ok(6)),
+            ("CONNECT half.example:80", Err("no rule fits")),
+            ("CONNECT half.example:443", Ok(8)),
             ("CONNECT a.files.example:22", Err("no rule fits")),
             ("GET http://a.files.example/a%2fb//c;d", Ok(2)),
             ("CONNECT ssh.example:22", Ok(3)),
