@@ -38,6 +38,7 @@ pub use self::policy::POLICY_BYTES_MAX;
 pub(crate) use self::relay::Words;
 pub use self::scope::{PATHS, Permission, Scope};
 pub use self::settings::{CREDENTIALS_SECONDS_MAX, CREDENTIALS_SECONDS_MIN, StorageSettings};
+pub(crate) use self::signer::parameters;
 pub use self::signer::{SignRequest, SignResult};
 use self::sts::Sts;
 pub use self::sts::Temporary;

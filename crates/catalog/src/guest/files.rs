@@ -5,6 +5,7 @@
 //! with the warehouse's own key. Bodies stream both ways. Of what the store answers only what
 //! clients need comes back: its errors may tell of the key.
 
+use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,7 +28,7 @@ use super::exchange::{Exchange, named};
 use super::pieces::{MALFORMED, Pieces};
 use super::{Held, Visit};
 use crate::error::{Error, Kind, Result};
-use crate::storage::{Words, XML_BYTES_MAX};
+use crate::storage::{self, Words, XML_BYTES_MAX};
 
 /// Longest object that is written at once, in bytes: that of the services.
 pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 30;
@@ -90,19 +91,16 @@ enum Form {
     File,
 }
 
-fn form(parts: &Parts) -> Form {
+type Parameters = BTreeMap<String, String>;
+
+fn form(parts: &Parts, parameters: &Parameters) -> Form {
     match parts.method {
         Method::PUT if parts.headers.contains_key(COPY_SOURCE) => Form::Nothing,
         Method::PUT => Form::File,
-        Method::POST if has_parameter(parts, "uploads") => Form::Nothing,
+        Method::POST if parameters.contains_key("uploads") => Form::Nothing,
         Method::POST => Form::Words,
         _ => Form::Nothing,
     }
-}
-
-fn has_parameter(parts: &Parts, name: &str) -> bool {
-    let query = parts.uri.query().unwrap_or_default();
-    query.split('&').any(|it| it.split('=').next() == Some(name))
 }
 
 async fn relay(
@@ -112,11 +110,12 @@ async fn relay(
     body: Body,
 ) -> Result<Response> {
     let warehouse = visit.warehouse()?;
-    let storage = warehouse.storage().ok_or_else(|| {
+    let store = warehouse.storage().ok_or_else(|| {
         let message = "the warehouse is not in a bucket: its files are not reached from here";
         Error::new(Kind::Forbidden, message)
     })?;
-    let (form, is_cut) = (form(parts), is_cut(&parts.headers));
+    let parameters = storage::parameters(parts.uri.query().unwrap_or_default())?;
+    let (form, is_cut) = (form(parts, &parameters), is_cut(&parts.headers));
     let mut rest = Some(body);
     let words: Option<Held> = match form {
         Form::Words if is_cut => {
@@ -131,8 +130,8 @@ async fn relay(
     let text = words.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
     let text = text.map_err(|_| Error::new(Kind::BadRequest, "the body is no text"))?;
     let head = (&parts.method, &parts.uri, &parts.headers);
-    let asked = storage.asked(head, text, is_cut)?;
-    let (bucket, key) = storage.subject(&asked)?;
+    let asked = store.asked(head, text, is_cut)?;
+    let (bucket, key) = store.subject(&asked)?;
     let (catalog, staged) = (&visit.shared.catalog, visit.staged_at(&bucket, &key));
     let place = (&*bucket, &*key);
     let (scope, permission) = catalog.files_at(&visit.who, &warehouse, place, staged).await?;
@@ -142,8 +141,9 @@ async fn relay(
         }
         _ => whole(asked.body().unwrap_or_default()),
     };
-    let answer = watched(exchange, storage.relay(&asked, scope, permission, outgoing)).await?;
-    passed(parts, exchange, answer).await
+    let answer = watched(exchange, store.relay(&asked, scope, permission, outgoing)).await?;
+    let is_made = parts.method == Method::POST && parameters.contains_key("uploadId");
+    passed(parts, exchange, answer, is_made).await
 }
 
 fn whole(text: &str) -> Outgoing {
@@ -268,18 +268,19 @@ impl HttpBody for Sending {
     }
 }
 
-/// What the store has answered, as far as it is passed on.
+/// What the store has answered, as far as it is passed on. `is_made`: an object was put together
+/// from its parts.
 async fn passed(
     parts: &Parts,
     exchange: &Arc<Exchange>,
     answer: node::client::Response,
+    is_made: bool,
 ) -> Result<Response> {
     let status = answer.status;
     if !status.is_success() && status != StatusCode::NOT_MODIFIED {
         return failed(parts, exchange, answer).await;
     }
     let is_copy = parts.method == Method::PUT && parts.headers.contains_key(COPY_SOURCE);
-    let is_made = parts.method == Method::POST && has_parameter(parts, "uploadId");
     if is_copy || is_made {
         return put_together(answer, is_copy).await;
     }

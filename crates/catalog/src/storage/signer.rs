@@ -425,6 +425,16 @@ fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
     let host = super::host(&format!("{scheme}://{authority}"));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = decoded(if path.is_empty() { "/" } else { path }).ok_or_else(wrong)?;
+    Ok((scheme, host, path, parameters(query)?))
+}
+
+/// The parameters of a query, decoded once. Whoever asks for one of them asks here, so that no two
+/// differ in what a request is.
+///
+/// # Errors
+/// `BadRequest` when it is none, or has one twice.
+pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>> {
+    let wrong = || Error::new(Kind::BadRequest, "`uri` is no address of an object");
     let mut pairs = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -433,7 +443,7 @@ fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
             return malformed("uri", "has a parameter twice");
         }
     }
-    Ok((scheme, host, path, pairs))
+    Ok(pairs)
 }
 
 /// The bucket and the key of an address, whichever way it says them.
