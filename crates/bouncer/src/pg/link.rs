@@ -110,7 +110,9 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     server.attached = Some(client.id);
-    let verify = if client.read_only { api::Verify::Always } else { client.verify };
+    // Code that is not in a text may have lifted it. A server that tells need not be asked.
+    let asks = client.read_only && !server.reports_read_only();
+    let verify = if asks { api::Verify::Always } else { client.verify };
     server.dirt.set_verify(change::believed(verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;

@@ -12,7 +12,7 @@ use super::dirt::Dirt;
 use super::link::LinkLimits;
 use super::link::replay::Replay;
 use super::probe::Reader;
-use super::settings::{Parameters, Settings};
+use super::settings::{Parameters, READ_ONLY, Settings};
 use super::statements::{Name, NameId, ServerStatements, StatementId, Undo};
 use super::texts::Facts;
 
@@ -248,6 +248,21 @@ impl ServerSession {
             && self.cleanup == Cleanup::None
             && !self.dirty
             && !self.closing
+    }
+
+    /// Whether it was started to read only, and tells when that changes: before it is ready for
+    /// the next transaction, whatever code changed it.
+    pub(crate) fn reports_read_only(&self) -> bool {
+        self.startup.value(READ_ONLY) == Some("on") && self.parameters.value(READ_ONLY).is_some()
+    }
+
+    /// A parameter has this value now. That it may write is known at once, so that it is taken back
+    /// before anybody asks for more.
+    pub(crate) fn reported(&mut self, name: &str, value: &str) {
+        let is_news = name == READ_ONLY && self.applied.value(READ_ONLY) != Some(value);
+        if is_news && self.reports_read_only() {
+            let _room = Arc::make_mut(&mut self.applied).put(READ_ONLY, Some(value));
+        }
     }
 
     /// Who holds it.

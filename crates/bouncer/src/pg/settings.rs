@@ -59,6 +59,9 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
+/// What keeps a session from writing. Servers report it from version 14 on.
+pub const READ_ONLY: &str = "default_transaction_read_only";
+
 /// Whether a setting can be given to another connection at all.
 pub fn is_replayable(name: &str) -> bool {
     is_setting_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))

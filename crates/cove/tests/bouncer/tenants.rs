@@ -463,6 +463,45 @@ fn a_tenant_for_reading_is_not_written_to() {
 }
 
 #[test]
+fn code_of_a_database_lets_no_reader_write() {
+    let readers = ["transaction", "session"].map(|mode| {
+        let reader = Behind::new(&format!("lifting_{mode}"), mode, 1);
+        reader.with("read_only = true").with("database = \"lifted\"")
+    });
+    let [one, other] = readers;
+    let writer = Behind::new("lifted", "transaction", 1);
+    let bounced = bounce(shared_postgres(), "", &[writer, one, other]);
+    bounced.login("lifted").run(
+        "CREATE FUNCTION lift() RETURNS text LANGUAGE plpgsql AS $$ BEGIN \
+         RETURN set_config('default_transaction_read_only', 'off', false); END $$; \
+         CREATE VIEW lifting AS SELECT lift() AS it",
+    );
+    let write = "CREATE TABLE written ()";
+    for tenant in ["lifting_transaction", "lifting_session"] {
+        for lift in ["SELECT lift()", "SELECT it FROM lifting"] {
+            let mut client = bounced.login(tenant);
+            assert_eq!(client.value(lift), "off", "{tenant}");
+            assert_eq!(client.fail(write).code(), "25006", "{tenant}: {lift}");
+            // In a transaction of several statements, of which the last one is its end.
+            client.run("BEGIN");
+            client.run(lift);
+            client.run("COMMIT");
+            assert_eq!(client.fail(write).code(), "25006", "{tenant}: {lift}");
+            client.run(lift);
+            drop(client);
+            // Nor may another client that has its connection afterwards.
+            assert_eq!(bounced.login(tenant).fail(write).code(), "25006", "{tenant}: {lift}");
+        }
+        // What is sent behind it does not overtake it.
+        let mut client = bounced.login(tenant);
+        let both = PgBatch::new().query("SELECT lift()").query(write);
+        assert_eq!(client.ask(&both).expect("an answer").value(), "off");
+        let error = client.answer().expect("an answer").error().expect("an error");
+        assert_eq!(error.code(), "25006", "{tenant}");
+    }
+}
+
+#[test]
 fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     let postgres = std::sync::Arc::new(postgres());
     let proxy = Cutter::start(postgres.tcp());

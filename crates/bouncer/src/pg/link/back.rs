@@ -244,6 +244,7 @@ impl Back<'_, '_> {
         let Some((name, value)) = parts else { return Err(malformed) };
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
         Arc::make_mut(&mut self.server.parameters).put(&name, &value);
+        self.server.reported(&name, &value);
         // While settings change, the client is told of the difference at the end.
         let pass = self.is_heard();
         self.give(header, message, pass);

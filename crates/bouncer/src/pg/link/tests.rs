@@ -716,6 +716,45 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
 }
 
 #[test]
+fn a_server_that_tells_whether_it_may_write_is_not_asked() {
+    let on = &[("default_transaction_read_only", "on")];
+    let setup =
+        Setup { read_only: true, forced: on, startup: on, reported: on, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a: free
+         a> Q[SELECT f()] Q[SELECT 2]
+         s< Q[SELECT f()]
+         s> C[SELECT 1] S[default_transaction_read_only|off] ZI
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 2]
+         s> C[BEGIN] C[SET] C[COMMIT] S[default_transaction_read_only|on] ZI C[SELECT 2] ZI
+         a: free
+         a> Q[SELECT f()]
+         s< Q[SELECT f()]
+         s> C[SELECT 1] S[default_transaction_read_only|off] ZI
+         a: free
+         a> Q[SELECT 3]
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 3]
+         s> C[BEGIN] C[SET] C[COMMIT] S[default_transaction_read_only|on] ZI C[SELECT 3] ZI
+         a: free
+         b> Q[TABLE t]
+         s< Q[BEGIN;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
+         DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();COMMIT] Q[TABLE t]
+         s> C[COMMIT] ZI C[SELECT 3] S[default_transaction_read_only|off] ZI
+         b: free
+         a> Q[SELECT 4]
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 4]
+         s> C[BEGIN] C[SET] C[COMMIT] S[default_transaction_read_only|on] ZI C[SELECT 4] ZI
+         a: free
+         b> Q[SELECT 5]
+         s< Q[SELECT 5]",
+    );
+}
+
+#[test]
 fn values_of_sequences_are_nobody_elses() {
     check(
         "a> Q[SELECT nextval('s')]

@@ -34,6 +34,10 @@ pub(super) struct Setup {
     /// Settings that a client starts with, by its letter.
     pub(super) settings: &'static [(char, &'static str, &'static str)],
     pub(super) forced: &'static [(&'static str, &'static str)],
+    /// Settings that servers are started with.
+    pub(super) startup: &'static [(&'static str, &'static str)],
+    /// Parameters that servers report.
+    pub(super) reported: &'static [(&'static str, &'static str)],
 }
 
 impl Default for Setup {
@@ -45,6 +49,8 @@ impl Default for Setup {
             limits: LinkLimits::default(),
             settings: &[],
             forced: &[],
+            startup: &[],
+            reported: &[("TimeZone", "UTC")],
         }
     }
 }
@@ -165,15 +171,15 @@ impl Stage<'_> {
     }
 
     fn server(&mut self) -> &mut Server {
-        let limits = self.setup.limits;
+        let Setup { limits, startup, reported, .. } = *self.setup;
         self.servers.entry(self.server).or_insert_with(|| Server {
             session: ServerSession::new(ServerSetup {
                 pid: 1,
                 pool: 1,
                 user: "login".into(),
                 key: Box::new([1, 2, 3, 4]),
-                parameters: Parameters::of([("TimeZone", "UTC")]),
-                settings: Arc::new(Settings::default()),
+                parameters: Parameters::of(reported.iter().copied()),
+                settings: Arc::new(Settings::of(startup.iter().copied())),
                 limits,
             }),
             pending: Vec::new(),
@@ -195,7 +201,7 @@ impl Stage<'_> {
                     read_only: setup.read_only,
                     settings: Settings::of(mine.map(|setting| (setting.1, setting.2))),
                     forced: Arc::new(Settings::of(setup.forced.iter().copied())),
-                    seen: Arc::new(Parameters::of([("TimeZone", "UTC")])),
+                    seen: Arc::new(Parameters::of(setup.reported.iter().copied())),
                 }),
                 pending: Vec::new(),
                 given: Vec::new(),
