@@ -30,6 +30,8 @@ import bouncer.figures
 import catalog
 import catalog.figures
 import durability
+import gateway
+import gateway.figures
 import machine
 import report
 import rivals
@@ -119,10 +121,10 @@ BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
 OTHERS = (
     "durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES,
-    *catalog.NAMES,
+    *catalog.NAMES, *gateway.NAMES,
 )  # fmt: skip
 # Parts of a run that take long and speak for themselves: run alone, each has a page of its own.
-PARTS = ("sessions", "bouncer", "catalog")
+PARTS = ("sessions", "bouncer", "catalog", "gateway")
 
 
 def parse_arguments(argv):
@@ -191,6 +193,9 @@ def list_everything():
     print("catalog                      the catalog, and others beside it; or one of")
     for case in catalog.CASES:
         print(f"  {f'catalog-{case.name}':26} {', '.join(case.rivals)}")
+    print("gateway                      databases from inside of sandboxes; or one of")
+    for case in gateway.CASES:
+        print(f"  gateway-{case.name}")
 
 
 def wanted(options, name):
@@ -412,6 +417,8 @@ def scenarios(options, scratch):
     rivals_of_it = set(options.rival or catalog.RIVALS) & set(catalog.RIVALS)
     if rivals_of_it and any(wanted(options, name) for name in catalog.NAMES):
         found["catalog"] = catalog.measure(scratch, options)
+    if any(wanted(options, name) for name in gateway.NAMES) and not options.rival:
+        found["gateway"] = gateway.measure(scratch, options)
     return found
 
 
@@ -507,9 +514,10 @@ def write(about, options):
     of_sessions = about["scenarios"].get("sessions", {})
     of_bouncer = about["scenarios"].get("bouncer", {})
     of_catalog = about["scenarios"].get("catalog", {})
+    of_gateway = about["scenarios"].get("gateway", {})
     parts = [
         (sessions.figures, of_sessions), (bouncer.figures, of_bouncer),
-        (catalog.figures, of_catalog),
+        (catalog.figures, of_catalog), (gateway.figures, of_gateway),
     ]  # fmt: skip
     more_goals = [goal for figures, found in parts for goal in figures.goals(found)]
     more_text = [line for figures, found in parts for line in figures.text(found)]
@@ -525,6 +533,7 @@ def write(about, options):
         **about["scenarios"],
         "sessions": sessions.figures.without_samples(of_sessions),
         "bouncer": bouncer.figures.without_samples(of_bouncer),
+        "gateway": gateway.figures.without_samples(of_gateway),
     }
     document = {
         **about,
@@ -577,6 +586,7 @@ def main(argv):
     cove_failed |= sessions.figures.failed(about["scenarios"].get("sessions"))
     cove_failed |= bouncer.figures.failed(about["scenarios"].get("bouncer"))
     cove_failed |= catalog.figures.failed(about["scenarios"].get("catalog"))
+    cove_failed |= gateway.figures.failed(about["scenarios"].get("gateway"))
     return 1 if cove_failed or COVE in about["unavailable"] else 0
 
 

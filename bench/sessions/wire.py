@@ -113,12 +113,14 @@ class Wire:
         self.place, self.token, self.socket = (host, int(port)), token, None
 
     def bytes_of(self, method, path, body=None, headers=()):
-        """A request, ready to be sent."""
-        content = b"" if body is None else json.dumps(body).encode()
+        """A request, ready to be sent. A body is JSON, or the bytes of a file."""
+        is_file = isinstance(body, bytes)
+        content = body if is_file else b"" if body is None else json.dumps(body).encode()
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.place[0]}:{self.place[1]}"]
         lines += [f"authorization: Bearer {self.token}", f"content-length: {len(content)}"]
         if body is not None:
-            lines.append("content-type: application/json")
+            kind = "octet-stream" if is_file else "json"
+            lines.append(f"content-type: application/{kind}")
         lines += [f"{name}: {value}" for name, value in headers]
         return "\r\n".join([*lines, "", ""]).encode() + content
 

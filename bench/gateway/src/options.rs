@@ -1,0 +1,96 @@
+//! What is asked for on the command line: `name=value`, in any order.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What the server speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Postgres,
+    Mysql,
+}
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) protocol: Protocol,
+    pub(crate) address: String,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    pub(crate) password: String,
+    /// `?` in it is the number of the connection, which must be the answer.
+    pub(crate) statement: String,
+    /// The first of these numbers.
+    pub(crate) value: usize,
+    pub(crate) connections: usize,
+    /// Further ones that ask once, leave and come again.
+    pub(crate) churners: usize,
+    /// Answers of each connection, at most.
+    pub(crate) trips: u64,
+    /// The time of each connection, at most.
+    pub(crate) seconds: Duration,
+    /// Between an answer and the next question, on average.
+    pub(crate) think: Duration,
+    /// When all begin to ask.
+    pub(crate) at: Option<SystemTime>,
+}
+
+impl Options {
+    pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
+        let mut options = Options {
+            protocol: Protocol::Postgres,
+            address: String::new(),
+            user: String::new(),
+            database: String::new(),
+            password: String::new(),
+            statement: "SELECT ?".to_owned(),
+            value: 1,
+            connections: 1,
+            churners: 0,
+            trips: u64::MAX,
+            seconds: Duration::MAX,
+            think: Duration::ZERO,
+            at: None,
+        };
+        for word in words {
+            let (name, value) = word.split_once('=').ok_or(format!("{word}: not name=value"))?;
+            options.set(name, value).ok_or(format!("{word}: cannot be"))?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        let text = value.to_owned();
+        match name {
+            "protocol" => {
+                self.protocol = match value {
+                    "postgres" => Protocol::Postgres,
+                    "mysql" => Protocol::Mysql,
+                    _ => return None,
+                }
+            }
+            "address" => self.address = text,
+            "user" => self.user = text,
+            "database" => self.database = text,
+            "password" => self.password = text,
+            "statement" => self.statement = text,
+            "value" => self.value = value.parse().ok()?,
+            "connections" => self.connections = value.parse().ok()?,
+            "churners" => self.churners = value.parse().ok()?,
+            "trips" => self.trips = value.parse().ok()?,
+            "seconds" => self.seconds = Duration::try_from_secs_f64(value.parse().ok()?).ok()?,
+            "think_ms" => self.think = Duration::from_millis(value.parse().ok()?),
+            "at_ms" => self.at = Some(UNIX_EPOCH + Duration::from_millis(value.parse().ok()?)),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Until all begin.
+    pub(crate) fn milliseconds_left(&self) -> u64 {
+        let left = self.at.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(0))
+    }
+
+    pub(crate) fn goes_on(&self, asked: u64, elapsed: Duration) -> bool {
+        asked < self.trips && elapsed < self.seconds
+    }
+}
