@@ -33,7 +33,7 @@ POOLED, READY = "pooled", 1
 
 SANDBOXES, CONNECTIONS = 200, 5
 # To start all clients and to connect them, before they begin together.
-START_SECONDS = 6
+START_SECONDS = 10
 THINK_MS = 500
 SLEEP = "SELECT ? FROM pg_sleep(0.005)"
 SAMPLE_SECONDS = 0.05

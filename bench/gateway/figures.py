@@ -113,8 +113,9 @@ def failed(found):
     if not found:
         return False
     rows = found.get("rows", [])
-    wrong = any(row.get(name) for row in rows for name in ("failure", "wrong", "late"))
-    refused = any(row.get("refused") for row in rows if row["rival"] != DIRECT)
+    wrong = any(row.get(name) for row in rows for name in ("failure", "wrong"))
+    ours = [row for row in rows if row["rival"] != DIRECT]
+    refused = any(row.get(name) for row in ours for name in ("refused", "late"))
     return wrong or refused or bool(found.get("left"))
 
 

@@ -92,5 +92,7 @@ fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
 /// CPU time of all threads of this process, logins included.
 fn cpu_us() -> f64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    spent.tv_sec as f64 * 1e6 + spent.tv_nsec as f64 / 1e3
+    let whole = Duration::from_secs(u64::try_from(spent.tv_sec).unwrap_or(0));
+    let rest = Duration::from_nanos(u64::try_from(spent.tv_nsec).unwrap_or(0));
+    (whole + rest).as_secs_f64() * 1e6
 }

@@ -1,4 +1,4 @@
-//! A client of PostgreSQL or MySQL that asks, checks each answer and says how long it took.
+//! A client of `PostgreSQL` or `MySQL` that asks, checks each answer and says how long it took.
 //!
 //! The same file runs in a sandbox and outside, so that what differs is the way to the database. It
 //! needs no library and no file, and prints one JSON document; see `gateway/cases.py`.
@@ -10,7 +10,7 @@ mod postgres;
 
 use std::net::TcpStream;
 use std::process::ExitCode;
-use std::sync::{Barrier, Mutex};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,7 +18,7 @@ use figures::Figures;
 use options::{Options, Protocol};
 
 /// Nobody answers any more.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -75,18 +75,18 @@ fn run(options: &Options) -> Figures {
             let (all, connected) = (&all, &connected);
             scope.spawn(move || {
                 let figures = one(options, number, connected);
-                all.lock().unwrap_or_else(|it| it.into_inner()).add(figures);
+                all.lock().unwrap_or_else(PoisonError::into_inner).add(figures);
             });
         }
         for _ in 0..options.churners {
             let all = &all;
             scope.spawn(move || {
                 let figures = churn(options, churning);
-                all.lock().unwrap_or_else(|it| it.into_inner()).add(figures);
+                all.lock().unwrap_or_else(PoisonError::into_inner).add(figures);
             });
         }
     });
-    all.into_inner().unwrap_or_else(|it| it.into_inner())
+    all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One connection that is kept: connects, waits for the others and for the hour, asks until its end.

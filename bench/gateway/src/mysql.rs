@@ -1,4 +1,4 @@
-//! One connection to MySQL or MariaDB, by `COM_QUERY`:
+//! One connection to `MySQL` or `MariaDB`, by `COM_QUERY`:
 //! <https://mariadb.com/kb/en/clientserver-protocol/>.
 
 use std::io::{Read, Write};

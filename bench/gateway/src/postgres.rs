@@ -1,4 +1,5 @@
-//! One connection to PostgreSQL, by simple queries: <https://www.postgresql.org/docs/current/protocol.html>.
+//! One connection to `PostgreSQL`, by simple queries:
+//! <https://www.postgresql.org/docs/current/protocol.html>.
 
 use std::fs::File;
 use std::io::{Read, Write};
