@@ -268,7 +268,8 @@ def shared(running, options, sessions, others, first):
 
 def clients_words(options, address, others, first, at, **more):
     """The arguments of each sandbox's client. Its answers are numbers that no other has."""
-    seconds = options.seconds * (FAIR_SECONDS_FACTOR_QUICK if options.quick else FAIR_SECONDS_FACTOR)
+    factor = FAIR_SECONDS_FACTOR_QUICK if options.quick else FAIR_SECONDS_FACTOR
+    seconds = options.seconds * factor
     words = {"connections": CONNECTIONS, "seconds": seconds, "at_ms": at, **more}
     each = [first or others, *[others] * (SANDBOXES - 1)]
     return [

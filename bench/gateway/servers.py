@@ -80,7 +80,7 @@ def place(*owners):
 
 @contextlib.contextmanager
 def postgres(scratch):
-    """PostgreSQL with its defaults, a hundred connections among them, and a role with a password."""
+    """PostgreSQL with its defaults, of which one is a hundred connections, and a role."""
     places = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parts[-2])
     if not places:
         raise Unavailable("PostgreSQL is not installed")

@@ -89,7 +89,8 @@ fn run(options: &Options) -> Figures {
     all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection that is kept: connects, waits for the others and for the hour, asks until its end.
+/// One connection that is kept: connects, waits for the others and for the hour, and asks until its
+/// end.
 fn one(options: &Options, number: usize, connected: &Barrier) -> Figures {
     let mut figures = Figures::default();
     let value = (options.value + number).to_string();
