@@ -116,6 +116,7 @@ pub fn attach(
     server.dirt.set_verify(change::believed(verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;
+    server.may_lift = false;
     server.may_begin = false;
     server.unseen_unnamed = false;
     // Until they are taken away, however often the client comes.

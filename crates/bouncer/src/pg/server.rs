@@ -171,6 +171,8 @@ pub struct ServerSession {
     pub(crate) own_search_path: bool,
     /// Its client has requests under way that change settings.
     pub(crate) settings_in_doubt: bool,
+    /// Its client may only read, and code that no text shows may run that allows it more.
+    pub(crate) may_lift: bool,
     /// Requests that were sent, and how many when a name was given a meaning last.
     pushed: u64,
     renamed: u64,
@@ -222,6 +224,7 @@ impl ServerSession {
             answer: None,
             own_search_path: false,
             settings_in_doubt: false,
+            may_lift: false,
             pushed: 0,
             renamed: 0,
             unseen_unnamed: false,

@@ -225,10 +225,10 @@ impl Link<'_, '_> {
     /// has to wait until that is known.
     fn may_be_allowed_to_write(&self) -> bool {
         let server = &*self.server;
+        let in_doubt = server.settings_in_doubt || server.may_lift;
         self.client.read_only
             && !server.unsynced
-            && (server.answer.is_some()
-                || (server.settings_in_doubt && server.exchange.has_client_entries()))
+            && (server.answer.is_some() || (in_doubt && server.exchange.has_client_entries()))
             && server.exchange.copying() == Copying::None
     }
 

@@ -164,6 +164,7 @@ impl Link<'_, '_> {
     /// A text is going to run.
     pub(super) fn runs(&mut self, facts: &Facts) {
         self.server.settings_in_doubt |= facts.changes_settings();
+        self.server.may_lift |= self.client.read_only && facts.effects.intersects(Effects::HIDDEN);
         self.server.own_search_path |= facts.changes_search_path();
         self.server.may_begin |= facts.may_begin();
     }

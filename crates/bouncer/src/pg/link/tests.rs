@@ -740,15 +740,13 @@ fn a_server_that_tells_whether_it_may_write_is_not_asked() {
          s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 3]
          s> C[BEGIN] C[SET] C[COMMIT] S[default_transaction_read_only|on] ZI C[SELECT 3] ZI
          a: free
-         b> Q[TABLE t]
+         b> Q[TABLE v] Q[SELECT 4]
          s< Q[BEGIN;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
-         DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();COMMIT] Q[TABLE t]
+         DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();COMMIT] Q[TABLE v]
          s> C[COMMIT] ZI C[SELECT 3] S[default_transaction_read_only|off] ZI
-         b: free
-         a> Q[SELECT 4]
          s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 4]
          s> C[BEGIN] C[SET] C[COMMIT] S[default_transaction_read_only|on] ZI C[SELECT 4] ZI
-         a: free
+         b: free
          b> Q[SELECT 5]
          s< Q[SELECT 5]",
     );
