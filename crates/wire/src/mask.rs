@@ -1,200 +1,515 @@
 //! Statements without the values in them, for records that must not hold data.
 //!
-//! It errs on the side of hiding: whatever may be a value becomes `?`, comments are left out, and
-//! of what cannot be read to its end the rest is hidden. The result is for people and for
-//! grouping; nobody runs it.
+//! It errs on the side of hiding: whatever may be a value becomes `?`, and comments are left out,
+//! but for those that MySQL and MariaDB execute. Where it cannot be known what is a value, the rest
+//! is hidden. A text that is not shown to its end ends with `…`, so that nothing can be put where
+//! nobody would look for it. The result is for people and for grouping; nobody runs it.
 
 /// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// PostgreSQL's: `"x"` is a name, `$tag$ … $tag$` a string.
     Postgres,
-    /// MySQL's: `"x"` is a string, `` `x` `` a name, and `#` begins a comment.
+    /// MySQL's: `"x"` is a string, `` `x` `` a name, `#` begins a comment, and what is in
+    /// `/*! … */` is executed.
     Mysql,
 }
 
+/// Ends a text of which there was more.
+pub const CUT: &str = "…";
+
 /// What stands for a value.
 const HIDDEN: u8 = b'?';
+/// Bytes of a dollar quote's tag; a longer one is not followed.
+const TAG_BYTES_MAX: usize = 256;
 
 /// Writes `text` into `out` without its values, at most `bytes_max` bytes of it.
 pub fn mask(dialect: Dialect, text: &[u8], bytes_max: usize, out: &mut Vec<u8>) {
-    let begun = out.len();
-    let mut masker = Masker { dialect, rest: text, out, begun };
-    while !masker.rest.is_empty() && masker.out.len() - begun < bytes_max {
-        masker.token();
-    }
-    let end = begun + bytes_max.min(masker.out.len() - begun);
-    out.truncate(end);
-    while out.len() > begun && out.last() == Some(&b' ') {
-        out.pop();
-    }
+    let mut masker = Masker::new(dialect, bytes_max);
+    masker.feed(text);
+    out.extend_from_slice(masker.finish());
 }
 
-struct Masker<'a, 'o> {
+/// Takes a text in pieces, so that one of any length can be read to its end. It holds no more than
+/// what it shows.
+#[derive(Debug)]
+pub struct Masker {
     dialect: Dialect,
-    rest: &'a [u8],
-    out: &'o mut Vec<u8>,
-    begun: usize,
+    bytes_max: usize,
+    out: Vec<u8>,
+    place: Place,
+    /// The tag of a dollar quote, with both dollars.
+    tag: Vec<u8>,
+    /// Comments around this place that are executed.
+    executed: u32,
+    /// The byte before, in what a comment that is executed may end within.
+    before: u8,
 }
 
-impl Masker<'_, '_> {
-    /// Takes one token.
-    fn token(&mut self) {
-        let byte = self.rest.first().copied().unwrap_or_default();
-        let next = self.rest.get(1).copied().unwrap_or_default();
-        match (byte, next) {
-            (b'-', b'-') => self.comment_line(),
-            (b'#', _) if self.dialect == Dialect::Mysql => self.comment_line(),
-            (b'/', b'*') => self.comment_block(),
-            (b'\'', _) => self.string(b'\''),
-            (b'"', _) if self.dialect == Dialect::Mysql => self.string(b'"'),
-            (b'"', _) => self.name(b'"'),
-            (b'`', _) => self.name(b'`'),
-            (b'$', _) if self.dialect == Dialect::Postgres => self.dollar(),
-            (b'0'..=b'9', _) => self.number(),
-            (b'.', b'0'..=b'9') if !self.follows_word() => self.number(),
-            (b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C, _) => {
-                self.skip(1);
-                self.space();
-            }
-            _ if is_word(byte) => self.word(),
-            _ => {
-                self.out.push(byte);
-                self.skip(1);
-            }
+/// Where in the text the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Between,
+    /// In a word, which is shown from `begun` on.
+    Word {
+        begun: usize,
+    },
+    /// In a number, or a word that begins with one.
+    Number {
+        last: u8,
+    },
+    /// Behind a point that is none of a name.
+    Point,
+    /// Behind a dollar.
+    Dollar {
+        begun: usize,
+    },
+    /// In the number of a parameter.
+    Parameter,
+    /// Between the dollars of a tag.
+    Tag {
+        begun: usize,
+    },
+    /// In a dollar quote, so many bytes of whose tag have come.
+    Dollars {
+        matched: usize,
+    },
+    /// In a quoted name.
+    Name {
+        quote: u8,
+        begun: usize,
+        is_at_quote: bool,
+    },
+    /// In a string, by both ways to read it.
+    String {
+        quote: u8,
+        plain: Reading,
+        escaped: Reading,
+    },
+    /// Behind `-`, and behind `--` where that does not yet begin a comment.
+    Dash,
+    Dashes,
+    /// In a comment up to the line's end.
+    Line,
+    Slash,
+    /// In a comment that nests so deep, whose beginning (`/*`, `/*M`) was the last.
+    Block {
+        depth: u32,
+        before: u8,
+        is_begun: bool,
+    },
+    BlockM,
+    /// In the number behind `/*!`.
+    Version {
+        begun: usize,
+    },
+    /// Behind a `*`.
+    Star,
+    /// Nothing more is shown.
+    Over,
+}
+
+/// How far one way of reading is in a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    In,
+    /// Behind a backslash that takes the next byte's meaning.
+    Escape,
+    /// Behind a quote: another one would make both a part of the string.
+    Quote,
+    Ended,
+}
+
+impl Reading {
+    fn step(self, byte: u8, quote: u8, escapes: bool) -> Reading {
+        match self {
+            Reading::In if byte == b'\\' && escapes => Reading::Escape,
+            Reading::In if byte == quote => Reading::Quote,
+            Reading::In | Reading::Escape => Reading::In,
+            Reading::Quote if byte == quote => Reading::In,
+            Reading::Quote | Reading::Ended => Reading::Ended,
+        }
+    }
+}
+
+impl Masker {
+    /// Shows at most so many bytes.
+    #[must_use]
+    pub fn new(dialect: Dialect, bytes_max: usize) -> Masker {
+        Masker {
+            dialect,
+            bytes_max,
+            out: Vec::new(),
+            place: Place::Between,
+            tag: Vec::new(),
+            executed: 0,
+            before: 0,
         }
     }
 
-    fn skip(&mut self, count: usize) {
-        self.rest = self.rest.get(count..).unwrap_or_default();
+    /// Begins another text.
+    pub fn clear(&mut self) {
+        self.out.clear();
+        self.place = Place::Between;
+        (self.executed, self.before) = (0, 0);
+    }
+
+    /// Takes the next bytes.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        loop {
+            bytes = bytes.get(self.uninteresting(bytes)..).unwrap_or_default();
+            let Some((&byte, rest)) = bytes.split_first() else { return };
+            // A byte that ends something is read once more, as what follows.
+            while !self.took(byte) {}
+            // One more than fits shows that it does not.
+            if self.out.len() > self.bytes_max && self.place != Place::Over {
+                self.place = Place::Over;
+            }
+            bytes = rest;
+        }
+    }
+
+    /// There is more of the text, which is not read.
+    pub fn break_off(&mut self) {
+        self.place = Place::Over;
+    }
+
+    /// What is shown of the text.
+    pub fn finish(&mut self) -> &[u8] {
+        match self.place {
+            // It was no name.
+            Place::Name { begun, is_at_quote: false, .. } | Place::Tag { begun } => {
+                self.out.truncate(begun);
+                self.out.push(HIDDEN);
+            }
+            Place::Dash => self.out.push(b'-'),
+            Place::Dashes => {}
+            Place::Slash => self.out.push(b'/'),
+            Place::Star => self.out.push(b'*'),
+            Place::Point => self.out.push(b'.'),
+            Place::Dollar { .. } => self.out.push(b'$'),
+            _ => {}
+        }
+        if self.place == Place::Over || self.out.len() > self.bytes_max {
+            self.cut();
+        } else {
+            while self.out.last() == Some(&b' ') {
+                self.out.pop();
+            }
+        }
+        &self.out
+    }
+
+    /// Makes room for the mark of a cut, at the end of a character.
+    fn cut(&mut self) {
+        let room = self.bytes_max.saturating_sub(CUT.len());
+        let is_inner = |it: &u8| *it & 0xC0 == 0x80;
+        let mut end = self.out.len().min(room);
+        while end > 0 && self.out.get(end).is_some_and(is_inner) {
+            end -= 1;
+        }
+        self.out.truncate(end);
+        if self.bytes_max >= CUT.len() {
+            self.out.extend_from_slice(CUT.as_bytes());
+        }
+    }
+
+    /// Bytes that change nothing here: long texts are mostly that.
+    fn uninteresting(&self, bytes: &[u8]) -> usize {
+        let is_executed = self.executed > 0;
+        let end = match self.place {
+            Place::Over => None,
+            Place::String { quote, plain: Reading::In, escaped: Reading::In } if !is_executed => {
+                bytes.iter().position(|it| *it == quote || *it == b'\\')
+            }
+            Place::Line if !is_executed => bytes.iter().position(|it| matches!(it, b'\n' | b'\r')),
+            Place::Block { before: 0, is_begun: false, .. } => {
+                bytes.iter().position(|it| matches!(it, b'*' | b'/'))
+            }
+            Place::Dollars { matched: 0 } => bytes.iter().position(|it| *it == b'$'),
+            _ => Some(0),
+        };
+        end.unwrap_or(bytes.len())
+    }
+
+    /// Takes a byte where it stands; says whether it was taken, or only ended something.
+    fn took(&mut self, byte: u8) -> bool {
+        match self.place {
+            Place::Between => self.between(byte),
+            Place::Word { begun } => return self.word(byte, begun),
+            Place::Number { last } => {
+                let is_sign = matches!(byte, b'+' | b'-') && matches!(last, b'e' | b'E');
+                if !(self.is_word(byte) || byte == b'.' || is_sign) {
+                    return self.go(Place::Between);
+                }
+                self.place = Place::Number { last: byte };
+            }
+            Place::Point => {
+                let is_number = byte.is_ascii_digit();
+                self.out.push(if is_number { HIDDEN } else { b'.' });
+                let next = if is_number { Place::Number { last: 0 } } else { Place::Between };
+                return self.go(next);
+            }
+            Place::Dollar { .. } | Place::Parameter | Place::Tag { .. } | Place::Dollars { .. } => {
+                return self.dollar(byte);
+            }
+            Place::Name { quote, begun, is_at_quote } => {
+                if is_at_quote && byte != quote {
+                    return self.go(Place::Between);
+                }
+                self.out.push(byte);
+                let is_at_quote = byte == quote && !is_at_quote;
+                self.place = Place::Name { quote, begun, is_at_quote };
+                self.in_doubt(byte);
+            }
+            Place::String { .. } => return self.string(byte),
+            Place::Dash | Place::Dashes => return self.dash(byte),
+            Place::Line => {
+                let is_end = byte == b'\n' || byte == b'\r' && self.dialect == Dialect::Postgres;
+                if is_end {
+                    return self.go(Place::Between);
+                }
+                self.in_doubt(byte);
+            }
+            Place::Slash if byte == b'*' => {
+                self.place = Place::Block { depth: 1, before: 0, is_begun: true };
+            }
+            Place::Slash => return self.was_plain(b'/'),
+            Place::Block { .. } | Place::BlockM | Place::Version { .. } => {
+                return self.block(byte);
+            }
+            Place::Star if byte == b'/' => {
+                self.executed -= 1;
+                self.out.extend_from_slice(b"*/");
+                self.place = Place::Between;
+            }
+            Place::Star => return self.was_plain(b'*'),
+            Place::Over => {}
+        }
+        true
+    }
+
+    /// The byte belongs to what follows.
+    fn go(&mut self, place: Place) -> bool {
+        self.place = place;
+        false
+    }
+
+    fn was_plain(&mut self, byte: u8) -> bool {
+        self.out.push(byte);
+        self.go(Place::Between)
+    }
+
+    fn is_word(&self, byte: u8) -> bool {
+        let is_special = byte == b'@' && self.dialect == Dialect::Mysql;
+        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..) || is_special
+    }
+
+    /// Takes the first byte of a token.
+    fn between(&mut self, byte: u8) {
+        let begun = self.out.len();
+        let is_mysql = self.dialect == Dialect::Mysql;
+        self.before = 0;
+        match byte {
+            b'-' => self.place = Place::Dash,
+            b'#' if is_mysql => self.place = Place::Line,
+            b'/' => self.place = Place::Slash,
+            b'*' if self.executed > 0 => self.place = Place::Star,
+            b'\'' => self.begin_string(byte, true, true),
+            b'"' if is_mysql => self.begin_string(byte, true, true),
+            b'"' => self.begin_name(byte),
+            b'`' if is_mysql => self.begin_name(byte),
+            b'$' if !is_mysql => self.place = Place::Dollar { begun },
+            b'0'..=b'9' => {
+                self.out.push(HIDDEN);
+                self.place = Place::Number { last: byte };
+            }
+            b'.' if !self.follows_name() => self.place = Place::Point,
+            b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C => self.space(),
+            _ => {
+                self.out.push(byte);
+                if self.is_word(byte) {
+                    self.place = Place::Word { begun };
+                }
+            }
+        }
     }
 
     /// One space, however many there were.
     fn space(&mut self) {
-        if self.out.len() > self.begun && self.out.last() != Some(&b' ') {
+        if self.out.last().is_some_and(|it| *it != b' ') {
             self.out.push(b' ');
         }
     }
 
-    fn follows_word(&self) -> bool {
-        self.out.len() > self.begun
-            && self.out.last().is_some_and(|it| is_word(*it) || matches!(it, b'"' | b'`' | b')'))
+    fn follows_name(&self) -> bool {
+        let last = self.out.last();
+        last.is_some_and(|it| self.is_word(*it) || matches!(it, b'"' | b'`' | b')'))
     }
 
-    fn hide(&mut self) {
+    fn begin_name(&mut self, quote: u8) {
+        let begun = self.out.len();
+        self.out.push(quote);
+        self.place = Place::Name { quote, begun, is_at_quote: false };
+    }
+
+    /// Whether a backslash hides a quote depends on settings that are not known here. A way that
+    /// is certainly not the one has ended before it begins.
+    fn begin_string(&mut self, quote: u8, may_be_plain: bool, may_escape: bool) {
         self.out.push(HIDDEN);
+        let of = |it| if it { Reading::In } else { Reading::Ended };
+        self.place = Place::String { quote, plain: of(may_be_plain), escaped: of(may_escape) };
     }
 
-    fn comment_line(&mut self) {
-        let end = self.rest.iter().position(|it| *it == b'\n');
-        self.skip(end.unwrap_or(self.rest.len()));
-    }
-
-    /// A comment, which PostgreSQL nests. What MySQL executes in one (`/*! … */`) is hidden, too.
-    fn comment_block(&mut self) {
-        let mut depth = 0u32;
-        while let Some(byte) = self.rest.first() {
-            match (byte, self.rest.get(1)) {
-                (b'/', Some(b'*')) if depth == 0 || self.dialect == Dialect::Postgres => {
-                    depth += 1;
-                    self.skip(2);
-                }
-                (b'*', Some(b'/')) => {
-                    depth -= 1;
-                    self.skip(2);
-                    if depth == 0 {
-                        break;
-                    }
-                }
-                _ => self.skip(1),
+    fn string(&mut self, byte: u8) -> bool {
+        let Place::String { quote, plain, escaped } = self.place else { return true };
+        let next = (plain.step(byte, quote, false), escaped.step(byte, quote, true));
+        match ((plain, escaped), next) {
+            (_, (Reading::Ended, Reading::Ended)) => return self.go(Place::Between),
+            // By one way it ends here and by the other it goes on: what follows is a value or is
+            // none.
+            ((Reading::Quote, _), (Reading::Ended, _))
+            | ((_, Reading::Quote), (_, Reading::Ended)) => self.place = Place::Over,
+            (_, (plain, escaped)) => {
+                self.place = Place::String { quote, plain, escaped };
+                self.in_doubt(byte);
             }
         }
-        self.space();
+        true
     }
 
-    /// A string up to its quote. Whether a backslash hides a quote depends on settings that are not
-    /// known here: where both readings end apart, everything is hidden up to the later end.
-    fn string(&mut self, quote: u8) {
-        self.hide();
-        let plain = end_of(self.rest, quote, false);
-        let escaped = end_of(self.rest, quote, true);
-        match (plain, escaped) {
-            (Some(plain), Some(escaped)) => self.skip(plain.max(escaped)),
-            _ => self.skip(self.rest.len()),
+    /// A server that does not execute a comment passes over all of it up to `*/`, and one that does
+    /// takes that for a part of a string. What follows is one thing or another.
+    fn in_doubt(&mut self, byte: u8) {
+        if self.executed > 0 && (self.before, byte) == (b'*', b'/') {
+            self.place = Place::Over;
         }
+        self.before = byte;
     }
 
-    /// A quoted name, which is shown as it is.
-    fn name(&mut self, quote: u8) {
-        match end_of(self.rest, quote, false) {
-            Some(end) => {
-                self.out.extend_from_slice(self.rest.get(..end).unwrap_or_default());
-                self.skip(end);
-            }
-            None => {
-                self.hide();
-                self.skip(self.rest.len());
-            }
+    /// A word. One that is stuck to a quote may say how the string is written, and goes with it.
+    fn word(&mut self, byte: u8, begun: usize) -> bool {
+        if self.is_word(byte) {
+            self.out.push(byte);
+            return true;
         }
+        if byte != b'\'' {
+            return self.go(Place::Between);
+        }
+        let word = self.out.get(begun..).unwrap_or_default();
+        let is = |prefix: &[u8]| word.eq_ignore_ascii_case(prefix);
+        let is_mysql = self.dialect == Dialect::Mysql;
+        let escapes = is(b"e") && !is_mysql;
+        let is_charset = is_mysql && word.first() == Some(&b'_');
+        if escapes || is_charset || is(b"b") || is(b"x") || is(b"n") {
+            self.out.truncate(begun);
+        }
+        self.begin_string(b'\'', !escapes, true);
+        true
     }
 
     /// A parameter (`$1`), or a string between two tags.
-    fn dollar(&mut self) {
-        let tag = self.rest.iter().skip(1).position(|it| !is_word(*it) || *it == b'$');
-        let tag = tag.map_or(self.rest.len(), |at| at + 1);
-        if self.rest.get(tag) != Some(&b'$') {
-            self.out.extend_from_slice(self.rest.get(..tag).unwrap_or_default());
-            return self.skip(tag);
+    fn dollar(&mut self, byte: u8) -> bool {
+        match self.place {
+            Place::Dollar { .. } if byte.is_ascii_digit() => {
+                self.out.extend_from_slice(&[b'$', byte]);
+                self.place = Place::Parameter;
+            }
+            Place::Dollar { begun } => {
+                self.tag.clear();
+                self.tag.push(b'$');
+                return self.go(Place::Tag { begun });
+            }
+            Place::Parameter if byte.is_ascii_digit() => self.out.push(byte),
+            Place::Tag { .. } if self.tag.len() >= TAG_BYTES_MAX => self.place = Place::Over,
+            Place::Tag { .. } if byte == b'$' => {
+                self.tag.push(byte);
+                self.out.push(HIDDEN);
+                self.place = Place::Dollars { matched: 0 };
+            }
+            Place::Tag { .. } if self.is_word(byte) => self.tag.push(byte),
+            Place::Tag { .. } => {
+                self.out.extend_from_slice(&self.tag);
+                return self.go(Place::Between);
+            }
+            Place::Dollars { matched } => {
+                // Within a tag there are no dollars: another beginning can be only where one is.
+                let matched = match self.tag.get(matched) {
+                    Some(expected) if *expected == byte => matched + 1,
+                    _ => usize::from(byte == b'$'),
+                };
+                let is_end = matched == self.tag.len();
+                self.place = if is_end { Place::Between } else { Place::Dollars { matched } };
+            }
+            _ => return self.go(Place::Between),
         }
-        let whole = self.rest;
-        let (mark, body) = whole.split_at(tag + 1);
-        self.hide();
-        let end = body.windows(mark.len()).position(|it| it == mark);
-        self.skip(end.map_or(whole.len(), |at| mark.len() + at + mark.len()));
+        true
     }
 
-    /// A number, with whatever is stuck to it.
-    fn number(&mut self) {
-        self.hide();
-        let mut last = 0;
-        let end = self.rest.iter().position(|&it| {
-            let is_sign = matches!(it, b'+' | b'-') && matches!(last, b'e' | b'E');
-            last = it;
-            !(is_word(it) || it == b'.' || is_sign)
-        });
-        self.skip(end.unwrap_or(self.rest.len()));
-    }
-
-    /// A word. One that is stuck to a quote says how the string is written, and goes with it.
-    fn word(&mut self) {
-        let end = self.rest.iter().position(|it| !is_word(*it)).unwrap_or(self.rest.len());
-        let is_prefix = end <= 8 && self.rest.get(end) == Some(&b'\'');
-        if !is_prefix {
-            self.out.extend_from_slice(self.rest.get(..end).unwrap_or_default());
+    /// MySQL's comments of a line have a space behind both dashes: else they are signs.
+    fn dash(&mut self, byte: u8) -> bool {
+        match (self.place, self.dialect) {
+            (Place::Dash, Dialect::Postgres) if byte == b'-' => self.place = Place::Line,
+            (Place::Dash, _) if byte == b'-' => self.place = Place::Dashes,
+            (Place::Dashes, _) if byte <= b' ' || byte == 0x7F => return self.go(Place::Line),
+            (Place::Dashes, _) => {
+                self.out.push(b'-');
+                // The second one may begin a comment of its own.
+                return self.go(Place::Dash);
+            }
+            _ => return self.was_plain(b'-'),
         }
-        self.skip(end);
+        true
     }
-}
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'@' | 0x80..)
-}
-
-/// Bytes of what begins with `quote`, up to the one that ends it.
-fn end_of(text: &[u8], quote: u8, escapes: bool) -> Option<usize> {
-    let mut at = 1;
-    while let Some(&byte) = text.get(at) {
-        if byte == b'\\' && escapes {
-            at += 2;
-        } else if byte != quote {
-            at += 1;
-        } else if text.get(at + 1) == Some(&quote) {
-            at += 2;
-        } else {
-            return Some(at + 1);
+    /// A comment, which PostgreSQL nests and MySQL may execute.
+    fn block(&mut self, byte: u8) -> bool {
+        let is_mysql = self.dialect == Dialect::Mysql;
+        match self.place {
+            Place::Block { is_begun: true, .. } if byte == b'!' && is_mysql => self.execute(b"/*!"),
+            Place::Block { is_begun: true, .. } if byte == b'M' && is_mysql => {
+                self.place = Place::BlockM;
+            }
+            Place::BlockM if byte == b'!' => self.execute(b"/*M!"),
+            Place::BlockM => {
+                return self.go(Place::Block { depth: 1, before: 0, is_begun: false });
+            }
+            Place::Block { depth, before, .. } => {
+                let (depth, before) = match (before, byte) {
+                    (b'*', b'/') => (depth - 1, 0),
+                    (b'/', b'*') if !is_mysql => (depth + 1, 0),
+                    (_, b'*' | b'/') => (depth, byte),
+                    _ => (depth, 0),
+                };
+                self.place = Place::Block { depth, before, is_begun: false };
+                if depth == 0 {
+                    self.space();
+                    self.place = Place::Between;
+                }
+            }
+            Place::Version { begun } if byte.is_ascii_digit() => {
+                self.out.push(byte);
+                self.place = Place::Version { begun };
+            }
+            Place::Version { begun } => {
+                // Another number of digits is a value.
+                let digits = self.out.len() - begun;
+                if !matches!(digits, 0 | 5 | 6) {
+                    self.out.truncate(begun);
+                    self.out.push(HIDDEN);
+                }
+                return self.go(Place::Between);
+            }
+            _ => return self.go(Place::Between),
         }
+        true
     }
-    None
+
+    fn execute(&mut self, mark: &[u8]) {
+        self.out.extend_from_slice(mark);
+        self.executed = self.executed.saturating_add(1);
+        self.place = Place::Version { begun: self.out.len() };
+    }
 }
 
 #[cfg(test)]
@@ -227,38 +542,109 @@ mod tests {
             (Postgres, "SELECT $q$ open", "SELECT ?"),
             (Postgres, "SELECT \"open", "SELECT ?"),
             (Mysql, "SELECT \"secret\", `na``me` # secret\n, 2", "SELECT ?, `na``me` , ?"),
-            (Mysql, "SELECT 'a\\'b', @v, _utf8'x'", "SELECT ?, @v, ?"),
-            (Mysql, "/*!50000 secret */ SELECT 1", "SELECT ?"),
-            // With and without escapes the string ends elsewhere: the later end holds.
-            (Postgres, "SELECT 'a\\' , 'secret'", "SELECT ?secret?"),
+            (Mysql, "SELECT 'a''b', @v, _utf8'x', 'C:\\dir'", "SELECT ?, @v, ?, ?"),
+            (Mysql, "SELECT 'a\\'b', secret", "SELECT ?…"),
+            // What is executed is no comment.
+            (
+                Mysql,
+                "/*!50000 DELETE FROM t WHERE a = 'x' */",
+                "/*!50000 DELETE FROM t WHERE a = ? */",
+            ),
+            (Mysql, "/*!50000DELETE FROM t*/", "/*!50000DELETE FROM t*/"),
+            (Mysql, "/*M! DELETE */ /*!1234 a */ /*Mad*/ b", "/*M! DELETE */ /*!? a */ b"),
+            (Mysql, "SELECT /*! 2 * /* c */ 3 */ * 4", "SELECT /*! ? * ? */ * ?"),
+            (Postgres, "/*! secret */ SELECT 1", "SELECT ?"),
+            (Mysql, "/*!99999 ' */ DELETE FROM t -- '", "/*!99999 ?…"),
+            (Mysql, "/*!99999 -- */ DELETE FROM t", "/*!99999 …"),
+            (Mysql, "/*!99999 ` */ DELETE FROM t", "/*!99999 ` */…"),
+            // What only looks like a comment, or like the end of one.
+            (Mysql, "SELECT 5--1; DELETE FROM t", "SELECT ?--?; DELETE FROM t"),
+            (Mysql, "SELECT 5---- 1; DELETE", "SELECT ?--"),
+            (Postgres, "SELECT 5--1; DELETE\rFROM t", "SELECT ? FROM t"),
+            (Postgres, "SELECT $1$ DELETE $1$", "SELECT $1$ DELETE $1$"),
+            (Postgres, "SELECT @$$secret$$, ` 'x' `", "SELECT @?, ` ? `"),
+            // With and without escapes the string ends elsewhere.
+            (Postgres, "SELECT 'a\\' , 'secret'", "SELECT ?…"),
+            (Postgres, "WHERE path = 'C:\\' AND name = 'secretpassword'", "WHERE path = ?…"),
+            (Postgres, "SELECT 'a\\'; DELETE FROM t; --'", "SELECT ?…"),
+            (Mysql, "SELECT 'a\\'; DELETE FROM t; -- '", "SELECT ?…"),
+            (Postgres, "SELECT 'C:\\dir', E'it\\'s', 'C:\\'", "SELECT ?, ?, ?"),
+            // Only what may stand before a string goes with it.
+            (Postgres, "SELECT secret'x', DATE'2020', e'x'", "SELECT secret?, DATE?, ?"),
         ] {
-            let found = masked(dialect, text);
-            if expected == "SELECT ?secret?" {
-                assert!(!found.contains("secret"), "{found}");
-            } else {
-                assert_eq!(found, expected, "{text}");
-            }
+            assert_eq!(masked(dialect, text), expected, "{text}");
         }
     }
 
     #[test]
     fn no_more_is_written_than_there_is_room_for() {
-        let mut out = b"before ".to_vec();
-        mask(Dialect::Postgres, "a, ".repeat(1000).as_bytes(), 10, &mut out);
-        assert_eq!(out, b"before a, a, a, a");
+        for (text, expected) in [
+            ("a, ".repeat(1000), "before a, a, a…"),
+            ("abcdefghij".to_owned(), "before abcdefghij"),
+            ("abcdefghijk".to_owned(), "before abcdefg…"),
+            ("abcdefüghij".to_owned(), "before abcdef…"),
+            (format!("/*{}*/ DELETE", " x".repeat(5000)), "before DELETE"),
+        ] {
+            let mut out = b"before ".to_vec();
+            mask(Dialect::Postgres, text.as_bytes(), 10, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected, "{text}");
+        }
+    }
+
+    const SECRET: &str = "topsecretvalue";
+    const NAME: &str = "some_visible_name";
+
+    /// A string with the secret in it, as a server reads it that does or does not know escapes.
+    fn literal(quote: char, before: &str, after: &str, escapes: bool) -> String {
+        let value = format!("{before}{SECRET}{after}");
+        let value = if escapes { value.replace('\\', "\\\\") } else { value };
+        let mark = if escapes { "\\" } else { &quote.to_string() };
+        format!("{quote}{}{quote}", value.replace(quote, &format!("{mark}{quote}")))
     }
 
     proptest! {
         #[test]
-        fn a_secret_in_quotes_is_never_shown(
-            // No quotes and no dollars: they may put the secret into a name, and then it is one.
-            before in "[a-z (),=0-9.]{0,20}",
-            after in "[ -~]{0,20}",
+        fn secrets_are_never_shown_and_names_only_hidden_with_a_mark(
+            parts in proptest::collection::vec(
+                (
+                    proptest::sample::select(vec![
+                        "", "N", "x", "_utf8", "DATE", "longer_words", "1, ", "/* it's */", "-- '\n",
+                        "\"a name\", ", "f(", ") || ", "; ", "1.5e-3 - ",
+                    ]),
+                    "[a-c'\"\\\\$ ]{0,5}",
+                    "[a-c'\"\\\\$ ]{0,5}",
+                    any::<bool>(),
+                ),
+                1..6,
+            ),
+            escapes in any::<bool>(),
             is_mysql in any::<bool>(),
         ) {
             let dialect = if is_mysql { Dialect::Mysql } else { Dialect::Postgres };
-            let found = masked(dialect, &format!("{before} 'SECRET' {after}"));
-            prop_assert!(!found.contains("SECRET"), "{found}");
+            let mut text = "SELECT ".to_owned();
+            for (prefix, before, after, is_double) in &parts {
+                let quote = if *is_double && is_mysql { '"' } else { '\'' };
+                text += &format!("{prefix}{}, ", literal(quote, before, after, escapes));
+            }
+            let found = masked(dialect, &(text + NAME));
+            prop_assert!(!found.contains(SECRET), "{found}");
+            prop_assert!(found.ends_with(NAME) || found.ends_with(CUT), "{found}");
+        }
+
+        #[test]
+        fn texts_are_masked_alike_in_pieces(
+            text in "(['\"`\\\\$#;. eM!1x*/\n-]|/\\*|--|\\*/|\\$a\\$|/\\*!50000|ab){0,40}",
+            piece in 1usize..10,
+            is_mysql in any::<bool>(),
+        ) {
+            let dialect = if is_mysql { Dialect::Mysql } else { Dialect::Postgres };
+            let mut masker = Masker::new(dialect, 100);
+            masker.feed(b"'left over");
+            masker.clear();
+            text.as_bytes().chunks(piece).for_each(|piece| masker.feed(piece));
+            let mut whole = Vec::new();
+            mask(dialect, text.as_bytes(), 100, &mut whole);
+            prop_assert_eq!(masker.finish(), whole);
         }
 
         #[test]
