@@ -62,7 +62,7 @@ pub struct GuestSpec {
     pub times: UserTimes,
     /// Rows that one statement may return.
     pub rows_max: Option<u64>,
-    /// Bytes of rows that one statement may return.
+    /// Bytes that the answer to one statement may have.
     pub bytes_max: Option<u64>,
     /// How much of statements is told.
     pub texts: Texts,
@@ -79,13 +79,14 @@ pub enum Deed<'a> {
     Refused(&'a str),
     /// A statement has ended.
     Statement {
-        /// Its text, as far as it is told.
+        /// Its text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not
+        /// known any more, and before one that is therefore told before it runs.
         text: Option<&'a str>,
         /// How long it took.
         took: Duration,
         /// Rows that it returned.
         rows: u64,
-        /// Bytes of these.
+        /// Bytes of its answer.
         bytes: u64,
         /// How it failed: a code, with a sentence where everything is told.
         error: Option<&'a str>,

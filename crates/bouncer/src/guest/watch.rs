@@ -8,17 +8,19 @@
 mod frames;
 mod mysql;
 mod pg;
+mod texts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::mask::{Dialect, mask};
+use wire::mask::Dialect;
 use wire::mysql::capabilities::Capabilities;
 use wire::pg::message::{ErrorFields, backend};
 
 use self::mysql::MyWatch;
 use self::pg::PgWatch;
-use super::{Deed, Guest, TEXT_BYTES_MAX, Texts};
+use self::texts::{Ledger, Scribe, TOLD, Text, UNKNOWN};
+use super::{Deed, Guest, Texts};
 use crate::link::put_mysql_error;
 
 /// Why a guest's connection has to end.
@@ -27,7 +29,7 @@ pub(crate) enum Violation {
     /// A statement returned more rows than it may.
     #[error("the statement returned more than {0} rows, which is the limit of the grant")]
     Rows(u64),
-    /// Its rows had more bytes than they may.
+    /// Its answer had more bytes than it may.
     #[error("the statement returned more than {0} bytes, which is the limit of the grant")]
     Bytes(u64),
     /// The answers could not be followed, so that no limit holds.
@@ -46,69 +48,91 @@ impl Violation {
     }
 }
 
-/// A statement whose answer is not complete.
-#[derive(Debug)]
-struct Pending {
-    /// As it was sent, or the beginning of it.
-    text: Arc<[u8]>,
-    begun_us: u64,
+/// How much answers had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     rows: u64,
     bytes: u64,
-    /// How it failed.
-    error: Option<String>,
 }
 
-impl Pending {
-    fn new(text: Arc<[u8]>, begun_us: u64) -> Pending {
-        Pending { text, begun_us, rows: 0, bytes: 0, error: None }
+impl Counts {
+    fn and(self, other: Counts) -> Counts {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Counts { rows: self.rows.saturating_add(other.rows), bytes }
     }
+}
+
+/// An answer that has not ended.
+#[derive(Debug, Default)]
+struct Answer {
+    counts: Counts,
+    /// Of answers before it that count as one with it: of the same portal or cursor.
+    before: Counts,
+    /// How the statement failed.
+    error: Option<String>,
 }
 
 /// What both protocols have in common.
 #[derive(Debug)]
 struct Reporter {
     guest: Arc<Guest>,
-    dialect: Dialect,
+    scribe: Scribe,
+    ledger: Ledger,
     begun_us: u64,
     now_us: u64,
     sent: u64,
     received: u64,
-    /// Room for masked texts, used again and again.
-    masked: Vec<u8>,
 }
 
 impl Reporter {
-    /// Another row of an answer.
-    fn row(&self, pending: &mut Pending, bytes: usize) -> Result<(), Violation> {
-        pending.rows += 1;
-        pending.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+    /// More of an answer begins to come.
+    fn count(&self, answer: &mut Answer, is_row: bool, bytes: usize) -> Result<(), Violation> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        answer.counts = answer.counts.and(Counts { rows: u64::from(is_row), bytes });
+        let all = answer.counts.and(answer.before);
         let spec = self.guest.spec();
         match (spec.rows_max, spec.bytes_max) {
-            (Some(max), _) if pending.rows > max => Err(Violation::Rows(max)),
-            (_, Some(max)) if pending.bytes > max => Err(Violation::Bytes(max)),
+            (Some(max), _) if all.rows > max => Err(Violation::Rows(max)),
+            (_, Some(max)) if all.bytes > max => Err(Violation::Bytes(max)),
             _ => Ok(()),
         }
     }
 
+    /// The text that the scribe has read. If it cannot be kept until its answer comes, it is told
+    /// now.
+    fn text(&mut self) -> Text {
+        let bytes = self.scribe.finish();
+        if let Some(text) = self.ledger.text(bytes) {
+            return text;
+        }
+        let text = format!("{TOLD} {}", String::from_utf8_lossy(bytes));
+        self.tell(&text, 0, &Answer::default());
+        Text::Missing(TOLD)
+    }
+
+    /// A statement may be run later, and it will not be known then which one it is.
+    fn forget(&self, text: &Text) {
+        if text.tell() {
+            let text = format!("{UNKNOWN} {}", String::from_utf8_lossy(text.bytes()));
+            self.tell(&text, 0, &Answer::default());
+        }
+    }
+
     /// The answer to a statement has ended, or never will.
-    fn ended(&mut self, pending: &Pending) {
+    fn ended(&self, text: &Text, begun_us: u64, answer: &Answer) {
+        text.tell();
+        let took_us = self.now_us.saturating_sub(begun_us);
+        self.tell(&String::from_utf8_lossy(text.bytes()), took_us, answer);
+    }
+
+    fn tell(&self, text: &str, took_us: u64, answer: &Answer) {
         let spec = self.guest.spec();
-        let text = match spec.texts {
-            Texts::None => None,
-            Texts::Full => Some(&*pending.text),
-            Texts::Masked => {
-                self.masked.clear();
-                mask(self.dialect, &pending.text, TEXT_BYTES_MAX, &mut self.masked);
-                Some(self.masked.as_slice())
-            }
-        };
-        let text = text.map(String::from_utf8_lossy);
         spec.witness.saw(Deed::Statement {
-            text: text.as_deref(),
-            took: Duration::from_micros(self.now_us.saturating_sub(pending.begun_us)),
-            rows: pending.rows,
-            bytes: pending.bytes,
-            error: pending.error.as_deref(),
+            text: Some(text).filter(|_| spec.texts != Texts::None),
+            took: Duration::from_micros(took_us),
+            rows: answer.counts.rows,
+            bytes: answer.counts.bytes,
+            error: answer.error.as_deref(),
         });
     }
 
@@ -149,12 +173,12 @@ impl Watch {
         guest.spec().witness.saw(Deed::Connected);
         let reporter = Reporter {
             guest: Arc::clone(guest),
-            dialect,
+            scribe: Scribe::new(guest.spec().texts, dialect),
+            ledger: Ledger::default(),
             begun_us: now_us,
             now_us,
             sent: 0,
             received: 0,
-            masked: Vec::new(),
         };
         Box::new(Watch { reporter, protocol, violation: None })
     }
@@ -176,8 +200,8 @@ impl Watch {
         reporter.now_us = now_us;
         reporter.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match protocol {
-            Protocol::Pg(watch) => watch.sent(bytes, now_us),
-            Protocol::My(watch) => watch.sent(bytes, now_us),
+            Protocol::Pg(watch) => watch.sent(bytes, reporter),
+            Protocol::My(watch) => watch.sent(bytes, reporter),
         }
     }
 
@@ -195,11 +219,13 @@ impl Watch {
             Protocol::Pg(watch) => watch.received(bytes, reporter),
             Protocol::My(watch) => watch.received(bytes, reporter),
         };
-        let Err((taken, found)) = followed else { return Seen::Good };
-        bytes.truncate(taken);
+        let Err((stop, found)) = followed else { return Seen::Good };
+        bytes.truncate(stop.taken);
         let sentence = format!("terminating connection: {found}");
         let fields = ErrorFields::fatal(found.sqlstate(), &sentence);
         match protocol {
+            // In the middle of a message nothing can be said.
+            _ if !stop.is_between => {}
             Protocol::Pg(_) => backend::error(bytes, &fields),
             Protocol::My(watch) => put_mysql_error(&mut watch.next_seq(), &fields, bytes),
         }
@@ -224,13 +250,9 @@ impl Drop for Watch {
             Some(violation) => self.reporter.error(violation.sqlstate(), &violation.to_string()),
             None => "the connection ended before the answer".to_owned(),
         };
-        let pending = match &mut self.protocol {
-            Protocol::Pg(watch) => watch.take_pending(),
-            Protocol::My(watch) => watch.take_pending(),
-        };
-        for mut statement in pending {
-            statement.error.get_or_insert_with(|| reason.clone());
-            self.reporter.ended(&statement);
+        match &mut self.protocol {
+            Protocol::Pg(watch) => watch.abandon(&self.reporter, &reason),
+            Protocol::My(watch) => watch.abandon(&self.reporter, &reason),
         }
         let Reporter { guest, begun_us, now_us, sent, received, .. } = &self.reporter;
         guest.spec().witness.saw(Deed::Disconnected {

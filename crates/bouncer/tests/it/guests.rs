@@ -419,6 +419,47 @@ fn limits_have_names_and_hold() {
 }
 
 #[test]
+fn what_ran_is_told_and_counted_whatever_a_guest_does() {
+    let (server, pooler) = shop(PoolMode::Transaction, 5);
+    let port = open(&pooler, |spec| spec.read_only = false).expect("a door");
+    let mut client = port.client();
+    // A name that is taken stays what it was.
+    let delete = "DELETE FROM stock.items WHERE id = 1";
+    drop(client.ask(&PgBatch::new().parse("s", delete).sync()).expect("prepare"));
+    let again = client.ask(&PgBatch::new().parse("s", "SELECT 1").sync());
+    assert_eq!(again.expect("an answer").error().expect("taken").code(), "42P05");
+    let run = PgBatch::new().bind("", "s", &[]).execute("", 0).sync();
+    drop(client.ask(&run).expect("an answer"));
+    port.notes.wait_for("SELECT ? -> 0 42P05");
+    port.notes.wait_for("DELETE FROM stock.items WHERE id = ? -> 0 ok");
+    let long = format!("/*{}*/ DELETE FROM stock.items WHERE id = 2", "x".repeat(70_000));
+    client.run(&long);
+    client.run("SELECT 'C:\\'; DELETE FROM stock.items WHERE id = 3 --'");
+    client.close();
+    port.notes.wait_for("disconnected");
+    let deleted = "DELETE FROM stock.items WHERE id = ? -> 0 ok";
+    assert_eq!(port.notes.0.lock().iter().filter(|it| *it == deleted).count(), 2);
+    port.notes.wait_for("SELECT ?… -> 1 ok");
+    assert_eq!(server.sql("SELECT min(id) FROM stock.items"), "4");
+    // What returns no row, or only some at a time, is limited, too.
+    let few = open(&pooler, |spec| {
+        (spec.read_only, spec.rows_max, spec.bytes_max) = (false, Some(10), Some(100_000));
+    });
+    let few = few.expect("a door");
+    let rows = PgBatch::new().parse("", "TABLE stock.items").bind("p", "", &[]);
+    let notices = "DO $$ BEGIN FOR i IN 1..1000 LOOP RAISE NOTICE '%', repeat('x', 1000); END LOOP; \
+                   END $$";
+    for batch in [
+        rows.execute("p", 6).execute("p", 6).sync(),
+        PgBatch::new().query(notices),
+        PgBatch::new().query("SELECT repeat('x', 50000000)"),
+    ] {
+        let failed = few.client().ask(&batch).map(drop).expect_err("too much");
+        assert_eq!(failed.error().expect("an error").code(), "53400");
+    }
+}
+
+#[test]
 fn what_was_taken_back_ends_with_an_error_and_leaves_nothing() {
     let (server, pooler) = shop(PoolMode::Transaction, 1);
     let port = open(&pooler, |spec| spec.read_only = false).expect("a door");

@@ -273,6 +273,12 @@ impl Reply {
         }
     }
 
+    /// Whether the next packet, of which the same is known, is a row.
+    #[inline]
+    pub const fn is_row(&self, first: u8, len: usize) -> bool {
+        matches!(self.place, Place::Rows) && first != ERR && !self.is_end(first, len)
+    }
+
     /// Whether a packet among rows or fields ends them. A row that begins with 0xFE has a value of
     /// 16 MiB or more, so that its first packet is full.
     #[inline]
@@ -290,7 +296,7 @@ impl Reply {
     pub fn packet(&mut self, head: &[u8], len: usize) -> Result<Event, ReplyError> {
         let Some(&first) = head.first() else { return self.without_contents() };
         // What comes most often comes first.
-        if self.place == Place::Rows && first != ERR && !self.is_end(first, len) {
+        if self.is_row(first, len) {
             return self.row(first);
         }
         if self.holds_whole(first, len) {

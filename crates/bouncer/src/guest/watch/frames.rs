@@ -1,7 +1,7 @@
 //! Messages out of a stream of bytes that comes in pieces.
 
 /// Cuts a stream into messages with heads of `HEAD` bytes, and keeps as much of each body as
-/// somebody wants to see.
+/// somebody wants to see at once.
 #[derive(Debug)]
 pub(super) struct Frames<const HEAD: usize> {
     head: [u8; HEAD],
@@ -11,26 +11,29 @@ pub(super) struct Frames<const HEAD: usize> {
     /// Bytes of it that are yet to be kept.
     keep: usize,
     kept: Vec<u8>,
-    is_keep_known: bool,
+    is_begun: bool,
 }
 
 impl<const HEAD: usize> Default for Frames<HEAD> {
     fn default() -> Self {
-        Frames {
-            head: [0; HEAD],
-            have: 0,
-            left: 0,
-            keep: 0,
-            kept: Vec::new(),
-            is_keep_known: false,
-        }
+        Frames { head: [0; HEAD], have: 0, left: 0, keep: 0, kept: Vec::new(), is_begun: false }
     }
 }
 
-/// How a protocol's heads are read.
-pub(super) trait Heads<const HEAD: usize> {
+/// Takes messages.
+pub(super) trait Taker<const HEAD: usize> {
     /// Bytes of the body behind a head; none for one that cannot be.
     fn body_len(head: &[u8; HEAD]) -> Option<usize>;
+
+    /// A message with so long a body begins, with this byte if there is one. Says how many bytes
+    /// of the body have to be seen at once; none if it must not come.
+    fn begins(&mut self, head: &[u8; HEAD], len: usize, first: Option<u8>) -> Option<usize>;
+
+    /// More of the body than that, in pieces.
+    fn goes_on(&mut self, head: &[u8; HEAD], kept: &[u8], more: &[u8]);
+
+    /// It has ended. Says whether others may come.
+    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool;
 }
 
 /// A message, with the beginning of its body.
@@ -43,22 +46,30 @@ pub(super) struct Frame<'a, const HEAD: usize> {
     pub(super) body: &'a [u8],
 }
 
+/// Where a stream that may not go on was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// So many bytes of those that were given belong to what came before.
+    pub(super) taken: usize,
+    /// Whether that is a whole message, so that another one can follow.
+    pub(super) is_between: bool,
+}
+
 impl<const HEAD: usize> Frames<HEAD> {
-    /// Takes the next bytes. `keep` says of a head, and of the first byte behind it if there is
-    /// one, how many bytes of the body `on` wants to see.
+    /// Takes the next bytes.
     ///
     /// # Errors
-    /// How many bytes were taken when `on` refused a message, or when the stream turned out to be
-    /// none.
-    pub(super) fn feed<H: Heads<HEAD>, E>(
+    /// A message was refused, or the stream turned out to be none.
+    pub(super) fn feed<T: Taker<HEAD>>(
         &mut self,
         mut bytes: &[u8],
-        state: &mut E,
-        keep: impl Fn(&E, &[u8; HEAD], Option<u8>) -> usize,
-        mut on: impl FnMut(&mut E, Frame<'_, HEAD>) -> bool,
-    ) -> Result<(), usize> {
+        taker: &mut T,
+    ) -> Result<(), Stop> {
         let all = bytes.len();
         loop {
+            // Where the message began, if its head was not given before.
+            let start = (self.have == 0).then(|| all - bytes.len());
+            let refused = Stop { taken: start.unwrap_or(0), is_between: start.is_some() };
             if self.have < HEAD {
                 let taken = bytes.len().min(HEAD - self.have);
                 let (now, later) = bytes.split_at(taken);
@@ -70,38 +81,39 @@ impl<const HEAD: usize> Frames<HEAD> {
                 if self.have < HEAD {
                     return Ok(());
                 }
-                let Some(len) = H::body_len(&self.head) else { return Err(all - bytes.len()) };
-                self.left = len;
-                self.is_keep_known = false;
+                self.left = T::body_len(&self.head).ok_or(refused)?;
+                self.is_begun = false;
                 self.kept.clear();
             }
-            if self.left > 0 && !self.is_keep_known {
-                let Some(first) = bytes.first() else { return Ok(()) };
-                self.keep = keep(state, &self.head, Some(*first));
-                self.is_keep_known = true;
+            if !self.is_begun {
+                if self.left > 0 && bytes.is_empty() {
+                    return Ok(());
+                }
+                let first = bytes.first().copied().filter(|_| self.left > 0);
+                self.keep = taker.begins(&self.head, self.left, first).ok_or(refused)?;
+                self.is_begun = true;
             }
-            let taken = bytes.len().min(self.left);
-            let (now, later) = bytes.split_at(taken);
-            let kept = taken.min(self.keep);
-            self.left -= taken;
+            let (now, later) = bytes.split_at(bytes.len().min(self.left));
+            let (seen, more) = now.split_at(now.len().min(self.keep));
+            self.left -= now.len();
             bytes = later;
+            // Most messages come whole: then nothing is copied.
+            let is_whole = self.kept.is_empty() && self.left == 0;
+            if !is_whole {
+                self.kept.extend_from_slice(seen);
+            }
+            let body = if is_whole { seen } else { &self.kept };
+            if !more.is_empty() {
+                taker.goes_on(&self.head, body, more);
+            }
+            self.keep -= seen.len();
             if self.left > 0 {
-                self.kept.extend_from_slice(now.get(..kept).unwrap_or_default());
-                self.keep -= kept;
                 return Ok(());
             }
             self.have = 0;
-            let len = H::body_len(&self.head).unwrap_or_default();
-            // Most messages come whole: then nothing is copied.
-            let head = self.head;
-            let body = if self.kept.is_empty() {
-                now.get(..kept).unwrap_or_default()
-            } else {
-                self.kept.extend_from_slice(now.get(..kept).unwrap_or_default());
-                &self.kept
-            };
-            if !on(state, Frame { head, len, body }) {
-                return Err(all - bytes.len());
+            let len = T::body_len(&self.head).unwrap_or_default();
+            if !taker.ends(Frame { head: self.head, len, body }) {
+                return Err(Stop { taken: all - bytes.len(), is_between: true });
             }
             if bytes.is_empty() {
                 return Ok(());

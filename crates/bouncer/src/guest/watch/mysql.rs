@@ -1,7 +1,8 @@
 //! Reading along with MySQL's protocol (its source documentation, page "Command Phase").
+//!
+//! As with PostgreSQL, what a number means changes when the server has answered.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use wire::mysql::capabilities::Capabilities;
 use wire::mysql::command::Command;
@@ -9,14 +10,15 @@ use wire::mysql::frame::PAYLOAD_MAX;
 use wire::mysql::packet::ErrPacket;
 use wire::mysql::reply::{Event, HELD_BYTES_MAX, Reply, ReplyKind};
 
-use super::frames::{Frame, Frames, Heads};
-use super::{Pending, Reporter, Violation};
-use crate::guest::TEXT_BYTES_MAX;
+use super::frames::{Frame, Frames, Stop, Taker};
+use super::texts::{Text, UNKNOWN};
+use super::{Answer, Counts, Reporter, Violation};
+use crate::mysql::statements::LAST_PREPARED;
 
-/// Prepared statements that are remembered; the texts of more are not known.
-const STATEMENTS_MAX: usize = 4096;
 /// Bytes before the payload of a packet.
 const HEAD: usize = 4;
+/// Bytes of a command that is no text: its first byte, a number, and flags.
+const COMMAND_BYTES_MAX: usize = 6;
 
 /// See [`super::Watch`].
 #[derive(Debug)]
@@ -29,9 +31,15 @@ pub(super) struct MyWatch {
 #[derive(Debug)]
 struct Follower {
     capabilities: Capabilities,
-    /// What the client waits for, with what is prepared by it.
+    /// What the client waits for.
     awaited: VecDeque<Awaited>,
-    statements: HashMap<u32, Arc<[u8]>>,
+    statements: HashMap<u32, Statement>,
+    /// What was fetched from cursors of statements that are not known.
+    stray: Counts,
+    /// The statement that was prepared last.
+    last: Option<u32>,
+    /// What has come to the request at the front.
+    answer: Option<Answer>,
     /// The packet before went on in this one.
     is_continued: (bool, bool),
     /// Number of the packet that the client got last.
@@ -39,19 +47,49 @@ struct Follower {
 }
 
 #[derive(Debug)]
-struct Awaited {
-    reply: Reply,
-    pending: Option<Pending>,
-    prepares: Option<Arc<[u8]>>,
+struct Statement {
+    text: Text,
+    /// What its cursor has returned.
+    counts: Counts,
 }
 
-struct MyHeads;
+#[derive(Debug)]
+struct Awaited {
+    reply: Reply,
+    note: Note,
+}
 
-impl Heads<HEAD> for MyHeads {
-    fn body_len(head: &[u8; HEAD]) -> Option<usize> {
-        let [a, b, c, _] = *head;
-        usize::try_from(u32::from_le_bytes([a, b, c, 0])).ok()
-    }
+/// What a request that is not answered asked for.
+#[derive(Debug)]
+enum Note {
+    Nothing,
+    Run {
+        text: Text,
+        begun_us: u64,
+    },
+    /// It goes, with the text, when it was.
+    Prepare {
+        text: Text,
+        begun_us: u64,
+    },
+    Execute {
+        id: Option<u32>,
+        is_fetch: bool,
+        begun_us: u64,
+    },
+    /// There is no answer to this: it waits for those before it.
+    Close(u32),
+    Reset,
+}
+
+fn body_len(head: &[u8; HEAD]) -> Option<usize> {
+    let [a, b, c, _] = *head;
+    usize::try_from(u32::from_le_bytes([a, b, c, 0])).ok()
+}
+
+fn is_text(first: Option<u8>) -> bool {
+    let command = first.and_then(Command::of);
+    matches!(command, Some(Command::Query | Command::StmtPrepare))
 }
 
 impl MyWatch {
@@ -60,47 +98,29 @@ impl MyWatch {
             capabilities,
             awaited: VecDeque::new(),
             statements: HashMap::new(),
+            stray: Counts::default(),
+            last: None,
+            answer: None,
             is_continued: (false, false),
             seq: 0,
         };
         MyWatch { from_client: Frames::default(), to_client: Frames::default(), follower }
     }
 
-    pub(super) fn sent(&mut self, bytes: &[u8], now_us: u64) {
-        let keep = |_: &Follower, _: &[u8; HEAD], _| TEXT_BYTES_MAX + 1;
+    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut Reporter) {
+        let mut asking = Asking { follower: &mut self.follower, reporter };
         // The link has cut the same bytes into packets before.
-        let on = |follower: &mut Follower, frame: Frame<'_, HEAD>| {
-            let goes_on = frame.len >= PAYLOAD_MAX;
-            if !std::mem::replace(&mut follower.is_continued.0, goes_on) {
-                follower.asked(frame.body, now_us);
-            }
-            true
-        };
-        let _is_stream = self.from_client.feed::<MyHeads, _>(bytes, &mut self.follower, keep, on);
+        let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
 
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
-        reporter: &mut Reporter,
-    ) -> Result<(), (usize, Violation)> {
-        let keep = |follower: &Follower, head: &[u8; HEAD], first: Option<u8>| {
-            let len = MyHeads::body_len(head).unwrap_or_default();
-            let front = follower.awaited.front().filter(|_| !follower.is_continued.1);
-            let is_whole = |it: &Awaited| it.reply.holds_whole(first.unwrap_or_default(), len);
-            if front.is_some_and(is_whole) { HELD_BYTES_MAX } else { 1 }
-        };
-        let mut followed = Ok(());
-        let on = |follower: &mut Follower, frame: Frame<'_, HEAD>| {
-            let goes_on = frame.len >= PAYLOAD_MAX;
-            follower.seq = frame.head[3];
-            if !std::mem::replace(&mut follower.is_continued.1, goes_on) {
-                followed = follower.answered(&frame, reporter);
-            }
-            followed.is_ok()
-        };
-        let fed = self.to_client.feed::<MyHeads, _>(bytes, &mut self.follower, keep, on);
-        fed.map_err(|taken| (taken, followed.err().unwrap_or(Violation::Blind)))
+        reporter: &Reporter,
+    ) -> Result<(), (Stop, Violation)> {
+        let mut answering = Answering { follower: &mut self.follower, reporter, violation: None };
+        let fed = self.to_client.feed(bytes, &mut answering);
+        fed.map_err(|stop| (stop, answering.violation.unwrap_or(Violation::Blind)))
     }
 
     /// Number of the next packet to the client.
@@ -108,71 +128,171 @@ impl MyWatch {
         self.follower.seq.wrapping_add(1)
     }
 
-    pub(super) fn take_pending(&mut self) -> Vec<Pending> {
-        self.follower.awaited.drain(..).filter_map(|it| it.pending).collect()
+    /// No more answers come: tells what waits for one.
+    pub(super) fn abandon(&mut self, reporter: &Reporter, reason: &str) {
+        while let Some(awaited) = self.follower.awaited.pop_front() {
+            let mut answer = self.follower.answer.take().unwrap_or_default();
+            answer.error.get_or_insert_with(|| reason.to_owned());
+            self.follower.completed(awaited.note, &answer, reporter);
+        }
+    }
+}
+
+/// Takes what the client sends.
+struct Asking<'a> {
+    follower: &'a mut Follower,
+    reporter: &'a mut Reporter,
+}
+
+impl Taker<HEAD> for Asking<'_> {
+    fn body_len(head: &[u8; HEAD]) -> Option<usize> {
+        body_len(head)
+    }
+
+    fn begins(&mut self, _: &[u8; HEAD], _: usize, first: Option<u8>) -> Option<usize> {
+        if self.follower.is_continued.0 {
+            return Some(0);
+        }
+        self.reporter.scribe.begin();
+        Some(if is_text(first) { 1 } else { COMMAND_BYTES_MAX })
+    }
+
+    fn goes_on(&mut self, _: &[u8; HEAD], kept: &[u8], more: &[u8]) {
+        if !self.follower.is_continued.0 && is_text(kept.first().copied()) {
+            self.reporter.scribe.feed(more);
+        }
+    }
+
+    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool {
+        let goes_on = frame.len >= PAYLOAD_MAX;
+        if !std::mem::replace(&mut self.follower.is_continued.0, goes_on) {
+            if goes_on {
+                self.reporter.scribe.break_off();
+            }
+            self.follower.asked(frame.body, self.reporter);
+        }
+        true
+    }
+}
+
+/// Takes what the client gets.
+struct Answering<'a> {
+    follower: &'a mut Follower,
+    reporter: &'a Reporter,
+    violation: Option<Violation>,
+}
+
+impl Taker<HEAD> for Answering<'_> {
+    fn body_len(head: &[u8; HEAD]) -> Option<usize> {
+        body_len(head)
+    }
+
+    /// What is too much is seen before any of it has passed, but for the number of its bytes.
+    fn begins(&mut self, _: &[u8; HEAD], len: usize, first: Option<u8>) -> Option<usize> {
+        let first = first.unwrap_or_default();
+        let is_first = !self.follower.is_continued.1;
+        let reply = self.follower.awaited.front().map(|it| &it.reply);
+        let is_row = is_first && reply.is_some_and(|it| it.is_row(first, len));
+        let is_held = is_first && reply.is_some_and(|it| it.holds_whole(first, len));
+        if let Some(answer) = self.follower.answer() {
+            self.violation = self.reporter.count(answer, is_row, HEAD + len).err();
+        }
+        let keep = if is_held { HELD_BYTES_MAX } else { 1 };
+        self.violation.is_none().then_some(keep)
+    }
+
+    fn goes_on(&mut self, _: &[u8; HEAD], _: &[u8], _: &[u8]) {}
+
+    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool {
+        let goes_on = frame.len >= PAYLOAD_MAX;
+        self.follower.seq = frame.head[3];
+        if !std::mem::replace(&mut self.follower.is_continued.1, goes_on) {
+            self.violation = self.follower.answered(&frame, self.reporter).err();
+        }
+        self.violation.is_none()
     }
 }
 
 impl Follower {
     /// The client asks for something.
-    fn asked(&mut self, payload: &[u8], now_us: u64) {
+    fn asked(&mut self, payload: &[u8], reporter: &mut Reporter) {
         let Some((&first, body)) = payload.split_first() else { return };
         let Some(command) = Command::of(first) else {
             // It is answered with an error.
-            return self.await_reply(ReplyKind::Simple, None, None);
+            return self.await_reply(ReplyKind::Simple, Note::Nothing);
         };
-        let number = || Some(u32::from_le_bytes(*body.first_chunk::<4>()?));
-        let known = |statements: &HashMap<u32, Arc<[u8]>>| {
-            let text = number().and_then(|id| statements.get(&id).cloned());
-            text.unwrap_or_else(|| b"(prepared)".as_slice().into())
-        };
-        let pending = |text: Arc<[u8]>| Some(Pending::new(text, now_us));
+        let begun_us = reporter.now_us;
+        let id = body.first_chunk::<4>().map(|it| u32::from_le_bytes(*it));
         match command {
-            Command::Query => self.await_reply(ReplyKind::Query, pending(body.into()), None),
+            Command::Query => {
+                let text = reporter.text();
+                self.await_reply(ReplyKind::Query, Note::Run { text, begun_us });
+            }
             Command::StmtPrepare => {
-                // What cannot be prepared is told as a statement that failed.
-                let text: Arc<[u8]> = body.into();
-                self.await_reply(ReplyKind::Prepare, pending(Arc::clone(&text)), Some(text));
+                let text = reporter.text();
+                self.await_reply(ReplyKind::Prepare, Note::Prepare { text, begun_us });
             }
             Command::StmtExecute => {
                 let kind = ReplyKind::of_execution(body.get(4).copied().unwrap_or_default());
-                let pending = pending(known(&self.statements));
-                self.await_reply(kind, pending, None);
+                self.await_reply(kind, Note::Execute { id, is_fetch: false, begun_us });
             }
             Command::StmtBulkExecute | Command::StmtFetch => {
-                let pending = pending(known(&self.statements));
-                self.await_reply(command.reply(), pending, None);
+                let is_fetch = command == Command::StmtFetch;
+                self.await_reply(command.reply(), Note::Execute { id, is_fetch, begun_us });
             }
             Command::StmtClose => {
-                if let Some(id) = number() {
-                    self.statements.remove(&id);
+                if let Some(id) = id {
+                    let reply = Reply::new(ReplyKind::None, self.capabilities);
+                    self.awaited.push_back(Awaited { reply, note: Note::Close(id) });
+                    self.close();
                 }
             }
-            Command::ResetConnection => {
-                self.statements.clear();
-                self.await_reply(command.reply(), None, None);
-            }
+            Command::ResetConnection => self.await_reply(command.reply(), Note::Reset),
             _ if command.is_without_reply() => {}
-            _ => self.await_reply(command.reply(), None, None),
+            _ => {
+                // What is another protocol is refused.
+                let kind = command.reply();
+                let kind = if kind == ReplyKind::Foreign { ReplyKind::Simple } else { kind };
+                self.await_reply(kind, Note::Nothing);
+            }
         }
     }
 
-    fn await_reply(
-        &mut self,
-        kind: ReplyKind,
-        pending: Option<Pending>,
-        prepares: Option<Arc<[u8]>>,
-    ) {
-        let reply = Reply::new(kind, self.capabilities);
-        self.awaited.push_back(Awaited { reply, pending, prepares });
+    fn await_reply(&mut self, kind: ReplyKind, note: Note) {
+        self.awaited.push_back(Awaited { reply: Reply::new(kind, self.capabilities), note });
+    }
+
+    /// Closes statements whose turn it is.
+    fn close(&mut self) {
+        while let Some(Awaited { note: Note::Close(id), .. }) = self.awaited.front() {
+            self.statements.remove(id);
+            self.awaited.pop_front();
+        }
+    }
+
+    /// The number that a client means.
+    fn meant(&self, id: Option<u32>) -> Option<u32> {
+        if id == Some(LAST_PREPARED) { self.last } else { id }
+    }
+
+    /// The answer to the request at the front, if there is one.
+    fn answer(&mut self) -> Option<&mut Answer> {
+        let front = self.awaited.front()?;
+        if self.answer.is_none() {
+            let before = match &front.note {
+                Note::Execute { id, is_fetch: true, .. } => {
+                    let statement = self.meant(*id).and_then(|id| self.statements.get(&id));
+                    statement.map_or(self.stray, |it| it.counts)
+                }
+                _ => Counts::default(),
+            };
+            self.answer = Some(Answer { before, ..Answer::default() });
+        }
+        self.answer.as_mut()
     }
 
     /// The client is answered.
-    fn answered(
-        &mut self,
-        frame: &Frame<'_, HEAD>,
-        reporter: &mut Reporter,
-    ) -> Result<(), Violation> {
+    fn answered(&mut self, frame: &Frame<'_, HEAD>, reporter: &Reporter) -> Result<(), Violation> {
         let Some(front) = self.awaited.front_mut() else {
             // A server that goes away says so at any time.
             let is_error = frame.body.first() == Some(&0xFF);
@@ -180,11 +300,6 @@ impl Follower {
         };
         let event = front.reply.packet(frame.body, frame.len).map_err(|_| Violation::Blind)?;
         match event {
-            Event::Row => {
-                if let Some(pending) = &mut front.pending {
-                    reporter.row(pending, frame.len)?;
-                }
-            }
             Event::Error => {
                 let error = ErrPacket::parse(frame.body).map_or_else(
                     || "an error".to_owned(),
@@ -193,26 +308,66 @@ impl Follower {
                         reporter.error(&error.code.to_string(), &said)
                     },
                 );
-                if let Some(pending) = &mut front.pending {
-                    pending.error = Some(error);
+                if let Some(answer) = self.answer() {
+                    answer.error = Some(error);
                 }
             }
             Event::Prepared { id, .. } => {
-                front.pending = None;
-                let text = front.prepares.take();
-                if let Some(text) = text
-                    && self.statements.len() < STATEMENTS_MAX
-                {
-                    self.statements.insert(id, text);
+                let note = std::mem::replace(&mut front.note, Note::Nothing);
+                if let Note::Prepare { text, .. } = note {
+                    self.prepared(id, text, reporter);
                 }
             }
             _ => {}
         }
-        if self.awaited.front().is_some_and(|it| it.reply.is_done())
-            && let Some(pending) = self.awaited.pop_front().and_then(|it| it.pending)
-        {
-            reporter.ended(&pending);
+        if self.awaited.front().is_some_and(|it| it.reply.is_done()) {
+            let answer = self.answer.take().unwrap_or_default();
+            if let Some(awaited) = self.awaited.pop_front() {
+                self.completed(awaited.note, &answer, reporter);
+            }
+            self.close();
         }
         Ok(())
+    }
+
+    fn prepared(&mut self, id: u32, text: Text, reporter: &Reporter) {
+        self.last = Some(id);
+        self.statements.remove(&id);
+        if reporter.ledger.can_remember() {
+            self.statements.insert(id, Statement { text, counts: Counts::default() });
+        } else {
+            reporter.forget(&text);
+        }
+    }
+
+    fn completed(&mut self, note: Note, answer: &Answer, reporter: &Reporter) {
+        match note {
+            Note::Nothing => {}
+            // What cannot be prepared is told as a statement that failed.
+            Note::Run { text, begun_us } | Note::Prepare { text, begun_us } => {
+                reporter.ended(&text, begun_us, answer);
+            }
+            Note::Execute { id, is_fetch, begun_us } => {
+                let all = answer.before.and(answer.counts);
+                let id = self.meant(id);
+                if let Some(statement) = id.and_then(|id| self.statements.get_mut(&id)) {
+                    statement.counts = all;
+                    reporter.ended(&statement.text, begun_us, answer);
+                } else {
+                    if is_fetch {
+                        self.stray = all;
+                    }
+                    reporter.ended(&Text::Missing(UNKNOWN), begun_us, answer);
+                }
+            }
+            Note::Close(id) => {
+                self.statements.remove(&id);
+            }
+            Note::Reset if answer.error.is_none() => {
+                self.statements.clear();
+                (self.stray, self.last) = (Counts::default(), None);
+            }
+            Note::Reset => {}
+        }
     }
 }

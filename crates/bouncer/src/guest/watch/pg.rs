@@ -1,22 +1,27 @@
 //! Reading along with PostgreSQL's protocol (version 3.0, chapter "Frontend/Backend Protocol").
+//!
+//! What a name means changes when the server says that it does, and not when the client asks for
+//! it: what was asked for waits with its request until the answer comes. So a request that fails,
+//! or is passed over, changes nothing.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use wire::pg::exchange::{Audience, Copying, Exchange, Request, Step};
+use wire::pg::exchange::{Audience, Copying, Entry, Exchange, Request, Step};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, backend, frontend, split_string};
 use wire::pg::notice::Notice;
 
-use super::frames::{Frame, Frames, Heads};
-use super::{Pending, Reporter, Violation};
-use crate::guest::TEXT_BYTES_MAX;
+use super::frames::{Frame, Frames, Stop, Taker};
+use super::texts::{Kept, Text, UNKNOWN};
+use super::{Answer, Counts, Reporter, Violation};
 
-/// Names of statements and portals that are remembered; the texts of more are not known.
-const NAMES_MAX: usize = 4096;
-/// Bytes of a message that may have to be read: a name, and the text.
-const KEPT_BYTES_MAX: usize = TEXT_BYTES_MAX + 256;
+/// Bytes of names that are read.
+const NAMES_BYTES_MAX: usize = 1024;
+/// Bytes of a portal's name that the server looks at (`NAMEDATALEN`).
+const PORTAL_BYTES_MAX: usize = 63;
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 4096;
+/// Bytes of what says which command is complete.
+const COMMAND_BYTES_MAX: usize = 32;
 
 /// See [`super::Watch`].
 #[derive(Debug, Default)]
@@ -28,194 +33,424 @@ pub(super) struct PgWatch {
 
 #[derive(Debug, Default)]
 struct Follower {
-    exchange: Exchange<Option<Pending>>,
-    statements: HashMap<Box<[u8]>, Arc<[u8]>>,
-    portals: HashMap<Box<[u8]>, Arc<[u8]>>,
+    exchange: Exchange<Note>,
+    statements: HashMap<Kept, Text>,
+    portals: HashMap<Kept, Portal>,
+    /// What was returned by portals that are not known, since there was no transaction.
+    stray: Counts,
+    /// What has come to the request at the front.
+    answer: Option<Answer>,
+    reading: Reading,
 }
 
-struct PgHeads;
+#[derive(Debug)]
+struct Portal {
+    text: Text,
+    counts: Counts,
+}
 
-impl Heads<HEADER_BYTES> for PgHeads {
-    fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
-        let [_, len @ ..] = head;
-        usize::try_from(u32::from_be_bytes(*len)).ok()?.checked_sub(4)
-    }
+/// What a request that is not answered asked for. Names are missing that there was no room for.
+#[derive(Debug)]
+enum Note {
+    Nothing,
+    Run { text: Text, begun_us: u64 },
+    Parse { name: Option<Kept>, text: Text, begun_us: u64 },
+    Bind { portal: Option<Kept>, statement: Option<Kept> },
+    Execute { portal: Option<Kept>, begun_us: u64 },
+    Close { is_statement: bool, name: Option<Kept> },
+}
+
+/// How far the text in a message is read.
+#[derive(Debug, Default)]
+struct Reading {
+    is_begun: bool,
+    /// Names before it that have not ended.
+    names: u8,
+    is_over: bool,
 }
 
 impl PgWatch {
-    pub(super) fn sent(&mut self, bytes: &[u8], now_us: u64) {
-        let keep = |_: &Follower, head: &[u8; HEADER_BYTES], _| match head[0] {
-            frontend::QUERY | frontend::PARSE | frontend::BIND | frontend::EXECUTE => {
-                KEPT_BYTES_MAX
-            }
-            frontend::DESCRIBE | frontend::CLOSE => 256,
-            _ => 0,
-        };
+    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut Reporter) {
+        let mut asking = Asking { follower: &mut self.follower, reporter };
         // The link has cut the same bytes into messages before.
-        let on = |follower: &mut Follower, frame: Frame<'_, HEADER_BYTES>| {
-            follower.asked(frame.head[0], frame.body, now_us);
-            true
-        };
-        let _is_stream = self.from_client.feed::<PgHeads, _>(bytes, &mut self.follower, keep, on);
+        let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
 
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
-        reporter: &mut Reporter,
-    ) -> Result<(), (usize, Violation)> {
-        let keep = |_: &Follower, head: &[u8; HEADER_BYTES], _| match head[0] {
-            backend::ERROR => ERROR_BYTES_MAX,
-            backend::READY_FOR_QUERY => 1,
-            _ => 0,
-        };
-        let mut followed = Ok(());
-        let on = |follower: &mut Follower, frame: Frame<'_, HEADER_BYTES>| {
-            followed = follower.answered(&frame, reporter);
-            followed.is_ok()
-        };
-        let fed = self.to_client.feed::<PgHeads, _>(bytes, &mut self.follower, keep, on);
-        fed.map_err(|taken| (taken, followed.err().unwrap_or(Violation::Blind)))
+        reporter: &Reporter,
+    ) -> Result<(), (Stop, Violation)> {
+        let mut answering = Answering { follower: &mut self.follower, reporter, violation: None };
+        let fed = self.to_client.feed(bytes, &mut answering);
+        fed.map_err(|stop| (stop, answering.violation.unwrap_or(Violation::Blind)))
     }
 
-    pub(super) fn take_pending(&mut self) -> Vec<Pending> {
-        let exchange = std::mem::take(&mut self.follower.exchange);
-        let mut exchange = exchange;
-        let mut pending = Vec::new();
-        while let Some(entry) = exchange.pop() {
-            pending.extend(entry.note);
+    /// No more answers come: tells what waits for one, as if it had gone well up to there.
+    pub(super) fn abandon(&mut self, reporter: &Reporter, reason: &str) {
+        let follower = &mut self.follower;
+        let mut is_skipped = false;
+        while let Some(entry) = follower.exchange.pop() {
+            let mut answer = follower.answer.take().unwrap_or_default();
+            answer.error.get_or_insert_with(|| reason.to_owned());
+            is_skipped &= entry.request != Request::Sync;
+            if is_skipped {
+                continue;
+            }
+            if let Note::Parse { name, text, begun_us } = &entry.note {
+                reporter.ended(text, *begun_us, &answer);
+                // It will fail, because the name is taken.
+                let known = name.as_ref().filter(|it| !it.is_empty());
+                is_skipped = known.is_some_and(|it| follower.statements.contains_key(it));
+            }
+            if !is_skipped {
+                follower.completed(entry.note, &answer, reporter);
+            }
         }
-        pending
+    }
+}
+
+/// Takes what the client sends.
+struct Asking<'a> {
+    follower: &'a mut Follower,
+    reporter: &'a mut Reporter,
+}
+
+impl Asking<'_> {
+    fn read_text(&mut self, tag: u8, kept: &[u8], more: &[u8]) {
+        let reading = &mut self.follower.reading;
+        if !reading.is_begun {
+            let names = u8::from(tag == frontend::PARSE);
+            *reading = Reading { is_begun: true, names, is_over: false };
+            self.reporter.scribe.begin();
+            reading.take(kept, self.reporter);
+        }
+        reading.take(more, self.reporter);
+    }
+}
+
+impl Reading {
+    fn take(&mut self, mut bytes: &[u8], reporter: &mut Reporter) {
+        while self.names > 0 {
+            let Some((_, rest)) = split_string(bytes) else { return };
+            self.names -= 1;
+            bytes = rest;
+        }
+        if !self.is_over {
+            let text = split_string(bytes).map(|(text, _)| text);
+            self.is_over = text.is_some();
+            reporter.scribe.feed(text.unwrap_or(bytes));
+        }
+    }
+}
+
+fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
+    let [_, len @ ..] = head;
+    usize::try_from(u32::from_be_bytes(*len)).ok()?.checked_sub(4)
+}
+
+impl Taker<HEADER_BYTES> for Asking<'_> {
+    fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
+        body_len(head)
+    }
+
+    fn begins(&mut self, head: &[u8; HEADER_BYTES], _: usize, _: Option<u8>) -> Option<usize> {
+        self.follower.reading.is_begun = false;
+        Some(match head[0] {
+            frontend::PARSE | frontend::BIND | frontend::EXECUTE => NAMES_BYTES_MAX,
+            frontend::DESCRIBE | frontend::CLOSE => 1 + NAMES_BYTES_MAX,
+            _ => 0,
+        })
+    }
+
+    fn goes_on(&mut self, head: &[u8; HEADER_BYTES], kept: &[u8], more: &[u8]) {
+        if matches!(head[0], frontend::QUERY | frontend::PARSE) {
+            self.read_text(head[0], kept, more);
+        }
+    }
+
+    fn ends(&mut self, frame: Frame<'_, HEADER_BYTES>) -> bool {
+        let tag = frame.head[0];
+        if matches!(tag, frontend::QUERY | frontend::PARSE) && !self.follower.reading.is_begun {
+            self.read_text(tag, frame.body, &[]);
+        }
+        self.follower.asked(tag, frame.body, self.reporter);
+        true
+    }
+}
+
+/// Takes what the client gets.
+struct Answering<'a> {
+    follower: &'a mut Follower,
+    reporter: &'a Reporter,
+    violation: Option<Violation>,
+}
+
+impl Taker<HEADER_BYTES> for Answering<'_> {
+    fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
+        body_len(head)
+    }
+
+    /// What is too much is seen before any of it has passed, but for the number of its bytes.
+    fn begins(&mut self, head: &[u8; HEADER_BYTES], len: usize, _: Option<u8>) -> Option<usize> {
+        let tag = head[0];
+        // Whoever notifies is somebody else.
+        let is_own = !matches!(tag, backend::NOTIFICATION | backend::PARAMETER_STATUS);
+        if is_own && let Some(answer) = self.follower.answer() {
+            let is_row = matches!(tag, backend::DATA_ROW | backend::COPY_DATA);
+            self.violation = self.reporter.count(answer, is_row, HEADER_BYTES + len).err();
+        }
+        self.violation.is_none().then_some(match tag {
+            backend::ERROR => ERROR_BYTES_MAX,
+            backend::COMMAND_COMPLETE => COMMAND_BYTES_MAX,
+            backend::READY_FOR_QUERY => 1,
+            _ => 0,
+        })
+    }
+
+    fn goes_on(&mut self, _: &[u8; HEADER_BYTES], _: &[u8], _: &[u8]) {}
+
+    fn ends(&mut self, frame: Frame<'_, HEADER_BYTES>) -> bool {
+        self.violation = self.follower.answered(&frame, self.reporter).err();
+        self.violation.is_none()
     }
 }
 
 impl Follower {
     /// The client asks for something.
-    fn asked(&mut self, tag: u8, body: &[u8], now_us: u64) {
-        let push = |exchange: &mut Exchange<_>, request, pending| {
-            exchange.push(request, Audience::Client, pending);
-        };
-        match tag {
-            frontend::QUERY => {
-                let text = split_string(body).map_or(body, |(text, _)| text);
-                let pending = Pending::new(text.into(), now_us);
-                push(&mut self.exchange, Request::Query, Some(pending));
-            }
+    fn asked(&mut self, tag: u8, body: &[u8], reporter: &mut Reporter) {
+        let begun_us = reporter.now_us;
+        let ledger = &reporter.ledger;
+        let (request, note) = match tag {
+            frontend::QUERY => (Request::Query, Note::Run { text: reporter.text(), begun_us }),
             frontend::FUNCTION_CALL => {
-                let pending = Pending::new(b"FunctionCall".as_slice().into(), now_us);
-                push(&mut self.exchange, Request::FunctionCall, Some(pending));
+                let text = Text::Missing("FunctionCall");
+                (Request::FunctionCall, Note::Run { text, begun_us })
             }
             frontend::PARSE => {
-                let (name, rest) = split_string(body).unwrap_or((body, &[]));
-                let text = split_string(rest).map_or(rest, |(text, _)| text);
-                let text: Arc<[u8]> = text.into();
-                remember(&mut self.statements, name, Arc::clone(&text));
-                // What cannot be parsed is told as a statement that failed.
-                push(&mut self.exchange, Request::Parse, Some(Pending::new(text, now_us)));
+                let name = split_string(body).and_then(|(name, _)| ledger.name(name));
+                let text = reporter.text();
+                (Request::Parse, Note::Parse { name, text, begun_us })
             }
             frontend::BIND => {
-                if let Some((portal, rest)) = split_string(body)
-                    && let Some((statement, _)) = split_string(rest)
-                {
-                    let text = self.statements.get(statement).cloned();
-                    remember(&mut self.portals, portal, text.unwrap_or_else(unknown));
-                }
-                push(&mut self.exchange, Request::Bind, None);
+                let statement = split_string(body).and_then(|(_, rest)| split_string(rest));
+                let statement = statement.and_then(|(name, _)| ledger.name(name));
+                let portal = ledger.name(portal_name(body));
+                (Request::Bind, Note::Bind { portal, statement })
             }
             frontend::EXECUTE => {
-                let portal = split_string(body).map_or(body, |(portal, _)| portal);
-                let text = self.portals.get(portal).cloned().unwrap_or_else(unknown);
-                push(&mut self.exchange, Request::Execute, Some(Pending::new(text, now_us)));
+                let portal = ledger.name(portal_name(body));
+                (Request::Execute, Note::Execute { portal, begun_us })
             }
-            frontend::DESCRIBE => {
-                let is_statement = body.first() == Some(&b'S');
-                let of = [Request::DescribePortal, Request::DescribeStatement];
-                push(&mut self.exchange, of[usize::from(is_statement)], None);
+            frontend::DESCRIBE if body.first() == Some(&b'S') => {
+                (Request::DescribeStatement, Note::Nothing)
             }
+            frontend::DESCRIBE => (Request::DescribePortal, Note::Nothing),
             frontend::CLOSE => {
-                let name = body.get(1..).and_then(split_string).map(|(name, _)| name);
-                match (body.first(), name) {
-                    (Some(b'S'), Some(name)) => drop(self.statements.remove(name)),
-                    (_, Some(name)) => drop(self.portals.remove(name)),
-                    (_, None) => {}
-                }
-                push(&mut self.exchange, Request::Close, None);
+                let rest = body.get(1..).unwrap_or_default();
+                let is_statement = body.first() == Some(&b'S');
+                let name = match is_statement {
+                    true => split_string(rest).and_then(|(name, _)| ledger.name(name)),
+                    false => ledger.name(portal_name(rest)),
+                };
+                (Request::Close, Note::Close { is_statement, name })
             }
             frontend::SYNC => match self.exchange.copying() {
-                Copying::In | Copying::Both => self.exchange.copy_sync(),
-                Copying::None | Copying::Out => push(&mut self.exchange, Request::Sync, None),
+                Copying::In | Copying::Both => return self.exchange.copy_sync(),
+                Copying::None | Copying::Out => (Request::Sync, Note::Nothing),
             },
-            frontend::COPY_DATA => self.exchange.copy_data(),
-            frontend::COPY_DONE | frontend::COPY_FAIL => self.exchange.copy_ended(),
-            _ => {}
+            frontend::COPY_DATA => return self.exchange.copy_data(),
+            frontend::COPY_DONE | frontend::COPY_FAIL => return self.exchange.copy_ended(),
+            _ => return,
+        };
+        self.exchange.push(request, Audience::Client, note);
+    }
+
+    /// The answer to the request at the front, if there is one.
+    fn answer(&mut self) -> Option<&mut Answer> {
+        let front = self.exchange.front()?;
+        if self.answer.is_none() {
+            let before = match &front.note {
+                Note::Execute { portal, .. } => {
+                    let portal = portal.as_ref().and_then(|it| self.portals.get(it));
+                    portal.map_or(self.stray, |portal| portal.counts)
+                }
+                _ => Counts::default(),
+            };
+            self.answer = Some(Answer { before, ..Answer::default() });
         }
+        self.answer.as_mut()
     }
 
     /// The client is answered.
     fn answered(
         &mut self,
         frame: &Frame<'_, HEADER_BYTES>,
-        reporter: &mut Reporter,
+        reporter: &Reporter,
     ) -> Result<(), Violation> {
         let tag = frame.head[0];
         let step = self.exchange.step(tag).map_err(|_| Violation::Blind)?;
-        if tag == backend::ERROR {
+        if tag == backend::ERROR
+            && let Some(answer) = self.answer()
+        {
             let notice = Notice::parse(frame.body);
-            let error = reporter.error(notice.code(), &notice.message());
-            if let Some(front) = self.exchange.front_mut()
-                && let Some(pending) = &mut front.note
-            {
-                pending.error = Some(error);
-            }
+            answer.error = Some(reporter.error(notice.code(), &notice.message()));
         }
         match step {
-            Step::Part if matches!(tag, backend::DATA_ROW | backend::COPY_DATA) => {
-                if let Some(front) = self.exchange.front_mut()
-                    && let Some(pending) = &mut front.note
-                {
-                    reporter.row(pending, frame.len)?;
-                }
-            }
             Step::Part | Step::Unasked => {}
             Step::Last => {
-                if let Some(entry) = self.exchange.pop()
-                    && entry.request != Request::Parse
-                    && let Some(pending) = entry.note
-                {
-                    reporter.ended(&pending);
-                }
+                let entry = self.exchange.pop();
+                self.answer_ended(entry, reporter);
             }
             Step::Failed => {
-                if let Some(pending) = self.exchange.front_mut().and_then(|it| it.note.take()) {
-                    reporter.ended(&pending);
+                let answer = self.answer.take().unwrap_or_default();
+                if let Some(front) = self.exchange.front_mut() {
+                    let note = std::mem::replace(&mut front.note, Note::Nothing);
+                    self.failed(&note, &answer, reporter);
                 }
                 // Those behind it were passed over: they never ran.
                 if self.exchange.fail(|_| {}) {
-                    self.exchange.push(Request::Sync, Audience::Client, None);
+                    self.exchange.push(Request::Sync, Audience::Client, Note::Nothing);
                 }
             }
             Step::Ready => {
                 let status = frame.body.first().copied();
                 let status = status.and_then(TransactionStatus::from_byte);
                 let entry = self.exchange.ready(status.ok_or(Violation::Blind)?);
-                if let Some(pending) = entry.and_then(|entry| entry.note) {
-                    reporter.ended(&pending);
+                self.answer_ended(entry, reporter);
+                if status == Some(TransactionStatus::Idle) {
+                    self.portals.clear();
+                    self.stray = Counts::default();
                 }
             }
         }
+        if tag == backend::COMMAND_COMPLETE {
+            self.commanded(frame.body, reporter);
+        }
         Ok(())
     }
-}
 
-fn remember(names: &mut HashMap<Box<[u8]>, Arc<[u8]>>, name: &[u8], text: Arc<[u8]>) {
-    if let Some(known) = names.get_mut(name) {
-        *known = text;
-    } else if names.len() < NAMES_MAX {
-        names.insert(name.into(), text);
+    fn answer_ended(&mut self, entry: Option<Entry<Note>>, reporter: &Reporter) {
+        let answer = self.answer.take().unwrap_or_default();
+        if let Some(entry) = entry {
+            self.completed(entry.note, &answer, reporter);
+        }
+    }
+
+    /// A request went well, or was a text that may have failed.
+    fn completed(&mut self, note: Note, answer: &Answer, reporter: &Reporter) {
+        match note {
+            Note::Nothing => {}
+            Note::Run { text, begun_us } => reporter.ended(&text, begun_us, answer),
+            Note::Parse { name, text, .. } => self.parsed(name, text, reporter),
+            Note::Bind { portal, statement } => self.bound(portal, statement, reporter),
+            Note::Execute { portal, begun_us } => {
+                self.executed(portal.as_ref(), begun_us, answer, reporter);
+            }
+            Note::Close { is_statement: true, name: Some(name) } => {
+                self.statements.remove(&name);
+            }
+            Note::Close { is_statement: false, name: Some(name) } => {
+                self.portals.remove(&name);
+            }
+            // What it meant means nothing now: that it is still known does no harm.
+            Note::Close { name: None, .. } => {}
+        }
+    }
+
+    /// A request of the extended protocol failed. What cannot be parsed is told, too.
+    fn failed(&mut self, note: &Note, answer: &Answer, reporter: &Reporter) {
+        match note {
+            Note::Run { text, begun_us } | Note::Parse { text, begun_us, .. } => {
+                reporter.ended(text, *begun_us, answer);
+            }
+            Note::Execute { portal, begun_us } => {
+                self.executed(portal.as_ref(), *begun_us, answer, reporter);
+            }
+            Note::Nothing | Note::Bind { .. } | Note::Close { .. } => {}
+        }
+    }
+
+    fn parsed(&mut self, name: Option<Kept>, text: Text, reporter: &Reporter) {
+        let Some(name) = name else {
+            // Nobody knows which one it took the place of.
+            self.forget_statements(reporter);
+            return reporter.forget(&text);
+        };
+        self.statements.remove(&name);
+        if name.is_empty() || reporter.ledger.can_remember() {
+            self.statements.insert(name, text);
+        } else {
+            reporter.forget(&text);
+        }
+    }
+
+    fn bound(&mut self, portal: Option<Kept>, statement: Option<Kept>, reporter: &Reporter) {
+        if statement.is_none() {
+            self.statements.values().for_each(|text| reporter.forget(text));
+        }
+        let text = statement.and_then(|it| self.statements.get(&it)).cloned();
+        let text = text.unwrap_or(Text::Missing(UNKNOWN));
+        let Some(name) = portal else {
+            self.forget_portals(reporter);
+            return reporter.forget(&text);
+        };
+        self.portals.remove(&name);
+        if name.is_empty() || reporter.ledger.can_remember() {
+            self.portals.insert(name, Portal { text, counts: Counts::default() });
+        } else {
+            reporter.forget(&text);
+        }
+    }
+
+    fn executed(
+        &mut self,
+        portal: Option<&Kept>,
+        begun_us: u64,
+        answer: &Answer,
+        reporter: &Reporter,
+    ) {
+        if portal.is_none() {
+            self.forget_portals(reporter);
+        }
+        let all = answer.before.and(answer.counts);
+        match portal.and_then(|it| self.portals.get_mut(it)) {
+            Some(portal) => {
+                portal.counts = all;
+                reporter.ended(&portal.text, begun_us, answer);
+            }
+            None => {
+                self.stray = all;
+                reporter.ended(&Text::Missing(UNKNOWN), begun_us, answer);
+            }
+        }
+    }
+
+    /// A command is complete that may change what names mean: they are those of SQL, too.
+    fn commanded(&mut self, tag: &[u8], reporter: &Reporter) {
+        let tag = split_string(tag).map_or(tag, |(tag, _)| tag);
+        match tag {
+            b"PREPARE" | b"DEALLOCATE ALL" | b"DISCARD ALL" => self.forget_statements(reporter),
+            b"DECLARE CURSOR" | b"DO" | b"CALL" => self.forget_portals(reporter),
+            _ => {}
+        }
+    }
+
+    fn forget_statements(&mut self, reporter: &Reporter) {
+        self.statements.drain().for_each(|(_, text)| reporter.forget(&text));
+    }
+
+    /// Their texts are not known any more. What they returned is.
+    fn forget_portals(&mut self, reporter: &Reporter) {
+        for portal in self.portals.values_mut() {
+            reporter.forget(&portal.text);
+            portal.text = Text::Missing(UNKNOWN);
+        }
     }
 }
 
-/// In place of a text that is not known.
-fn unknown() -> Arc<[u8]> {
-    b"(prepared)".as_slice().into()
+/// As much of a name that `bytes` begin with as the server looks at.
+fn portal_name(bytes: &[u8]) -> &[u8] {
+    let name = split_string(bytes).map_or(bytes, |(name, _)| name);
+    name.get(..PORTAL_BYTES_MAX).unwrap_or(name)
 }

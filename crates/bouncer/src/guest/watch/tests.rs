@@ -1,5 +1,7 @@
 //! Streams that are made by hand, cut in every place.
 
+use std::collections::HashSet;
+
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use wire::pg::frame::put_header;
@@ -20,8 +22,8 @@ impl Witness for Notes {
     }
 }
 
-fn guest(notes: &Arc<Notes>, rows_max: Option<u64>) -> Arc<Guest> {
-    let spec = GuestSpec {
+fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<Guest> {
+    let mut spec = GuestSpec {
         name: "guest".into(),
         tenant: "t".into(),
         engine: api::TenantEngine::Postgres,
@@ -30,11 +32,12 @@ fn guest(notes: &Arc<Notes>, rows_max: Option<u64>) -> Arc<Guest> {
         read_only: true,
         clients_max: None,
         times: UserTimes::default(),
-        rows_max,
+        rows_max: None,
         bytes_max: None,
         texts: Texts::Masked,
         witness: Arc::clone(notes) as Arc<dyn Witness>,
     };
+    change(&mut spec);
     Arc::new(Guest { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
 }
 
@@ -104,7 +107,7 @@ fn statements_of_postgresql_are_told_however_the_bytes_come() {
     let (asked, answered) = pg_streams();
     for piece in 1..asked.len() {
         let notes = Arc::<Notes>::default();
-        let mut watch = Watch::pg(&guest(&notes, None), 0);
+        let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
         assert!(!play(&mut watch, &asked, &answered, piece), "{:?}", watch.violation());
         drop(watch);
         let expected = [
@@ -136,7 +139,7 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
     for piece in 1..answered.len() {
         let notes = Arc::<Notes>::default();
         let capabilities = Capabilities::PROTOCOL_41;
-        let mut watch = Watch::mysql(&guest(&notes, None), capabilities, 0);
+        let mut watch = Watch::mysql(&guest(&notes, |_| {}), capabilities, 0);
         for (asked, answered) in [(&asked, &answered), (&executed, &results)] {
             assert!(!play(&mut watch, asked, answered, piece), "{:?}", watch.violation());
         }
@@ -150,11 +153,315 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
 fn too_many_rows_are_a_violation_and_what_is_pending_is_told() {
     let (asked, answered) = pg_streams();
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::pg(&guest(&notes, Some(1)), 0);
+    let mut watch = Watch::pg(&guest(&notes, |spec| spec.rows_max = Some(1)), 0);
     assert!(play(&mut watch, &asked, &answered, 7));
     assert_eq!(watch.violation(), Some(&Violation::Rows(1)));
     drop(watch);
     assert_eq!(notes.0.lock()[0], "SELECT ?; SELECT ? 2 53400");
+}
+
+/// What a client of PostgreSQL asks for, one request in a line: `Parse NAME=TEXT`,
+/// `Bind PORTAL=STATEMENT`, `Execute PORTAL`, `Close KIND NAME`, `Query TEXT`, `Call`, `Sync`.
+fn pg_asks(lines: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for line in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()) {
+        let (request, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (name, text) = rest.split_once('=').unwrap_or((rest, ""));
+        let (tag, body) = match request {
+            "Parse" => (b'P', format!("{name}\0{text}\0\0\0")),
+            "Bind" => (b'B', format!("{name}\0{text}\0\0\0\0\0\0\0")),
+            "Execute" => (b'E', format!("{rest}\0\0\0\0\0")),
+            "Close" => (b'C', format!("{}\0", rest.replace(' ', ""))),
+            "Query" => (b'Q', format!("{rest}\0")),
+            "Call" => (b'F', "\0\0\0\0".to_owned()),
+            "Sync" => (b'S', String::new()),
+            _ => panic!("{line}"),
+        };
+        out.extend(pg(&[(tag, body.as_bytes())]));
+    }
+    out
+}
+
+/// Its answers, by their first bytes; a tag of a command stands in brackets, `I` and `W` are
+/// `ReadyForQuery` outside and within a transaction.
+fn pg_answers(tags: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = tags;
+    while let Some(tag) = rest.chars().next() {
+        rest = &rest[1..];
+        let (tag, body) = match tag {
+            '[' => {
+                let (command, after) = rest.split_once(']').expect("a bracket");
+                rest = after;
+                (b'C', format!("{command}\0"))
+            }
+            'I' | 'W' => (b'Z', if tag == 'I' { "I" } else { "T" }.to_owned()),
+            'E' => (b'E', "SERROR\0C42P05\0Mno\0\0".to_owned()),
+            'N' => (b'N', format!("SNOTICE\0C00000\0M{}\0\0", "x".repeat(300))),
+            'D' => (b'D', "\0\0".to_owned()),
+            'V' => (b'V', "\0".repeat(600)),
+            'd' => (b'd', "x".repeat(300)),
+            'H' => (b'H', "\0\0\0".to_owned()),
+            _ => (u8::try_from(tag).expect("a tag"), String::new()),
+        };
+        out.extend(pg(&[(tag, body.as_bytes())]));
+    }
+    out
+}
+
+/// One exchange after the other; then the connection ends.
+fn pg_notes(exchanges: &[(&str, &str)]) -> Vec<String> {
+    let notes = Arc::<Notes>::default();
+    let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
+    for (asked, answered) in exchanges {
+        assert!(!play(&mut watch, &pg_asks(asked), &pg_answers(answered), 9), "{exchanges:?}");
+    }
+    drop(watch);
+    std::mem::take(&mut *notes.0.lock())
+}
+
+#[test]
+fn a_record_has_the_text_of_what_ran() {
+    let long = "n".repeat(5000);
+    let portal = "p".repeat(63);
+    let delete = ("Parse s=DELETE FROM orders\nSync", "1I");
+    let run_s = ("Bind =s\nExecute \nSync", "2[DELETE 1]I");
+    let told = "DELETE FROM orders 0 ok";
+    let lost = "the connection ended before the answer";
+    let check = |exchanges: &[(&str, &str)], expected: &[&str]| {
+        assert_eq!(pg_notes(exchanges), expected, "{exchanges:?}");
+    };
+    // A statement that is refused, or passed over, is none.
+    check(&[delete, ("Parse s=SELECT 1\nSync", "EI"), run_s], &["SELECT ? 0 42P05", told]);
+    check(
+        &[delete, ("Parse =SELEC\nParse s=SELECT 1\nSync", "EI"), run_s],
+        &["SELEC 0 42P05", told],
+    );
+    check(&[delete, ("Bind =none\nClose S s\nSync", "EI"), run_s], &[told]);
+    // A portal is that of its last statement, though that has a name nobody keeps.
+    let binds = format!(
+        "Parse s=SELECT 1\nBind =s\nParse {long}=DELETE FROM orders\nBind ={long}\nExecute \nSync"
+    );
+    let told_before = "(prepared) DELETE FROM orders 0 ok";
+    check(
+        &[(&binds, "1212[DELETE 1]I")],
+        &["(prepared) SELECT ? 0 ok", told_before, "(prepared) 0 ok"],
+    );
+    // The server looks at the beginning of a portal's name.
+    let binds = format!(
+        "Parse t=SELECT 1\nBind {portal}b=t\nClose P {portal}a\nBind {portal}a=s\n\
+         Execute {portal}b\nSync"
+    );
+    check(&[delete, (&binds, "1232[DELETE 1]I")], &[told]);
+    // Portals end with their transaction, and what SQL makes takes their names.
+    check(&[delete, ("Bind p=s\nSync\nExecute p\nSync", "2I[X]I")], &["(prepared) 0 ok"]);
+    check(
+        &[
+            ("Parse s=SELECT 1\nBind p=s\nSync", "12W"),
+            ("Query CLOSE p; DECLARE p CURSOR FOR TABLE orders", "[CLOSE CURSOR][DECLARE CURSOR]W"),
+            ("Execute p\nSync", "D[SELECT 1]W"),
+        ],
+        &[
+            "(prepared) SELECT ? 0 ok",
+            "CLOSE p; DECLARE p CURSOR FOR TABLE orders 0 ok",
+            "(prepared) 1 ok",
+        ],
+    );
+    check(
+        &[
+            ("Parse s=SELECT 1\nSync", "1I"),
+            ("Query DEALLOCATE s; PREPARE s AS DELETE FROM orders", "[DEALLOCATE][PREPARE]I"),
+            run_s,
+        ],
+        &[
+            "(prepared) SELECT ? 0 ok",
+            "DEALLOCATE s; PREPARE s AS DELETE FROM orders 0 ok",
+            "(prepared) 0 ok",
+        ],
+    );
+    // Nobody waits for the answers: the name was taken.
+    check(
+        &[delete, ("Parse s=SELECT 1\nSync\nBind =s\nExecute \nSync", "")],
+        &[&format!("SELECT ? 0 {lost}"), &format!("DELETE FROM orders 0 {lost}")],
+    );
+}
+
+#[test]
+fn numbers_of_mysql_mean_what_the_server_says() {
+    let notes = Arc::<Notes>::default();
+    let mut watch = Watch::mysql(&guest(&notes, |_| {}), Capabilities::PROTOCOL_41, 0);
+    let prepared: &[u8] = b"\0\x07\0\0\0\0\0\0\0\0\0\0";
+    let ok: &[u8] = b"\0\0\0\x02\0\0\0";
+    // Nobody waits between these: the last one that was prepared is run, before it is closed.
+    let asked = my(&[
+        (0, b"\x16DELETE FROM orders"),
+        (0, b"\x17\xFF\xFF\xFF\xFF\0\x01\0\0\0"),
+        (0, b"\x17\x07\0\0\0\0\x01\0\0\0"),
+        (0, b"\x19\x07\0\0\0"),
+        (0, b"\x17\x07\0\0\0\0\x01\0\0\0"),
+        (0, b"\x11user"),
+    ]);
+    let error: &[u8] = b"\xFF\x1E\x04#42S22no";
+    let answers = my(&[(1, prepared), (1, ok), (1, ok), (1, error), (1, error)]);
+    assert!(!play(&mut watch, &asked, &answers, 5), "{:?}", watch.violation());
+    let told = "DELETE FROM orders 0 ok";
+    assert_eq!(*notes.0.lock(), [told, told, "(prepared) 0 1054"]);
+}
+
+#[test]
+fn a_text_is_read_to_its_end_and_a_cut_is_seen() {
+    let comment = format!("/*{}*/ DELETE FROM orders", "x".repeat(70_000));
+    let list = format!("SELECT {}", "an_item, ".repeat(1000));
+    let name = "n".repeat(2000);
+    for (texts, text, begins, ends) in [
+        (Texts::Masked, &comment, "DELETE FROM orders", "DELETE FROM orders"),
+        (Texts::Masked, &list, "SELECT an_item, an_item, ", "…"),
+        (Texts::Full, &comment, "/*xxxxx", "…"),
+        (Texts::Full, &"SELECT 'ä'".to_owned(), "SELECT 'ä'", "SELECT 'ä'"),
+    ] {
+        let asked = pg_asks(&format!("Query {text}\nParse {name}={text}\nSync"));
+        let asked_my = my(&[(0, format!("\x03{text}").as_bytes())]);
+        for piece in [1, 7, 1000, usize::MAX] {
+            let notes = Arc::<Notes>::default();
+            let guest = guest(&notes, |spec| spec.texts = texts);
+            play(&mut Watch::pg(&guest, 0), &asked, &pg_answers("[X]IEI"), piece);
+            let mut watch = Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0);
+            play(&mut watch, &asked_my, &my(&[(1, b"\0\0\0\x02\0\0\0")]), piece);
+            let notes = notes.0.lock();
+            assert_eq!(notes.len(), 3, "{notes:?}");
+            for note in notes.iter() {
+                let (shown, _) = note.rsplit_once(" 0 ").expect("a text");
+                assert!(shown.starts_with(begins) && shown.ends_with(ends), "{piece}: {shown}");
+                assert!(shown.len() <= crate::guest::TEXT_BYTES_MAX);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
+    let notes = Arc::<Notes>::default();
+    let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
+    let filler = "a_name, ".repeat(400);
+    let text = |at: usize| format!("SELECT t{at}, {filler}1");
+    // What was told, by the first name in it.
+    let told = || -> HashSet<String> {
+        let notes = notes.0.lock();
+        let names = notes.iter().filter_map(|note| note.split_once("SELECT ")?.1.split_once(','));
+        names.map(|(name, _)| name.to_owned()).collect()
+    };
+    let (statements, outstanding) = (600, 1000);
+    for at in 0..statements {
+        let asked = pg_asks(&format!("Parse s{at}={}\nBind p{at}=s{at}\nSync", text(at)));
+        assert!(!play(&mut watch, &asked, &pg_answers("12W"), 4096));
+    }
+    for at in statements..statements + outstanding {
+        play(&mut watch, &pg_asks(&format!("Query {}", text(at))), &[], 4096);
+    }
+    assert!(watch.reporter.ledger.used() <= texts::KEPT_BYTES_MAX);
+    assert!(watch.reporter.ledger.used() > texts::KEPT_BYTES_MAX - 8192, "it is not filled");
+    // The first statements are remembered, and told when they run; of the others it was said at
+    // once.
+    let is_told = |at: usize| told().contains(&format!("t{at}"));
+    assert!(!is_told(0) && is_told(statements - 1) && is_told(statements + outstanding - 1));
+    assert!(!play(&mut watch, &[], &pg_answers("[X]W").repeat(outstanding), 4096));
+    let runs: String = (0..statements).map(|at| format!("Execute p{at}\n")).collect();
+    let answers = pg_answers(&"[X]".repeat(statements));
+    assert!(!play(&mut watch, &pg_asks(&runs), &answers, 4096), "{:?}", watch.violation());
+    assert_eq!(told().len(), statements + outstanding);
+    // There is room again when they are closed.
+    let closes: String =
+        (0..statements).map(|at| format!("Close S s{at}\nClose P p{at}\n")).collect();
+    assert!(!play(&mut watch, &pg_asks(&closes), &pg_answers(&"33".repeat(statements)), 4096));
+    assert_eq!(watch.reporter.ledger.used(), 0);
+}
+
+#[test]
+fn every_way_out_is_counted() {
+    let rows = |max| move |spec: &mut GuestSpec| spec.rows_max = Some(max);
+    let bytes = |max| move |spec: &mut GuestSpec| spec.bytes_max = Some(max);
+    for (asked, answered) in [
+        ("Query DO $$$$", "NN"),
+        ("Call", "V"),
+        ("Query COPY t TO STDOUT", "Hdd"),
+        ("Parse =x\nBind =\nExecute \nSync", "12[X]NN"),
+    ] {
+        let notes = Arc::<Notes>::default();
+        let mut watch = Watch::pg(&guest(&notes, bytes(500)), 0);
+        assert!(play(&mut watch, &pg_asks(asked), &pg_answers(answered), 4096), "{asked}");
+        assert_eq!(watch.violation(), Some(&Violation::Bytes(500)));
+    }
+    // A portal has one count, however often it is run; another one has its own.
+    for (portal, expected) in [("p", true), ("q", false), ("unknown", true)] {
+        let notes = Arc::<Notes>::default();
+        let mut watch = Watch::pg(&guest(&notes, rows(10)), 0);
+        let known = if portal == "unknown" { "unknown" } else { "p" };
+        let asked =
+            format!("Parse s=x\nBind p=s\nBind q=s\nExecute {known}\nSync\nExecute {portal}\nSync");
+        let answered = pg_answers("122DDDDDDsWDDDDDsW");
+        assert_eq!(play(&mut watch, &pg_asks(&asked), &answered, 4096), expected, "{portal}");
+    }
+    // What is too long is seen at its head, and the client gets whole messages.
+    let notes = Arc::<Notes>::default();
+    let mut watch = Watch::pg(&guest(&notes, bytes(1000)), 0);
+    watch.sent(&pg_asks("Query TABLE t"), 0);
+    let before = pg_answers("DD");
+    let mut sent = before.clone();
+    put_header(&mut sent, b'D', 1 << 29);
+    sent.extend_from_slice(b"the beginning of a row");
+    assert_eq!(watch.received(&mut sent, 0), Seen::Violation);
+    assert_eq!((sent.starts_with(&before), sent[before.len()]), (true, b'E'));
+}
+
+#[test]
+fn every_way_out_of_mysql_is_counted() {
+    let eof = |status: u8| [0xFE, 0, 0, status, 0];
+    let column: &[u8] = b"\x03def\0\0\0\x01a\x01a\x0C\x3F\0\x01\0\0\0\x03\0\0\0\0\0";
+    let row: &[u8] = b"\0\0\0\0";
+    let begin = |status| [(1, b"\x01".to_vec()), (2, column.to_vec()), (3, eof(status).to_vec())];
+    let prepare = (b"\x16TABLE t".to_vec(), vec![(1, b"\0\x07\0\0\0\0\0\0\0\0\0\0".to_vec())]);
+    let with_rows = |status| {
+        let mut packets = vec![(4, row.to_vec()); 6];
+        packets.push((5, eof(status).to_vec()));
+        packets
+    };
+    let result = |status| [begin(status).to_vec(), with_rows(status)].concat();
+    let fetch = (b"\x1C\x07\0\0\0\x06\0\0\0".to_vec(), with_rows(0x42));
+    // With CURSOR_EXISTS (0x40) and MORE_RESULTS (0x08).
+    let open = (b"\x17\x07\0\0\0\x01\x01\0\0\0".to_vec(), begin(0x42).to_vec());
+    let query = |results| (b"\x03TABLE t".to_vec(), results);
+    for (exchanges, expected) in [
+        (vec![prepare.clone(), open.clone(), fetch.clone(), fetch.clone()], true),
+        (vec![prepare, open.clone(), fetch.clone(), open.clone(), fetch.clone()], false),
+        (vec![open, fetch.clone(), fetch], true),
+        (vec![query([result(0x0A), result(2)].concat())], true),
+        (vec![query(result(2)), query(result(2))], false),
+    ] {
+        let notes = Arc::<Notes>::default();
+        let guest = guest(&notes, |spec| spec.rows_max = Some(10));
+        let mut watch = Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0);
+        let mut is_violation = false;
+        for (asked, answered) in &exchanges {
+            let packets: Vec<(u8, &[u8])> =
+                answered.iter().map(|(seq, it)| (*seq, it.as_slice())).collect();
+            is_violation |= play(&mut watch, &my(&[(0, asked)]), &my(&packets), 4096);
+        }
+        let expected = expected.then_some(&Violation::Rows(10));
+        assert_eq!((is_violation, watch.violation()), (expected.is_some(), expected));
+    }
+    // A row of several packets.
+    let notes = Arc::<Notes>::default();
+    let limit = 20 << 20;
+    let mut watch = Watch::mysql(
+        &guest(&notes, |spec| spec.bytes_max = Some(limit)),
+        Capabilities::PROTOCOL_41,
+        0,
+    );
+    let first: Vec<(u8, &[u8])> = vec![(1, b"\x01"), (2, column), (3, b"\xFE\0\0\x02\0")];
+    assert!(!play(&mut watch, &my(&[(0, b"\x03TABLE t")]), &my(&first), 4096));
+    let long = my(&[(4, &vec![b'x'; 2 * 0xFF_FFFF])]);
+    assert!(play(&mut watch, &[], &long, 1 << 20));
+    assert_eq!(watch.violation(), Some(&Violation::Bytes(limit)));
 }
 
 proptest! {
@@ -166,7 +473,7 @@ proptest! {
         is_mysql in any::<bool>(),
     ) {
         let notes = Arc::<Notes>::default();
-        let guest = guest(&notes, Some(3));
+        let guest = guest(&notes, |spec| spec.rows_max = Some(3));
         let mut watch = match is_mysql {
             true => Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0),
             false => Watch::pg(&guest, 0),

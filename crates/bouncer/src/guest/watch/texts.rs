@@ -1,0 +1,188 @@
+//! Texts of statements, which are masked before they are kept, and of which a connection keeps no
+//! more than it may.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use wire::mask::{CUT, Dialect, Masker};
+
+use crate::guest::{TEXT_BYTES_MAX, Texts};
+
+/// Bytes of texts and names that are kept for one connection.
+pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Of these, bytes after which no more statements are remembered: the rest is for what waits for
+/// an answer.
+const REMEMBERED_BYTES_MAX: usize = KEPT_BYTES_MAX / 2;
+/// What anything that is kept takes beside its bytes, roughly.
+const OVERHEAD_BYTES: usize = 128;
+
+/// What is told of a statement whose text is not known.
+pub(super) const UNKNOWN: &str = "(prepared)";
+/// The same, whose text was told when it came because there was no room to keep it.
+pub(super) const TOLD: &str = "(sent)";
+
+/// Bytes of a text: there is room for what may stand before it.
+const SHOWN_BYTES_MAX: usize = TEXT_BYTES_MAX - 16;
+
+/// Counts what one connection keeps. Not more than one thread uses it at a time.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(Arc<AtomicUsize>);
+
+/// Bytes that are kept, and count for that long.
+#[derive(Debug)]
+pub(super) struct Kept {
+    bytes: Box<[u8]>,
+    charge: usize,
+    used: Arc<AtomicUsize>,
+    /// Of a text: whether a record has it.
+    is_told: AtomicBool,
+}
+
+/// The text of a statement, as it is told.
+#[derive(Clone, Debug)]
+pub(super) enum Text {
+    Kept(Arc<Kept>),
+    /// In place of one that is not there.
+    Missing(&'static str),
+}
+
+impl Ledger {
+    /// Keeps a name, if there is room. The empty one takes none.
+    pub(super) fn name(&self, bytes: &[u8]) -> Option<Kept> {
+        let charge = if bytes.is_empty() { 0 } else { bytes.len() + OVERHEAD_BYTES };
+        self.keep(bytes, charge)
+    }
+
+    /// Keeps a text, if there is room.
+    pub(super) fn text(&self, bytes: &[u8]) -> Option<Text> {
+        let kept = self.keep(bytes, bytes.len() + OVERHEAD_BYTES)?;
+        Some(Text::Kept(Arc::new(kept)))
+    }
+
+    /// Whether another statement can be remembered.
+    pub(super) fn can_remember(&self) -> bool {
+        self.used() <= REMEMBERED_BYTES_MAX
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn keep(&self, bytes: &[u8], charge: usize) -> Option<Kept> {
+        if charge > 0 && self.used() + charge > KEPT_BYTES_MAX {
+            return None;
+        }
+        self.0.fetch_add(charge, Ordering::Relaxed);
+        let (used, is_told) = (Arc::clone(&self.0), AtomicBool::new(false));
+        Some(Kept { bytes: bytes.into(), charge, used, is_told })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.charge, Ordering::Relaxed);
+    }
+}
+
+impl Kept {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl Borrow<[u8]> for Kept {
+    fn borrow(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Hash for Kept {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state);
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Kept) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Kept {}
+
+impl Text {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Text::Kept(kept) => &kept.bytes,
+            Text::Missing(instead) => instead.as_bytes(),
+        }
+    }
+
+    /// Notes that a record has it; says whether none had it before.
+    pub(super) fn tell(&self) -> bool {
+        match self {
+            Text::Kept(kept) => !kept.is_told.swap(true, Ordering::Relaxed),
+            Text::Missing(_) => false,
+        }
+    }
+}
+
+/// Reads a text in pieces and writes down what is told of it.
+#[derive(Debug)]
+pub(super) struct Scribe {
+    texts: Texts,
+    masker: Masker,
+    /// In full, and a byte more if it is too long.
+    full: Vec<u8>,
+}
+
+impl Scribe {
+    pub(super) fn new(texts: Texts, dialect: Dialect) -> Scribe {
+        Scribe { texts, masker: Masker::new(dialect, SHOWN_BYTES_MAX), full: Vec::new() }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.masker.clear();
+        self.full.clear();
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        match self.texts {
+            Texts::None => {}
+            Texts::Masked => self.masker.feed(bytes),
+            Texts::Full => {
+                let room = (SHOWN_BYTES_MAX + 1).saturating_sub(self.full.len());
+                self.full.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            }
+        }
+    }
+
+    /// More of the text comes than is read.
+    pub(super) fn break_off(&mut self) {
+        match self.texts {
+            Texts::None => {}
+            Texts::Masked => self.masker.break_off(),
+            Texts::Full => self.full.resize(SHOWN_BYTES_MAX + 1, b' '),
+        }
+    }
+
+    /// What is told of it.
+    pub(super) fn finish(&mut self) -> &[u8] {
+        match self.texts {
+            Texts::None => &[],
+            Texts::Masked => self.masker.finish(),
+            Texts::Full => {
+                if self.full.len() > SHOWN_BYTES_MAX {
+                    let end = SHOWN_BYTES_MAX - CUT.len();
+                    let is_inner = |at: usize| self.full.get(at).is_some_and(|it| it >> 6 == 0b10);
+                    let end = (0..=end).rev().find(|at| !is_inner(*at)).unwrap_or_default();
+                    self.full.truncate(end);
+                    self.full.extend_from_slice(CUT.as_bytes());
+                }
+                &self.full
+            }
+        }
+    }
+}
