@@ -157,7 +157,7 @@ impl Masker {
     /// Takes the next bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         loop {
-            bytes = bytes.get(self.uninteresting(bytes)..).unwrap_or_default();
+            bytes = bytes.get(self.run(bytes)..).unwrap_or_default();
             let Some((&byte, rest)) = bytes.split_first() else { return };
             // A byte that ends something is read once more, as what follows.
             while !self.took(byte) {}
@@ -214,10 +214,18 @@ impl Masker {
         }
     }
 
-    /// Bytes that change nothing here: long texts are mostly that.
-    fn uninteresting(&self, bytes: &[u8]) -> usize {
+    /// Takes bytes that change nothing here, which most are.
+    fn run(&mut self, bytes: &[u8]) -> usize {
         let is_executed = self.executed > 0;
         let end = match self.place {
+            Place::Word { .. } => {
+                // One more than fits shows that it does not.
+                let room = self.bytes_max.saturating_sub(self.out.len()) + 1;
+                let bytes = bytes.get(..room).unwrap_or(bytes);
+                let end = bytes.iter().position(|it| !self.is_word(*it)).unwrap_or(bytes.len());
+                self.out.extend_from_slice(bytes.get(..end).unwrap_or_default());
+                Some(end)
+            }
             Place::Over => None,
             Place::String { quote, plain: Reading::In, escaped: Reading::In } if !is_executed => {
                 bytes.iter().position(|it| *it == quote || *it == b'\\')
@@ -232,7 +240,7 @@ impl Masker {
         end.unwrap_or(bytes.len())
     }
 
-    /// Takes a byte where it stands; says whether it was taken, or only ended something.
+    /// Takes a byte where it stands. Says whether it was taken, or only ended something.
     fn took(&mut self, byte: u8) -> bool {
         match self.place {
             Place::Between => self.between(byte),
@@ -300,6 +308,7 @@ impl Masker {
         self.go(Place::Between)
     }
 
+    #[inline]
     fn is_word(&self, byte: u8) -> bool {
         let is_special = byte == b'@' && self.dialect == Dialect::Mysql;
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..) || is_special
