@@ -86,6 +86,12 @@ impl PgWatch {
         fed.map_err(|stop| (stop, answering.violation.unwrap_or(Violation::Blind)))
     }
 
+    /// Whether it knows what this name of a statement means.
+    #[cfg(test)]
+    pub(super) fn knows(&self, name: &[u8]) -> bool {
+        self.follower.statements.contains_key(name)
+    }
+
     /// No more answers come: tells what waits for one, as if it had gone well up to there.
     pub(super) fn abandon(&mut self, reporter: &Reporter, reason: &str) {
         let follower = &mut self.follower;
@@ -431,8 +437,19 @@ impl Follower {
         let tag = split_string(tag).map_or(tag, |(tag, _)| tag);
         match tag {
             b"PREPARE" | b"DEALLOCATE ALL" | b"DISCARD ALL" => self.forget_statements(reporter),
+            b"DEALLOCATE" => self.deallocated(),
             b"DECLARE CURSOR" | b"DO" | b"CALL" => self.forget_portals(reporter),
             _ => {}
+        }
+    }
+
+    /// A statement is gone, as drivers that keep only so many say it. Where it is not seen which
+    /// one, it takes room and does no harm: its name cannot come back unseen.
+    fn deallocated(&mut self) {
+        if let Some(Entry { note: Note::Run { text, .. }, .. }) = self.exchange.front()
+            && let Some(name) = deallocated_name(text.bytes())
+        {
+            self.statements.remove(name.as_slice());
         }
     }
 
@@ -446,6 +463,18 @@ impl Follower {
             reporter.forget(&portal.text);
             portal.text = Text::Missing(UNKNOWN);
         }
+    }
+}
+
+/// The name in a text that is nothing but `DEALLOCATE`.
+fn deallocated_name(text: &[u8]) -> Option<Vec<u8>> {
+    let words = text.split(|byte| *byte == b' ');
+    let mut words = words.skip_while(|word| word.eq_ignore_ascii_case(b"DEALLOCATE"));
+    let (name, None) = (words.next()?, words.next()) else { return None };
+    let name = name.strip_suffix(b";").unwrap_or(name);
+    match name.strip_prefix(b"\"") {
+        Some(quoted) => quoted.strip_suffix(b"\"").filter(|it| !it.contains(&b'"')).map(Vec::from),
+        None => Some(name.to_ascii_lowercase()).filter(|it| !it.contains(&b';')),
     }
 }
 

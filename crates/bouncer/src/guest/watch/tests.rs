@@ -370,6 +370,17 @@ fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     assert!(!play(&mut watch, &pg_asks(&runs), &answers, 4096), "{:?}", watch.violation());
     assert_eq!(told().len(), statements + outstanding);
     // There is room again when they are closed.
+    let asked =
+        pg_asks("Query DEALLOCATE s0\nQuery deallocate \"s1\";\nQuery DEALLOCATE s2; SELECT s3");
+    let before = watch.reporter.ledger.used();
+    let answers = pg_answers("[DEALLOCATE]W[DEALLOCATE]W[DEALLOCATE][SELECT 1]W");
+    assert!(!play(&mut watch, &asked, &answers, 4096));
+    let has = |name: &str| match &watch.protocol {
+        Protocol::Pg(watch) => watch.knows(name.as_bytes()),
+        Protocol::My(_) => false,
+    };
+    assert_eq!(["s0", "s1", "s2", "s3"].map(has), [false, false, true, true]);
+    assert!(watch.reporter.ledger.used() < before);
     let closes: String =
         (0..statements).map(|at| format!("Close S s{at}\nClose P p{at}\n")).collect();
     assert!(!play(&mut watch, &pg_asks(&closes), &pg_answers(&"33".repeat(statements)), 4096));
