@@ -15,6 +15,9 @@ use crate::tenants::Route;
 /// How long a server connection may take to come to rest after its client left, in microseconds;
 /// `cancel_wait_timeout` of others.
 const REST_US: u64 = 10_000_000;
+/// How long until a statement of a client that is gone is cancelled once more: one that had not
+/// begun when the request arrived knows nothing of it.
+const CANCEL_AGAIN_US: u64 = 1_000_000;
 
 /// How long a statement that took too long may take to be cancelled before its client is dismissed
 /// and its server connection closed, in microseconds.
@@ -164,7 +167,15 @@ impl Worker {
             ServerPhase::Opening(_) => {
                 (server.begun_us + micros(server.tenant.limits.connect), true)
             }
-            ServerPhase::Live(_) if server.is_resetting => (server.since_us + REST_US, false),
+            ServerPhase::Live(_) if server.is_resetting => {
+                let (at_us, is_cancelled) = (server.since_us + REST_US, server.is_cancelled);
+                if is_cancelled && at_us > self.ground.now_us {
+                    self.cancel_at_server(place);
+                    let next_us = at_us.min(self.ground.now_us + CANCEL_AGAIN_US);
+                    return self.ground.timers.arm(Look::Server(place).id(), next_us);
+                }
+                (at_us, false)
+            }
             ServerPhase::Live(_) => return,
         };
         if at_us > self.ground.now_us {
@@ -185,7 +196,8 @@ impl Worker {
         if !server.is_resetting {
             server.is_resetting = true;
             server.since_us = self.ground.now_us;
-            self.ground.timers.arm(Look::Server(place).id(), self.ground.now_us + REST_US);
+            let wait_us = if server.is_cancelled { CANCEL_AGAIN_US } else { REST_US };
+            self.ground.timers.arm(Look::Server(place).id(), self.ground.now_us + wait_us);
         }
     }
 }

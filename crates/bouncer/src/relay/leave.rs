@@ -179,13 +179,15 @@ impl Worker {
         if !was_idle || client.is_in_transaction() {
             server.stats.dirty_disconnects.add(1);
         }
+        // Who said goodbye gets done what it asked for, as from a server without us.
+        let cancels = gone == Gone::Cancel && !matches!(leaving, Leaving::Terminate);
+        server.is_cancelled = cancels;
         self.send_outbox(None, Some(place));
         match gone {
             Gone::Idle => self.give_back(place),
             Gone::Draining => self.await_rest(place),
             Gone::Cancel => {
-                // Who said goodbye gets done what it asked for, as from a server without us.
-                if !matches!(leaving, Leaving::Terminate) {
+                if cancels {
                     self.cancel_at_server(place);
                 }
                 self.await_rest(place);

@@ -54,6 +54,8 @@ pub(super) struct Server {
     pub(super) is_idle: bool,
     /// Whether its client left it in a state that is nobody else's.
     pub(super) is_resetting: bool,
+    /// Whether what runs there is nobody's any more, and is cancelled until it ends.
+    pub(super) is_cancelled: bool,
     /// What it said of itself.
     pub(super) parameters: Parameters,
     /// What its link had counted when that was last looked at.
@@ -138,6 +140,7 @@ impl Server {
             since_us: now_us,
             is_idle: false,
             is_resetting: false,
+            is_cancelled: false,
             parameters: Parameters::default(),
             counted: (0, 0),
             pins: Vec::new(),
@@ -422,6 +425,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(place) else { return };
         match server.link().map(|link| link.is_idle()) {
             Some(true) => {
+                server.is_cancelled = false;
                 if std::mem::take(&mut server.is_resetting) {
                     server.stats.resets.add(1);
                 }

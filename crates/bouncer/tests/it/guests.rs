@@ -360,7 +360,8 @@ fn a_greedy_guest_has_a_part_and_the_others_wait_in_line_with_it() {
             client
         })
         .collect();
-    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'";
+    let asleep = "SELECT count(*) FROM pg_stat_activity \
+                  WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'";
     let asleep = || server.sql(asleep);
     until("it has its part", SOON, || match asleep().as_str() {
         "2" => Ok(()),
