@@ -14,7 +14,7 @@ use node::task::{self, Boxed};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::audit::{Audit, AuditFilter, AuditLimits};
 use crate::config::{Config, ModelConfig};
@@ -73,12 +73,15 @@ pub struct Service(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    writer: AbortHandle,
+    /// None once it was ended.
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.writer.abort();
+        if let Some(writer) = self.writer.get_mut() {
+            writer.abort();
+        }
     }
 }
 
@@ -138,7 +141,7 @@ impl Service {
                 config,
             };
             metrics::register(&audit, (Arc::clone(&shared.rooms), most), registry);
-            let writer = task::spawn(audit.write_for_ever()).abort_handle();
+            let writer = Mutex::new(Some(task::spawn(audit.write_for_ever())));
             Ok(Service(Arc::new(Inner { shared: Arc::new(shared), writer })))
         })
     }
@@ -148,8 +151,12 @@ impl Service {
     /// # Errors
     /// When the store cannot be written.
     pub async fn close(&self) -> Result<(), StoreError> {
-        // Its turn could come when the store is closed already.
-        self.0.writer.abort();
+        // Its turn could come, or go on, when the store is closed already.
+        let writer = self.0.writer.lock().take();
+        if let Some(writer) = writer {
+            writer.abort();
+            let _ended = writer.await;
+        }
         self.0.shared.audit.write().await
     }
 

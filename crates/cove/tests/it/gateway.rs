@@ -246,3 +246,16 @@ fn an_execution_queries_a_database_and_is_judged() {
     run.env("COVE_TOKEN", stage.server.token());
     assert_eq!(finish(&mut run), "100\n");
 }
+
+#[test]
+fn the_example_of_a_judge_is_judged_as_its_page_says() {
+    const SETUP: &str = include_str!("../../../../examples/gateway/judge/setup.sql");
+    const REQUEST: &str = include_str!("../../../../examples/gateway/judge/request.json");
+    let _guard = beside_others();
+    let stage = stage("");
+    stage.mariadb.sql(&SETUP.replace("PASSWORD", CANARY));
+    let request: Value = serde_json::from_str(REQUEST).unwrap();
+    let answer = post(&stage.server.client(), "/v1/executions?wait=true", &request).json();
+    let verdicts = answer["tests"].as_array().unwrap().iter().map(|test| &test["verdict"]);
+    assert_eq!(verdicts.collect::<Vec<_>>(), ["OK"; 3], "{answer}");
+}

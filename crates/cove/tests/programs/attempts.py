@@ -17,6 +17,10 @@ def attempt(pieces):
         try:
             for piece in pieces:
                 stream.sendall(piece.encode())
+        except OSError:
+            # It was answered before its end, and is read all the same.
+            pass
+        try:
             while data := stream.recv(65536):
                 answer += data
         except TimeoutError:
