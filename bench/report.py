@@ -93,6 +93,18 @@ def summarise(batches):
     }
 
 
+def group_rows(found, summarise):
+    """By case and key, by rival: what `summarise` makes of its rows in all rounds."""
+    by = {}
+    for row in found.get("rows", []):
+        key = tuple(row["key"]) if isinstance(row["key"], list) else row["key"]
+        by.setdefault((row["case"], key), {}).setdefault(row["rival"], []).append(row)
+    return {
+        key: {name: summarise(rows) for name, rows in rivals.items()}
+        for key, rivals in by.items()
+    }
+
+
 def group(batches):
     """`{(workload, clients): {rival: figures}}` of all batches of a run."""
     sorted_out = {}

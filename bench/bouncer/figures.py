@@ -33,14 +33,7 @@ PEAKS = ("server_connections",)
 
 def group(found):
     """By case and key, by rival: medians of figures over rounds, percentiles of all samples."""
-    by = {}
-    for row in found.get("rows", []):
-        rivals = by.setdefault((row["case"], tuple(row["key"])), {})
-        rivals.setdefault(row["rival"], []).append(row)
-    return {
-        key: {name: summarise(rows) for name, rows in rivals.items()}
-        for key, rivals in by.items()
-    }
+    return report.group_rows(found, summarise)
 
 
 def summarise(rows):

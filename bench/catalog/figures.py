@@ -3,7 +3,7 @@
 import statistics
 
 from catalog import BARE, COVE, DISK, JAVA, RIVALS, RUSTBERG
-from report import Goal, number, table
+from report import Goal, group_rows, number, table
 
 TITLES = {
     "load": "loadTable, 20 columns, 16 connections",
@@ -48,14 +48,7 @@ MANY_MIB_MAX, HIT_RATIO_MAX = 256.0, 1.1
 
 def group(found):
     """By case and key, by rival: medians over rounds."""
-    by = {}
-    for row in found.get("rows", []):
-        rivals = by.setdefault((row["case"], row["key"]), {})
-        rivals.setdefault(row["rival"], []).append(row)
-    return {
-        key: {name: summarise(rows) for name, rows in rivals.items()}
-        for key, rivals in by.items()
-    }
+    return group_rows(found, summarise)
 
 
 def summarise(rows):

@@ -4,7 +4,7 @@ import statistics
 
 from gateway.cases import CALLS, CALM, DIRECT, FLOODED, INSIDE, OUTSIDE, PLAIN
 from gateway.servers import POOL
-from report import Goal, number, percentile, table
+from report import Goal, group_rows, number, percentile, table
 
 TITLES = {
     "select": "`SELECT 1` over one connection, the same client program",
@@ -52,14 +52,7 @@ HIDDEN = f"""\
 
 def group(found):
     """By case and key, by rival: figures over all rounds."""
-    by = {}
-    for row in found.get("rows", []):
-        rivals = by.setdefault((row["case"], row["key"]), {})
-        rivals.setdefault(row["rival"], []).append(row)
-    return {
-        key: {name: summarise(rows) for name, rows in rivals.items()}
-        for key, rivals in by.items()
-    }
+    return group_rows(found, summarise)
 
 
 def summarise(rows):

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Request, Scratch};
+use testkit::Scratch;
 
 use crate::gateway::{CANARY, Stage, audit, judge, patch, shop, stage};
 use crate::go::go;
-use crate::sessions_support::{Sessions, path, with};
+use crate::sessions_support::{Sessions, with};
 use crate::shared::{COMPAT, finish, interpreter};
 use crate::support::beside_others;
 
@@ -57,17 +57,9 @@ fn binary(scratch: &Scratch) -> PathBuf {
 
 /// Brings packages of Python's into a session, as they are installed from the package index.
 pub(crate) fn unpack(sessions: &Sessions, session: &str, packages: &[&str]) {
-    let scratch = Scratch::new();
-    let archive = scratch.path().join("packages.tar");
     let purelib = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let home = finish(Command::new(interpreter()).args(["-c", purelib]));
-    let mut tar = Command::new("tar");
-    tar.arg("-cf").arg(&archive).args(["-C", home.trim(), "--exclude=__pycache__"]);
-    finish(tar.args(packages));
-    let target = format!("{}/archive?path=packages", path(session));
-    let put = Request::new("PUT", &target).body(fs::read(archive).unwrap());
-    let unpacked = sessions.client.send(&put);
-    assert!(unpacked.status < 300, "{}", unpacked.text());
+    sessions.unpack(session, "packages", Path::new(home.trim()), packages);
 }
 
 /// Brings what the programs consist of into a session.

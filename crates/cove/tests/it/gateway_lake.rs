@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Postgres, Request, S3, Scratch, Server};
+use testkit::{Postgres, S3, Scratch, Server};
 
 use crate::gateway::{CANARY, audit};
-use crate::sessions_support::{DISK_BYTES, Sessions, config, ok, path};
+use crate::sessions_support::{DISK_BYTES, Sessions, config};
 use crate::shared::{COMPAT, finish, interpreter};
 use crate::support::{COVE, beside_others};
 
@@ -66,11 +66,9 @@ fn serve(store: &S3, postgres: &Postgres, scratch: &Scratch) -> Server {
 }
 
 /// A session with PyIceberg in its workspace.
-fn session(sessions: &Sessions, request: &Value, packages: &[u8]) -> String {
+fn session(sessions: &Sessions, request: &Value) -> String {
     let session = sessions.create(request);
-    sessions.out(&session, &format!("mkdir {PACKAGES}"));
-    let target = format!("{}/archive?path={PACKAGES}", path(&session));
-    ok(&sessions.client.send(&Request::new("PUT", &target).body(packages)));
+    sessions.unpack(&session, PACKAGES, &packages(), &["."]);
     session
 }
 
@@ -87,13 +85,10 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     postgres.sql(&setup.replace(":'password'", &format!("'{CANARY}'")));
     let server = serve(&store, &postgres, &scratch);
     let sessions = Sessions::from(&server);
-    let mut tar = Command::new("tar");
-    let archive = tar.arg("-C").arg(packages()).args(["-c", "."]).output().unwrap();
-    assert!(archive.status.success(), "{}", String::from_utf8_lossy(&archive.stderr));
 
     // Who fills the table has a grant to write, and no key.
     let grants = json!([{"kind": "catalog", "warehouse": "lake", "access": "read_write"}]);
-    let writer = session(&sessions, &json!({"grants": grants}), &archive.stdout);
+    let writer = session(&sessions, &json!({"grants": grants}));
     let seed = fs::read(Path::new(EXAMPLE).join("seed.py")).unwrap();
     assert!(sessions.write(&writer, "seed.py", &seed).status < 300);
     assert_eq!(python(&sessions, &writer, "seed.py"), "shop.visits: 42 rows\n");
@@ -110,7 +105,7 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     deploy.args(["agent", "deploy", EXAMPLE]);
     deploy.env("COVE_URL", format!("http://{}", server.client().address()));
     finish(deploy.env("COVE_TOKEN", server.token()));
-    let analyst = session(&sessions, &json!({"agent": "analyst"}), &archive.stdout);
+    let analyst = session(&sessions, &json!({"agent": "analyst"}));
     assert_eq!(
         python(&sessions, &analyst, "ask.py conversion"),
         "product\tvisits\torders\tconversion\nkettle\t385\t140\t36.4 %\n\

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
@@ -184,6 +185,16 @@ impl Sessions {
     pub(crate) fn write(&self, session: &str, file: &str, content: &[u8]) -> Response {
         let target = format!("{}/files/{file}", path(session));
         self.client.send(&Request::new("PUT", &target).body(content))
+    }
+
+    /// Brings what has these names in a directory into one of the workspace.
+    pub(crate) fn unpack(&self, session: &str, into: &str, from: &Path, names: &[&str]) {
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(from).args(["--exclude=__pycache__", "-c"]).args(names);
+        let packed = tar.output().unwrap();
+        assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+        let target = format!("{}/archive?path={into}", path(session));
+        ok(&self.client.send(&Request::new("PUT", &target).body(packed.stdout)));
     }
 
     /// Reads a file of the workspace.

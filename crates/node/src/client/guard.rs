@@ -143,9 +143,7 @@ impl Guard {
         }
         Ok(())
     }
-}
 
-impl Guard {
     /// Decides about a connection that was made, before anything is sent: not to this machine
     /// itself, whose addresses may be public ones. Services that listen on all of them are not
     /// meant for strangers that stand outside of its firewall.
