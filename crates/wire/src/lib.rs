@@ -7,4 +7,5 @@
 pub mod mask;
 pub mod mysql;
 pub mod pg;
+pub mod prohibitions;
 pub mod shape;

@@ -17,6 +17,7 @@ mod details;
 mod effects;
 mod lexer;
 mod mode;
+mod prohibited;
 mod quote;
 mod rewrite;
 mod routine;
@@ -27,7 +28,10 @@ mod words;
 
 pub use effects::Effects;
 pub use mode::{Charset, SqlMode};
+pub use prohibited::is_system_schema;
 pub use words::is_replayable_variable;
+
+use crate::prohibitions::Prohibitions;
 
 /// What was found beyond the effects, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -197,7 +201,13 @@ impl Limit {
 /// What `text` may leave behind. Allocates nothing.
 #[must_use]
 pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
-    scan::effects(text, mode)
+    scan::scan(text, mode).0
+}
+
+/// The same, with what readers and sandboxes may not do.
+#[must_use]
+pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, Prohibitions) {
+    scan::scan(text, mode)
 }
 
 /// What a text says about variables and names. For texts whose effects say that there are some.

@@ -15,6 +15,7 @@ mod details;
 mod effects;
 mod lexer;
 mod mentions;
+mod prohibited;
 mod quote;
 mod rewrite;
 mod scan;
@@ -24,9 +25,13 @@ mod words;
 
 use std::ops::Range;
 
+use crate::prohibitions::Prohibitions;
+
 pub use effects::Effects;
 pub use mentions::custom_setting_name;
-pub use quote::{SETTING_NAME_BYTES_MAX, is_setting_name, quote_identifier, quote_literal};
+pub use quote::{
+    SETTING_NAME_BYTES_MAX, is_setting_name, list_items, quote_identifier, quote_literal,
+};
 pub use rewrite::{ListenAction, Subscription, rewrite_listen, rewrite_name};
 
 /// What `text` may leave behind. Allocates nothing.
@@ -55,6 +60,38 @@ pub struct Look {
     pub asked: Option<Vec<String>>,
     /// Settings of no module that code which is not in the text may be told of in strings.
     pub mentions: Vec<String>,
+    /// What readers and sandboxes may not do.
+    pub prohibitions: Prohibitions,
+    /// Places where a setting gets the value that the session began with, in order.
+    pub defaults: Vec<DefaultSite>,
+}
+
+/// A place in a text where settings get the values that the session began with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DefaultSite {
+    /// Wording in the text.
+    pub form: DefaultForm,
+    /// Number of the statement in its text, from 0.
+    pub statement: usize,
+    /// The setting, in lower case; empty where all are meant.
+    pub name: String,
+    /// The statement without its semicolon, or the argument.
+    pub range: Range<usize>,
+}
+
+/// A way to ask for the value that the session began with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DefaultForm {
+    /// `RESET name`
+    Reset,
+    /// `RESET ALL`
+    ResetAll,
+    /// `SET [SESSION] name TO DEFAULT`
+    Set,
+    /// `SET LOCAL name TO DEFAULT`
+    SetLocal,
+    /// `NULL`, as the value that `set_config` is called with.
+    Null,
 }
 
 /// What kind of statement a text begins with.
@@ -161,10 +198,14 @@ pub fn look(text: &[u8]) -> Look {
         fingerprint: found.fingerprint,
         statements: found.statements,
         verb: verb(text),
+        prohibitions: found.prohibitions,
         ..Look::default()
     };
     if found.effects.intersects(FOREIGN) {
         look.mentions = mentions::mentions(text);
+        if words::mentions_lasting(text) {
+            look.effects |= Effects::LASTING;
+        }
     }
     if !found.effects.intersects(details::WITH_DETAILS) {
         return look;
@@ -188,6 +229,7 @@ pub fn look(text: &[u8]) -> Look {
     }
     look.changes = details.changes;
     look.names = details.names;
+    look.defaults = details.defaults;
     look
 }
 

@@ -138,6 +138,10 @@ effects! {
     /// `XA COMMIT`, `XA ROLLBACK`. Of a session without autocommit they end no transaction but
     /// their own.
     XA_END = 55,
+    /// Inserts rows into a table, which may give them numbers: `INSERT`, `REPLACE`, `LOAD`.
+    INSERTS = 56,
+    /// Inserts rows, and the reply does not say which number was given: `LOAD`.
+    LOADS = 57,
 }
 
 impl Effects {

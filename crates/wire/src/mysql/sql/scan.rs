@@ -7,13 +7,15 @@
 use super::effects::Effects;
 use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
 use super::mode::SqlMode;
+use super::prohibited::{self, Place};
 use super::routine::Body;
 use super::set::{self, Next};
 use super::verbs;
 use super::words::{self, Call, Known, Word};
+use crate::prohibitions::Prohibitions;
 
 /// What one or two passes found.
-pub(super) fn effects(text: &[u8], mode: SqlMode) -> Effects {
+pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, Prohibitions) {
     within(text, mode, Depth::Outer)
 }
 
@@ -25,18 +27,40 @@ pub(super) enum Depth {
 }
 
 /// The same for a text that may stand within another.
-pub(super) fn within(text: &[u8], mode: SqlMode, depth: Depth) -> Effects {
-    let (found, conditions) = pass(text, mode, Reading::Code, depth);
+fn within(text: &[u8], mode: SqlMode, depth: Depth) -> (Effects, Prohibitions) {
+    let (mut effects, mut prohibitions, conditions) = pass(text, mode, Reading::Code, depth);
     match conditions {
-        Conditions::None => found,
-        Conditions::One(_) => found | pass(text, mode, Reading::Comment, depth).0,
-        Conditions::Several => found | Effects::UNPARSED,
+        Conditions::None => {}
+        Conditions::One(_) => {
+            let (other, prohibited, _) = pass(text, mode, Reading::Comment, depth);
+            effects |= other;
+            prohibitions.deny_all(prohibited);
+        }
+        Conditions::Several => {
+            effects |= Effects::UNPARSED;
+            prohibitions.deny_sandboxes(Some(UNREADABLE));
+        }
     }
+    (effects, prohibitions)
 }
 
-fn pass(text: &[u8], mode: SqlMode, reading: Reading, depth: Depth) -> (Effects, Conditions) {
+/// A text of which it is not known what it says.
+const UNREADABLE: &str = "a text that cannot be read";
+
+/// One that comes out of a computation.
+const COMPUTED: &str = "preparing a text that is no literal";
+
+fn pass(
+    text: &[u8],
+    mode: SqlMode,
+    reading: Reading,
+    depth: Depth,
+) -> (Effects, Prohibitions, Conditions) {
     let mut scan = Scan::new(Lexer::new(text, mode, reading), depth);
     while let Some(token) = scan.lexer.next() {
+        let place = Place { in_body: scan.body.is_some(), ..scan.place };
+        scan.prohibitions.deny_sandboxes(prohibited::token(&token, place, &scan.lexer));
+        scan.place.behind_dot = token.is_mark(b'.');
         match &mut scan.body {
             Some(body) => {
                 if body.token(&token, &scan.lexer) {
@@ -53,11 +77,12 @@ fn pass(text: &[u8], mode: SqlMode, reading: Reading, depth: Depth) -> (Effects,
     }
     if scan.lexer.is_broken() {
         scan.effects |= Effects::UNPARSED;
+        scan.prohibitions.deny_sandboxes(Some(UNREADABLE));
     }
     if scan.effects.contains(Effects::GET_LOCK) && scan.effects.intersects(REPEATS) {
         scan.effects |= Effects::GET_LOCKS;
     }
-    (scan.effects, scan.lexer.conditions())
+    (scan.effects, scan.prohibitions, scan.lexer.conditions())
 }
 
 /// What can make one call in a text be several.
@@ -105,6 +130,8 @@ struct Scan<'a> {
     lexer: Lexer<'a>,
     within: Depth,
     effects: Effects,
+    prohibitions: Prohibitions,
+    place: Place,
     depth: usize,
     /// Whether there was a statement before.
     several: bool,
@@ -135,6 +162,8 @@ impl<'a> Scan<'a> {
             lexer,
             within,
             effects: Effects::NONE,
+            prohibitions: Prohibitions::NONE,
+            place: Place::default(),
             depth: 0,
             several: false,
             reads_differently: false,
@@ -218,7 +247,8 @@ impl<'a> Scan<'a> {
         self.calls = !verbs::defines(word);
         self.in_with = word == Word::With;
         self.assigning = Assigning::No;
-        self.effects |= match word {
+        self.prohibitions.deny_readers(prohibited::statement(word, ahead));
+        let effects = match word {
             Word::Set => {
                 self.assigning = Assigning::Target;
                 Effects::NONE
@@ -228,6 +258,7 @@ impl<'a> Scan<'a> {
             }
             _ => verbs::begins(word, ahead),
         };
+        self.effects |= effects;
     }
 
     /// A word, or a name in quotes.
@@ -305,8 +336,16 @@ impl<'a> Scan<'a> {
                 let mut ahead = self.lexer.clone();
                 let next = verbs::peek(&mut ahead);
                 self.begin(next, &ahead);
+                if next == Word::Set {
+                    // What it sets is not looked at: it may be the way to write, or a password.
+                    self.effects |= Effects::READ_WRITE;
+                    self.prohibitions.deny_sandboxes(Some("SET STATEMENT … FOR SET"));
+                }
             }
             _ => {}
+        }
+        if matches!(word, Word::For | Word::Lock) {
+            self.prohibitions.deny_readers(prohibited::locks_rows(word, &self.lexer));
         }
         if matches!(self.verb, Word::Create | Word::Alter) {
             self.defined(word, before);
@@ -363,6 +402,7 @@ impl<'a> Scan<'a> {
             Kind::Word => {
                 if matches!(words::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
                     self.effects |= Effects::WRITES;
+                    self.prohibitions.deny_readers(Some("INTO OUTFILE"));
                 }
             }
             _ => {}
@@ -395,6 +435,12 @@ impl<'a> Scan<'a> {
             }
         };
         let target = set::target(token, &self.lexer, self.position == 1);
+        if target.effects.intersects(Effects::GLOBAL) {
+            self.prohibitions.deny_readers(Some("SET of what is not the session's"));
+        }
+        if words::word(token.text(self.text)) == Word::Password {
+            self.prohibitions.deny_sandboxes(Some("SET PASSWORD"));
+        }
         self.effects |= match temporary {
             // The values are as before when the statement is over.
             true => target.effects.without(ENDS_WITH_STATEMENT),
@@ -418,6 +464,7 @@ impl<'a> Scan<'a> {
         }
         let Before::Word(word) = self.before else { return };
         let Chain { parts, last, known, before } = self.chain;
+        self.prohibitions.deny_readers(prohibited::call(&last, self.text));
         if parts == 1 && last.kind == Kind::Word {
             self.call(known.call);
             let spaced = known.no_space && last.end != token.start;
@@ -475,7 +522,7 @@ impl<'a> Scan<'a> {
     }
 
     /// `PREPARE name FROM '…'`, `EXECUTE IMMEDIATE '…'`: what the text does that is prepared.
-    fn prepared(&self, word: Word, ahead: &Lexer<'a>) -> Effects {
+    fn prepared(&mut self, word: Word, ahead: &Lexer<'a>) -> Effects {
         let mut ahead = ahead.clone();
         let immediate = verbs::peek(&mut ahead) == Word::Immediate;
         if word == Word::Execute && !immediate {
@@ -486,7 +533,10 @@ impl<'a> Scan<'a> {
         }
         // Whoever may only read is not to prepare what nobody has read.
         let unseen = Effects::READ_WRITE;
-        let (Some(string), Depth::Outer) = (ahead.next(), self.within) else { return unseen };
+        let (Some(string), Depth::Outer) = (ahead.next(), self.within) else {
+            self.prohibitions.deny_sandboxes(Some(COMPUTED));
+            return unseen;
+        };
         let goes_on = ahead
             .next()
             .is_some_and(|it| !it.is_mark(b';') && words::word(it.text(self.text)) != Word::Using);
@@ -494,9 +544,11 @@ impl<'a> Scan<'a> {
         let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
         let plain = inner.iter().all(|it| *it != b'\\' && Some(it) != text.first());
         if string.kind != Kind::Text || !plain || goes_on || text.first() == Some(&b'N') {
+            self.prohibitions.deny_sandboxes(Some(COMPUTED));
             return unseen;
         }
-        let inner = within(inner, self.lexer.mode(), Depth::Inner);
+        let (inner, prohibitions) = within(inner, self.lexer.mode(), Depth::Inner);
+        self.prohibitions.deny_all(prohibitions);
         // What is prepared here is run by an `EXECUTE` that does not say what it is.
         let kept = Effects::READ_WRITE.with(Effects::KILL);
         match word {

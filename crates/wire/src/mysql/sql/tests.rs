@@ -4,6 +4,7 @@ use super::*;
 
 mod details;
 mod facts;
+mod prohibited;
 mod random;
 
 const PLAIN: SqlMode =
@@ -18,6 +19,8 @@ fn found(text: &[u8], mode: SqlMode) -> Effects {
 const ELSEWHERE: Effects = Effects::TABLES
     .with(Effects::USER_VARIABLE_READ)
     .with(Effects::GET_LOCKS)
+    .with(Effects::INSERTS)
+    .with(Effects::LOADS)
     .with(Effects::SET_UNTOLD);
 
 fn check(text: &str, expected: Effects) {
@@ -111,6 +114,27 @@ fn what_changes_rows_is_said() {
     }
 }
 
+#[test]
+fn what_may_give_numbers_to_rows_is_said() {
+    const NUMBERS: Effects = Effects::INSERTS.with(Effects::LOADS);
+    for (text, expected) in [
+        ("INSERT INTO t VALUES (1)", Effects::INSERTS),
+        ("REPLACE INTO t VALUES (1) RETURNING id", Effects::INSERTS),
+        ("ANALYZE INSERT INTO t VALUES (1)", Effects::INSERTS),
+        ("SET STATEMENT insert_id = 1 FOR INSERT INTO t VALUES (1)", Effects::INSERTS),
+        ("SELECT 1; INSERT INTO t VALUES (1)", Effects::INSERTS),
+        ("LOAD DATA INFILE 'x' INTO TABLE t", NUMBERS),
+        ("LOAD XML LOCAL INFILE 'x' INTO TABLE t", NUMBERS),
+        ("LOAD INDEX INTO CACHE t", Effects::NONE),
+        ("UPDATE t SET a = 1", Effects::NONE),
+        ("DELETE FROM t", Effects::NONE),
+        ("SELECT REPLACE('a', 'b', 'c'), INSERT('a', 1, 2, 'b')", Effects::NONE),
+    ] {
+        let effects = effects(text.as_bytes(), PLAIN);
+        assert_eq!(effects.without(effects.without(NUMBERS)), expected, "{text}");
+    }
+}
+
 const SET_MANY: Effects = Effects::SET
     .with(Effects::USER_VARIABLE_WRITE)
     .with(Effects::GLOBAL)
@@ -181,7 +205,11 @@ const LEAVES: &[(&str, Effects)] = &[
     ("SET tx_read_only = DEFAULT", Effects::SET.with(Effects::READ_WRITE)),
     ("SET STATEMENT max_statement_time = 1, tx_read_only = 0 FOR SELECT 1", Effects::READ_WRITE),
     ("SET STATEMENT timestamp = 1 FOR INSERT INTO t (a) VALUES (1)", Effects::WRITES),
-    ("SET STATEMENT a = 1 FOR SET b = 2", Effects::SET_UNKNOWN),
+    ("SET STATEMENT a = 1 FOR SET b = 2", Effects::SET_UNKNOWN.with(Effects::READ_WRITE)),
+    (
+        "PREPARE p FROM 'SET STATEMENT a = 1 FOR SET tx_read_only = 0'",
+        Effects::SQL_PREPARE.with(Effects::READ_WRITE),
+    ),
     ("SET STATEMENT a = 1 FOR CALL p()", Effects::CALL),
     ("SET PASSWORD = PASSWORD('x')", Effects::GLOBAL.with(Effects::WRITES)),
     ("SET PASSWORD FOR 'a'@'b' = 'x'", Effects::GLOBAL.with(Effects::WRITES)),

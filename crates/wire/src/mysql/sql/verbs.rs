@@ -74,12 +74,11 @@ pub(super) fn begins(word: Word, lexer: &Lexer<'_>) -> Effects {
         Word::Select | Word::Values | Word::With | Word::Show | Word::Do => Effects::NONE,
         Word::Explain | Word::Help | Word::Signal | Word::Resignal => Effects::NONE,
         Word::Table | Word::Describe | Word::Desc => Effects::TABLES,
-        Word::Insert | Word::Update | Word::Delete | Word::Replace => {
-            Effects::WRITES | Effects::TABLES
-        }
+        Word::Insert | Word::Replace => Effects::WRITES | Effects::TABLES | Effects::INSERTS,
+        Word::Update | Word::Delete => Effects::WRITES | Effects::TABLES,
         Word::Load => match peek(&mut ahead) {
             Word::Index => Effects::ADMIN,
-            _ => Effects::WRITES | Effects::TABLES,
+            _ => Effects::WRITES | Effects::TABLES | Effects::INSERTS | Effects::LOADS,
         },
         Word::Begin => begin(ahead),
         Word::Start => match peek(&mut ahead) {

@@ -398,7 +398,21 @@ mod tests {
 
     #[test]
     fn variables_that_stay_where_they_are() {
-        for name in ["timestamp", "gtid_next", "pseudo_thread_id", "sql_log_bin", "debug_dbug"] {
+        for name in [
+            "timestamp",
+            "gtid_next",
+            "pseudo_thread_id",
+            "sql_log_bin",
+            "debug_dbug",
+            "insert_id",
+            "last_insert_id",
+            "identity",
+            "rand_seed1",
+            "rand_seed2",
+            "skip_replication",
+            "profiling",
+            "optimizer_trace",
+        ] {
             assert!(!is_replayable_variable(name.as_bytes()), "{name}");
         }
         for name in ["sql_mode", "time_zone", "autocommit", "server_uuid", "tx_isolation"] {

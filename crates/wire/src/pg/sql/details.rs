@@ -9,7 +9,7 @@ use super::lexer::{Kind, Lexer, Token};
 use super::quote;
 use super::scan::{self, SetConfig};
 use super::words::{self, Lower, NAME_BYTES_MAX, Word};
-use super::{Act, Change, Name};
+use super::{Act, Change, DefaultForm, DefaultSite, Name};
 
 /// Tokens of one statement that are looked at. A `SET` or `LISTEN` with more was written to be
 /// difficult, and is not understood.
@@ -24,6 +24,7 @@ pub(super) struct Details {
     pub changes: Vec<Change>,
     pub names: Vec<Name>,
     pub asked: Vec<String>,
+    pub defaults: Vec<DefaultSite>,
     /// Whether every call of `set_config` for the session is among the changes.
     pub set_config_understood: bool,
     /// Whether every name that `set_config` is given is among `asked` or the changes.
@@ -47,7 +48,8 @@ pub(super) fn details(text: &[u8]) -> Details {
         let reader = Reader { text, tokens: &tokens, at: 0 };
         details.statement(reader, statement, whole);
         statement += 1;
-        let kept = details.changes.len() + details.names.len() + details.asked.len();
+        let settings = details.changes.len() + details.asked.len() + details.defaults.len();
+        let kept = settings + details.names.len();
         if kept > DETAILS_MAX {
             return Details { lost: true, ..Details::default() };
         }
@@ -81,6 +83,10 @@ impl Details {
         let start = reader;
         let keyword = reader.range();
         let verb = reader.word();
+        if whole {
+            self.defaults.extend(start.default_site(statement));
+            self.null_sites(start, statement);
+        }
         let kept = self.changes.len();
         if start.only_set_config(&mut self.changes) && whole {
             return;
@@ -122,6 +128,22 @@ impl Details {
         if !understood || !whole || !reader.at_end() {
             self.changes.truncate(kept);
             self.lost = true;
+        }
+    }
+
+    /// Calls of `set_config` whose value is `NULL`.
+    fn null_sites(&mut self, reader: Reader<'_>, statement: usize) {
+        for (index, token) in reader.tokens.iter().enumerate() {
+            if !reader.is_set_config(index) {
+                continue;
+            }
+            let call = reader.call_at(token.end);
+            let value = call.value.filter(|it| scan::is_null(it, reader.text));
+            let name = call.name.and_then(|it| string(&it, reader.text));
+            if let (Some(value), Some(name)) = (value, name) {
+                let (name, range) = (name.to_ascii_lowercase(), value.start..value.end);
+                self.defaults.push(DefaultSite { form: DefaultForm::Null, statement, name, range });
+            }
         }
     }
 
@@ -332,6 +354,32 @@ impl<'a> Reader<'a> {
             }
             None => false,
         }
+    }
+
+    /// A statement that gives settings their defaults and does nothing else.
+    fn default_site(mut self, statement: usize) -> Option<DefaultSite> {
+        let range = self.token()?.start..self.tokens.last()?.end;
+        let mut changes = Vec::new();
+        let form = match self.word() {
+            Word::Reset if self.reset(&mut changes) => DefaultForm::Reset,
+            Word::Set => {
+                let local = self.eat(b"local");
+                let _scope = !local && self.eat(b"session");
+                let words = [Word::Transaction, Word::Constraints, Word::Role, Word::Session];
+                if words.contains(&self.peek_word()) {
+                    return None;
+                }
+                changes.extend(self.assignment());
+                if local { DefaultForm::SetLocal } else { DefaultForm::Set }
+            }
+            _ => return None,
+        };
+        let (form, name) = match changes.pop()? {
+            Change::Default { name } if !is_of_transaction(&name) => (form, name),
+            Change::DefaultAll => (DefaultForm::ResetAll, String::new()),
+            Change::Default { .. } | Change::Value { .. } => return None,
+        };
+        self.at_end().then_some(DefaultSite { form, statement, name, range })
     }
 
     fn skip(&mut self) -> bool {
@@ -577,7 +625,13 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         let name = string(&call.name?, self.text)?.to_ascii_lowercase();
-        let value = string(&call.value?, self.text)?;
+        let value = call.value?;
+        if scan::is_null(&value, self.text) {
+            let lasts = !call.local? && !is_of_transaction(&name);
+            let is_name = quote::is_setting_name(&name);
+            return is_name.then(|| lasts.then_some(Change::Default { name }));
+        }
+        let value = string(&value, self.text)?;
         let path = name == "search_path" && value.to_ascii_lowercase().contains("pg_temp");
         if path || !quote::is_setting_name(&name) {
             return None;
@@ -678,6 +732,7 @@ fn truncate(mut name: String) -> String {
 
 /// Which effects ask for details.
 pub(super) const WITH_DETAILS: Effects = Effects::SET
+    .with(Effects::DEFAULT)
     .with(Effects::RESET)
     .with(Effects::SET_CONFIG)
     .with(Effects::LISTEN)

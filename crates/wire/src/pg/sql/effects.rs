@@ -86,6 +86,11 @@ effects! {
     DROP = 30,
     /// A statement stands behind one that may end the transaction: it runs in the next one.
     AFTER_END = 31,
+    /// Calls a function that leaves something which lasts as long as the session: no statement
+    /// takes it back. A connection of dblink is one.
+    LASTING = 32,
+    /// Gives a setting the value that the session began with, or may: `RESET` has a bit of its own.
+    DEFAULT = 33,
 }
 
 impl Effects {

@@ -70,6 +70,52 @@ pub(super) fn push_list_item(list: &mut String, item: &str) {
     list.push('"');
 }
 
+/// The names in the value of a setting that is a list of them. `None` when it is written as none.
+/// Source: `SplitIdentifierString` of `utils/adt/varlena.c`.
+#[must_use]
+pub fn list_items(value: &str) -> Option<Vec<String>> {
+    let mut items = Vec::new();
+    let mut rest = value.trim();
+    while !rest.is_empty() {
+        let item = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let mut item = String::new();
+                let mut letters = quoted.char_indices().peekable();
+                loop {
+                    match letters.next()? {
+                        (_, '"') if letters.next_if(|it| it.1 == '"').is_some() => item.push('"'),
+                        (at, '"') => {
+                            rest = quoted.get(at + 1..)?;
+                            break;
+                        }
+                        (_, letter) => item.push(letter),
+                    }
+                }
+                item
+            }
+            None => {
+                let end = rest.find(|it: char| it == ',' || it.is_whitespace());
+                let (item, after) = rest.split_at(end.unwrap_or(rest.len()));
+                rest = after;
+                item.to_ascii_lowercase()
+            }
+        };
+        if item.is_empty() {
+            return None;
+        }
+        items.push(item);
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        rest = rest.strip_prefix(',')?.trim_start();
+        if rest.is_empty() {
+            return None;
+        }
+    }
+    Some(items)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +142,24 @@ mod tests {
         let mut out = Vec::new();
         quote_identifier(&mut out, "a\"; DROP");
         assert_eq!(out, b"\"a\"\"; DROP\"");
+    }
+
+    #[test]
+    fn lists_of_names_are_taken_apart() {
+        let list = |value: &str| list_items(value).map(|items| items.join("|"));
+        for (value, expected) in [
+            ("", Some("")),
+            ("a", Some("a")),
+            (" A , b,\"B c\" ", Some("a|b|B c")),
+            ("\"a\"\"b\",\"c,d\"", Some("a\"b|c,d")),
+            ("a,", None),
+            ("a b", None),
+            (",a", None),
+            ("\"a", None),
+            ("\"\"", None),
+        ] {
+            assert_eq!(list(value).as_deref(), expected, "{value}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 use super::effects::Effects;
 use super::lexer::{Kind, Lexer, Token};
+use super::prohibited;
 use super::words::{self, Call, Lower, Word};
+use crate::prohibitions::Prohibitions;
 
 /// How many tokens of a call of `set_config` are looked at; a longer one is not understood. Calls
 /// may stand inside each other, and each is looked at on its own.
@@ -19,6 +21,7 @@ pub(super) struct Found {
     /// Equal for texts that differ in constants, spaces and comments only.
     pub fingerprint: u64,
     pub statements: usize,
+    pub prohibitions: Prohibitions,
 }
 
 pub(super) fn scan(text: &[u8]) -> Found {
@@ -30,11 +33,17 @@ pub(super) fn scan(text: &[u8]) -> Found {
     }
     if scan.lexer.is_broken() {
         scan.effects |= Effects::UNPARSED;
+        scan.prohibitions.deny_sandboxes(Some("a text that cannot be read"));
     }
     if scan.statements > 1 {
         scan.effects |= Effects::MULTI;
     }
-    Found { effects: scan.effects, fingerprint: scan.hash, statements: scan.statements }
+    Found {
+        effects: scan.effects,
+        fingerprint: scan.hash,
+        statements: scan.statements,
+        prohibitions: scan.prohibitions,
+    }
 }
 
 /// The token before the present one, as far as it matters.
@@ -67,6 +76,7 @@ struct Scan<'a> {
     text: &'a [u8],
     lexer: Lexer<'a>,
     effects: Effects,
+    prohibitions: Prohibitions,
     hash: u64,
     /// Whether the last thing that was hashed is a constant, and one with a comma behind it.
     constants: Constants,
@@ -98,6 +108,7 @@ impl<'a> Scan<'a> {
             text,
             lexer: Lexer::new(text),
             effects: Effects::NONE,
+            prohibitions: Prohibitions::NONE,
             hash: 0,
             constants: Constants::None,
             statements: 0,
@@ -154,6 +165,7 @@ impl<'a> Scan<'a> {
             self.verb = word;
             let effects = self.begins(word);
             self.effects |= effects;
+            self.prohibitions.deny_all(prohibited::statement(word, &self.lexer));
             if self.ended {
                 self.effects |= Effects::AFTER_END;
             }
@@ -183,6 +195,7 @@ impl<'a> Scan<'a> {
         }
         self.chain.last = *token;
         self.chain.word = word;
+        self.prohibitions.deny_all(prohibited::name(self.lower(token).bytes()));
         let plain = text.strip_prefix(b"\"").unwrap_or(text);
         if plain.get(..TEMPORARY.len()).is_some_and(|it| it.eq_ignore_ascii_case(TEMPORARY)) {
             self.effects |= Effects::TEMP;
@@ -230,6 +243,11 @@ impl<'a> Scan<'a> {
             }
             Word::From | Word::Table | Word::Cast => self.effects |= Effects::HIDDEN,
             Word::Create => self.effects |= Effects::CREATE,
+            Word::Default if self.verb == Word::Set => self.effects |= Effects::DEFAULT,
+            // `SET TIME ZONE LOCAL` means the default as well; `SET LOCAL` says how long.
+            Word::Local if self.verb == Word::Set && self.position > 1 => {
+                self.effects |= Effects::DEFAULT;
+            }
             Word::Execute if before == Word::As || self.verb == Word::Explain => {
                 self.effects |= Effects::EXECUTE;
             }
@@ -361,12 +379,17 @@ impl<'a> Scan<'a> {
             return;
         };
         let chain = self.chain;
+        // Whatever stands before it: an alias of such a name is refused as well.
+        self.prohibitions.deny_all(prohibited::call(self.lower(&chain.last).bytes()));
         // `EXPLAIN (…)`, `VACUUM (…)`
         if self.position <= 1 || (chain.parts == 1 && self.is_grammar(word, chain.before)) {
             return;
         }
         if word != Word::Operator && self.is_no_function(chain.before) {
             return;
+        }
+        if words::is_lasting(self.lower(&chain.last).bytes()) {
+            self.effects |= Effects::LASTING;
         }
         if chain.parts > 1 && !chain.in_catalog {
             self.effects |= Effects::FUNCTION;
@@ -429,10 +452,13 @@ impl<'a> Scan<'a> {
         let call = set_config(&mut self.lexer.clone());
         let name = call.name.map_or(b"".as_slice(), |name| inner(name.text(self.text)));
         let name = Lower::fold(name);
-        let lasts = match call.local {
+        let mut lasts = match call.local {
             Some(true) => local(name.bytes()),
             _ => named(name.bytes(), Effects::SET_CONFIG),
         };
+        if call.value.is_some_and(|value| is_null(&value, self.text)) {
+            lasts |= Effects::DEFAULT;
+        }
         match name.bytes().is_empty() {
             // A name that is not known may be any.
             true => lasts | Effects::READ_WRITE,
@@ -587,6 +613,11 @@ pub(super) fn set_config(lexer: &mut Lexer<'_>) -> SetConfig {
         return SetConfig { end: call.end, ..SetConfig::default() };
     }
     call
+}
+
+/// True for an argument `NULL`, which gives a setting its default.
+pub(super) fn is_null(value: &Token, text: &[u8]) -> bool {
+    value.kind == Kind::Word && Lower::fold(value.text(text)).bytes() == b"null"
 }
 
 fn truth(text: &[u8]) -> Option<bool> {

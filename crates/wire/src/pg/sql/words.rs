@@ -283,6 +283,32 @@ pub(super) fn call(name: &[u8]) -> Call {
     }
 }
 
+/// True for a function, in any schema, that leaves something in the session which
+/// `DISCARD ALL` does not take away. Asking finds connections of dblink that have a name, and
+/// nothing else of these.
+pub(super) fn is_lasting(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"dblink_connect"
+            | b"dblink_connect_u"
+            | b"pg_replication_origin_session_setup"
+            | b"pg_create_physical_replication_slot"
+            | b"pg_create_logical_replication_slot"
+            | b"pg_copy_physical_replication_slot"
+            | b"pg_copy_logical_replication_slot"
+            | b"pg_backup_start"
+            | b"pg_start_backup"
+    )
+}
+
+/// The function of dblink that a text which is not understood is searched for.
+const CONNECTS: &[u8] = b"dblink_connect";
+
+/// True for a text that names the function that opens connections of dblink.
+pub(super) fn mentions_lasting(text: &[u8]) -> bool {
+    text.windows(CONNECTS.len()).any(|it| it.eq_ignore_ascii_case(CONNECTS))
+}
+
 static HARMLESS: LazyLock<Vec<&'static [u8]>> =
     LazyLock::new(|| include_str!("harmless.txt").lines().map(str::as_bytes).collect());
 

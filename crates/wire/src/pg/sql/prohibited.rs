@@ -1,0 +1,288 @@
+//! What readers and sandboxes may not say, by the names of functions, relations and statements.
+//!
+//! A read-only transaction of PostgreSQL stops what `pg_dump` would show afterwards, and not what
+//! it calls "commands OK in a read-only transaction": maintenance, locks, notifications, `CALL` and
+//! `DO` (`ClassifyUtilityCommandAsReadOnly` in
+//! <https://github.com/postgres/postgres/blob/REL_17_STABLE/src/backend/tcop/utility.c>). Functions
+//! are checked one by one by the server, and those for large objects from version 16 on only
+//! (<https://www.postgresql.org/docs/16/release-16.html>, "Disallow large object modification in
+//! read-only transactions"). Code of the database that calls them is not seen here: what it may do
+//! rests on the rights of the role.
+
+use super::lexer::{Kind, Lexer, Token};
+use super::words::{self, Lower, Word};
+use crate::prohibitions::Prohibitions;
+
+/// Functions that do more than reading, with what they are called in errors. Sorted.
+const FUNCTIONS: &[&str] = &[
+    "autoprewarm_dump_now",
+    "autoprewarm_start_worker",
+    "brin_desummarize_range",
+    "brin_summarize_new_values",
+    "brin_summarize_range",
+    "connectby",
+    "database_to_xml",
+    "database_to_xml_and_xmlschema",
+    "gin_clean_pending_list",
+    "heap_force_freeze",
+    "heap_force_kill",
+    "lo_creat",
+    "lo_create",
+    "lo_export",
+    "lo_from_bytea",
+    "lo_import",
+    "lo_put",
+    "lo_truncate",
+    "lo_truncate64",
+    "lo_unlink",
+    "lowrite",
+    "pg_advisory_lock",
+    "pg_advisory_lock_shared",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_backup_start",
+    "pg_backup_stop",
+    "pg_buffercache_evict",
+    "pg_buffercache_evict_all",
+    "pg_buffercache_evict_relation",
+    "pg_buffercache_mark_dirty",
+    "pg_buffercache_mark_dirty_all",
+    "pg_buffercache_mark_dirty_relation",
+    "pg_cancel_backend",
+    "pg_clear_attribute_stats",
+    "pg_clear_relation_stats",
+    "pg_copy_logical_replication_slot",
+    "pg_copy_physical_replication_slot",
+    "pg_create_logical_replication_slot",
+    "pg_create_physical_replication_slot",
+    "pg_create_restore_point",
+    "pg_current_xact_id",
+    "pg_drop_replication_slot",
+    "pg_extension_config_dump",
+    "pg_file_rename",
+    "pg_file_sync",
+    "pg_file_unlink",
+    "pg_file_write",
+    "pg_import_system_collations",
+    "pg_log_backend_memory_contexts",
+    "pg_log_standby_snapshot",
+    "pg_logical_emit_message",
+    "pg_logical_slot_get_binary_changes",
+    "pg_logical_slot_get_changes",
+    "pg_logical_slot_peek_binary_changes",
+    "pg_logical_slot_peek_changes",
+    "pg_nextoid",
+    "pg_notify",
+    "pg_prewarm",
+    "pg_promote",
+    "pg_reload_conf",
+    "pg_replication_slot_advance",
+    "pg_restore_attribute_stats",
+    "pg_restore_extended_stats",
+    "pg_restore_relation_stats",
+    "pg_rotate_logfile",
+    "pg_rotate_logfile_old",
+    "pg_start_backup",
+    "pg_stat_statements_reset",
+    "pg_stop_backup",
+    "pg_stop_making_pinned_objects",
+    "pg_switch_wal",
+    "pg_sync_replication_slots",
+    "pg_terminate_backend",
+    "pg_truncate_freespace_map",
+    "pg_truncate_visibility_map",
+    "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "pg_wal_replay_pause",
+    "pg_wal_replay_resume",
+    "query_to_xml",
+    "query_to_xml_and_xmlschema",
+    "query_to_xmlschema",
+    "schema_to_xml",
+    "schema_to_xml_and_xmlschema",
+    "table_to_xml",
+    "table_to_xml_and_xmlschema",
+    "ts_rewrite",
+    "ts_stat",
+    "txid_current",
+    "xpath_table",
+    "xslt_process",
+];
+
+/// Families of such functions, by what their names begin with.
+const FAMILIES: &[&str] =
+    &["binary_upgrade_", "crosstab", "dblink", "pg_replication_origin_", "pg_stat_reset"];
+
+/// Functions of a family that are no danger: they tell, and end what the session has itself.
+const HARMLESS_OF_FAMILIES: &[&str] = &[
+    "pg_replication_origin_oid",
+    "pg_replication_origin_progress",
+    "pg_replication_origin_session_is_setup",
+    "pg_replication_origin_session_progress",
+];
+
+/// Functions that read what stands in a value (a query, a table's name), or files of the server:
+/// neither passwords nor other clients' texts could be kept from a sandbox that calls them. Sorted.
+const READ_ANYTHING: &[&str] = &[
+    "connectby",
+    "database_to_xml",
+    "database_to_xml_and_xmlschema",
+    "lo_import",
+    "pg_read_binary_file",
+    "pg_read_file",
+    "pg_read_file_old",
+    "query_to_xml",
+    "query_to_xml_and_xmlschema",
+    "schema_to_xml",
+    "schema_to_xml_and_xmlschema",
+    "table_to_xml",
+    "table_to_xml_and_xmlschema",
+    "ts_rewrite",
+    "ts_stat",
+    "xpath_table",
+];
+
+/// Relations, columns and functions that have passwords, their hashes or the texts of other
+/// clients in them. Sorted.
+const SECRETS: &[&str] = &[
+    "_pg_user_mappings",
+    "pg_authid",
+    "pg_file_settings",
+    "pg_hba_file_rules",
+    "pg_ident_file_mappings",
+    "pg_prepared_statement",
+    "pg_prepared_statements",
+    "pg_shadow",
+    "pg_show_all_file_settings",
+    "pg_stat_activity",
+    "pg_stat_get_activity",
+    "pg_stat_get_backend_activity",
+    "pg_stat_get_wal_receiver",
+    "pg_stat_monitor",
+    "pg_stat_statements",
+    "pg_stat_wal_receiver",
+    "pg_user_mapping",
+    "pg_user_mappings",
+    "subconninfo",
+    "umoptions",
+    "user_mapping_options",
+];
+
+/// A name as the list has it, if it is in it.
+fn find(list: &[&'static str], name: &[u8]) -> Option<&'static str> {
+    let at = list.binary_search_by(|it| it.as_bytes().cmp(name)).ok()?;
+    list.get(at).copied()
+}
+
+/// A function that is called, by its name as the server folds it; its schema does not matter.
+pub(super) fn call(name: &[u8]) -> Prohibitions {
+    let family = || {
+        let is_exempt = HARMLESS_OF_FAMILIES.iter().any(|it| it.as_bytes() == name);
+        FAMILIES.iter().find(|it| name.starts_with(it.as_bytes()) && !is_exempt).copied()
+    };
+    Prohibitions {
+        for_readers: find(FUNCTIONS, name).or_else(family),
+        for_sandboxes: find(READ_ANYTHING, name),
+    }
+}
+
+/// A name of anything.
+pub(super) fn name(name: &[u8]) -> Prohibitions {
+    // Most names are of none of these, and begin with another letter.
+    let for_sandboxes = match name.first() {
+        Some(b'_' | b'p' | b's' | b'u') => find(SECRETS, name),
+        _ => None,
+    };
+    Prohibitions { for_sandboxes, ..Prohibitions::NONE }
+}
+
+/// A statement, by its first word and by what follows up to its end.
+pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Prohibitions {
+    let for_readers = match word {
+        Word::Call => Some("CALL"),
+        Word::Do => Some("DO"),
+        Word::Load => Some("LOAD"),
+        Word::Listen => Some("LISTEN"),
+        Word::Notify => Some("NOTIFY"),
+        Word::Vacuum => Some("VACUUM"),
+        Word::Analyze | Word::Analyse => Some("ANALYZE"),
+        Word::Cluster => Some("CLUSTER"),
+        Word::Reindex => Some("REINDEX"),
+        Word::Checkpoint => Some("CHECKPOINT"),
+        Word::Lock if !has_words(lexer, &[b"in", b"access", b"share", b"mode"]) => Some("LOCK"),
+        Word::Prepare if begins(lexer, b"transaction") => Some("PREPARE TRANSACTION"),
+        Word::Commit if begins(lexer, b"prepared") => Some("COMMIT PREPARED"),
+        Word::Rollback if begins(lexer, b"prepared") => Some("ROLLBACK PREPARED"),
+        Word::Alter if begins(lexer, b"system") => Some("ALTER SYSTEM"),
+        Word::Copy if copies_elsewhere(lexer) => Some("COPY with files and programs of the server"),
+        _ => None,
+    };
+    let sets_password = word == Word::Alter && is_role(lexer) && has_words(lexer, &[b"password"]);
+    let for_sandboxes = sets_password.then_some("a password of ALTER ROLE");
+    Prohibitions { for_readers, for_sandboxes }
+}
+
+fn lower(token: &Token, text: &[u8]) -> Lower {
+    match token.kind {
+        Kind::Word => Lower::fold(token.text(text)),
+        _ => Lower::fold(b""),
+    }
+}
+
+/// Whether this word comes next.
+fn begins(lexer: &Lexer<'_>, word: &[u8]) -> bool {
+    let next = lexer.clone().next();
+    next.is_some_and(|it| lower(&it, lexer.text()).bytes() == word)
+}
+
+/// `ALTER ROLE`, `ALTER USER`, `ALTER GROUP`; not `ALTER USER MAPPING`.
+fn is_role(lexer: &Lexer<'_>) -> bool {
+    let mut ahead = lexer.clone();
+    let is_role = ahead
+        .next()
+        .is_some_and(|it| matches!(lower(&it, lexer.text()).bytes(), b"role" | b"user" | b"group"));
+    is_role && !begins(&ahead, b"mapping")
+}
+
+/// Whether these words stand in the rest of the statement, one behind the other and unquoted.
+fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
+    let mut found = 0;
+    for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
+        let lower = lower(&token, lexer.text());
+        let is_next = |at: usize| words.get(at).is_some_and(|it| *it == lower.bytes());
+        found = match (is_next(found), is_next(0)) {
+            (true, _) => found + 1,
+            (false, true) => 1,
+            (false, false) => 0,
+        };
+        if found == words.len() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a `COPY` reads or writes something else than the client's connection.
+fn copies_elsewhere(lexer: &Lexer<'_>) -> bool {
+    let mut ahead = lexer.clone();
+    let mut depth = 0usize;
+    while let Some(token) = ahead.next().filter(|it| !it.is_mark(b';')) {
+        match token.kind {
+            Kind::Mark(b'(') => depth += 1,
+            Kind::Mark(b')') => depth = depth.saturating_sub(1),
+            Kind::Word if depth == 0 => {
+                let word = words::word(token.text(lexer.text()));
+                if matches!(word, Word::To | Word::From) {
+                    return !begins(&ahead, b"stdout") && !begins(&ahead, b"stdin");
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;

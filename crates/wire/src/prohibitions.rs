@@ -1,0 +1,36 @@
+//! Things in a text of SQL that some clients may not do.
+
+/// Of a text, what readers and sandboxes may not do; the first of each, as errors name it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Prohibitions {
+    /// Does what a read-only transaction lets happen although it is no reading: it locks, it
+    /// notifies, it changes the server, or it is code that may begin another transaction.
+    pub for_readers: Option<&'static str>,
+    /// Shows a password, its hash or the statements of other clients, or changes the password that
+    /// the sandbox is not to know.
+    pub for_sandboxes: Option<&'static str>,
+}
+
+impl Prohibitions {
+    /// Nothing.
+    pub const NONE: Prohibitions = Prohibitions { for_readers: None, for_sandboxes: None };
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Prohibitions::NONE
+    }
+
+    pub(crate) fn deny_readers(&mut self, what: Option<&'static str>) {
+        self.for_readers = self.for_readers.or(what);
+    }
+
+    pub(crate) fn deny_sandboxes(&mut self, what: Option<&'static str>) {
+        self.for_sandboxes = self.for_sandboxes.or(what);
+    }
+
+    pub(crate) fn deny_all(&mut self, other: Prohibitions) {
+        self.deny_readers(other.for_readers);
+        self.deny_sandboxes(other.for_sandboxes);
+    }
+}
