@@ -361,6 +361,23 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Some(Evicted { id, was })
     }
 
+    /// Strikes off who goes first among those for whom `may_go` says so; none when there is nobody
+    /// of that kind. Looks at one after the other, so that it is for rare cases only.
+    pub fn evict_where(&mut self, may_go: impl Fn(&K) -> bool) -> Option<Evicted<K>> {
+        for was in State::EVICTED_FIRST {
+            let mut place = self.lists[was.place()].head;
+            while place != NONE {
+                let entry = self.entry(place);
+                if entry.id.as_ref().is_some_and(&may_go) {
+                    let id = self.strike(place)?;
+                    return Some(Evicted { id, was });
+                }
+                place = entry.next;
+            }
+        }
+        None
+    }
+
     /// Removes a resident, whatever it is doing, and says what that was.
     pub fn remove(&mut self, id: &K) -> Option<State> {
         let place = *self.places.get(id)?;

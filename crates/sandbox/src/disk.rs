@@ -73,7 +73,7 @@ const KEPT_FREE_BYTES_MAX: u64 = 16 << 20;
 /// Images are a multiple of this.
 const IMAGE_BYTES_UNIT: u64 = 1 << 20;
 /// Changes whenever blank disks do, so that no template of another version is used.
-const TEMPLATE_VERSION: u32 = 1;
+const TEMPLATE_VERSION: u32 = 2;
 /// Where `mkfs.ext4` is looked for.
 const TOOL_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 /// Features of the file system, all of them, whatever the defaults of the tool are.
@@ -226,6 +226,14 @@ impl Disks {
         Ok(Disks(Arc::new(inner)))
     }
 
+    /// Bytes that are free where the templates are, which is where disks are kept.
+    pub fn free_bytes(&self) -> Result<u64, DiskError> {
+        let templates = &self.0.templates;
+        let directory = File::open(templates).at("open", templates)?;
+        let space = kernel::space(directory.as_fd()).at("measure", templates)?;
+        Ok(space.blocks_available.saturating_mul(space.block_bytes))
+    }
+
     /// Makes a blank disk. It is there completely or not at all, and never in place of another. It
     /// is durable after [`Disk::sync`].
     pub fn create(&self, path: &Path, size: DiskSize) -> Result<(), DiskError> {
@@ -258,12 +266,15 @@ impl Disks {
 
     fn make_template(&self, template: &Path, size: DiskSize) -> Result<File, DiskError> {
         self.make_room_for_template().at("tidy up", &self.0.templates)?;
+        let made = image::unnamed(template)?;
+        made.set_len(image_bytes(size)).at("give a size to", template)?;
+        self.run_mkfs(&made, size)?;
+        Disk::attach_unnamed(&made, |disk| disk.furnish().at("make the directories of", template))?;
+        // On some file systems mkfs allocates room for its empty tables (tens of MiB for many
+        // inodes). Room that is only reserved counts as data once a page of it is in memory, and
+        // every disk would get it.
         let image = image::unnamed(template)?;
-        image.set_len(image_bytes(size)).at("give a size to", template)?;
-        self.run_mkfs(&image, size)?;
-        Disk::attach_unnamed(&image, |disk| {
-            disk.furnish().at("make the directories of", template)
-        })?;
+        image::copy_without_zeros(&made, &image).at("store", template)?;
         match image::name_durably(&image, template) {
             // Another server has made the same one.
             Ok(()) | Err(DiskError::Exists { .. }) => Ok(image),

@@ -84,8 +84,8 @@ pub use run::{OUTPUTS_MAX, SandboxError};
 pub use seccomp::denied_calls;
 pub use session::files::{
     ATTRIBUTE_BYTES_MAX, Depth, Entry, EntryKind, FileWriter, Files, FilesError, Follow,
-    LIST_ENTRIES_MAX, Listing, OpenFile, Parents, TarReader, TreeUsage, Watch, WatchEvent,
-    WatchKind, WriteMode,
+    LIST_ENTRIES_MAX, Listing, OpenFile, Parents, TarReader, TreeUsage, Watch, WatchBarrier,
+    WatchEvent, WatchKind, WriteMode,
 };
 pub use session::{
     Pipes, Process, ProcessEnd, ProcessHandle, Program, Session, SessionLimits, SessionSetup,
@@ -97,5 +97,6 @@ pub use spec::{
     Listen, Output, OutputSink, PORT_MIN, PORTS_MAX, Profile, Stdin, Stream, TerminalSize,
     Toolchain, WarmKind, WarmRuntime,
 };
+pub use sys::memory::return_large_blocks;
 pub use tied::tied;
 pub use warm::STACK_BYTES_MAX as WARM_STACK_BYTES_MAX;

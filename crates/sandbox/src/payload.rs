@@ -21,8 +21,10 @@ use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
 const NOT_STARTED: i32 = 125;
 /// `PATH` of a program that is given none.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
-/// Bytes of POSIX message queues of a sandbox's user (`RLIMIT_MSGQUEUE`).
-const MESSAGE_QUEUE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of POSIX message queues of a sandbox's user (`RLIMIT_MSGQUEUE`). A queue with default
+/// attributes counts as 10 messages of 8192 bytes and about 1 KiB beside them (mq_overview(7),
+/// getrlimit(2)), so that there may be twelve of those.
+const MESSAGE_QUEUE_BYTES_MAX: u64 = 1 << 20;
 /// Signals that may wait for a sandbox's user (`RLIMIT_SIGPENDING`).
 const PENDING_SIGNALS_MAX: u64 = 4096;
 

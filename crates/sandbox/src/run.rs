@@ -75,6 +75,10 @@ pub enum SandboxError {
     /// Nobody listens on that port of a session's loopback.
     #[error("nobody listens on port {0} of the session")]
     PortRefused(u16),
+    /// The server listens on that port of a session's loopback, or has: what is served there is for
+    /// the session's own programs.
+    #[error("port {0} of the session is served by the server itself")]
+    PortOfServer(u16),
     /// The guest init ended or answered nothing.
     #[error("the sandbox ended unexpectedly: {0}")]
     Lost(&'static str),

@@ -84,6 +84,8 @@ enum Holds {
     Always,
     /// For programs only, not for compilers and sessions.
     Run,
+    /// For compilers only.
+    Compile,
     /// Not for sessions.
     Commands,
     /// For those without a loopback.
@@ -97,6 +99,7 @@ impl Holds {
         match self {
             Holds::Always => true,
             Holds::Run => matches!(holder, Holder::Run | Holder::Connected),
+            Holds::Compile => matches!(holder, Holder::Compile),
             Holds::Commands => !matches!(holder, Holder::Session),
             Holds::Alone => matches!(holder, Holder::Run | Holder::Compile),
             Holds::Connected => matches!(holder, Holder::Session | Holder::Connected),
@@ -135,6 +138,10 @@ const fn when(rule: Rule, when: When) -> Rule {
 
 const fn run_only(rule: Rule) -> Rule {
     Rule { holds: Holds::Run, ..rule }
+}
+
+const fn compile_only(rule: Rule) -> Rule {
+    Rule { holds: Holds::Compile, ..rule }
 }
 
 const fn commands(rule: Rule) -> Rule {
@@ -276,7 +283,10 @@ pub(crate) const POLICY: &[Rule] = &[
     // Channels between sandboxes through the inodes and the page cache of the shared, read-only
     // /usr.
     answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), Answer::Errno(libc::ENOLCK)),
-    run_only(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), When::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
+    // An errno of 0 is success (seccomp(2)). Tools such as `go build` give up where there are no
+    // locks; one compiler is alone in its sandbox and needs none.
+    answer(compile_only(deny("flock", libc::SYS_flock, "as for programs; a compiler is told that it has the lock")), Answer::Errno(0)),
+    commands(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), When::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
     when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), When::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
     answer(commands(deny("inotify_add_watch", libc::SYS_inotify_add_watch, "tells which shared files others open; programs poll instead")), Answer::Errno(libc::ENOSPC)),
     deny("fanotify_init", libc::SYS_fanotify_init, "as inotify_add_watch"),

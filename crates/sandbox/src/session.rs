@@ -8,7 +8,7 @@
 pub(crate) mod files;
 mod process;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -69,6 +69,9 @@ struct Owner {
     connection: Arc<Connection>,
     /// To the file helper, once it was asked for. Its lock is held while one is started.
     files: tokio::sync::Mutex<Option<Files>>,
+    /// Ports of the loopback on which the server has listened since the session began. Its lock is
+    /// held while one is being added, so that a connection is never judged by ports of before.
+    server_ports: tokio::sync::Mutex<HashSet<u16>>,
     /// Goes back when the connection has been hung up.
     _place: Place,
 }
@@ -135,7 +138,8 @@ pub(crate) async fn begin(
     // Ends with the connection, which ends with its owner at the latest.
     tokio::spawn(async move { reader.read().await });
     let files = tokio::sync::Mutex::default();
-    let session = Session(Arc::new(Owner { connection, files, _place: place }));
+    let server_ports = tokio::sync::Mutex::default();
+    let session = Session(Arc::new(Owner { connection, files, server_ports, _place: place }));
     let SessionSetup { disk, layers, limits } = setup;
     // Clones of mounts that nobody sees; they go with the sandbox.
     let mut mounts = vec![disk.mount()?];
@@ -184,9 +188,17 @@ impl Session {
         Ok(Usage::decode(&mut Reader(&body))?)
     }
 
-    /// Connects to `127.0.0.1:port` inside. [`SandboxError::PortRefused`] when nobody listens
-    /// there.
+    /// Connects to a program at `127.0.0.1:port` inside.
+    ///
+    /// A port on which the server itself listens is refused, and stays refused until the session
+    /// ends: what is served there acts for the session's programs (with credentials of their
+    /// tenant), so that a caller from outside would act in their name.
+    ///
+    /// # Errors
+    /// [`SandboxError::PortRefused`] when nobody listens there, [`SandboxError::PortOfServer`] when
+    /// the server does, or has.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SandboxError> {
+        self.refuse_server_port(port).await?;
         let frame = |id| Writer::new(to_session::CONNECT).u64(id).u16(port).finish();
         let stream = match self.request(frame, &[]).await {
             Ok((_, fds)) => std::net::TcpStream::from(one(fds)?),
@@ -199,7 +211,12 @@ impl Session {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         match stream.take_error()? {
-            None => Ok(stream),
+            None => {
+                // While it was being made, the server may have begun to listen there. From here on
+                // its other end cannot change any more.
+                self.refuse_server_port(port).await?;
+                Ok(stream)
+            }
             Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 Err(SandboxError::PortRefused(port))
             }
@@ -207,13 +224,29 @@ impl Session {
         }
     }
 
+    async fn refuse_server_port(&self, port: u16) -> Result<(), SandboxError> {
+        match self.0.server_ports.lock().await.contains(&port) {
+            true => Err(SandboxError::PortOfServer(port)),
+            false => Ok(()),
+        }
+    }
+
     /// Listens on `127.0.0.1:port` inside, or on a free port if it is 0; who connects is served by
-    /// the caller.
+    /// the caller. From here on [`Session::connect`] refuses the port, also when this is cancelled
+    /// or the listener is dropped: a connection that was begun before could still arrive there.
     pub async fn listen(&self, port: u16) -> Result<TcpListener, SandboxError> {
+        let mut server_ports = self.0.server_ports.lock().await;
+        let is_new = port != 0 && server_ports.insert(port);
         let frame = |id| Writer::new(to_session::LISTEN).u64(id).u16(port).finish();
-        let (_, fds) = self.request(frame, &[]).await?;
+        let answered = self.request(frame, &[]).await;
+        if is_new && matches!(answered, Err(SandboxError::Refused(_))) {
+            // It is a program's, and stays that.
+            server_ports.remove(&port);
+        }
+        let (_, fds) = answered?;
         let listener = std::net::TcpListener::from(one(fds)?);
         listener.set_nonblocking(true)?;
+        server_ports.insert(listener.local_addr()?.port());
         Ok(TcpListener::from_std(listener)?)
     }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 pub(crate) mod files;
+pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod session;
 

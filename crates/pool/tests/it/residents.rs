@@ -39,6 +39,10 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
             ">waiting" => marked(books.mark_waiting(&id, now)),
             ">cold" => marked(books.mark_cold(&id, now)),
             "touch" => marked(books.touch(&id, now)),
+            "evict_of" => match books.evict_where(|other| other.starts_with(&id)) {
+                Some(Evicted { id, was }) => format!("{was:?} {id}"),
+                None => "nobody".to_owned(),
+            },
             "remove" => format!("{:?}", books.remove(&id)),
             "state" => format!("{:?}", books.state(&id)),
             "idle" => books.idle(now, seconds()).join(" "),
@@ -51,6 +55,26 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
         };
         assert_eq!(found, *expected, "step {index}: {step}");
     }
+}
+
+#[test]
+fn of_one_kind_the_same_goes_first() {
+    check(
+        9,
+        &[
+            ("waiting a1", "in"),
+            ("waiting b1", "in"),
+            ("warm a2", "in"),
+            ("running a3", "in"),
+            ("warming a4", "in"),
+            ("evict_of b", "Waiting b1"),
+            ("evict_of b", "nobody"),
+            ("evict_of a", "Warm a2"),
+            ("evict_of a", "Waiting a1"),
+            ("evict_of a", "nobody"),
+            ("state a3", "Some(Running)"),
+        ],
+    );
 }
 
 #[test]

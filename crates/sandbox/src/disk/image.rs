@@ -95,6 +95,42 @@ fn copy_stretch(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> 
     Ok(())
 }
 
+/// Makes an empty file a copy of another one, in which every block of zeros is a hole.
+pub(super) fn copy_without_zeros(from: &File, to: &File) -> io::Result<()> {
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut buf = vec![0; COPY_BYTES];
+    let mut at = 0;
+    while at < len {
+        let Some((start, end)) = kernel::next_data(from.as_fd(), at)? else { break };
+        at = start;
+        while at < end {
+            let len = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let part = buf.get_mut(..len).unwrap_or_default();
+            from.read_exact_at(part, at)?;
+            write_without_zeros(to, part, at)?;
+            at += len as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is not zero of some content, in whole blocks.
+fn write_without_zeros(to: &File, content: &[u8], at: u64) -> io::Result<()> {
+    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let blocks: Vec<&[u8]> = content.chunks(BLOCK_BYTES as usize).collect();
+    let mut start = 0;
+    for blocks in blocks.chunk_by(|one, next| is_zero(one) == is_zero(next)) {
+        let end = start + blocks.iter().map(|block| block.len()).sum::<usize>();
+        let stretch = content.get(start..end).unwrap_or_default();
+        if blocks.first().is_some_and(|block| !is_zero(block)) {
+            to.write_all_at(stretch, at + start as u64)?;
+        }
+        start = end;
+    }
+    Ok(())
+}
+
 /// Whether the kernel does not copy between two such files itself.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ENOSYS | libc::EOPNOTSUPP))
@@ -197,19 +233,7 @@ impl ImageWriter {
             let detail = format!("chunk {chunk} has {} bytes instead of {len}", content.len());
             return Err(DiskError::Damaged { path: self.path.clone(), detail });
         }
-        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
-        let blocks: Vec<&[u8]> = content.chunks(BLOCK_BYTES as usize).collect();
-        let mut at = 0;
-        for blocks in blocks.chunk_by(|one, next| is_zero(one) == is_zero(next)) {
-            let end = at + blocks.iter().map(|block| block.len()).sum::<usize>();
-            let stretch = content.get(at..end).unwrap_or_default();
-            if blocks.first().is_some_and(|block| !is_zero(block)) {
-                let written = self.image.write_all_at(stretch, start + at as u64);
-                written.at("write", &self.path)?;
-            }
-            at = end;
-        }
-        Ok(())
+        write_without_zeros(&self.image, content, start).at("write", &self.path)
     }
 
     /// Makes the image durable and gives it its name; never in place of another file.

@@ -105,6 +105,39 @@ fn a_disk_has_the_room_that_was_asked_for_and_little_more() {
     }
 }
 
+/// Room for 131072 files is 32 MiB of tables with nothing in them: they must not become data, not
+/// even when somebody (a backup) has read the whole template and its pages are in memory.
+#[test]
+fn an_empty_disk_takes_less_than_a_mebibyte_however_it_is_made() {
+    let place = Place::new();
+    let size = DiskSize { bytes: 1 << 30, inodes: 131_072 };
+    place.disks.create(&place.path("first"), size).unwrap();
+    for template in fs::read_dir(place.path("templates")).unwrap() {
+        let template = template.unwrap().path();
+        assert!(fs::read(&template).unwrap().len() > 1 << 30);
+        assert!(allocated(&template) < 1 << 20, "the template takes {}", allocated(&template));
+    }
+    place.disks.create(&place.path("second"), size).unwrap();
+    let disk = Disk::attach(&place.path("second"), NOT_AT_ALL).unwrap();
+    write(&disk, "a", b"a");
+    disk.copy_to(&place.path("fork")).unwrap();
+    drop(disk);
+    let restored = place.path("restored");
+    let image = Extents::open(&place.path("fork"), 1 << 20).unwrap();
+    let writer = ImageWriter::create(&restored, image.bytes(), 1 << 20).unwrap();
+    let mut piece = Vec::new();
+    for chunk in image.chunks().unwrap() {
+        image.read(chunk, &mut piece).unwrap();
+        writer.write(chunk, &piece).unwrap();
+    }
+    writer.finish().unwrap();
+    for name in ["first", "second", "fork", "restored"] {
+        let path = place.path(name);
+        assert!(allocated(&path) < 1 << 20, "{name} takes {}", allocated(&path));
+    }
+    assert_eq!(read(&restored, "a"), b"a");
+}
+
 #[test]
 fn sizes_that_no_disk_can_have_are_refused() {
     let place = Place::new();

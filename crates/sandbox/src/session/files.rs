@@ -29,7 +29,7 @@ mod tests;
 mod types;
 pub(crate) mod wire;
 
-pub use streams::{FileWriter, OpenFile, TarReader, Watch};
+pub use streams::{FileWriter, OpenFile, TarReader, Watch, WatchBarrier};
 pub(crate) use types::SHOWN_USER;
 pub use types::{
     Depth, Entry, EntryKind, FilesError, Follow, Listing, Parents, TreeUsage, WatchEvent,
@@ -263,7 +263,12 @@ impl Files {
         let path = absolute(path.as_ref())?;
         let request = Request::Stat { path: path.clone(), follow: follow == Follow::Links };
         let answer = self.ask(request).await?;
-        Ok(Entry::decode(&mut Reader(&answer.payload), path.to_bytes())?)
+        let r = &mut Reader(&answer.payload);
+        let mut entry = Entry::decode(r, path.to_bytes())?;
+        if follow == Follow::Links {
+            entry.resolved = Some(String::from_utf8_lossy(r.bytes()?).into_owned());
+        }
+        Ok(entry)
     }
 
     /// What is below a directory, `depth` levels deep, without the directory itself; sorted by
@@ -413,11 +418,12 @@ impl Files {
         let path = absolute(path.as_ref())?;
         let place = self.0.link.watches.clone().try_acquire_owned();
         let place = place.map_err(|_| FilesError::TooMany("watched directories".to_owned()))?;
-        let (read, write) = sys::pipe()?;
-        let pipe = receiver(read)?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let stream = tokio::net::UnixStream::from_std(ours)?;
         let request = Request::Watch { path, recursive: depth == Depth::Recursive };
-        let call = self.call(&request, vec![write]).await?;
-        Watch::start(self.clone(), pipe, call, place).await
+        let call = self.call(&request, vec![theirs.into()]).await?;
+        Watch::start(self.clone(), stream, call, place).await
     }
 
     /// Reads a file or everything below a directory as a tar archive (pax), with links, hidden

@@ -28,6 +28,8 @@ tests![
     lack_of_memory_ends_one_program_and_not_the_others,
     who_floods_or_closes_its_streams_holds_up_nobody,
     ports_belong_to_their_session,
+    no_connection_leads_to_what_the_server_serves,
+    a_listener_that_comes_meanwhile_gets_no_connection,
     there_is_no_way_to_the_host_or_the_network,
     a_network_that_was_used_is_not_used_again,
     a_frozen_session_stands_still,
@@ -469,6 +471,57 @@ async fn ports_belong_to_their_session(engine: Engine) {
     assert!(matches!(&taken, Err(SandboxError::Refused(f)) if f.errno == libc::EADDRINUSE));
 }
 
+/// The server serves its ports inside for programs inside: whoever comes through the server would
+/// act in their name.
+async fn no_connection_leads_to_what_the_server_serves(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let of_server = |answer: &Result<_, SandboxError>, port: u16| match answer {
+        Err(SandboxError::PortOfServer(refused)) => *refused == port,
+        _ => false,
+    };
+    let first = live.session.listen(8181).await.unwrap();
+    let free = live.session.listen(0).await.unwrap();
+    let free_port = free.local_addr().unwrap().port();
+    for port in [8181, free_port] {
+        let refused = live.session.connect(port).await;
+        assert!(of_server(&refused, port), "{refused:?}");
+    }
+    // Other ways to write the address lead programs there, and nobody else.
+    let client = "for host in 127.0.0.1 127.0.0.2 localhost; do\n\
+                  (exec 3<>/dev/tcp/$host/8181) 2>/dev/null && echo $host; done; true";
+    let reached = Output::of(live.start(shell(client)).await).await.stdout;
+    assert_eq!(reached, "127.0.0.1\nlocalhost\n");
+    // Nor after it was taken back: a connection on its way could still arrive at the next one.
+    drop(first);
+    let refused = live.session.connect(8181).await;
+    assert!(of_server(&refused, 8181), "{refused:?}");
+    // A program's port stays the program's, also when the server wanted it.
+    let server = "import socket\n\
+                  s = socket.create_server(('127.0.0.1', 8100)); print('ready', flush=True)\n\
+                  while True:\n    c, _ = s.accept(); c.sendall(b'program'); c.close()";
+    let mut server = live.start(program(&["/usr/bin/python3", "-c", server])).await;
+    read_until(pipe(&mut server), "ready\n").await;
+    let taken = live.session.listen(8100).await;
+    assert!(matches!(&taken, Err(SandboxError::Refused(f)) if f.errno == libc::EADDRINUSE));
+    let mut connection = live.session.connect(8100).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "program");
+}
+
+/// A connection and a listener that come at the same time, in any order, never meet.
+async fn a_listener_that_comes_meanwhile_gets_no_connection(engine: Engine) {
+    let live = Live::new(&engine).await;
+    for port in 9000..9040 {
+        let (connected, listener) =
+            tokio::join!(live.session.connect(port), live.session.listen(port));
+        assert!(listener.is_ok(), "{listener:?}");
+        let refused =
+            matches!(connected, Err(SandboxError::PortOfServer(_) | SandboxError::PortRefused(_)));
+        assert!(refused, "{port}: {connected:?}");
+    }
+}
+
 /// Tries a port of the host, the network, and every kind of socket there might be; what it prints
 /// where there is only a loopback is [`NO_WAYS_OUT`].
 pub(crate) fn ways_out(port: u16) -> String {
@@ -516,9 +569,10 @@ async fn a_network_that_was_used_is_not_used_again(engine: Engine) {
         let live = Live::new(&engine).await;
         assert_eq!(live.shell(counters).await.stdout, "0\n1\n");
         let listener = live.session.listen(9000).await.unwrap();
-        let connection = live.session.connect(9000).await.unwrap();
+        let client = live.start(shell("exec 3<>/dev/tcp/127.0.0.1/9000; sleep 60")).await;
+        let connection = time::timeout(SOON, listener.accept()).await.unwrap().unwrap();
         drop(live);
-        drop((listener, connection));
+        drop((listener, client, connection));
     }
 }
 

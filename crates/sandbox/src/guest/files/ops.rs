@@ -22,13 +22,32 @@ const BATCH_BYTES: usize = 32 << 10;
 /// The user id of nobody in particular.
 const NOBODY: u32 = 65_534;
 
+/// What names begin with that a file or a directory has until it gets its own.
+const TEMPORARY_PREFIX: &[u8] = b".cove-";
+/// What the names of directories end with in which something is copied.
+const MOVED_SUFFIX: &[u8] = b"moved";
+
+/// Whether a name is one that this helper gives for a moment: `.cove-INODE-NUMBER`, or
+/// `.cove-INODE-moved`.
+pub(super) fn is_temporary(name: &[u8]) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = match name.strip_prefix(TEMPORARY_PREFIX) {
+        Some(rest) => rest.splitn(2, |byte| *byte == b'-'),
+        None => return false,
+    };
+    let (inode, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    is_number(inode) && (rest == MOVED_SUFFIX || is_number(rest))
+}
+
 /// Does what is asked.
 pub(super) fn perform(job: &mut Job) -> Outcome<Done> {
     match job.request.clone() {
         Request::Stat { path, follow } => {
             let fd = paths::open(&path, follow)?;
             let stat = files::stat(fd.as_fd(), c"")?;
-            Ok(Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat)))
+            // The name that the kernel knows it by: with all links followed, where they were.
+            let name = files::readlink(fd.as_fd(), &paths::own_link(fd.as_fd()))?;
+            Ok(Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat).bytes(&name)))
         }
         Request::List { path, depth, limit } => {
             let pipe = job.descriptor()?;

@@ -20,6 +20,8 @@ use crate::session::files::{
 };
 use crate::sys;
 
+mod barrier;
+
 /// As whom the helper works where the tests run as root.
 const USER: u32 = 1000;
 /// Longest wait for anything. Far above what it takes.
@@ -129,6 +131,8 @@ async fn what_is_written_is_read_and_told() {
     assert_eq!(link.symlink_target.as_deref(), Some("c.txt"));
     let followed = place.files.stat(place.at("a/b/link"), Follow::Links).await.unwrap();
     assert_eq!((followed.kind, followed.size), (EntryKind::File, 5));
+    let target = String::from_utf8(place.at("a/b/c.txt")).unwrap();
+    assert_eq!((link.resolved, followed.resolved), (None, Some(target)));
     assert_eq!(place.names("", 1).await, ["a"]);
     assert_eq!(place.names("", 2).await, ["a", "a/b"]);
     assert_eq!(place.names("", 3).await, ["a", "a/b", "a/b/c.txt", "a/b/link"]);

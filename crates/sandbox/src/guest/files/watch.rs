@@ -1,14 +1,18 @@
 //! What happens in a directory, told as it happens.
+//!
+//! Names that this helper uses for a moment are not told: a file without a name, which the kernel
+//! calls `#INODE`, and the name that a file has before it replaces another one.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use super::paths;
 use super::trees::{Names, Step, Visit, Walk};
-use super::{Job, Outcome, Refusal};
+use super::{Job, Outcome, Refusal, ops};
 use crate::session::files::wire;
 use crate::sys;
 use crate::sys::files::{self, Resolve};
@@ -17,6 +21,11 @@ use crate::sys::files::{self, Resolve};
 const DIRECTORIES_MAX: usize = 8192;
 /// Bytes of events that are read at a time.
 const EVENTS_BYTES: usize = 16 << 10;
+/// Reads before a mark is told: more than the kernel's queue of events holds (`inotify(7)`,
+/// `max_queued_events` is 16,384), so that a program cannot keep the mark back.
+const MARK_READS_MAX: usize = 128;
+/// Requests for marks that are read at a time.
+const MARKS_BYTES: usize = 64;
 
 const EVENTS: u32 = libc::IN_CREATE
     | libc::IN_MODIFY
@@ -85,40 +94,63 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Tells events until nobody reads them, or what is watched is gone.
-    pub(super) fn report(mut self, pipe: OwnedFd) {
-        let mut pipe = File::from(pipe);
+    /// Tells events until nobody reads them, or what is watched is gone. For each byte that comes
+    /// from the reader, a mark is told behind all that had happened when the byte was read.
+    pub(super) fn report(mut self, stream: OwnedFd) {
+        let mut stream = UnixStream::from(stream);
         let mut buf = vec![0; EVENTS_BYTES];
+        let mut marks = 0_u64;
         let Ok(inotify) = self.inotify.try_clone() else { return };
         let mut inotify = File::from(inotify);
+        // What was found while the watch was made comes first.
+        if stream.write_all(&std::mem::take(&mut self.out)).is_err() {
+            return;
+        }
         loop {
-            // What was found while the watch was made comes first.
-            if !self.out.is_empty() && pipe.write_all(&self.out).is_err() {
-                return;
-            }
-            self.out.clear();
-            let ready = match sys::poll(&[inotify.as_fd(), pipe.as_fd()], None) {
+            let ready = match sys::poll(&[inotify.as_fd(), stream.as_fd()], None) {
                 Ok(ready) => ready,
                 Err(_) => return,
             };
-            // Of our end, only that the other one is closed is ever told.
-            if ready.get(1).copied().unwrap_or(true) {
-                return;
-            }
-            let n = match inotify.read(&mut buf) {
-                Ok(n) => n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => return,
-            };
-            let mut rest = buf.get(..n).unwrap_or(&[]);
-            while let Some(event) = take_event(&mut rest) {
-                if !self.handle(&event) {
-                    // The last of it. Whether somebody reads it makes no difference any more.
-                    let _nobody = pipe.write_all(&self.out);
-                    return;
+            let is_asked = ready.get(1).copied().unwrap_or(true);
+            if is_asked {
+                match stream.read(&mut [0; MARKS_BYTES]) {
+                    Ok(count @ 1..) => marks += count as u64,
+                    Ok(_) | Err(_) => return,
                 }
             }
+            let reads_max = if is_asked { MARK_READS_MAX } else { 1 };
+            if !self.relay(&mut inotify, &mut buf, reads_max, &mut stream) {
+                return;
+            }
+            if is_asked && stream.write_all(&wire::mark(marks)).is_err() {
+                return;
+            }
         }
+    }
+
+    /// Hands on what the kernel has, in at most so many reads. Tells whether the watch goes on.
+    fn relay(
+        &mut self,
+        inotify: &mut File,
+        buf: &mut [u8],
+        reads_max: usize,
+        stream: &mut UnixStream,
+    ) -> bool {
+        for _ in 0..reads_max {
+            let n = match inotify.read(buf) {
+                Ok(n) => n,
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            };
+            let mut rest = buf.get(..n).unwrap_or(&[]);
+            let mut goes_on = true;
+            while goes_on && let Some(event) = take_event(&mut rest) {
+                goes_on = self.handle(&event);
+            }
+            if stream.write_all(&std::mem::take(&mut self.out)).is_err() || !goes_on {
+                return false;
+            }
+        }
+        true
     }
 
     fn tell(&mut self, kind: u8, path: &[u8]) {
@@ -167,6 +199,9 @@ impl Watcher {
         } else {
             return true;
         };
+        if self.is_own(kind, &event.name, &path) {
+            return true;
+        }
         self.tell(kind, &path);
         if self.is_recursive && has(libc::IN_ISDIR) {
             match kind {
@@ -179,6 +214,26 @@ impl Watcher {
             }
         }
         true
+    }
+
+    /// Whether an event is about a name that only this helper has used.
+    fn is_own(&self, kind: u8, name: &[u8], path: &[u8]) -> bool {
+        if ops::is_temporary(name) {
+            return true;
+        }
+        // The kernel's word for a file without a name (`d_tmpfile` in its `fs/dcache.c`). Programs
+        // may have files of such names, too; those are there.
+        let is_inode = name
+            .strip_prefix(b"#")
+            .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit));
+        matches!(kind, WRITE | CHMOD) && is_inode && !self.is_there(path)
+    }
+
+    fn is_there(&self, path: &[u8]) -> bool {
+        let Ok(name) = CString::new(path) else { return false };
+        let Ok(top) = self.open_top() else { return false };
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath).is_ok()
     }
 
     fn handle_top(&mut self, mask: u32) -> bool {
@@ -220,6 +275,9 @@ impl Watcher {
         let job = Job::own();
         let walk = Walk { job: &job, skip_unreadable: true };
         walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
+            if ops::is_temporary(visit.name.to_bytes()) {
+                return Ok(Step::Over);
+            }
             let below = match path {
                 b"" => visit.path.to_vec(),
                 path => [path, b"/", visit.path].concat(),

@@ -6,11 +6,14 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::types::{Entry, FilesError, WatchEvent, WatchKind, WriteMode};
 use super::wire;
@@ -83,24 +86,75 @@ impl AsyncWrite for FileWriter {
 #[derive(Debug)]
 pub struct Watch {
     _files: Files,
-    pipe: Option<pipe::Receiver>,
+    stream: Option<OwnedReadHalf>,
     pending: Vec<u8>,
-    events: VecDeque<WatchEvent>,
+    told: VecDeque<WatchRecord>,
+    marks: Arc<WatchMarks>,
     call: Call,
     _place: OwnedSemaphorePermit,
+}
+
+/// One record of a watch.
+#[derive(Debug, PartialEq, Eq)]
+enum WatchRecord {
+    Event(WatchEvent),
+    Mark(u64),
+}
+
+/// Marks of a watch: those that were asked for, and how far its reader is.
+#[derive(Debug)]
+struct WatchMarks {
+    asked: tokio::sync::Mutex<MarkRequests>,
+    passed: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct MarkRequests {
+    to: OwnedWriteHalf,
+    count: u64,
+}
+
+/// A way to wait for a watch's reader, for somebody who is not the reader.
+#[derive(Clone, Debug)]
+pub struct WatchBarrier(Weak<WatchMarks>);
+
+impl WatchBarrier {
+    /// Waits until the reader has dealt with all that had happened when this was called: it asks
+    /// for the next event. Returns at once when the watch has ended. Cancel-safe.
+    pub async fn wait(&self) {
+        let (mut passed, number) = {
+            let Some(marks) = self.0.upgrade() else { return };
+            let passed = marks.passed.subscribe();
+            let mut asked = marks.asked.lock().await;
+            if asked.to.write_all(&[0]).await.is_err() {
+                return;
+            }
+            asked.count += 1;
+            (passed, asked.count)
+        };
+        let _ended = passed.wait_for(|passed| *passed >= number).await;
+    }
 }
 
 impl Watch {
     /// Waits until the helper watches.
     pub(super) async fn start(
         files: Files,
-        pipe: pipe::Receiver,
+        stream: UnixStream,
         call: Call,
         place: OwnedSemaphorePermit,
     ) -> Result<Watch> {
-        let (pending, events) = (Vec::new(), VecDeque::new());
-        let mut watch =
-            Watch { _files: files, pipe: Some(pipe), pending, events, call, _place: place };
+        let (stream, to) = stream.into_split();
+        let asked = tokio::sync::Mutex::new(MarkRequests { to, count: 0 });
+        let mut watch = Watch {
+            _files: files,
+            stream: Some(stream),
+            pending: Vec::new(),
+            told: VecDeque::new(),
+            marks: Arc::new(WatchMarks { asked, passed: watch::Sender::new(0) }),
+            call,
+            _place: place,
+        };
         loop {
             let mut rest = watch.pending.as_slice();
             if let Some(record) = wire::take_record(&mut rest)? {
@@ -120,20 +174,31 @@ impl Watch {
 
     /// Whether there was something. Cancel-safe.
     async fn read(&mut self) -> bool {
-        let Some(pipe) = &mut self.pipe else { return false };
+        let Some(stream) = &mut self.stream else { return false };
         self.pending.reserve(CHUNK_BYTES);
-        matches!(pipe.read_buf(&mut self.pending).await, Ok(1..))
+        matches!(stream.read_buf(&mut self.pending).await, Ok(1..))
+    }
+
+    /// A way to wait until this watch's reader knows what has happened by then.
+    #[must_use]
+    pub fn barrier(&self) -> WatchBarrier {
+        WatchBarrier(Arc::downgrade(&self.marks))
     }
 
     /// The next event; `None` when what was watched is gone, or the sandbox. Cancel-safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            self.pipe.as_ref()?;
-            if !self.read().await || self.parse().is_err() {
-                self.pipe = None;
+            match self.told.pop_front() {
+                Some(WatchRecord::Event(event)) => return Some(event),
+                Some(WatchRecord::Mark(number)) => {
+                    self.marks.passed.send_replace(number);
+                }
+                None if self.stream.is_none() => {
+                    self.marks.passed.send_replace(u64::MAX);
+                    return None;
+                }
+                None if !self.read().await || self.parse().is_err() => self.stream = None,
+                None => {}
             }
         }
     }
@@ -141,12 +206,16 @@ impl Watch {
     fn parse(&mut self) -> Result<()> {
         let mut rest = self.pending.as_slice();
         while let Some(record) = wire::take_record(&mut rest)? {
-            let event = WatchEvent::decode(record)?;
+            if let Some(number) = wire::mark_of(record) {
+                self.told.push_back(WatchRecord::Mark(number));
+                continue;
+            }
+            let event = WatchRecord::Event(WatchEvent::decode(record)?);
             // One after the other says no more than one.
-            let is_repeated =
-                event.kind == WatchKind::Overflow && self.events.back() == Some(&event);
-            if !is_repeated {
-                self.events.push_back(event);
+            let is_overflow =
+                matches!(&event, WatchRecord::Event(it) if it.kind == WatchKind::Overflow);
+            if !(is_overflow && self.told.back() == Some(&event)) {
+                self.told.push_back(event);
             }
         }
         self.pending.drain(..self.pending.len() - rest.len());

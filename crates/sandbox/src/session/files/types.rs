@@ -42,6 +42,8 @@ pub struct Entry {
     pub modified_ns: i64,
     /// Where a link leads, as it is written there.
     pub symlink_target: Option<String>,
+    /// The path with all links followed, where that was asked for.
+    pub resolved: Option<String>,
 }
 
 impl Entry {
@@ -69,6 +71,7 @@ impl Entry {
             gid,
             modified_ns,
             symlink_target: (kind == EntryKind::Symlink).then(|| lossy(target)),
+            resolved: None,
         })
     }
 }

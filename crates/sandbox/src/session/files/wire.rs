@@ -86,8 +86,8 @@ pub(crate) enum Request {
         path: CString,
         mode: u32,
     },
-    /// Events go into the pipe, after an empty record that says that nothing is missed any more.
-    /// The answer comes at the end.
+    /// Events go into the stream, after an empty record that says that nothing is missed any more.
+    /// Each byte that comes from it asks for a mark. The answer comes at the end.
     Watch {
         path: CString,
         recursive: bool,
@@ -260,6 +260,24 @@ pub(crate) fn decode_answer(message: &[u8]) -> Result<(u64, Result<Vec<u8>, Refu
 pub(crate) fn record(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&len.to_le_bytes(), bytes].concat()
+}
+
+/// First byte of a record that says that all that had happened was told, when a mark was asked for.
+pub(crate) const MARK: u8 = 7;
+
+/// A mark in a watch's events: the number of marks that were asked for by then.
+pub(crate) fn mark(number: u64) -> Vec<u8> {
+    let mut bytes = vec![MARK];
+    bytes.extend_from_slice(&number.to_le_bytes());
+    record(&bytes)
+}
+
+/// Reads the number of a mark; none of what is no mark.
+pub(crate) fn mark_of(record: &[u8]) -> Option<u64> {
+    match record {
+        [MARK, number @ ..] => number.try_into().ok().map(u64::from_le_bytes),
+        _ => None,
+    }
 }
 
 /// Takes a record from the front of what has come from a pipe; `None` while it is not all there.
