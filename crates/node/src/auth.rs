@@ -4,6 +4,7 @@
 //! replaced as a whole, and a running server takes over a changed file by itself: when it meets a
 //! token it does not know, and once per [`RELOAD_INTERVAL`].
 
+mod revocation;
 mod scope;
 mod secret;
 
@@ -20,10 +21,12 @@ use axum::http::request::Parts;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use crate::data_dir::{self, write_atomic};
 use crate::{clock, hex, http};
 
+pub use self::revocation::Revocation;
 pub use self::scope::{Scope, Scopes, UnknownScope};
 pub use self::secret::{Secret, as_e2b};
 
@@ -210,6 +213,8 @@ struct Shared {
     loaded: RwLock<Loaded>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
+    /// Told when something else was loaded.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -217,6 +222,7 @@ struct Loaded {
     records: Vec<TokenRecord>,
     /// Looking up a hash takes a time that depends on the hash alone, and nobody can choose one.
     by_hash: HashMap<[u8; 32], Principal>,
+    by_id: HashMap<Arc<str>, Principal>,
     version: Option<FileVersion>,
 }
 
@@ -239,6 +245,7 @@ impl Tokens {
             directory: directory.to_owned(),
             loaded: RwLock::new(loaded),
             reloading: Mutex::new(()),
+            changes: watch::Sender::new(()),
         })))
     }
 
@@ -284,6 +291,30 @@ impl Tokens {
         }
     }
 
+    /// Who has the token with this id; none when there is no such token any more.
+    #[must_use]
+    pub fn principal(&self, token_id: &str) -> Option<Principal> {
+        self.0.loaded.read().by_id.get(token_id).cloned()
+    }
+
+    /// Everybody who has a token of this tenant.
+    #[must_use]
+    pub fn principals_of(&self, tenant: &str) -> Vec<Principal> {
+        let loaded = self.0.loaded.read();
+        loaded.by_id.values().filter(|principal| *principal.tenant == *tenant).cloned().collect()
+    }
+
+    /// Tells when the token behind a principal is revoked, or is for something else.
+    #[must_use]
+    pub fn revocation(&self, principal: &Principal) -> Revocation {
+        let (tokens, expected) = (Arc::downgrade(&self.0), principal.clone());
+        Revocation::new(self.0.changes.subscribe(), move || {
+            let Some(tokens) = tokens.upgrade() else { return true };
+            let loaded = tokens.loaded.read();
+            loaded.by_id.get(&expected.token_id).is_some_and(|found| *found == expected)
+        })
+    }
+
     /// Takes over the file when it has changed; says whether it had.
     ///
     /// # Errors
@@ -296,6 +327,7 @@ impl Tokens {
         }
         let loaded = load(&path)?;
         *self.0.loaded.write() = loaded;
+        self.0.changes.send_replace(());
         Ok(true)
     }
 
@@ -319,6 +351,11 @@ impl Tokens {
     /// Every token, oldest first.
     pub fn list(&self) -> Vec<TokenRecord> {
         self.0.loaded.read().records.clone()
+    }
+
+    /// Tells whether there is a token of any other tenant than this one.
+    pub fn has_tenants_beside(&self, tenant: &str) -> bool {
+        self.0.loaded.read().records.iter().any(|record| record.tenant() != tenant)
     }
 
     /// Makes a token that may be used for everything. Its plain text exists in the answer and
@@ -494,6 +531,7 @@ fn load(path: &Path) -> Result<Loaded, Error> {
             tenant: record.tenant().into(),
             scopes: record.scopes,
         };
+        loaded.by_id.insert(Arc::clone(&principal.token_id), principal.clone());
         loaded.by_hash.insert(hash, principal);
         loaded.records.push(record);
     }

@@ -32,7 +32,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 
 use crate::{clock, tls};
 
-pub use self::guard::{ALLOWED_MAX, Allowed, Guard, NotAllowed, Refused, is_name};
+pub use self::guard::{ALLOWED_MAX, Allowed, Guard, NotAllowed, Refused, is_name, is_public};
 
 /// Longest address of a request, in bytes.
 pub const URL_BYTES_MAX: usize = 8 << 10;

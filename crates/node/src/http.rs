@@ -9,17 +9,24 @@
 //! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length last as
 //! long as they like, count as work, and are bounded in number.
 //!
+//! What a request began ends with the credential that it was made with: when that is revoked, its
+//! handler is dropped, its answer cut and its WebSocket closed ([`CredentialBinding`]).
+//!
 //! A client that goes away takes its handler with it: the handler's future is dropped as soon as
 //! the kernel reports the end of the connection, and with the future goes whatever it runs.
 
 mod access;
 mod connection;
+mod credential;
 mod error;
 mod fast;
 mod json;
 mod query;
+mod refusal;
+mod room;
 mod routing;
 mod server;
+mod shares;
 mod shell;
 mod socket;
 mod stream;
@@ -27,13 +34,14 @@ mod upload;
 
 pub use access::{Access, Face, authenticate};
 pub use connection::{Peer, serve_one};
+pub use credential::CredentialBinding;
 pub use error::Error;
 pub use fast::{AtOnce, FastPath, Head, Memory, Site, path_part};
-pub use json::Json;
+pub use json::{Json, parse_json, plain_json_error};
 pub use query::{last_event_id, query};
 pub use routing::{Methods, Routes, delete, get, patch, post, put};
 pub use server::{BindError, Limits, Listener, serve_all};
-pub use shell::{RequestId, Shell};
+pub use shell::{RequestId, Shell, Verbatim};
 pub use upload::Upload;
 
 #[cfg(test)]

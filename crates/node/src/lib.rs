@@ -15,6 +15,7 @@
 //! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |
 //! | [`hex`] | bytes as hexadecimal digits |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
+//! | [`readiness`] | what has to be there before a server is ready |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`task`] | tasks and blocking work, compiled once |
@@ -39,6 +40,7 @@ pub mod gateway;
 pub mod hex;
 pub mod http;
 pub mod objects;
+pub mod readiness;
 pub mod sealed;
 pub mod store;
 pub mod task;

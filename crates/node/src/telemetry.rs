@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -85,11 +85,22 @@ impl Metrics {
         Ok(text)
     }
 
-    /// The answer to `GET /metrics`.
-    pub fn response(&self) -> Response {
-        const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    /// The answer to `GET /metrics`: as OpenMetrics, or in Prometheus' older text format for those
+    /// who accept text and do not know the other.
+    pub fn response(&self, headers: &HeaderMap) -> Response {
+        const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+        let accepts = |kind: &str| {
+            let values = headers.get_all(header::ACCEPT).iter();
+            let mut texts = values.filter_map(|value| value.to_str().ok());
+            texts.any(|text| text.to_ascii_lowercase().contains(kind))
+        };
+        let is_classic = accepts("text/plain") && !accepts("application/openmetrics-text");
         match self.render() {
-            Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+            Ok(text) if is_classic => {
+                ([(header::CONTENT_TYPE, CLASSIC)], classic(&text)).into_response()
+            }
+            Ok(text) => ([(header::CONTENT_TYPE, OPEN)], text).into_response(),
             Err(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -99,6 +110,39 @@ impl Metrics {
             }
         }
     }
+}
+
+/// OpenMetrics in the text format 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>):
+/// families are called as their samples are, and there are no units and no end.
+fn classic(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    // What is said of a family comes before its type, by which it is called.
+    let mut help = None;
+    for line in text.lines() {
+        let Some(comment) = line.strip_prefix("# ") else {
+            lines.push_str(line);
+            lines.push('\n');
+            continue;
+        };
+        let mut words = comment.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("HELP"), Some(_), Some(about)) => help = Some(about.replace("\\\"", "\"")),
+            (Some("TYPE"), Some(name), Some(kind)) => {
+                let (name, kind) = match kind {
+                    "counter" => (format!("{name}_total"), "counter"),
+                    "info" => (format!("{name}_info"), "gauge"),
+                    "unknown" => (name.to_owned(), "untyped"),
+                    other => (name.to_owned(), other),
+                };
+                if let Some(about) = help.take() {
+                    lines.push_str(&format!("# HELP {name} {about}\n"));
+                }
+                lines.push_str(&format!("# TYPE {name} {kind}\n"));
+            }
+            _ => {}
+        }
+    }
+    lines
 }
 
 /// A registry with the metrics every server has: its process and its build.
@@ -308,6 +352,32 @@ mod tests {
         assert!(value(&text, "process_threads") >= 1.0);
         assert!(value(&text, "process_cpu_seconds_total") >= 0.0);
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn who_accepts_text_gets_the_older_format() {
+        let mut registry = registry("1.2.3");
+        let counter = prometheus_client::metrics::counter::Counter::<u64>::default();
+        registry.register("things", "Things \"made\"", counter);
+        let metrics = Metrics::new(registry);
+        for (accept, is_classic) in [
+            (None, false),
+            (Some("*/*"), false),
+            (Some("text/plain"), true),
+            (Some("text/plain;version=0.0.4;q=0.5"), true),
+            (Some("application/openmetrics-text;version=1.0.0,text/plain;q=0.5"), false),
+        ] {
+            let accept = accept.map(|it| (header::ACCEPT, it.parse().unwrap()));
+            let response = metrics.response(&accept.clone().into_iter().collect());
+            let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+            assert_eq!(kind.starts_with("text/plain; version=0.0.4"), is_classic, "{accept:?}");
+        }
+        let text = classic(&metrics.render().unwrap());
+        let things =
+            "# HELP things_total Things \"made\".\n# TYPE things_total counter\nthings_total 0\n";
+        assert!(text.contains(things), "{text}");
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
     }
 
     #[test]

@@ -93,6 +93,12 @@ impl fmt::Display for Allowed {
 }
 
 impl Allowed {
+    /// Whether an address is one of this network; never of the name of a host.
+    #[must_use]
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        matches!(&self.0, Entry::Network { .. }) && self.has("", address)
+    }
+
     fn has(&self, host: &str, address: IpAddr) -> bool {
         match &self.0 {
             Entry::Host(name) => *name == plain(host),
@@ -185,6 +191,12 @@ pub fn is_name(host: &str) -> bool {
     let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
     let is_number = digits(last, 10) || hexadecimal.is_some_and(|rest| digits(rest, 16));
     host.len() <= 253 && parts_good && !is_number
+}
+
+/// Whether an address is one of the public Internet.
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
+    inner_class(address).is_none()
 }
 
 /// What an address is when it is not one of the public Internet.

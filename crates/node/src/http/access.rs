@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
+use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
 
 use super::connection::Peer;
 use super::error::Error;
 use super::stream::is_websocket;
-use crate::auth::{self, Principal, Scope, Tokens};
+use crate::auth::{self, Principal, Revocation, Scope, Tokens};
 
 /// Judge0's header for a token.
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -62,6 +63,8 @@ impl Face {
 /// Who makes a request.
 pub(super) struct Admitted {
     pub(super) principal: Principal,
+    /// None where no token was needed.
+    pub(super) revocation: Option<Revocation>,
     /// The protocol that the token came as, to be chosen when the handler chooses none: browsers
     /// give up a WebSocket that accepts nothing of what they offered.
     pub(super) protocol: Option<HeaderValue>,
@@ -79,7 +82,8 @@ pub(super) fn admit(
     Ok(admitted)
 }
 
-/// Finds out whose token a request has, for faces that [do that themselves](Access::Own).
+/// Finds out whose token a request has, for faces that [do that themselves](Access::Own); they
+/// [bind](super::CredentialBinding::bind) the request to it.
 ///
 /// # Errors
 /// When it has none, a wrong one, several, or one that is for something else.
@@ -88,7 +92,8 @@ pub fn authenticate(
     headers: &HeaderMap,
     scope: Scope,
 ) -> Result<Principal, Error> {
-    let Admitted { principal, .. } = identify(&Access::Token, tokens, headers, None)?;
+    let (token, _) = find(headers)?.ok_or_else(Error::unauthenticated)?;
+    let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
     principal.require(scope)?;
     Ok(principal)
 }
@@ -103,7 +108,8 @@ fn identify(
     if let Some((token, protocol)) = found {
         // A token that is wrong is not as good as none: its owner would not learn of it.
         let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
-        return Ok(Admitted { principal, protocol });
+        let revocation = Some(tokens.revocation(&principal));
+        return Ok(Admitted { principal, revocation, protocol });
     }
     let principal = match access {
         Access::Token | Access::Own => None,
@@ -111,7 +117,8 @@ fn identify(
         Access::Open(principal) => Some(principal),
     };
     let principal = principal.cloned().ok_or_else(Error::unauthenticated)?;
-    Ok(Admitted { principal, protocol: None })
+    refuse_form(headers)?;
+    Ok(Admitted { principal, revocation: None, protocol: None })
 }
 
 /// The one token of a request. Two would let a proxy check one and the server use the other.
@@ -155,7 +162,37 @@ fn is_local(headers: &HeaderMap, peer: Option<Peer>) -> bool {
     from_here
         && hosts.next().is_none()
         && !headers.contains_key(header::ORIGIN)
+        && !is_forwarded(headers)
         && is_local_name(host)
+}
+
+/// Whether a proxy of this machine passes a request on for somebody else, or a browser sends it for
+/// a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let is_of_proxy = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-forwarded-") || ["forwarded", "x-real-ip", "via"].contains(&name)
+    };
+    let of_page = headers.get_all("sec-fetch-site").iter();
+    headers.keys().any(is_of_proxy)
+        || of_page.into_iter().any(|site| site != "same-origin" && site != "none")
+}
+
+/// Refuses what a page in a browser can send anywhere without being asked: a form (WHATWG Fetch,
+/// "CORS-safelisted request-header"). Only for requests without a token, which no page knows.
+fn refuse_form(headers: &HeaderMap) -> Result<(), Error> {
+    let is_form = |value: &HeaderValue| {
+        let text = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        text.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+    };
+    match headers.get_all(header::CONTENT_TYPE).iter().any(is_form) {
+        true => {
+            let message = "the content type is a form's; send `content-type: application/json`, \
+                           or a token";
+            Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Whether `host:port` is an address, or the name that every machine has for itself.
@@ -171,7 +208,6 @@ fn is_local_name(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use api::ErrorCode;
     use axum::http::HeaderMap;
 
     use super::*;
@@ -266,6 +302,48 @@ mod tests {
             let found = is_local(&headers, Some(Peer(peer.parse().unwrap())));
             assert_eq!(found, local, "{peer} {host} {origin:?}");
             assert!(!is_local(&headers, None));
+        }
+    }
+
+    /// A reverse proxy on the same machine comes from loopback, and often with a local `host`.
+    #[test]
+    fn what_a_proxy_passes_on_is_not_local() {
+        for (name, value, local) in [
+            ("x-forwarded-for", "8.8.8.8", false),
+            ("x-forwarded-proto", "https", false),
+            ("forwarded", "for=8.8.8.8", false),
+            ("x-real-ip", "8.8.8.8", false),
+            ("via", "1.1 proxy", false),
+            ("sec-fetch-site", "cross-site", false),
+            ("sec-fetch-site", "same-site", false),
+            ("sec-fetch-site", "none", true),
+            ("x-request-id", "1", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "localhost:2000".parse().unwrap());
+            headers.insert(name, value.parse().unwrap());
+            let peer = Some(Peer("127.0.0.1:5".parse().unwrap()));
+            assert_eq!(is_local(&headers, peer), local, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_form_without_a_token_is_refused() {
+        let temp = TempDir::new();
+        let tokens = Tokens::open(temp.path()).unwrap();
+        let access = Access::Open(Principal::without_token("compat_x", "x"));
+        let face = Face { access, scope: None, render: None };
+        for (kind, expected) in [
+            ("application/x-www-form-urlencoded", Err(ErrorCode::UnsupportedMediaType)),
+            (
+                "Application/X-WWW-Form-URLEncoded; charset=utf-8",
+                Err(ErrorCode::UnsupportedMediaType),
+            ),
+            ("application/json", Ok(())),
+        ] {
+            let headers = [(header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect();
+            let found = admit(&face, &tokens, &headers, None).map(|_| ());
+            assert_eq!(found.map_err(|error| error.detail().code), expected, "{kind}");
         }
     }
 }

@@ -1,12 +1,15 @@
 //! One connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that
 //! lets the client read its answer.
 
-use std::future::{Future as _, poll_fn};
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use axum::Router;
+use axum::response::Response;
 use futures_util::future::{Either, ready};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,8 +21,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::fast::{Memory, Site};
+use super::refusal::{Refusal, Render};
+use super::room::Seat;
 use super::server::Limits;
-use super::socket::Socket;
+use super::socket::{Socket, Watch};
 use super::stream::Kept;
 use crate::task::Boxed;
 
@@ -35,32 +40,27 @@ pub(super) async fn serve(
     site: Site,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
+    seat: Seat,
 ) {
     // Answers are written at once; waiting to fill a segment only adds latency.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "set TCP_NODELAY");
         return;
     }
-    let router = TowerToHyperService::new(site.router.clone());
-    // What a handler that takes the connection over keeps of its request, for as long as it does.
+    let render = site.render;
+    let seat = Arc::new(seat);
     let kept = Arc::new(Mutex::new(None));
-    let keep = Arc::clone(&kept);
-    let memory = Memory::default();
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        if let Some(answer) = site.answer(&request, &memory) {
-            return Either::Left(ready(Ok(answer)));
-        }
-        request.extensions_mut().insert(Peer(peer));
-        let (answer, keep) = (router.call(request), Arc::clone(&keep));
-        Either::Right(Box::pin(async move {
-            let mut answer = answer.await?;
-            if let Some(kept) = answer.extensions_mut().remove::<Kept>() {
-                *keep.lock() = Some(kept);
-            }
-            Ok::<_, std::convert::Infallible>(answer)
-        }))
-    });
-    let (socket, mut watch) = Socket::new(stream, limits.write_stall_max);
+    let requests = Requests {
+        router: TowerToHyperService::new(site.router.clone()),
+        site,
+        peer,
+        memory: Memory::default(),
+        seat: Arc::clone(&seat),
+        kept: Arc::clone(&kept),
+    };
+    let service = service_fn(move |request| requests.answer(request));
+    let presence = Arc::clone(seat.presence());
+    let (socket, mut watch) = Socket::new(stream, limits.write_stall_max, presence);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_max)
@@ -84,9 +84,18 @@ pub(super) async fn serve(
         }
     };
     match result {
-        Some(Ok(())) => {}
-        // What is not HTTP was answered with 400 or 431.
-        Some(Err(error)) if error.is_parse() => tracing::debug!(%error, "not a request"),
+        Some(Ok(())) => watch.send_last(&watch.take_withheld()),
+        Some(Err(error)) if error.is_parse() => {
+            tracing::debug!(%error, "not a request");
+            if !watch.take_withheld().is_empty() {
+                let refusal = Refusal::of(&error, watch.is_tls(), &limits);
+                watch.send_last(&refusal.bytes(render));
+            }
+        }
+        Some(Err(error)) if error.is_timeout() && seat.presence().is_begun() => {
+            tracing::debug!(%error, "half a request");
+            watch.send_last(&Refusal::timeout(&limits).bytes(render));
+        }
         // The client went away or was too slow. Dropping the connection drops its handler.
         Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
         None => return tracing::debug!("the client went away"),
@@ -94,10 +103,63 @@ pub(super) async fn serve(
     // Hyper's part of it; with an upgrade the socket lives on.
     drop(connection);
     if watch.is_upgraded() {
-        watch.until_dropped().await;
+        let _answering = seat.begin();
+        let kept = kept.lock().take();
+        until_over(watch, kept).await;
     } else if !is_closing {
         // A server that stops does not wait for idle clients to close their side.
         watch.linger(limits.linger_max, limits.linger_bytes_max).await;
+    }
+}
+
+/// What the requests of a connection meet.
+struct Requests {
+    site: Site,
+    router: TowerToHyperService<Router>,
+    peer: SocketAddr,
+    memory: Memory,
+    seat: Arc<Seat>,
+    /// What a handler that takes the connection over keeps of its request, for as long as it does.
+    kept: Arc<Mutex<Option<Kept>>>,
+}
+
+impl Requests {
+    fn answer(
+        &self,
+        mut request: hyper::Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+        if let Some(answer) = self.site.answer(&request, &self.memory) {
+            // What is at hand is for those who are known.
+            self.seat.presence().prove();
+            return Either::Left(ready(Ok(answer)));
+        }
+        request.extensions_mut().insert(Peer(self.peer));
+        let answering = self.seat.begin();
+        request.extensions_mut().insert(Arc::clone(&answering));
+        let (answer, keep) = (self.router.call(request), Arc::clone(&self.kept));
+        Either::Right(Box::pin(async move {
+            let _answering = answering;
+            let mut answer = answer.await?;
+            if let Some(kept) = answer.extensions_mut().remove::<Kept>() {
+                *keep.lock() = Some(kept);
+            }
+            Ok(answer)
+        }))
+    }
+}
+
+/// Returns when a handler that has taken the connection over is done with it, or may not go on.
+async fn until_over(watch: Watch, kept: Option<Kept>) {
+    let revoked = async {
+        match &kept {
+            Some(kept) => kept.revoked().await,
+            None => std::future::pending().await,
+        }
+    };
+    // Giving up `until_dropped` cuts the connection.
+    tokio::select! {
+        () = watch.until_dropped() => {}
+        () = revoked => tracing::debug!("the credential was revoked; the connection is cut"),
     }
 }
 
@@ -109,22 +171,21 @@ pub fn serve_one(stream: TcpStream, site: Site, limits: Limits) -> Boxed<'static
         let Ok(peer) = stream.peer_addr() else { return };
         // Kept, so that it never closes.
         let (_open, closing) = watch::channel(false);
-        serve(stream, peer, site, limits, closing).await;
+        serve(stream, peer, site, limits, closing, Seat::unbounded()).await;
     })
 }
 
 /// Tells a client that there is no room for its connection. Best effort: it is not waited for.
-pub(super) fn refuse(stream: &TcpStream, connections_max: usize) {
-    let message = format!("the server has {connections_max} connections, which is its limit");
+pub(super) fn refuse(stream: &TcpStream, limits: &Limits, render: Render) {
+    let (max, of_address) = (limits.connections_max, limits.connections_per_address_max);
+    let message = format!(
+        "this listener has {max} connections, or {of_address} from your address, which is its \
+         limit, and all of them are in use"
+    );
     let error = super::Error::new(api::ErrorCode::Overloaded, message)
         .retry_after(std::time::Duration::from_secs(1));
-    let body = serde_json::json!({ "error": error.detail() }).to_string();
-    let length = body.len();
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    if let Err(error) = stream.try_write(answer.as_bytes()) {
+    let answer = Refusal::new(error).bytes(render);
+    if let Err(error) = stream.try_write(&answer) {
         tracing::debug!(%error, "refuse a connection");
     }
 }

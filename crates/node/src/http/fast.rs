@@ -18,6 +18,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 
 use super::json::content_length;
+use super::refusal::Render;
 use super::shell::Shell;
 
 /// Headers of requests that have more to them than a path: a body, another protocol, a condition
@@ -61,6 +62,8 @@ pub trait FastPath: Send + Sync {
 pub struct Site {
     pub(super) router: Router,
     fast: Option<Fast>,
+    /// How errors look on what never becomes a request.
+    pub(super) render: Render,
 }
 
 #[derive(Clone)]
@@ -77,7 +80,7 @@ impl fmt::Debug for Site {
 
 impl From<Router> for Site {
     fn from(router: Router) -> Site {
-        Site { router, fast: None }
+        Site { router, fast: None, render: None }
     }
 }
 
@@ -87,6 +90,12 @@ impl Site {
     #[must_use]
     pub fn with_fast_path(self, shell: &Shell, path: Arc<dyn FastPath>) -> Site {
         Site { fast: Some(Fast { shell: shell.clone(), path }), ..self }
+    }
+
+    /// Shows errors as this interface does also where there is no request yet.
+    #[must_use]
+    pub fn with_errors(self, render: Option<fn(&super::Error) -> Response>) -> Site {
+        Site { render, ..self }
     }
 
     /// The answer to a request, where there is one at hand.

@@ -1,5 +1,10 @@
 //! A JSON body, or an error that says what is wrong with it and where.
 
+mod objects;
+#[cfg(test)]
+mod tests;
+mod words;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +16,12 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
+use self::objects::Objects;
+pub(super) use self::words::plain_text;
 use super::error::Error;
+use super::shares::{Share, ShareRefusal};
 
 /// Unit in which the memory of bodies is accounted: a semaphore counts to 2^29 at least.
 const GRANT_UNIT_BYTES: u64 = 1024;
@@ -29,10 +37,11 @@ pub(super) struct BodyBudget {
     pub(super) bytes_max: u64,
     /// Longest pause between two pieces of it.
     pub(super) pause_max: Duration,
-    /// Memory for all bodies of the server, in units of `GRANT_UNIT_BYTES`.
-    pub(super) shared: Arc<Semaphore>,
-    /// What this request has of `shared`, until its handler has ended.
-    pub(super) held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    /// Least bytes in a second, on average, once `pause_max` is over.
+    pub(super) bytes_per_s_min: u64,
+    /// What this request has of the memory for all bodies, in units of `GRANT_UNIT_BYTES`, until
+    /// its handler has ended.
+    pub(super) held: Arc<Mutex<Share>>,
 }
 
 impl BodyBudget {
@@ -43,20 +52,38 @@ impl BodyBudget {
 
     /// Accounts for a body of so many bytes in total.
     pub(super) fn grow(&self, bytes: u64) -> Result<(), Error> {
-        let mut held = self.held.lock();
-        let have = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let want = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);
-        let Some(more) = want.checked_sub(have).filter(|more| *more > 0) else { return Ok(()) };
-        let more = u32::try_from(more).map_err(|_| self.too_large())?;
-        let permit = Arc::clone(&self.shared).try_acquire_many_owned(more).map_err(|_| {
-            let message = "the server has too many request bodies in memory";
-            Error::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
-        })?;
-        match held.as_mut() {
-            Some(held) => held.merge(permit),
-            None => *held = Some(permit),
+        let units = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);
+        self.held.lock().grow_to(units).map_err(|refusal| {
+            let (code, message) = match refusal {
+                ShareRefusal::Exhausted => {
+                    (ErrorCode::Overloaded, "the server has too many request bodies in memory")
+                }
+                ShareRefusal::Exceeded => (
+                    ErrorCode::TooManyRequests,
+                    "your requests have their share of the memory for request bodies; wait for \
+                     some of them",
+                ),
+            };
+            Error::new(code, message).retry_after(Duration::from_secs(1))
+        })
+    }
+
+    /// How long to wait for the next piece of a body of which so much has arrived, since it began.
+    pub(super) fn patience(&self, arrived: u64, began: Instant) -> Duration {
+        let earned = Duration::from_secs(arrived / self.bytes_per_s_min.max(1));
+        let left = self.pause_max.saturating_add(earned).saturating_sub(began.elapsed());
+        left.min(self.pause_max)
+    }
+
+    /// Why a body is not waited for any longer.
+    pub(super) fn too_slow(&self, patience: Duration) -> Error {
+        if patience < self.pause_max {
+            let pace = self.bytes_per_s_min;
+            let message = format!("the request body arrived with less than {pace} bytes a second");
+            return Error::invalid(message);
         }
-        Ok(())
+        let seconds = self.pause_max.as_secs();
+        Error::invalid(format!("nothing of the request body arrived for {seconds} s"))
     }
 
     pub(super) fn too_large(&self) -> Error {
@@ -82,7 +109,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
         };
         let declared = content_length(&parts.headers);
         let bytes = read(body, budget, declared).await?;
-        parse(&bytes).map(Json)
+        parse_json("the request body", &bytes).map(Json)
     }
 }
 
@@ -129,11 +156,11 @@ async fn read(
     budget.grow(declared.min(RESERVE_BYTES_MAX))?;
     let reserve = usize::try_from(declared.min(RESERVE_BYTES_MAX)).unwrap_or(0);
     let mut bytes = Vec::with_capacity(reserve);
+    let began = Instant::now();
     loop {
-        let frame = tokio::time::timeout(budget.pause_max, body.frame()).await.map_err(|_| {
-            let seconds = budget.pause_max.as_secs();
-            Error::invalid(format!("nothing of the request body arrived for {seconds} s"))
-        })?;
+        let patience = budget.patience(bytes.len() as u64, began);
+        let frame = tokio::time::timeout(patience, body.frame()).await;
+        let frame = frame.map_err(|_| budget.too_slow(patience))?;
         let Some(frame) = frame else { return Ok(bytes) };
         // The connection broke or the chunks are malformed; most likely nobody reads this answer.
         let frame = frame.map_err(|_| Error::invalid("the request body is incomplete"))?;
@@ -148,17 +175,28 @@ async fn read(
     }
 }
 
-/// Parses a document, and nothing after it.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+/// Parses a document, and nothing after it: for faces that read bodies, or messages, by themselves.
+/// `what` is what errors call it, such as `the request body`.
+///
+/// # Errors
+/// `InvalidRequest`, with what is wrong in words of JSON, and the field.
+pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Error> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Error::invalid("the request body is empty; send a JSON object"));
+        return Err(Error::invalid(format!("{what} is empty; send a JSON object")));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        Error::invalid(format!("the request body is not UTF-8: byte {at} (from 0) does not fit"))
+        Error::invalid(format!("{what} is not UTF-8: byte {at} (from 0) does not fit"))
     })?;
+    let describe = |error: &serde_json::Error, path: &str| match error.classify() {
+        Category::Data => misfit(error, path),
+        Category::Syntax | Category::Eof | Category::Io => {
+            let why = words::broken(text, &error.to_string());
+            Error::invalid(format!("{what} is not JSON: {why}"))
+        }
+    };
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let value = serde_path_to_error::deserialize(Objects(&mut json)).map_err(|error| {
         let path = error.path().to_string();
         describe(error.inner(), &path)
     })?;
@@ -166,25 +204,22 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     Ok(value)
 }
 
-/// Tells broken JSON from a document that has the wrong content. `path` is `.` at the top.
-fn describe(error: &serde_json::Error, path: &str) -> Error {
+/// What serde_json says, in words of JSON: for readers that do not go by [`parse_json`].
+pub fn plain_json_error(error: &serde_json::Error) -> String {
+    words::plain(&error.to_string())
+}
+
+/// A document that has the wrong content. `path` is `.` at the top.
+fn misfit(error: &serde_json::Error, path: &str) -> Error {
     let message = error.to_string();
-    match error.classify() {
-        Category::Data => {
-            // For these two the path ends at the object that has the field, or should have it.
-            let prefixes = ["missing field `", "duplicate field `"];
-            let rest = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix));
-            let name = rest.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
-            let field = match (path, name) {
-                ("." | "?", name) => name.map(str::to_owned),
-                (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
-                (path, _) => Some(path.to_owned()),
-            };
-            let error = Error::invalid(message);
-            field.into_iter().fold(error, Error::at)
-        }
-        Category::Syntax | Category::Eof | Category::Io => {
-            Error::invalid(format!("the request body is not JSON: {message}"))
-        }
-    }
+    // For these two the path ends at the object that has the field, or should have it.
+    let prefixes = ["missing field `", "duplicate field `"];
+    let rest = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix));
+    let name = rest.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
+    let field = match (path, name) {
+        ("." | "?", name) => name.map(str::to_owned),
+        (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
+        (path, _) => Some(path.to_owned()),
+    };
+    field.into_iter().fold(Error::invalid(words::plain(&message)), Error::at)
 }

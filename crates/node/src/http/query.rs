@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, Uri};
 use serde::de::DeserializeOwned;
 
 use super::error::Error;
+use super::json::plain_text;
 
 /// Reads a query strictly: what is not known, or given twice, is an error that says so, if the
 /// type denies unknown fields.
@@ -17,7 +18,7 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Error> {
         Err(rejection) => {
             let text = rejection.body_text();
             let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            Err(Error::invalid(format!("the query is wrong: {text}")))
+            Err(Error::invalid(format!("the query is wrong: {}", plain_text(text))))
         }
     }
 }

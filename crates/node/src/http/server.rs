@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::connection;
 use super::fast::Site;
+use super::room::Room;
 use crate::drain::Drain;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
@@ -24,10 +25,15 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Named limits of the server shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time, at all listeners together; the next one gets 503.
+    /// Connections at one time, at each listener; for the next one a silent one makes way, and it
+    /// gets 503 when there is none.
     pub connections_max: usize,
+    /// Connections from one address at one time, at each listener, likewise. Behind a proxy all
+    /// callers have one address.
+    pub connections_per_address_max: usize,
     /// WebSockets and answers of unknown length, such as events, at one time; the next one gets
-    /// 503, so that they leave connections to others.
+    /// 503, so that they leave connections to others. A tenant who has three times what is free
+    /// gets 429.
     pub streams_max: usize,
     /// Time for a request's head to arrive, and how long an idle connection is kept.
     pub header_read_max: Duration,
@@ -38,7 +44,11 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Longest pause between two pieces of a body; beyond it 400.
     pub body_pause_max: Duration,
-    /// Bytes of all bodies in memory together; beyond it 503.
+    /// Pace of a body that is kept in memory: when less has arrived on average, once
+    /// `body_pause_max` is over, 400.
+    pub body_bytes_per_s_min: u64,
+    /// Bytes of all bodies in memory together; beyond it 503. A tenant whose requests have as much
+    /// of it as is free gets 429.
     pub bodies_bytes_max: u64,
     /// Longest time in which a client takes nothing of its answer; beyond it the connection is cut.
     pub write_stall_max: Duration,
@@ -52,11 +62,13 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 1024,
+            connections_per_address_max: 768,
             streams_max: 768,
             header_read_max: Duration::from_secs(30),
             header_bytes_max: 64 << 10,
             body_bytes_max: 32 << 20,
             body_pause_max: Duration::from_secs(30),
+            body_bytes_per_s_min: 4 << 10,
             bodies_bytes_max: 256 << 20,
             write_stall_max: Duration::from_secs(30),
             linger_max: Duration::from_secs(2),
@@ -114,24 +126,28 @@ impl Listener {
 
 /// Serves at several listeners, each with a site of its own, as [`Listener::serve`] does at one.
 pub fn serve_all(
-    mut listeners: Vec<(Listener, Site)>,
+    listeners: Vec<(Listener, Site)>,
     limits: Limits,
     drain: Drain,
     patience: Duration,
 ) -> Boxed<'static, ()> {
     Box::pin(async move {
+        // What one listener has to bear takes nothing from another.
+        let open = |(listener, site)| Open { listener, site, room: Room::new(&limits) };
+        let mut listeners: Vec<Open> = listeners.into_iter().map(open).collect();
         let mut connections = JoinSet::new();
         let (close, closing) = watch::channel(false);
         let finished = drain.finished(patience);
         tokio::pin!(finished);
         loop {
             tokio::select! {
-                (site, stream, peer) = accept(&mut listeners) => {
-                    if connections.len() < limits.connections_max {
-                        let closing = closing.clone();
-                        connections.spawn(connection::serve(stream, peer, site, limits, closing));
+                Accepted { stream, peer, site, room } = accept(&mut listeners) => {
+                    if let Some(seat) = room.enter(peer.ip()) {
+                        let (number, closing) = (seat.number(), closing.clone());
+                        let serving = connection::serve(stream, peer, site, limits, closing, seat);
+                        room.serves(number, connections.spawn(serving));
                     } else {
-                        connection::refuse(&stream, limits.connections_max);
+                        connection::refuse(&stream, &limits, site.render);
                     }
                 }
                 // Takes what a connection task leaves behind, so that the set does not grow.
@@ -149,17 +165,34 @@ pub fn serve_all(
     })
 }
 
-/// The next connection of any listener, with what serves it.
-async fn accept(listeners: &mut [(Listener, Site)]) -> (Site, TcpStream, SocketAddr) {
+/// A listener that is served.
+struct Open {
+    listener: Listener,
+    site: Site,
+    room: Room,
+}
+
+/// A connection, with what serves it.
+struct Accepted {
+    stream: TcpStream,
+    peer: SocketAddr,
+    site: Site,
+    room: Room,
+}
+
+/// The next connection of any listener.
+async fn accept(listeners: &mut [Open]) -> Accepted {
     loop {
         let accepted = poll_fn(|cx| {
             // Who was served last is asked last, so that a busy listener does not starve another.
             for index in 0..listeners.len() {
-                let (listener, site) = &listeners[index];
-                if let Poll::Ready(accepted) = listener.tcp.poll_accept(cx) {
-                    let site = site.clone();
+                let open = &listeners[index];
+                if let Poll::Ready(accepted) = open.listener.tcp.poll_accept(cx) {
+                    let (site, room) = (open.site.clone(), open.room.clone());
                     listeners[index..].rotate_left(1);
-                    return Poll::Ready(accepted.map(|(stream, peer)| (site, stream, peer)));
+                    let accepted =
+                        accepted.map(|(stream, peer)| Accepted { stream, peer, site, room });
+                    return Poll::Ready(accepted);
                 }
             }
             Poll::Pending

@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::ErrorCode;
 use axum::Router;
@@ -16,15 +16,17 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use super::access::{self, Access, Face};
 use super::connection::Peer;
+use super::credential::CredentialBinding;
 use super::error::Error;
-use super::fast::{AtOnce, Head, panic_message};
+use super::fast::{AtOnce, Head, Site, panic_message};
 use super::json::{BodyBudget, content_length};
+use super::room::Answering;
 use super::server::Limits;
-use super::stream::{Place, Streams, is_websocket};
+use super::shares::{Caller, Share, Shares};
+use super::stream::{Ends, Place, Streams, is_websocket};
 use crate::auth::Tokens;
 use crate::clock::{self, Ids};
 use crate::drain::{Drain, Working};
@@ -32,6 +34,13 @@ use crate::telemetry::HttpMetrics;
 
 /// The header that names a request, in the answer and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// How long a handler may go on when its credential was revoked: whoever revokes his own token is
+/// to see the answer to that.
+const REVOKED_GRACE: Duration = Duration::from_millis(250);
+
+/// How many times the memory that is free for bodies a caller's requests may have.
+const BODIES_WEIGHT: usize = 1;
 
 /// Everything below this path needs a token and counts as work.
 const PROTECTED: &str = "/v1";
@@ -51,6 +60,10 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     }
 }
 
+/// Marks an answer that is somebody else's, such as of a program in a sandbox: an extension of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Verbatim;
+
 /// What a request passes through. Cheap to clone; clones share their limits.
 #[derive(Clone, Debug)]
 pub struct Shell {
@@ -66,7 +79,7 @@ struct Shared {
     drain: Drain,
     metrics: HttpMetrics,
     ids: Ids,
-    bodies: Arc<Semaphore>,
+    bodies: Arc<Shares>,
     streams: Streams,
 }
 
@@ -89,8 +102,7 @@ impl Shell {
         ids: Ids,
     ) -> Shell {
         let units = usize::try_from(BodyBudget::units(limits.bodies_bytes_max));
-        let units = units.unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let bodies = Arc::new(Semaphore::new(units));
+        let bodies = Shares::new(units.unwrap_or(usize::MAX), BODIES_WEIGHT);
         let streams = Streams::new(limits.streams_max, metrics.clone());
         let shared = Shared { limits, tokens, drain, metrics, ids, bodies, streams };
         Shell { shared: Arc::new(shared), streaming: Arc::new([]) }
@@ -118,8 +130,9 @@ impl Shell {
 
     /// Puts the shell around the routes of one face that has a listener of its own: all of it is
     /// protected as the face says.
-    pub fn wrap_face(&self, routes: Router, face: Face) -> Router {
-        self.layer(routes, vec![("", face)])
+    pub fn wrap_face(&self, routes: Router, face: Face) -> Site {
+        let render = face.render;
+        Site::from(self.layer(routes, vec![("", face)])).with_errors(render)
     }
 
     /// Answers with what is at hand, as [`handle`] does with what a handler makes.
@@ -166,11 +179,13 @@ impl Wrapped {
 
 /// What an admitted request holds.
 struct Admission {
+    caller: Caller,
     /// None for what is not protected.
     working: Option<Working>,
     /// For a request that takes its connection over.
     place: Option<Place>,
     protocol: Option<HeaderValue>,
+    binding: CredentialBinding,
 }
 
 impl Shared {
@@ -182,12 +197,21 @@ impl Shared {
         face: Option<&Face>,
         is_streaming: bool,
     ) -> Result<Admission, Error> {
-        let mut admission = Admission { working: None, place: None, protocol: None };
+        let binding = CredentialBinding::default();
+        let caller = Caller::Address(None);
+        let mut admission =
+            Admission { caller, working: None, place: None, protocol: None, binding };
+        let address = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
+        let mut caller = Caller::Address(address);
         if let Some(face) = face {
             if face.access != Access::Own {
                 let peer = request.extensions().get::<Peer>().copied();
                 let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
+                if admitted.revocation.is_some() {
+                    caller = Caller::Tenant(Arc::clone(&admitted.principal.tenant));
+                }
                 request.extensions_mut().insert(admitted.principal);
+                admitted.revocation.into_iter().for_each(|it| admission.binding.bind(it));
                 admission.protocol = admitted.protocol;
             }
             admission.working = Some(self.drain.work().ok_or_else(Error::draining)?);
@@ -195,8 +219,8 @@ impl Shared {
         let budget = BodyBudget {
             bytes_max: self.limits.body_bytes_max,
             pause_max: self.limits.body_pause_max,
-            shared: Arc::clone(&self.bodies),
-            held: Arc::new(Mutex::new(None)),
+            bytes_per_s_min: self.limits.body_bytes_per_s_min,
+            held: Arc::new(Mutex::new(Share::none(&self.bodies, caller.clone()))),
         };
         // Before a byte of it is read: a client that waits for `100 Continue` never sends it.
         let declared = content_length(request.headers()).filter(|_| !is_streaming);
@@ -205,10 +229,12 @@ impl Shared {
         }
         // Before the handler runs, which may begin something for it.
         if is_websocket(request.headers()) {
-            admission.place = Some(self.streams.enter()?);
+            admission.place = Some(self.streams.enter(&caller)?);
         }
         request.extensions_mut().insert(budget);
         request.extensions_mut().insert(self.drain.clone());
+        request.extensions_mut().insert(admission.binding.clone());
+        admission.caller = caller;
         Ok(admission)
     }
 
@@ -228,6 +254,12 @@ impl Shared {
         if let Ok(value) = HeaderValue::from_str(id) {
             response.headers_mut().insert(REQUEST_ID, value);
         }
+        if response.extensions_mut().remove::<Verbatim>().is_none() {
+            // Browsers take an answer for what it says it is.
+            let headers = response.headers_mut();
+            let no_sniffing = HeaderValue::from_static("nosniff");
+            headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(no_sniffing);
+        }
     }
 
     /// Runs the handler of an admitted request.
@@ -235,13 +267,15 @@ impl Shared {
         &self,
         admission: Admission,
         handler: impl Future<Output = Response>,
+        answering: Option<Arc<Answering>>,
         id: &str,
     ) -> Response {
-        let Admission { working, place, protocol } = admission;
+        let Admission { caller, working, place, protocol, binding } = admission;
         let mut response = if working.is_some() {
             tokio::select! {
                 response = run(handler, id) => response,
                 () = self.drain.cancelled() => Error::draining().into_response(),
+                () = revoked(&binding) => Error::unauthenticated().into_response(),
             }
         } else {
             run(handler, id).await
@@ -252,7 +286,13 @@ impl Shared {
             let headers = response.headers_mut();
             headers.entry(header::SEC_WEBSOCKET_PROTOCOL).or_insert(protocol);
         }
-        let kept = self.streams.keep(response, place, working, &self.drain);
+        if let Some(answering) = &answering
+            && binding.is_bound()
+        {
+            answering.prove();
+        }
+        let ends = Ends { caller, working, answering, binding, drain: &self.drain };
+        let kept = self.streams.keep(response, place, ends);
         kept.unwrap_or_else(IntoResponse::into_response)
     }
 }
@@ -274,7 +314,10 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
     let _budget = request.extensions().get::<BodyBudget>().cloned();
     let response = match admitted {
         Err(error) => error.into_response(),
-        Ok(admission) => shared.answer(admission, next.run(request), &id).await,
+        Ok(admission) => {
+            let answering = request.extensions_mut().remove::<Arc<Answering>>();
+            shared.answer(admission, next.run(request), answering, &id).await
+        }
     };
     let mut response = rendered(response, face);
 
@@ -295,6 +338,12 @@ fn rendered(mut response: Response, face: Option<&Face>) -> Response {
         }
     }
     shown
+}
+
+/// Returns when a handler has had its time after its credential was revoked.
+async fn revoked(binding: &CredentialBinding) {
+    binding.revoked().await;
+    tokio::time::sleep(REVOKED_GRACE).await;
 }
 
 /// Runs a handler. One that panics answers 500, and the server goes on.

@@ -17,6 +17,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
+use super::refusal::TLS_HANDSHAKE;
+use super::room::Presence;
+
+/// Longest refusal that hyper writes by itself.
+const REFUSAL_BYTES_MAX: usize = 256;
+
 /// Bytes that are read ahead of hyper. A client that sends more than this behind a request of which
 /// it then does not await the answer is noticed only when the answer is written.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
@@ -27,6 +33,8 @@ pub(super) struct Socket {
     shared: Arc<Shared>,
     /// Longest time in which the client takes nothing of its answer.
     stall_max: Duration,
+    /// Told while a part of an answer waits.
+    presence: Arc<Presence>,
     /// Runs while a write waits.
     stall: Option<Pin<Box<Sleep>>>,
     /// Dropped with the socket, which [`Watch`] notices.
@@ -39,6 +47,10 @@ struct Shared {
     write: Mutex<OwnedWriteHalf>,
     /// A handler has taken the connection over, and closes it as it sees fit.
     upgraded: AtomicBool,
+    /// Whether the client began as TLS does.
+    tls: AtomicBool,
+    /// Hyper's own refusal, which is not sent as it is.
+    withheld: Mutex<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +60,8 @@ struct ReadSide {
     ahead: Vec<u8>,
     /// Hyper's last read found nothing, so that it waits for bytes, and the end, itself.
     wanted: bool,
+    /// Nothing has been read yet.
+    is_new: bool,
 }
 
 /// Sees the end of a connection that hyper does not read from at the moment, and closes it.
@@ -61,21 +75,50 @@ pub(super) struct Watch {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, stall_max: Duration) -> (Socket, Watch) {
+    pub(super) fn new(
+        stream: TcpStream,
+        stall_max: Duration,
+        presence: Arc<Presence>,
+    ) -> (Socket, Watch) {
         let (tcp, write) = stream.into_split();
         let shared = Arc::new(Shared {
-            read: Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false }),
+            read: Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false, is_new: true }),
             write: Mutex::new(write),
             upgraded: AtomicBool::new(false),
+            tls: AtomicBool::new(false),
+            withheld: Mutex::default(),
         });
         let (sender, alive) = oneshot::channel();
         let watch = Watch { shared: Arc::clone(&shared), alive };
-        (Socket { shared, stall_max, stall: None, _alive: sender }, watch)
+        (Socket { shared, stall_max, presence, stall: None, _alive: sender }, watch)
+    }
+
+    /// Holds back a whole answer that is a refusal without a body and the end of the connection, as
+    /// hyper writes it by itself. If it is none of hyper's it goes out at that end.
+    fn withhold(&self, slices: &[io::IoSlice<'_>]) -> Option<usize> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        let is_upgraded = self.shared.upgraded.load(Ordering::Acquire);
+        if !(1..=REFUSAL_BYTES_MAX).contains(&length) || is_upgraded {
+            return None;
+        }
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let has = |line: &str| text.contains(line);
+        let is_refusal = text.starts_with("HTTP/1.1 4")
+            && text.find("\r\n\r\n") == length.checked_sub(4)
+            && has("\r\nconnection: close\r\n")
+            && has("\r\ncontent-length: 0\r\n")
+            && !has("\r\nx-request-id: ");
+        is_refusal.then(|| {
+            *self.shared.withheld.lock() = bytes;
+            length
+        })
     }
 
     /// Bounds the time a write waits for the client.
     fn stalled(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let stall_max = self.stall_max;
+        self.presence.set_unsent(true);
         let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_max)));
         ready!(stall.as_mut().poll(cx));
         Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer"))
@@ -89,7 +132,9 @@ impl Socket {
         if poll.is_pending() {
             return self.stalled(cx).map(Err);
         }
-        self.stall = None;
+        if self.stall.take().is_some() {
+            self.presence.set_unsent(false);
+        }
         poll
     }
 }
@@ -119,6 +164,24 @@ impl Watch {
             }
         }
         Poll::Pending
+    }
+
+    /// What hyper has refused a head with, which is to be sent, or something in its place.
+    pub(super) fn take_withheld(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.shared.withheld.lock())
+    }
+
+    /// Whether the client began as TLS does.
+    pub(super) fn is_tls(&self) -> bool {
+        self.shared.tls.load(Ordering::Relaxed)
+    }
+
+    /// Sends what somebody else than hyper answers, as the last of the connection. Best effort.
+    pub(super) fn send_last(&self, bytes: &[u8]) {
+        let write = self.shared.write.lock();
+        if let Err(error) = write.try_write(bytes) {
+            tracing::debug!(%error, "refuse a request");
+        }
     }
 
     /// Whether somebody still has the socket. Once hyper is done that is a handler which has taken
@@ -180,8 +243,16 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let side = &mut *self.shared.read.lock();
         if side.ahead.is_empty() {
+            let before = buf.filled().len();
             let poll = Pin::new(&mut side.tcp).poll_read(cx, buf);
             side.wanted = poll.is_pending();
+            if let Some(first) = buf.filled().get(before) {
+                self.presence.set_begun(true);
+                if side.is_new {
+                    side.is_new = false;
+                    self.shared.tls.store(*first == TLS_HANDSHAKE, Ordering::Relaxed);
+                }
+            }
             return poll;
         }
         let count = side.ahead.len().min(buf.remaining());
@@ -198,6 +269,9 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(count) = self.withhold(&[io::IoSlice::new(bytes)]) {
+            return Poll::Ready(Ok(count));
+        }
         let poll = Pin::new(&mut *self.shared.write.lock()).poll_write(cx, bytes);
         self.written(poll, cx)
     }
@@ -207,6 +281,9 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(count) = self.withhold(slices) {
+            return Poll::Ready(Ok(count));
+        }
         let poll = Pin::new(&mut *self.shared.write.lock()).poll_write_vectored(cx, slices);
         self.written(poll, cx)
     }

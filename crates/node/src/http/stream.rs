@@ -3,7 +3,8 @@
 //! Each counts as work until its last byte, so that a drain waits for it, and holds one of a
 //! limited number of places. When the drain gives up, bodies end where they are, which HTTP shows
 //! as their regular end; WebSockets are told by the [`Drain`] that their handlers can extract, and
-//! are cut when they do not listen.
+//! are cut when they do not listen. When the credential of the request is revoked, both are cut in
+//! the middle, so that nobody takes what was sent for all there is.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,17 +18,28 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use hyper::body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::body::{Frame, SizeHint};
 
+use super::credential::CredentialBinding;
 use super::error::Error;
+use super::room::Answering;
+use super::shares::{Caller, Share, ShareRefusal, Shares};
 use crate::drain::{Drain, Working};
 use crate::telemetry::{HttpMetrics, InFlight};
+
+/// Bytes of an answer of known length that goes out in one piece.
+const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
+
+/// How many times the streams that are free a caller may have.
+const STREAMS_WEIGHT: usize = 3;
+
+/// Bytes of an answer that are handed to the connection at once.
+const PART_BYTES_MAX: usize = 256 << 10;
 
 /// Places for answers that outlast their handler.
 #[derive(Debug)]
 pub(super) struct Streams {
-    places: Arc<Semaphore>,
+    places: Arc<Shares>,
     streams_max: usize,
     metrics: HttpMetrics,
 }
@@ -35,33 +47,62 @@ pub(super) struct Streams {
 /// A place, and the work it stands for.
 #[derive(Debug)]
 pub(super) struct Place {
-    _permit: OwnedSemaphorePermit,
+    _share: Share,
     _counted: InFlight,
 }
 
 /// What a connection keeps for as long as a handler has taken it over.
 #[derive(Clone, Debug)]
-pub(super) struct Kept(
-    #[expect(dead_code, reason = "held, not read")] Arc<(Place, Option<Working>)>,
-);
+pub(super) struct Kept(Arc<KeptState>);
+
+#[derive(Debug)]
+struct KeptState {
+    _place: Place,
+    _working: Option<Working>,
+    binding: CredentialBinding,
+}
+
+impl Kept {
+    /// Returns when the connection has to end.
+    pub(super) async fn revoked(&self) {
+        self.0.binding.revoked().await;
+    }
+}
+
+/// What ends an answer before its time, and what waits for its end.
+pub(super) struct Ends<'a> {
+    pub(super) caller: Caller,
+    pub(super) answering: Option<Arc<Answering>>,
+    pub(super) working: Option<Working>,
+    pub(super) binding: CredentialBinding,
+    pub(super) drain: &'a Drain,
+}
 
 impl Streams {
     pub(super) fn new(streams_max: usize, metrics: HttpMetrics) -> Streams {
-        let places = Arc::new(Semaphore::new(streams_max.min(Semaphore::MAX_PERMITS)));
+        let places = Shares::new(streams_max, STREAMS_WEIGHT);
         Streams { places, streams_max, metrics }
     }
 
     /// Takes a place, or says that there is none.
-    pub(super) fn enter(&self) -> Result<Place, Error> {
-        match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Ok(Place { _permit: permit, _counted: self.metrics.enter_stream() }),
-            Err(_) => {
-                let max = self.streams_max;
-                let message = format!("the server has {max} streams, which is its limit");
-                let error = Error::new(ErrorCode::Overloaded, message);
-                Err(error.retry_after(Duration::from_secs(1)))
+    pub(super) fn enter(&self, caller: &Caller) -> Result<Place, Error> {
+        let refusal = match self.places.take(caller.clone(), 1) {
+            Ok(share) => {
+                return Ok(Place { _share: share, _counted: self.metrics.enter_stream() });
             }
-        }
+            Err(refusal) => refusal,
+        };
+        let max = self.streams_max;
+        let (code, message) = match refusal {
+            ShareRefusal::Exhausted => {
+                (ErrorCode::Overloaded, format!("the server has {max} streams, which is its limit"))
+            }
+            ShareRefusal::Exceeded => (
+                ErrorCode::TooManyRequests,
+                format!("you have your share of the {max} streams of the server; close some"),
+            ),
+        };
+        Err(Error::new(code, message).retry_after(Duration::from_secs(1)))
     }
 
     /// Lets an answer keep its place and its work for as long as it lasts.
@@ -69,27 +110,38 @@ impl Streams {
         &self,
         response: Response,
         place: Option<Place>,
-        working: Option<Working>,
-        drain: &Drain,
+        ends: Ends<'_>,
     ) -> Result<Response, Error> {
-        let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let body = response.body();
-        if !upgraded && (body.size_hint().exact().is_some() || body.is_end_stream()) {
-            return Ok(response);
-        }
-        let place = place.map_or_else(|| self.enter(), Ok)?;
-        if upgraded {
+        let Ends { caller, answering, working, binding, drain } = ends;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let place = place.map_or_else(|| self.enter(&caller), Ok)?;
+            let state = KeptState { _place: place, _working: working, binding };
             let mut response = response;
-            response.extensions_mut().insert(Kept(Arc::new((place, working))));
+            response.extensions_mut().insert(Kept(Arc::new(state)));
             return Ok(response);
         }
-        let cancelled = drain.clone();
-        Ok(response.map(|body| {
-            Body::new(Lasting {
-                cancelled: Box::pin(async move { cancelled.cancelled().await }),
-                rest: Some(Rest { body, _place: place, _working: working }),
-            })
-        }))
+        let body = response.body();
+        let known = body.size_hint().exact().or_else(|| body.is_end_stream().then_some(0));
+        let revoked = Box::pin(async move { binding.revoked().await });
+        match known {
+            Some(bytes) if bytes <= AT_ONCE_BYTES_MAX => Ok(response),
+            // It ends by itself, and a drain does not wait for it.
+            Some(_) => Ok(response.map(|body| {
+                let rest = Rest::new(body, None, answering);
+                let cancelled = Box::pin(std::future::pending());
+                Body::new(Lasting { cancelled, revoked, rest: Some(rest) })
+            })),
+            None => {
+                let place = place.map_or_else(|| self.enter(&caller), Ok)?;
+                let drain = drain.clone();
+                let cancelled = Box::pin(async move { drain.cancelled().await });
+                Ok(response.map(|body| {
+                    let kept = Some((place, working));
+                    let rest = Rest::new(body, kept, answering);
+                    Body::new(Lasting { cancelled, revoked, rest: Some(rest) })
+                }))
+            }
+        }
     }
 }
 
@@ -100,18 +152,29 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     offered.any(|it| it.split(',').any(|name| name.trim().eq_ignore_ascii_case("websocket")))
 }
 
-/// A body that counts as work until its end, and ends when work is given up.
+/// A body that counts as work until its end, and ends when work is given up or the credential of
+/// its request is revoked.
 struct Lasting {
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
+    revoked: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// None when it has ended, so that whatever it holds is free.
     rest: Option<Rest>,
 }
 
 struct Rest {
     body: Body,
-    _place: Place,
-    _working: Option<Working>,
+    /// What the body gave and was not handed on: a large piece goes out in parts, so that there is
+    /// a moment between them in which it can end.
+    piece: Bytes,
+    _kept: Option<(Place, Option<Working>)>,
+    /// The connection is in use until the end.
+    _answering: Option<Arc<Answering>>,
 }
+
+/// Why a body ends in the middle, for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("the credential of the request was revoked")]
+struct CredentialRevoked;
 
 impl HttpBody for Lasting {
     type Data = Bytes;
@@ -123,16 +186,69 @@ impl HttpBody for Lasting {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+        // First, since there may always be something to send.
+        if this.revoked.as_mut().poll(cx).is_ready() {
+            this.rest = None;
+            return Poll::Ready(Some(Err(axum::Error::new(CredentialRevoked))));
+        }
+        if let Some(part) = rest.part() {
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
         // What is ready goes out, so that the last events of what was cancelled are still seen.
         let frame = match Pin::new(&mut rest.body).poll_frame(cx) {
             Poll::Pending if this.cancelled.as_mut().poll(cx).is_ready() => None,
             Poll::Pending => return Poll::Pending,
             Poll::Ready(frame) => frame,
         };
-        if !matches!(frame, Some(Ok(_))) {
-            this.rest = None;
+        match frame {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(rest.take(frame)))),
+            end => {
+                this.rest = None;
+                Poll::Ready(end)
+            }
         }
-        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.piece.is_empty() && rest.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Some(rest) = &self.rest else { return SizeHint::with_exact(0) };
+        let (waiting, mut hint) = (rest.piece.len() as u64, rest.body.size_hint());
+        let upper = hint.upper().map(|upper| upper.saturating_add(waiting));
+        // The upper bound first: it may not be below the lower one.
+        upper.into_iter().for_each(|upper| hint.set_upper(upper));
+        hint.set_lower(hint.lower().saturating_add(waiting));
+        hint
+    }
+}
+
+impl Rest {
+    fn new(
+        body: Body,
+        kept: Option<(Place, Option<Working>)>,
+        answering: Option<Arc<Answering>>,
+    ) -> Rest {
+        Rest { body, piece: Bytes::new(), _kept: kept, _answering: answering }
+    }
+
+    /// The next part of a large piece.
+    fn part(&mut self) -> Option<Bytes> {
+        let length = self.piece.len().min(PART_BYTES_MAX);
+        (length > 0).then(|| self.piece.split_to(length))
+    }
+
+    /// A frame, or the first part of a large one.
+    fn take(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_data() {
+            Ok(data) if data.len() > PART_BYTES_MAX => {
+                self.piece = data;
+                Frame::data(self.part().unwrap_or_default())
+            }
+            Ok(data) => Frame::data(data),
+            Err(trailers) => trailers,
+        }
     }
 }
 

@@ -51,6 +51,7 @@ struct Server {
     address: std::net::SocketAddr,
     token: String,
     drain: Drain,
+    tokens: Tokens,
     /// One message when a handler of `/v1/wait` starts, another when it is dropped.
     waiting: mpsc::UnboundedReceiver<&'static str>,
     task: JoinHandle<()>,
@@ -104,14 +105,14 @@ async fn start_with(limits: Limits, patience: Duration) -> Server {
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
     let drain = Drain::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
-    let shell = Shell::new(limits, tokens, drain.clone(), metrics, Ids::new().unwrap());
+    let shell = Shell::new(limits, tokens.clone(), drain.clone(), metrics, Ids::new().unwrap());
     let (sender, waiting) = mpsc::unbounded_channel();
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address();
     let site = Site::from(shell.wrap(routes(sender)));
     let site = site.with_fast_path(&shell, Arc::new(OneAnswer));
     let task = tokio::spawn(listener.serve(site, limits, drain.clone(), patience));
-    Server { address, token, drain, waiting, task, _directory: directory }
+    Server { address, token, drain, tokens, waiting, task, _directory: directory }
 }
 
 async fn start() -> Server {
@@ -266,11 +267,11 @@ async fn bad_json_is_explained() {
     check(b"{\"name\": \"a\xff\"}", None, "byte 11").await;
     check(b"{\"name\"", None, "not JSON").await;
     check(b"{\"name\": \"a\",}", None, "line 1 column 14").await;
-    check(b"{\"name\": \"a\"} x", None, "trailing").await;
+    check(b"{\"name\": \"a\"} x", None, "something follows").await;
     check(b"{\"name\": \"\\ud800\"}", None, "not JSON").await;
-    check(b"[]", None, "invalid").await;
+    check(b"[]", None, "expected an object, got an array").await;
     check(b"{}", Some("name"), "missing field `name`").await;
-    check(b"{\"name\": 1}", Some("name"), "invalid type: integer `1`, expected a string").await;
+    check(b"{\"name\": 1}", Some("name"), "expected a string, got the number 1").await;
     check(b"{\"nam\": \"a\"}", Some("nam"), "unknown field `nam`").await;
     check(b"{\"name\": \"a\", \"name\": \"b\"}", Some("name"), "duplicate field `name`").await;
     let nested = b"{\"name\": \"a\", \"limits\": {\"cpu_ms\": -1}}";
@@ -278,7 +279,7 @@ async fn bad_json_is_explained() {
     let listed = b"{\"name\": \"a\", \"parts\": [{}, {\"cpu\": 1}]}";
     check(listed, Some("parts[1].cpu"), "unknown field `cpu`").await;
     let deep = format!("{{\"parts\": {}", "[".repeat(100_000));
-    check(deep.as_bytes(), Some("parts[0][0]"), "sequence").await;
+    check(deep.as_bytes(), Some("parts[0]"), "expected an object, got an array").await;
 }
 
 #[tokio::test]
@@ -492,8 +493,30 @@ async fn a_slow_head_is_cut_off() {
     let server = start_with(limits, DEADLINE).await;
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    let answer = read_answer(&mut stream).await;
+    assert_eq!((answer.status, &answer.error()["code"]), (408, &"invalid_request".into()));
+    // Who says nothing is told nothing.
+    let mut silent = server.connect().await;
     let mut rest = Vec::new();
-    timeout(DEADLINE, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+    timeout(DEADLINE, silent.read_to_end(&mut rest)).await.unwrap().unwrap();
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_with_a_sentence() {
+    let server = start().await;
+    for (bytes, says) in [
+        (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], "not TLS"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: ten\r\n\r\n", "content-length"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", "header"),
+        (b"G\x01T / HTTP/1.1\r\n\r\n", "method"),
+    ] {
+        let answer = server.send(bytes).await;
+        let error = answer.error();
+        assert_eq!((answer.status, &error["code"]), (400, &"invalid_request".into()));
+        assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+        assert_eq!(answer.header("connection"), Some("close"));
+    }
 }
 
 #[tokio::test]
@@ -503,7 +526,7 @@ async fn a_large_head_is_refused() {
     let long = format!("x: {}\r\n", "y".repeat(70_000));
     for headers in [many, long] {
         let answer = server.send(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).await;
-        assert_eq!(answer.status, 431);
+        assert_eq!((answer.status, &answer.error()["code"]), (431, &"invalid_request".into()));
     }
 }
 
@@ -627,4 +650,79 @@ async fn what_is_at_hand_is_answered_before_it_is_routed() {
     assert_eq!(server.next_event().await, "started");
     server.drain.begin();
     assert_eq!(server.send(&get("/at-hand", "")).await.status, 404, "nothing is in a drain");
+}
+
+/// One stranger with sockets that say nothing, or half of a head, had locked everybody out.
+#[tokio::test]
+async fn silent_connections_make_way_for_who_has_something_to_say() {
+    let limits = Limits { connections_max: 8, ..Limits::default() };
+    let server = start_with(limits, DEADLINE).await;
+    let mut silent = Vec::new();
+    for number in 0..40 {
+        let mut stream = server.connect().await;
+        let half = if number % 2 == 0 { "" } else { "GET / HTTP/1.1\r\n" };
+        stream.write_all(half.as_bytes()).await.ok();
+        silent.push(stream);
+        assert_eq!(server.get("/v1/who").await.status, 200, "{number}");
+    }
+    let mut first = silent.remove(0);
+    timeout(DEADLINE, first.read_to_end(&mut Vec::new())).await.unwrap().ok();
+}
+
+/// The memory for bodies had been one pot: 256 slow bodies of one token refused everybody's.
+#[tokio::test]
+async fn one_tenant_leaves_memory_for_bodies_to_others() {
+    let limits = Limits { bodies_bytes_max: 8 << 20, ..Limits::default() };
+    let mut server = start_with(limits, DEADLINE).await;
+    let (_, other) = server.tokens.create("other", false).unwrap();
+    let declared = "content-type: application/json\r\ncontent-length: 1048576\r\n\r\n{";
+    let mut slow = Vec::new();
+    let refused = loop {
+        let mut stream = server.connect().await;
+        let request = format!("{}{declared}", server.head("POST", "/v1/things"));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = timeout(Duration::from_millis(200), read_answer(&mut stream)).await;
+        slow.push(stream);
+        if let Ok(answer) = answer {
+            break answer;
+        }
+        assert!(slow.len() < 8, "nothing was refused");
+    };
+    assert_eq!((refused.status, &refused.error()["code"]), (429, &"too_many_requests".into()));
+    assert!(refused.header("retry-after").is_some());
+    server.token = other.expose();
+    let body = r#"{"name": "x"}"#;
+    let head = server.head("POST", "/v1/things");
+    let length = body.len();
+    let headers = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
+    let answer = server.send(format!("{head}{headers}\r\n{body}").as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_given_up() {
+    let pause = Duration::from_millis(100);
+    let limits = Limits { body_pause_max: pause, ..Limits::default() };
+    let server = start_with(limits, DEADLINE).await;
+    let mut stream = server.connect().await;
+    let declared = "content-type: application/json\r\ncontent-length: 1048576\r\n\r\n";
+    let request = format!("{}{declared}", server.head("POST", "/v1/things"));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (mut read, mut write) = stream.split();
+    let trickle = async {
+        while write.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(pause / 10).await;
+        }
+    };
+    let mut answer = Vec::new();
+    let answered = async {
+        while !String::from_utf8_lossy(&answer).contains("bytes a second") {
+            assert!(read.read_buf(&mut answer).await.unwrap() > 0);
+        }
+    };
+    tokio::select! {
+        () = trickle => {}
+        done = timeout(DEADLINE, answered) => done.unwrap(),
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 400"));
 }

@@ -75,7 +75,11 @@ impl Upload {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
-        while let Some(piece) = self.chunk().await? {
+        let began = Instant::now();
+        loop {
+            let patience = self.budget.patience(bytes.len() as u64, began);
+            let piece = tokio::time::timeout(patience, self.chunk()).await;
+            let Some(piece) = piece.map_err(|_| self.budget.too_slow(patience))?? else { break };
             let total = u64::try_from(bytes.len().saturating_add(piece.len())).unwrap_or(u64::MAX);
             if total > bytes_max {
                 return Err(too_large());

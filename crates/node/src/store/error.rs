@@ -90,6 +90,9 @@ pub enum StoreError {
     /// The database cannot be reached. Try again later.
     #[error("reach the store")]
     Unavailable(#[source] Cause),
+    /// The disk that the database is on has no room.
+    #[error("the disk of the store is full")]
+    Full(#[source] Cause),
     /// The connection was lost while the transaction was committed: it may be written or not.
     #[error("the connection to the store was lost during the commit: the outcome is not known")]
     OutcomeUnknown(#[source] Cause),
@@ -144,9 +147,10 @@ impl StoreError {
     /// Whether the same transaction may succeed later, and trying again does no harm.
     pub fn is_temporary(&self) -> bool {
         match self {
-            StoreError::Busy { .. } | StoreError::Contended { .. } | StoreError::Unavailable(_) => {
-                true
-            }
+            StoreError::Busy { .. }
+            | StoreError::Contended { .. }
+            | StoreError::Unavailable(_)
+            | StoreError::Full(_) => true,
             StoreError::Url(_)
             | StoreError::Open { .. }
             | StoreError::Statement { .. }

@@ -289,6 +289,9 @@ fn failure(sql: &str, error: ::postgres::Error) -> (Fate, StoreError) {
         }
         Fate::Lost => StoreError::Unavailable(error.into()),
         Fate::Failed if constraint => StoreError::Constraint { sql, source: error.into() },
+        Fate::Failed if error.code() == Some(&SqlState::DISK_FULL) => {
+            StoreError::Full(error.into())
+        }
         Fate::Failed => StoreError::Statement { sql, source: error.into() },
     };
     (fate, shown)

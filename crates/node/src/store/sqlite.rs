@@ -350,6 +350,7 @@ fn failure(sql: &str, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             StoreError::Contended { attempts: 1, source: error.into() }
         }
+        Some(ErrorCode::DiskFull) => StoreError::Full(error.into()),
         _ => StoreError::Statement { sql, source: error.into() },
     }
 }

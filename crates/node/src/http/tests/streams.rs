@@ -64,11 +64,13 @@ fn streams(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
         });
         ([("content-type", "text/event-stream")], Body::from_stream(once.chain(forever)))
     };
+    let large = get(|| async { "x".repeat(LARGE_BYTES) });
     let who = get(|who: Principal| async move { who.name.to_string() });
     Router::new()
         .route("/v1/echo", get(echo))
         .route("/v1/deaf", get(deaf))
         .route("/v1/events", get(events))
+        .route("/v1/large", large)
         .route("/v1/who", who.clone())
         .route("/compat/judge0/who", who.clone())
         .route("/compat/judge0/things", post(|Json(thing): Json<Thing>| async { thing.name }))
@@ -91,7 +93,7 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
     let drain = Drain::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
-    let shell = Shell::new(limits, tokens, drain.clone(), metrics, Ids::new().unwrap());
+    let shell = Shell::new(limits, tokens.clone(), drain.clone(), metrics, Ids::new().unwrap());
     let (sender, waiting) = mpsc::unbounded_channel();
     let main = Listener::bind("127.0.0.1:0").await.unwrap();
     let face = Listener::bind("127.0.0.1:0").await.unwrap();
@@ -100,10 +102,10 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
-        (face, shell.wrap_face(routes, Face { access, render: None, scope: None }).into()),
+        (face, shell.wrap_face(routes, Face { access, render: None, scope: None })),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
-    let server = Server { address, token, drain, waiting, task, _directory: directory };
+    let server = Server { address, token, drain, tokens, waiting, task, _directory: directory };
     Both { server, face: face_address }
 }
 
@@ -362,17 +364,18 @@ async fn a_listener_may_do_without_tokens() {
 }
 
 #[tokio::test]
-async fn listeners_share_a_limit_and_an_end() {
-    let limits = Limits { connections_max: 2, ..Limits::default() };
+async fn listeners_have_room_of_their_own_and_share_an_end() {
+    let limits = Limits { connections_max: 1, ..Limits::default() };
     let mut both = start_both(limits, DEADLINE, Access::Open(anybody())).await;
     let mut kept = Vec::new();
     for address in [both.server.address, both.face] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = both.server.head("GET", "/v1/events");
         stream.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
-        assert_eq!(both.server.next_event().await, "started");
+        assert_eq!(both.server.next_event().await, "started", "{address}");
         kept.push(stream);
     }
+    // Nobody makes way whose answer lasts.
     for address in [both.server.address, both.face] {
         let mut third = TcpStream::connect(address).await.unwrap();
         assert_eq!(read_answer(&mut third).await.status, 503);
@@ -411,4 +414,52 @@ async fn a_short_stream_gives_its_place_back() {
     }
     drain.begin();
     timeout(DEADLINE, task).await.unwrap().unwrap();
+}
+
+/// A leaked token that is taken back may not keep what it has opened: a terminal is a WebSocket.
+#[tokio::test]
+async fn a_revoked_token_takes_with_it_what_it_has_opened() {
+    let mut server = start_streams(Limits::default(), DEADLINE).await;
+    let mut socket = server.socket("/v1/deaf").await;
+    let mut echo = server.socket("/v1/echo").await;
+    assert_eq!(server.next_event().await, "started");
+    let mut events = server.connect().await;
+    events.write_all(format!("{}\r\n", server.head("GET", "/v1/events")).as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    read_until(&mut events, "data: 1\n\n").await;
+    // More than the kernel's buffers hold, and its length is known.
+    let mut large = server.connect().await;
+    large.write_all(format!("{}\r\n", server.head("GET", "/v1/large")).as_bytes()).await.unwrap();
+    large.readable().await.unwrap();
+
+    let id = server.tokens.list()[0].id.clone();
+    server.tokens.revoke(&id).unwrap();
+    for _ in 0..3 {
+        assert_eq!(server.next_event().await, "dropped");
+    }
+    for client in [&mut socket, &mut echo] {
+        let last = next(client).await;
+        assert!(!matches!(last, Some(Message::Text(_) | Message::Binary(_))), "{last:?}");
+    }
+    // Cut, without the last chunk that would say that this is all.
+    let mut rest = Vec::new();
+    timeout(DEADLINE, events.read_to_end(&mut rest)).await.unwrap().ok();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));
+    let mut rest = Vec::new();
+    timeout(DEADLINE, large.read_to_end(&mut rest)).await.unwrap().ok();
+    assert!(rest.len() < LARGE_BYTES, "{}", rest.len());
+    let again = server.try_socket("/v1/echo", &[("x-api-key", &server.token)]).await;
+    assert!(matches!(again, Err(tungstenite::Error::Http(answer)) if answer.status() == 401));
+}
+
+#[tokio::test]
+async fn a_request_that_waits_ends_with_its_token() {
+    let mut server = start().await;
+    let mut stream = server.connect().await;
+    stream.write_all(format!("{}\r\n", server.head("GET", "/v1/wait")).as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    let id = server.tokens.list()[0].id.clone();
+    server.tokens.revoke(&id).unwrap();
+    assert_eq!(server.next_event().await, "dropped");
+    assert_eq!(read_answer(&mut stream).await.status, 401);
 }

@@ -1,0 +1,65 @@
+//! Ties requests, and all that outlasts their handlers, to the credentials they were made with.
+
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::FromRequestParts;
+use axum::http::Extensions;
+use axum::http::request::Parts;
+use tokio::sync::Notify;
+
+use crate::auth::Revocation;
+
+/// Binds a request to its credential: an extension of every request. When the credential is
+/// revoked, the shell gives up the handler, cuts the answer and closes the WebSocket.
+///
+/// The shell binds what it authenticates. A face that [authenticates by itself](super::Access::Own)
+/// binds what it has found.
+#[derive(Clone, Debug, Default)]
+pub struct CredentialBinding(Arc<Binding>);
+
+#[derive(Debug, Default)]
+struct Binding {
+    revocation: OnceLock<Revocation>,
+    bound: Notify,
+}
+
+impl CredentialBinding {
+    /// The binding of a request; outside of the shell one that has no effect.
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> CredentialBinding {
+        extensions.get::<CredentialBinding>().cloned().unwrap_or_default()
+    }
+
+    /// Binds the request. Only the first credential counts.
+    pub fn bind(&self, revocation: Revocation) {
+        if self.0.revocation.set(revocation).is_ok() {
+            self.0.bound.notify_waiters();
+        }
+    }
+
+    /// Whether somebody has proved who he is.
+    pub(super) fn is_bound(&self) -> bool {
+        self.0.revocation.get().is_some()
+    }
+
+    /// Returns when the credential is revoked; never where none was needed.
+    pub(super) async fn revoked(&self) {
+        // Made before it is looked: such a future misses no notification.
+        let bound = self.0.bound.notified();
+        if !self.is_bound() {
+            bound.await;
+        }
+        if let Some(revocation) = self.0.revocation.get() {
+            revocation.clone().revoked().await;
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for CredentialBinding {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(CredentialBinding::of(&parts.extensions))
+    }
+}

@@ -1,0 +1,98 @@
+//! Answers to what never becomes a request: a head that is not HTTP, or too large, or never ends; a
+//! connection for which there is no room.
+//!
+//! They have a body in the shape of the listener's interface, as every other refusal does. Hyper
+//! answers what it cannot read with a status alone; [`Socket`](super::socket::Socket) holds that
+//! back, and what is made here goes out in its place.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use http_body_util::BodyExt as _;
+
+use super::error::Error;
+use super::server::Limits;
+
+/// How an interface shows errors; none for Cove's own way.
+pub(super) type Render = Option<fn(&Error) -> Response>;
+
+/// First byte of a TLS record with a handshake (RFC 8446 §5.1).
+pub(super) const TLS_HANDSHAKE: u8 = 22;
+
+/// What is answered.
+pub(super) struct Refusal {
+    status: StatusCode,
+    error: Error,
+}
+
+impl Refusal {
+    /// Of a head that hyper does not understand.
+    pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &Limits) -> Refusal {
+        if is_tls {
+            let message = "this port speaks HTTP and not TLS: use `http://`, or a proxy that ends \
+                           TLS before it";
+            return Refusal::bad(message.to_owned());
+        }
+        if error.is_parse_too_large() {
+            let max = limits.header_bytes_max;
+            let message = format!(
+                "the head of the request has more than {max} bytes, or more than 100 lines"
+            );
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Refusal { status, error: Error::invalid(message) };
+        }
+        // Hyper says which part it is: `invalid HTTP method parsed`.
+        let part = error.to_string();
+        let part = part.strip_prefix("invalid ").unwrap_or(&part);
+        let part = part.strip_suffix(" parsed").unwrap_or(part);
+        Refusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
+    }
+
+    /// Of a head that does not come to its end.
+    pub(super) fn timeout(limits: &Limits) -> Refusal {
+        let seconds = limits.header_read_max.as_secs();
+        let message = format!("the head of the request did not arrive within {seconds} s");
+        Refusal { status: StatusCode::REQUEST_TIMEOUT, error: Error::invalid(message) }
+    }
+
+    /// Of anything, with the status that goes with it.
+    pub(super) fn new(error: Error) -> Refusal {
+        Refusal { status: error.status(), error }
+    }
+
+    fn bad(message: String) -> Refusal {
+        Refusal { status: StatusCode::BAD_REQUEST, error: Error::invalid(message) }
+    }
+
+    /// The whole answer. The connection ends with it.
+    pub(super) fn bytes(&self, render: Render) -> Vec<u8> {
+        let original = self.error.clone().into_response();
+        let retry_after = original.headers().get(axum::http::header::RETRY_AFTER).cloned();
+        let response = match render {
+            Some(render) => render(&self.error),
+            None => original,
+        };
+        let (mut parts, body) = response.into_parts();
+        parts.headers.extend(retry_after.map(|wait| (axum::http::header::RETRY_AFTER, wait)));
+        parts.headers.remove(axum::http::header::CONTENT_LENGTH);
+        // Errors are in memory.
+        let body = body.collect().now_or_never().and_then(Result::ok);
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let status = self.status;
+        let reason = status.canonical_reason().unwrap_or_default();
+        let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_str()).into_bytes();
+        for (name, value) in &parts.headers {
+            bytes.extend_from_slice(name.as_str().as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+        let length = body.len();
+        let rest = format!(
+            "x-content-type-options: nosniff\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        bytes.extend_from_slice(rest.as_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+}

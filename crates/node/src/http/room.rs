@@ -1,0 +1,302 @@
+//! Room for connections at one listener: who gets in, and who has to make way.
+//!
+//! A connection costs a stranger nothing. So a listener that is full does not turn the newcomer
+//! away: the connection makes way that has been silent for longest, of the address that has most of
+//! them, and those that have shown a credential come last. Nobody is cut in the middle of a
+//! request.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use super::server::Limits;
+
+/// Room for the connections of one listener. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    connections_max: usize,
+    per_address_max: usize,
+    /// Counts what happens, so that it is known what came first.
+    moments: AtomicU64,
+    /// The connections that are open, by number.
+    places: Mutex<HashMap<u64, Occupied>>,
+}
+
+#[derive(Debug)]
+struct Occupied {
+    address: IpAddr,
+    presence: Arc<Presence>,
+    /// None until its task is there.
+    task: Option<AbortHandle>,
+}
+
+/// A connection's place, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    number: u64,
+    presence: Arc<Presence>,
+    room: Option<Room>,
+}
+
+/// What a connection does at present.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    /// Requests that are being answered.
+    requests: AtomicUsize,
+    /// Whether a part of an answer waits for the client.
+    is_unsent: AtomicBool,
+    /// Whether something has come that belongs to no request so far.
+    is_begun: AtomicBool,
+    /// Whether a credential was shown.
+    is_proven: AtomicBool,
+    /// The moment since which it is silent.
+    since: AtomicU64,
+}
+
+/// A request of a connection that is being answered.
+#[derive(Debug)]
+pub(super) struct Answering {
+    presence: Arc<Presence>,
+    room: Option<Room>,
+}
+
+impl Room {
+    pub(super) fn new(limits: &Limits) -> Room {
+        Room(Arc::new(Shared {
+            connections_max: limits.connections_max,
+            per_address_max: limits.connections_per_address_max,
+            moments: AtomicU64::new(0),
+            places: Mutex::default(),
+        }))
+    }
+
+    /// Takes a place for a connection from this address; none when all are in use.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Seat> {
+        let address = network(address);
+        let mut places = self.0.places.lock();
+        let of_address = places.values().filter(|it| it.address == address).count();
+        if of_address >= self.0.per_address_max {
+            make_way(&mut places, Some(address))?;
+        } else if places.len() >= self.0.connections_max {
+            make_way(&mut places, None)?;
+        }
+        let number = self.moment();
+        let presence = Arc::new(Presence { since: AtomicU64::new(number), ..Presence::default() });
+        let occupied = Occupied { address, presence: Arc::clone(&presence), task: None };
+        places.insert(number, occupied);
+        Some(Seat { number, presence, room: Some(self.clone()) })
+    }
+
+    /// Says which task serves a connection, so that it can be ended.
+    pub(super) fn serves(&self, number: u64, task: AbortHandle) {
+        if let Some(occupied) = self.0.places.lock().get_mut(&number) {
+            occupied.task = Some(task);
+        }
+    }
+
+    fn moment(&self) -> u64 {
+        self.0.moments.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Seat {
+    /// A place where connections are bounded by somebody else.
+    pub(super) fn unbounded() -> Seat {
+        Seat { number: 0, presence: Arc::default(), room: None }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn presence(&self) -> &Arc<Presence> {
+        &self.presence
+    }
+
+    /// Notes that a request is being answered.
+    pub(super) fn begin(&self) -> Arc<Answering> {
+        self.presence.set_begun(false);
+        self.presence.requests.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Answering { presence: Arc::clone(&self.presence), room: self.room.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            room.0.places.lock().remove(&self.number);
+        }
+    }
+}
+
+impl Answering {
+    /// Notes that the connection has shown a credential.
+    pub(super) fn prove(&self) {
+        self.presence.prove();
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            self.presence.since.store(room.moment(), Ordering::Relaxed);
+        }
+        self.presence.set_begun(false);
+        self.presence.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Presence {
+    pub(super) fn prove(&self) {
+        self.is_proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_unsent(&self, is_unsent: bool) {
+        self.is_unsent.store(is_unsent, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_begun(&self, is_begun: bool) {
+        self.is_begun.store(is_begun, Ordering::Relaxed);
+    }
+
+    /// Whether a part of a head has come.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Relaxed)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0 && !self.is_unsent.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends one silent connection, of this address or of that which has most; none where there is none.
+fn make_way(places: &mut HashMap<u64, Occupied>, address: Option<IpAddr>) -> Option<()> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for occupied in places.values() {
+        *counts.entry(occupied.address).or_default() += 1;
+    }
+    let candidates = places.iter().filter(|(_, it)| {
+        it.task.is_some() && it.presence.is_silent() && address.is_none_or(|own| own == it.address)
+    });
+    let (number, _) = candidates.min_by_key(|(_, it)| {
+        let is_proven = it.presence.is_proven.load(Ordering::Relaxed);
+        let count = counts.get(&it.address).copied().unwrap_or(0);
+        (is_proven, std::cmp::Reverse(count), it.presence.since.load(Ordering::Relaxed))
+    })?;
+    let number = *number;
+    let task = places.remove(&number)?.task?;
+    task.abort();
+    Some(())
+}
+
+/// What counts as one address: of IPv6 somebody has a network of 64 bits at least (RFC 6177).
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// A connection of a test.
+    struct Guest {
+        seat: Seat,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    fn enter(room: &Room, address: &str) -> Option<Guest> {
+        let seat = room.enter(address.parse().unwrap())?;
+        let task = tokio::spawn(pending());
+        room.serves(seat.number(), task.abort_handle());
+        Some(Guest { seat, task })
+    }
+
+    async fn is_cut(guest: Guest) -> bool {
+        let still_there = {
+            let room = guest.seat.room.as_ref().unwrap();
+            room.0.places.lock().contains_key(&guest.seat.number)
+        };
+        if !still_there {
+            assert!(guest.task.await.unwrap_err().is_cancelled());
+        }
+        !still_there
+    }
+
+    fn room(connections_max: usize, connections_per_address_max: usize) -> Room {
+        Room::new(&Limits { connections_max, connections_per_address_max, ..Limits::default() })
+    }
+
+    #[tokio::test]
+    async fn the_oldest_silent_connection_of_the_busiest_address_makes_way() {
+        let room = room(4, 4);
+        let honest = enter(&room, "10.0.0.1").unwrap();
+        let first = enter(&room, "10.0.0.2").unwrap();
+        let second = enter(&room, "10.0.0.2").unwrap();
+        let third = enter(&room, "10.0.0.2").unwrap();
+        let newcomer = enter(&room, "10.0.0.3").unwrap();
+        assert!(is_cut(first).await);
+        let late = enter(&room, "10.0.0.2").unwrap();
+        assert!(is_cut(second).await);
+        for there in [honest, third, newcomer, late] {
+            assert!(!is_cut(there).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_shown_a_credential_makes_way_last_and_nobody_in_a_request() {
+        let room = room(3, 3);
+        let proven = enter(&room, "10.0.0.1").unwrap();
+        proven.seat.presence().prove();
+        let stranger = enter(&room, "10.0.0.2").unwrap();
+        let busy = enter(&room, "10.0.0.2").unwrap();
+        let request = busy.seat.begin();
+        let unsent = enter(&room, "10.0.0.3").unwrap();
+        assert!(is_cut(stranger).await);
+        unsent.seat.presence().set_unsent(true);
+        let last = enter(&room, "10.0.0.4").unwrap();
+        assert!(is_cut(proven).await);
+        last.seat.presence().set_unsent(true);
+        assert!(enter(&room, "10.0.0.4").is_none());
+        drop(request);
+        assert!(enter(&room, "10.0.0.4").is_some());
+        assert!(is_cut(busy).await);
+    }
+
+    #[tokio::test]
+    async fn an_address_has_a_bound_of_its_own() {
+        let room = room(10, 2);
+        let first = enter(&room, "2001:db8::1").unwrap();
+        let second = enter(&room, "2001:db8::2").unwrap();
+        let other = enter(&room, "2001:db8:0:1::1").unwrap();
+        let request = second.seat.begin();
+        let third = enter(&room, "2001:db8::3").unwrap();
+        assert!(is_cut(first).await);
+        let also = third.seat.begin();
+        assert!(enter(&room, "2001:db8::4").is_none());
+        assert!(!is_cut(other).await);
+        drop((request, also));
+        let mapped = enter(&room, "::ffff:10.0.0.1").unwrap();
+        assert_eq!(
+            network("10.0.0.1".parse().unwrap()),
+            network("::ffff:10.0.0.1".parse().unwrap())
+        );
+        drop(mapped);
+        drop((second, third));
+        assert_eq!(room.0.places.lock().len(), 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! Shares of what all callers need: none of them takes all of it, and what nobody uses is for who
+//! comes.
+//!
+//! A caller may have at most so many times what is free. Alone he gets the greater part; the more
+//! callers there are, the less each has, and there is always something left for the next one. This
+//! is the dynamic threshold of shared buffers (A. Choudhury and E. Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Who a share belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Caller {
+    /// Whoever has shown a token of this tenant.
+    Tenant(Arc<str>),
+    /// Whoever has not, or not to the shell.
+    Address(Option<IpAddr>),
+}
+
+/// Something that can be counted, and who has how much of it.
+#[derive(Debug)]
+pub(super) struct Shares {
+    /// How many times what is free a caller may have.
+    weight: usize,
+    state: Mutex<Division>,
+}
+
+#[derive(Debug)]
+struct Division {
+    free: usize,
+    held: HashMap<Caller, usize>,
+}
+
+/// A part of it, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    shares: Arc<Shares>,
+    caller: Caller,
+    units: usize,
+}
+
+/// Why nothing is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShareRefusal {
+    /// Nothing is left for anybody.
+    Exhausted,
+    /// The caller has as much as he may have at present.
+    Exceeded,
+}
+
+impl Shares {
+    pub(super) fn new(units: usize, weight: usize) -> Arc<Shares> {
+        let state = Mutex::new(Division { free: units, held: HashMap::new() });
+        Arc::new(Shares { weight, state })
+    }
+
+    /// Gives a caller so many units. The first that he asks for are bounded by what there is alone.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        caller: Caller,
+        units: usize,
+    ) -> Result<Share, ShareRefusal> {
+        let mut share = Share::none(self, caller);
+        share.grow_to(units)?;
+        Ok(share)
+    }
+}
+
+impl Share {
+    /// Nothing so far.
+    pub(super) fn none(shares: &Arc<Shares>, caller: Caller) -> Share {
+        Share { shares: Arc::clone(shares), caller, units: 0 }
+    }
+
+    /// Makes it as large as this, unless it is.
+    pub(super) fn grow_to(&mut self, units: usize) -> Result<(), ShareRefusal> {
+        let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else {
+            return Ok(());
+        };
+        let Division { free, held } = &mut *self.shares.state.lock();
+        let left = free.checked_sub(more).ok_or(ShareRefusal::Exhausted)?;
+        let has = held.get(&self.caller).copied().unwrap_or(0);
+        let is_only = has == self.units;
+        if !is_only && has.saturating_add(more) > free.saturating_mul(self.shares.weight) {
+            return Err(ShareRefusal::Exceeded);
+        }
+        *free = left;
+        held.insert(self.caller.clone(), has + more);
+        self.units = units;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let Division { free, held } = &mut *self.shares.state.lock();
+        *free += self.units;
+        if let Some(has) = held.get_mut(&self.caller) {
+            *has -= self.units;
+            if *has == 0 {
+                held.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> Caller {
+        Caller::Tenant(name.into())
+    }
+
+    /// Takes single units until no more are given.
+    fn take_all(shares: &Arc<Shares>, name: &str) -> Vec<Share> {
+        std::iter::from_fn(|| shares.take(tenant(name), 1).ok()).collect()
+    }
+
+    #[test]
+    fn callers_leave_something_to_the_next_one() {
+        for (weight, expected) in [(1, [50, 25, 13, 6]), (3, [75, 19, 5, 1])] {
+            let shares = Shares::new(100, weight);
+            let all: Vec<_> = ["a", "b", "c", "d"].map(|name| take_all(&shares, name)).into();
+            let counts: Vec<_> = all.iter().map(Vec::len).collect();
+            assert_eq!(counts, expected, "{weight}");
+            drop(all);
+            let state = shares.state.lock();
+            assert_eq!((state.free, state.held.len()), (100, 0));
+        }
+    }
+
+    #[test]
+    fn a_single_request_may_take_all_there_is() {
+        let shares = Shares::new(10, 1);
+        let mut share = shares.take(tenant("a"), 4).unwrap();
+        share.grow_to(10).unwrap();
+        assert_eq!(share.grow_to(11), Err(ShareRefusal::Exhausted));
+        assert_eq!(shares.take(tenant("a"), 1).unwrap_err(), ShareRefusal::Exhausted);
+        drop(share);
+        let first = shares.take(tenant("a"), 4).unwrap();
+        assert_eq!(shares.take(tenant("a"), 4).unwrap_err(), ShareRefusal::Exceeded);
+        shares.take(tenant("b"), 6).unwrap();
+        drop(first);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a server needs to do its work, and whether it is there.
+//!
+//! Services add checks; `/health/ready` asks all of them. Whoever asks need not show a token, so
+//! that checks are run at most once in [`CHECK_INTERVAL`], and reasons name nothing that is secret.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::clock;
+use crate::task::Boxed;
+
+/// How long the outcome of all checks is good.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time for one check.
+pub const CHECK_MAX: Duration = Duration::from_secs(2);
+
+/// One check: nothing, or the reason why the server is not ready.
+type Check = Arc<dyn Fn() -> Boxed<'static, Result<(), String>> + Send + Sync>;
+
+/// A look at work that goes on in the background: names of what it is not done with yet.
+type Progress = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+/// The checks of a server. Cheap to clone; clones share them.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    checks: Mutex<Vec<(&'static str, Check)>>,
+    progress: Mutex<Vec<Progress>>,
+    /// The last outcome. Locked while checks are run, so that a crowd waits for one run.
+    last: tokio::sync::Mutex<Option<Outcome>>,
+}
+
+struct Outcome {
+    at: Instant,
+    missing: Vec<String>,
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.0.checks.lock().iter().map(|(name, _)| *name).collect();
+        f.debug_tuple("Readiness").field(&names).finish()
+    }
+}
+
+impl Readiness {
+    /// Adds a check. `name` says what is checked, such as `store`; the reason follows it.
+    pub fn add(
+        &self,
+        name: &'static str,
+        check: impl Fn() -> Boxed<'static, Result<(), String>> + Send + Sync + 'static,
+    ) {
+        self.0.checks.lock().push((name, Arc::new(check)));
+    }
+
+    /// Adds work in the background that makes the server slower, and not less ready.
+    pub fn add_progress(&self, look: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.progress.lock().push(Arc::new(look));
+    }
+
+    /// Names of what is still being prepared.
+    pub fn preparing(&self) -> Vec<String> {
+        self.0.progress.lock().iter().flat_map(|look| look()).collect()
+    }
+
+    /// What is missing, as `name: reason`; nothing when the server is ready.
+    pub async fn missing(&self) -> Vec<String> {
+        let mut last = self.0.last.lock().await;
+        let now = clock::now();
+        if let Some(outcome) = &*last
+            && now.duration_since(outcome.at) < CHECK_INTERVAL
+        {
+            return outcome.missing.clone();
+        }
+        let checks = self.0.checks.lock().clone();
+        let runs = checks.into_iter().map(|(name, check)| async move {
+            match tokio::time::timeout(CHECK_MAX, check()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(reason)) => Some(format!("{name}: {reason}")),
+                Err(_) => Some(format!("{name}: no answer within {} s", CHECK_MAX.as_secs())),
+            }
+        });
+        let outcomes = futures_util::future::join_all(runs).await;
+        let missing: Vec<String> = outcomes.into_iter().flatten().collect();
+        *last = Some(Outcome { at: clock::now(), missing: missing.clone() });
+        missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missing_is_named_with_its_reason() {
+        let readiness = Readiness::default();
+        assert!(readiness.missing().await.is_empty());
+        let readiness = Readiness::default();
+        readiness.add("store", || Box::pin(async { Ok(()) }));
+        readiness.add("disk", || Box::pin(async { Err("it is full".to_owned()) }));
+        readiness.add("queue", || Box::pin(std::future::pending()));
+        assert_eq!(readiness.missing().await, ["disk: it is full", "queue: no answer within 2 s"]);
+    }
+
+    #[tokio::test]
+    async fn what_goes_on_in_the_background_is_named_and_nothing_is_missing() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.preparing(), [""; 0]);
+        readiness.add_progress(|| vec!["go".to_owned()]);
+        assert_eq!(readiness.preparing(), ["go"]);
+        assert!(readiness.missing().await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_crowd_costs_one_run() {
+        let readiness = Readiness::default();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&runs);
+        readiness.add("store", move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(()) })
+        });
+        for _ in 0..100 {
+            readiness.missing().await;
+        }
+        // A slow machine may take longer than an outcome is good.
+        assert!(runs.load(Ordering::Relaxed) < 100);
+    }
+}
