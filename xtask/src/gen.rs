@@ -5,6 +5,7 @@
 //! which operations there are, what they answer and what a person types to try them.
 
 mod operations;
+mod schemas;
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +81,7 @@ pub(crate) fn write(root: &Path) -> Result<String> {
 
 /// The document, as it should stand in the file.
 fn openapi() -> Result<String> {
-    let schemas = schemas()?;
+    let schemas = contract_schemas()?;
     let (mut paths, mut errors) = (Map::new(), Map::new());
     for operation in operations::all() {
         check_references(&operation, &schemas)?;
@@ -134,7 +135,7 @@ fn openapi() -> Result<String> {
 }
 
 /// The schemas of all types of the contract, by name.
-fn schemas() -> Result<Map<String, Value>> {
+fn contract_schemas() -> Result<Map<String, Value>> {
     let settings = || {
         SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
@@ -169,7 +170,7 @@ fn schemas() -> Result<Map<String, Value>> {
             None => drop(schemas.insert(name, schema)),
         }
     }
-    Ok(schemas)
+    schemas::simplified(schemas)
 }
 
 /// Whether what is read and what is written differ at most in which fields must be there, and what

@@ -5,7 +5,7 @@ use std::fmt;
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Grant;
 
@@ -61,8 +61,9 @@ pub struct ExecutionRequest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
     /// Test cases: the program is compiled once and run once for each, every run in a sandbox of
-    /// its own. Excludes `stdin`, `outputs`, `interactive` and `terminal`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// its own. Excludes `stdin`, `outputs`, `interactive` and `terminal`. Left out where there are
+    /// none: an empty list is an error.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "at_least_one")]
     pub tests: Vec<TestCase>,
     /// How the output of a test case is compared with what is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +100,16 @@ pub struct ExecutionRequest {
     /// Whatever the caller wants to find it by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+}
+
+/// Refuses an empty list of test cases: a judge that lost its tests would be told `OK`.
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TestCase>, D::Error> {
+    let tests = Vec::<TestCase>::deserialize(deserializer)?;
+    if tests.is_empty() {
+        let message = "must have at least one test case; leave it out to run without any";
+        return Err(serde::de::Error::custom(message));
+    }
+    Ok(tests)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to predicates")]
@@ -186,17 +197,22 @@ pub struct Companion {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Its files.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::object::many")]
     pub files: Vec<SourceFile>,
     /// Arguments before those that Cove adds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
+    /// Arguments to its compiler, after the ones its language gives it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compile_args: Vec<String>,
     /// Environment variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Limits of its run.
+    #[serde(deserialize_with = "crate::object::one")]
     pub limits: LimitSpec,
     /// Limits of its compilation.
+    #[serde(deserialize_with = "crate::object::one")]
     pub compile_limits: LimitSpec,
 }
 
@@ -341,6 +357,10 @@ pub struct TestResult {
     /// How the checker or interactor ended, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<Outcome>,
+    /// True when its output is too long to stand twice: then it is that of the execution, at the
+    /// top of the answer, and left out here.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub output_at_top: bool,
 }
 
 /// One stage of an execution.
@@ -354,6 +374,22 @@ pub struct Stage {
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// True when its output is too long to stand twice: then it is that of the execution, at the
+    /// top of the answer, and left out here.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub output_at_top: bool,
+}
+
+impl Execution {
+    /// The outcome of one of its stages, with its output wherever that stands.
+    pub fn of_stage<'a>(&'a self, stage: &'a Stage) -> &'a Outcome {
+        if stage.output_at_top { &self.outcome } else { &stage.outcome }
+    }
+
+    /// The outcome of one of its test cases, with its output wherever that stands.
+    pub fn of_test<'a>(&'a self, test: &'a TestResult) -> &'a Outcome {
+        if test.output_at_top { &self.outcome } else { &test.outcome }
+    }
 }
 
 /// How a stage ended, with everything that was measured.
@@ -366,14 +402,16 @@ pub struct Outcome {
     pub exit_code: Option<i32>,
     /// Name of the signal that ended it (`SIGSEGV`); null when it exited.
     pub signal: Option<String>,
-    /// Standard output. What is not UTF-8 is replaced by U+FFFD here and exact in `stdout_base64`.
+    /// Standard output. Where `stdout_base64` is given, that is exact and this is for reading: what
+    /// is not UTF-8 is replaced by U+FFFD, and only the beginning of what is long is here.
     pub stdout: String,
     /// Standard error, likewise.
     pub stderr: String,
-    /// Exact standard output, only when it is not UTF-8.
+    /// Exact standard output, only when it is not UTF-8, or has more than 4 KiB of which so much is
+    /// control characters that JSON would take more than twice as long for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout_base64: Option<String>,
-    /// Exact standard error, only when it is not UTF-8.
+    /// Exact standard error, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_base64: Option<String>,
     /// Whether output went missing beyond `output_bytes`.
@@ -551,7 +589,8 @@ pub struct OutputFile {
     pub name: String,
     /// What it holds, as `encoding` says; null when it could not be read.
     pub content: Option<String>,
-    /// How `content` is written down: base64 where it is not UTF-8.
+    /// Form of `content`: base64 where it is not UTF-8, or long and full of control
+    /// characters.
     pub encoding: Encoding,
     /// Why it could not be read: missing, not a regular file, too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]

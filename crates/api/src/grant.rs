@@ -59,7 +59,7 @@ pub struct DatabaseGrant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Limits; those left out are the server's.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::object::one")]
     pub limits: DatabaseGrantLimits,
 }
 
@@ -114,12 +114,13 @@ pub struct CatalogGrant {
 #[serde(deny_unknown_fields)]
 pub struct HttpGrant {
     /// The first one that fits a request decides; what fits none is refused.
+    #[serde(deserialize_with = "crate::object::many")]
     pub rules: Vec<HttpRule>,
     /// Port inside; 3128 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Limits; those left out are the server's.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::object::one")]
     pub limits: HttpGrantLimits,
 }
 
@@ -158,6 +159,13 @@ pub struct HttpRule {
     /// refused, whatever their names are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub internal: Vec<String>,
+    /// Networks of addresses that its hosts may not have, such as `8.8.8.0/24`; `0.0.0.0/0` and
+    /// `::/0` are all. Looked at when a name has been resolved. Only of a rule that allows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny_networks: Vec<String>,
+    /// Networks of addresses that its hosts may have although `deny_networks` has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_networks: Vec<String>,
 }
 
 /// What becomes of a request.

@@ -29,7 +29,16 @@ pub struct Language {
     pub compiled: bool,
     /// Whether programs in it can be run here.
     pub available: bool,
+    /// True while files that its compiler uses, such as a standard library, are being prepared.
+    /// Compiling is slow until then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub preparing: bool,
     /// Why not, when it is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to predicates")]
+fn is_false(value: &bool) -> bool {
+    !value
 }

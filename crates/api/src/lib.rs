@@ -15,6 +15,7 @@ mod execution;
 mod grant;
 mod job;
 mod language;
+mod object;
 mod session;
 mod tenant;
 mod workspace;

@@ -596,6 +596,8 @@ pub(super) fn webhooks() -> Value {
                 "schema": super::reference("ExecutionRecord"), "example": example
             } }
         },
+        // The signature proves the sender; there is no token.
+        "security": [],
         "responses": { "2XX": { "description": "It was taken." } }
     } } })
 }

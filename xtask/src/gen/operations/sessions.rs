@@ -440,8 +440,8 @@ fn lifecycle() -> Vec<Operation> {
             "/v1/sandboxes",
             "countSandboxes",
             "Count sandboxes",
-            "Of all tenants of \
-            this server.",
+            "Of the \
+            token's tenant; of all tenants of this server for an operator.",
         )
         .answers(200, "SandboxCounts", "The figures.", counts),
     ]
