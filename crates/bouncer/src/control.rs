@@ -105,6 +105,7 @@ impl Control {
                 ],
                 tls: tls::request(&errand.server.tls, address),
                 assurance: tls::assurance(&errand.server.tls, address.socket_path().is_some()),
+                rules: errand.server.tls.rules.clone(),
                 version: Version::V3_0,
             },
             nonce,

@@ -4,8 +4,6 @@
 //! clients have what it takes to log in, a server that asks for it is alive.
 
 use std::error::Error as _;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::control::{Control, ControlError, Errand};
@@ -13,8 +11,9 @@ use crate::link::{Credentials, Keyrings};
 use crate::mysql;
 use crate::pg;
 use crate::pg::dial::DialError;
+use crate::relay::pools::FailureStage;
 use crate::secrets::Password;
-use crate::service::Probe;
+use crate::service::{Probe, ProbeFailure, ProbeOutcome};
 use crate::tenants::Tenant;
 use crate::tls::ServerSide;
 
@@ -129,12 +128,25 @@ impl Prober {
 }
 
 impl Probe for Prober {
-    fn probe(
-        &self,
-        tenant: Arc<Tenant>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+    fn probe(&self, tenant: Arc<Tenant>) -> ProbeOutcome {
         let prober = self.clone();
-        Box::pin(async move { prober.ask(&tenant).await.map_err(|error| chain(&error)) })
+        Box::pin(async move { prober.ask(&tenant).await.map_err(|error| failure(&error)) })
+    }
+}
+
+fn failure(error: &ControlError) -> ProbeFailure {
+    let stage = match error {
+        ControlError::LogIn(error) => error.stage(),
+        ControlError::LogInMysql(error) => error.stage(),
+        ControlError::Refused { .. } => FailureStage::Refused,
+        ControlError::Io(_)
+        | ControlError::Tls(_)
+        | ControlError::Closed
+        | ControlError::Protocol(_) => FailureStage::Connect,
+    };
+    match stage {
+        FailureStage::Connect => ProbeFailure::Silent(chain(error)),
+        FailureStage::Login | FailureStage::Refused => ProbeFailure::Refused(chain(error)),
     }
 }
 

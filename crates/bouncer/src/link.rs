@@ -9,12 +9,33 @@ mod legs;
 
 use wire::pg::exchange::ExchangeError;
 use wire::pg::frame::FrameError;
+use wire::prohibitions::Prohibitions;
 
 pub use dialer::{Credentials, DialNext, Dialer, Greeting};
 pub(crate) use door::MYSQL_PLUGIN;
 pub use door::{Asked, Demand, Keyrings, LoginMachine, LoginNext, LoginStep, Proof, Proved};
 pub(crate) use legs::put_mysql_error;
 pub use legs::{ClientLink, Links, ServerLink};
+
+/// Of a text that is too long to be looked at: readers are refused such texts for other reasons.
+pub(crate) const OF_UNSEEN_TEXTS: Prohibitions =
+    Prohibitions { for_sandboxes: Some("a text of more than 1 MiB"), ..Prohibitions::NONE };
+
+/// Tells a client that may only read why `what` is not let through.
+pub(crate) fn not_for_readers(what: &str) -> String {
+    format!(
+        "the tenant is read-only: {what} is refused, which a read-only transaction would not stop; \
+         it needs access to write"
+    )
+}
+
+/// Tells code in a sandbox why `what` is not let through.
+pub(crate) fn not_for_sandboxes(what: &str) -> String {
+    format!(
+        "{what} is refused in sandboxes, which see no passwords and no statements of others; \
+         run it from outside"
+    )
+}
 
 /// A client, for the whole process; also the process number that it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use prometheus_client::registry::Unit;
 
 use crate::relay::stats::{Distribution, TenantStats};
 use crate::service::{Bouncer, TOOK_BUCKETS, distributions, pins};
-use crate::tenants::{Health, Tenant};
+use crate::tenants::Tenant;
 
 /// Upper bounds of times of transactions and statements: 0.5 ms · 2^n, as DBBouncer has them.
 const TIME_BUCKETS: usize = 16;
@@ -132,7 +132,7 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::
         }),
         ("clients", "Clients that are connected", |row| row.sum(|it| it.clients.load())),
         ("tenant_health", "1 while the tenant's server answers or was not asked", |row| {
-            u64::from(row.tenant.state.health() != Health::Unhealthy)
+            u64::from(!row.tenant.state.health().is_bad())
         }),
         ("tenant_admission", "0 open, 1 paused, 2 refusing, 3 draining", |row| {
             row.tenant.state.admission() as u64

@@ -37,7 +37,7 @@ use crate::tenants::{
     Admission, Book, ClientAuth, Current, Definition, Refusal, Routing, Settings, Tenant, TenantId,
 };
 
-pub use self::health::Probe;
+pub use self::health::{Probe, ProbeFailure, ProbeOutcome};
 pub(crate) use self::health::{TOOK_BUCKETS, Tally};
 pub(crate) use self::views::{REDACTED, distributions, pins};
 

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::{PoolMode, TenantEngine, TenantOrigin, TlsMode, Transport, Verify};
 use parking_lot::RwLock;
 
+use crate::pg::dial::LoginRules;
 use crate::secrets::Password;
 
 pub use self::address::Address;
@@ -93,6 +94,8 @@ pub struct ServerTls {
     /// Whether a key that nobody vouches for is believed to be the server's when it asks for a
     /// password: that of its certificate, or without TLS one that a server of MySQL sends.
     pub trust_server_key: bool,
+    /// Proofs that it may ask for, of PostgreSQL.
+    pub rules: LoginRules,
 }
 
 impl ServerTls {

@@ -11,7 +11,7 @@ use wire::pg::scram::{ScramKeys, ScramSecret};
 use wire::pg::secret::Password;
 
 use super::*;
-use crate::pg::dial::{Assurance, Greeting, TlsRequest};
+use crate::pg::dial::{Assurance, Greeting, LoginRules, TlsRequest};
 use crate::tenants::{Address, ServerId, ServerTls};
 
 /// More than anything here takes.
@@ -218,6 +218,7 @@ fn greeted(
         parameters: Vec::new(),
         tls: TlsRequest::Never,
         assurance: Assurance::Private,
+        rules: LoginRules::default(),
         version,
     };
     let mut dial = Dial::new(params, [1; NONCE_BYTES]);

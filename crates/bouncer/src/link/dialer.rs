@@ -7,6 +7,7 @@ use wire::pg::secret;
 
 use crate::mysql;
 use crate::pg;
+use crate::relay::pools::FailureStage;
 use crate::secrets::Password;
 
 /// How a role proves on its server who it is.
@@ -57,6 +58,8 @@ pub enum DialNext {
     Cancelled,
     /// Close.
     Fail {
+        /// Where it failed.
+        stage: FailureStage,
         /// SQLSTATE for a client that waits for this connection.
         code: Box<str>,
         /// Why.
@@ -113,9 +116,11 @@ impl From<pg::dial::DialNext> for DialNext {
             Pg::StartTls => DialNext::StartTls,
             Pg::Ready(greeting) => DialNext::Ready(Greeting::Pg(greeting)),
             Pg::Cancelled => DialNext::Cancelled,
-            Pg::Fail(error) => {
-                DialNext::Fail { code: error.code().into(), message: error.to_string().into() }
-            }
+            Pg::Fail(error) => DialNext::Fail {
+                stage: error.stage(),
+                code: error.code().into(),
+                message: error.to_string().into(),
+            },
         }
     }
 }
@@ -128,9 +133,11 @@ impl From<mysql::dial::DialNext> for DialNext {
             My::StartTls => DialNext::StartTls,
             My::Ready(greeting) => DialNext::Ready(Greeting::My(greeting)),
             My::Cancelled => DialNext::Cancelled,
-            My::Fail(error) => {
-                DialNext::Fail { code: error.code().into(), message: error.to_string().into() }
-            }
+            My::Fail(error) => DialNext::Fail {
+                stage: error.stage(),
+                code: error.code().into(),
+                message: error.to_string().into(),
+            },
         }
     }
 }

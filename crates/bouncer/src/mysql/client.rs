@@ -14,7 +14,7 @@ use super::settings::{Interner, SQL_MODE, Settings};
 use super::statements::{ClientStatements, Failure};
 use super::texts::Facts;
 use super::warnings::Warnings;
-use crate::link::ClientId;
+use crate::link::{ClientId, not_for_readers, not_for_sandboxes};
 
 /// What a session starts with.
 #[derive(Debug)]
@@ -68,6 +68,16 @@ impl Refusal {
         Refusal::new(1047, b"08S01", "the command cannot be understood")
     }
 
+    /// What a read-only transaction would let happen, by the error that a server has for the rest.
+    pub(crate) fn not_for_readers(what: &str) -> Refusal {
+        Refusal::new(1792, b"25006", not_for_readers(what))
+    }
+
+    /// What shows a sandbox what it is not to see.
+    pub(crate) fn not_for_sandboxes(what: &str) -> Refusal {
+        Refusal::new(1227, b"42000", not_for_sandboxes(what))
+    }
+
     /// What a tenant that may only read must not do.
     pub(crate) fn read_only() -> Refusal {
         let message = "the tenant is read-only: what may ask for more is refused";
@@ -102,8 +112,6 @@ pub(crate) struct Diagnostics {
     pub(crate) found_here: bool,
     /// The same of its warnings.
     pub(crate) warnings_here: bool,
-    /// It asks for `LAST_INSERT_ID()` now and then.
-    pub(crate) asks_insert_id: bool,
     /// It had warnings that were not asked for yet.
     pub(crate) warned: bool,
     /// Its warnings, if it had any.
@@ -135,6 +143,8 @@ pub struct ClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
     pub(crate) read_only: bool,
+    /// It is code in a sandbox: texts that show passwords are refused.
+    pub(crate) is_sandbox: bool,
     pub(crate) local_infile: bool,
     pub(crate) capabilities: Capabilities,
     /// The number that the next packet to the client bears.
@@ -150,6 +160,10 @@ pub struct ClientSession {
     pub(crate) attached: bool,
     /// No command of it has run at the connection that it holds.
     pub(crate) is_new_here: bool,
+    /// A command of it waits for what is changed or prepared for it at the connection that it
+    /// holds. With another connection it would begin from the start, and if others want theirs
+    /// changed as well, it would never end.
+    pub(crate) waits_here: bool,
     /// Which of its sessions this is; zero until it has a server connection.
     pub(crate) serial: u64,
     /// What it was last told of its session's state.
@@ -182,6 +196,7 @@ impl ClientSession {
             mode: setup.mode,
             verify: setup.verify,
             read_only: setup.read_only,
+            is_sandbox: false,
             local_infile: setup.local_infile,
             multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
             capabilities: setup.capabilities,
@@ -193,6 +208,7 @@ impl ClientSession {
             reframe: None,
             attached: false,
             is_new_here: true,
+            waits_here: false,
             serial: 0,
             status: Status::AUTOCOMMIT,
             looked: None,
@@ -213,6 +229,11 @@ impl ClientSession {
             self.wanted = known(std::mem::take(&mut self.startup));
             self.startup = Arc::clone(&self.wanted);
         }
+    }
+
+    /// Notes that it is code in a sandbox, before anything of it is taken.
+    pub fn confine(&mut self) {
+        self.is_sandbox = true;
     }
 
     /// Who it is.
@@ -275,6 +296,7 @@ impl ClientSession {
     /// Its server connection is lost. Only a client without a transaction can go on.
     pub fn server_lost(&mut self) {
         self.attached = false;
+        self.waits_here = false;
         self.statements.server_lost();
         self.body.pass = false;
         self.looked = None;

@@ -21,6 +21,7 @@ pub use credentials::{Credentials, CredentialsError};
 
 use super::auth::{KeyError, encrypt};
 use crate::pg::dial::{Assurance, TlsRequest, Unverified, VERIFY_OR_TRUST};
+use crate::relay::pools::FailureStage;
 
 mod credentials;
 
@@ -154,6 +155,20 @@ impl DialError {
             | DialError::Key(_)
             | DialError::Unverified(_) => "28000",
             DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => "08001",
+        }
+    }
+
+    /// Stage that the login reached.
+    pub(crate) fn stage(&self) -> FailureStage {
+        match self {
+            DialError::Refused { .. } => FailureStage::Refused,
+            DialError::Unsupported(_)
+            | DialError::Credentials(_)
+            | DialError::Key(_)
+            | DialError::Unverified(_) => FailureStage::Login,
+            DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => {
+                FailureStage::Connect
+            }
         }
     }
 

@@ -102,6 +102,8 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     client.is_new_here = true;
+    // It has asked for the connection to have a command run there.
+    client.waits_here = true;
     client.diagnostics.rows_here = false;
     client.diagnostics.found_here = false;
     client.diagnostics.warnings_here = false;
@@ -114,6 +116,7 @@ pub fn attach(
     }
     let holder = Some((client.id, client.serial));
     if server.last_session != holder {
+        server.has_others_diagnostics = server.last_session.is_some();
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {

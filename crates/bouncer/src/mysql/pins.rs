@@ -45,10 +45,12 @@ pub enum Pin {
     Schema,
     /// The server is locked for a backup.
     Backup,
+    /// The server has recorded statements for `SHOW PROFILES`.
+    Profile,
 }
 
 /// All of them, in the order of their bits.
-const PINS: [(Pin, &str); 19] = [
+const PINS: [(Pin, &str); 20] = [
     (Pin::TempTable, "temp_table"),
     (Pin::UserVariable, "user_variable"),
     (Pin::UserLock, "user_lock"),
@@ -68,11 +70,18 @@ const PINS: [(Pin, &str); 19] = [
     (Pin::Settings, "settings"),
     (Pin::Schema, "schema"),
     (Pin::Backup, "backup"),
+    (Pin::Profile, "profile"),
 ];
 
-/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles. A routine may have changed
-/// the role.
-const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32;
+/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles, and statements that were
+/// recorded. A routine may have changed the role.
+const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32 | 1 << Pin::Profile as u32;
+
+/// Has the server record statements, which it shows also after it was switched off.
+const PROFILING: &[u8] = b"profiling";
+
+/// The same of a single statement, until a reset.
+const OPTIMIZER_TRACE: &[u8] = b"optimizer_trace";
 
 /// Names and locks that are told apart; beyond it nothing unpins but a reset.
 const NAMES_MAX: usize = 64;
@@ -219,11 +228,14 @@ impl Pins {
     pub(crate) fn variable(&mut self, name: &[u8]) {
         self.variables.insert(Some(name));
         self.set(Pin::Variable);
+        if name == PROFILING {
+            self.set(Pin::Profile);
+        }
     }
 
     /// A variable has its default again.
     pub(crate) fn variable_default(&mut self, name: &[u8]) {
-        if self.has(Pin::Variable) && self.variables.remove(name) {
+        if name != OPTIMIZER_TRACE && self.has(Pin::Variable) && self.variables.remove(name) {
             self.end(Pin::Variable);
         }
     }
@@ -296,6 +308,24 @@ mod tests {
                 pins.variable_default(b"timestamp");
             },
             &[],
+        );
+    }
+
+    #[test]
+    fn what_was_recorded_outlasts_the_recording() {
+        check(
+            |pins| {
+                pins.variable(PROFILING);
+                pins.variable_default(PROFILING);
+            },
+            &["profile"],
+        );
+        check(
+            |pins| {
+                pins.variable(OPTIMIZER_TRACE);
+                pins.variable_default(OPTIMIZER_TRACE);
+            },
+            &["variable"],
         );
     }
 

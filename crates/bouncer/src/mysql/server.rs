@@ -53,8 +53,10 @@ pub(crate) enum Note {
     Schema,
     /// Allows several statements in a text, or does no more.
     Multi,
-    /// Gives `LAST_INSERT_ID()` the value that the client knows.
+    /// Gives `LAST_INSERT_ID()` the value that the client knows, or 0.
     InsertId,
+    /// Takes away warnings and counts of rows that another client left.
+    Forget,
     /// Asks for `LAST_INSERT_ID()`, which the client may ask for elsewhere.
     AskInsertId(Option<u64>),
     /// Asks for the warnings that the client may ask for elsewhere.
@@ -179,6 +181,10 @@ pub struct ServerSession {
     pub(crate) insert_id: Option<u64>,
     /// It is what the client that holds it has to see.
     pub(crate) insert_id_is_own: bool,
+    /// A view may have set it since it was known.
+    pub(crate) insert_id_is_doubtful: bool,
+    /// Warnings and counts of rows may be those of another client.
+    pub(crate) has_others_diagnostics: bool,
     pub(crate) pins: Pins,
     /// Who holds it.
     pub(crate) attached: Option<ClientId>,
@@ -250,6 +256,8 @@ impl ServerSession {
             multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
             insert_id: Some(0),
             insert_id_is_own: false,
+            insert_id_is_doubtful: false,
+            has_others_diagnostics: false,
             pins: Pins::default(),
             attached: None,
             last_session: None,

@@ -102,9 +102,6 @@ pub struct ClientStatements {
     bytes: usize,
     /// Those that have an open cursor or long data.
     remembering: usize,
-    /// A command waits for what is prepared for it at the connection that the client holds: given
-    /// another one it would begin from the start.
-    pub(crate) waits: bool,
 }
 
 impl ClientStatements {
@@ -248,7 +245,6 @@ impl ClientStatements {
 
     /// The server connection is another one from now on, or was brought back to how it was.
     pub(crate) fn server_lost(&mut self) {
-        self.waits = false;
         if self.remembering > 0 {
             for open in self.open.values_mut() {
                 open.memory = Memory::default();

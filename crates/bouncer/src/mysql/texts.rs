@@ -5,9 +5,11 @@
 use std::sync::Arc;
 
 use wire::mysql::sql::{self, Asked, Charset, Details, Effects, SqlMode};
+use wire::prohibitions::Prohibitions;
 
 use super::settings::Settings;
 use super::statements::Statement;
+use crate::link::OF_UNSEEN_TEXTS;
 use crate::pg::statements::HashKey;
 use crate::texts::{ShapeTable, TextTable};
 
@@ -50,28 +52,37 @@ pub struct Facts {
     pub(crate) asked: Option<Arc<Asked>>,
     /// It takes a named lock and does nothing else: the one value says whether it was to be had.
     pub(crate) is_lock_alone: bool,
+    /// What readers and sandboxes may not do.
+    pub(crate) prohibitions: Prohibitions,
 }
 
 impl Facts {
     /// Of a text that was not looked at.
-    pub(crate) const UNKNOWN: Facts = Facts { effects: Effects::UNPARSED, ..Facts::NOTHING };
+    pub(crate) const UNKNOWN: Facts =
+        Facts { effects: Effects::UNPARSED, prohibitions: OF_UNSEEN_TEXTS, ..Facts::NOTHING };
 
     /// Of a command that leaves nothing behind.
-    pub(crate) const NOTHING: Facts =
-        Facts { effects: Effects::NONE, details: None, asked: None, is_lock_alone: false };
+    pub(crate) const NOTHING: Facts = Facts {
+        effects: Effects::NONE,
+        details: None,
+        asked: None,
+        is_lock_alone: false,
+        prohibitions: Prohibitions::NONE,
+    };
 
     /// These, if they are the facts of every text that differs in its constants only.
     fn of_shape(self) -> Option<Facts> {
-        self.effects.without(OF_ANY_CONSTANTS).is_empty().then_some(self)
+        let same = self.effects.without(OF_ANY_CONSTANTS).is_empty();
+        (same && self.prohibitions.is_empty()).then_some(self)
     }
 
     /// Looks at a text.
     fn of(text: &[u8], mode: SqlMode) -> Facts {
-        let effects = sql::effects(text, mode);
+        let (effects, prohibitions) = sql::effects_and_prohibitions(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
         let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
         let is_lock_alone = effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
-        Facts { effects, details, asked: asked.map(Arc::new), is_lock_alone }
+        Facts { effects, details, asked: asked.map(Arc::new), is_lock_alone, prohibitions }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct ClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
     pub(crate) read_only: bool,
+    /// It is code in a sandbox: texts that show passwords are refused.
+    pub(crate) is_sandbox: bool,
     /// It has read a sequence's value of its session before.
     pub(crate) reads_sequences: bool,
     /// What it listens to; none if it never did.
@@ -77,6 +79,7 @@ impl ClientSession {
             mode: setup.mode,
             verify: setup.verify,
             read_only: setup.read_only,
+            is_sandbox: false,
             reads_sequences: false,
             listening: None,
             body: Body::default(),
@@ -97,6 +100,11 @@ impl ClientSession {
             self.wanted = known(std::mem::take(&mut self.startup));
             self.startup = Arc::clone(&self.wanted);
         }
+    }
+
+    /// Notes that it is code in a sandbox, before anything of it is taken.
+    pub fn confine(&mut self) {
+        self.is_sandbox = true;
     }
 
     /// Who it is.

@@ -10,8 +10,11 @@ use std::sync::Arc;
 use wire::pg::frame::{self, Header};
 use wire::pg::message::frontend;
 use wire::pg::notice::Notice;
-use wire::pg::scram::{self, Channel, Client, NONCE_BYTES, ScramError};
+use wire::pg::scram::{self, Channel, Client, ITERATIONS_DEFAULT, NONCE_BYTES, ScramError};
 use wire::pg::startup::Version;
+
+use crate::config::ServerAuth;
+use crate::relay::pools::FailureStage;
 
 pub use credentials::{Credentials, CredentialsError};
 
@@ -81,6 +84,32 @@ pub(crate) const VERIFY_OR_TRUST: &str =
 )]
 pub struct Unverified(pub(crate) &'static str);
 
+/// Proofs that a server may ask for. Whoever stands at its address gets them, and can try
+/// passwords against them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LoginRules {
+    /// The methods; all of them when empty.
+    pub methods: Vec<ServerAuth>,
+    /// Iterations of SCRAM, at least, where nobody knows who asks.
+    pub scram_iterations_min: u32,
+}
+
+impl Default for LoginRules {
+    fn default() -> LoginRules {
+        // What servers have unless somebody sets `scram_iterations`.
+        LoginRules { methods: Vec::new(), scram_iterations_min: ITERATIONS_DEFAULT }
+    }
+}
+
+impl LoginRules {
+    fn check(&self, method: ServerAuth) -> Result<(), DialError> {
+        match self.methods.is_empty() || self.methods.contains(&method) {
+            true => Ok(()),
+            false => Err(DialError::Method(method)),
+        }
+    }
+}
+
 /// How to log in.
 #[derive(Clone, Debug)]
 pub struct DialParams {
@@ -96,9 +125,24 @@ pub struct DialParams {
     pub tls: TlsRequest,
     /// Who may see the password.
     pub assurance: Assurance,
+    /// Proofs that the server may ask for.
+    pub rules: LoginRules,
     /// [`Version::V3_0`], which everybody speaks, or [`Version::V3_2`] for long keys; servers since
     /// PostgreSQL 9.3 that do not know it say so and go on with 3.0.
     pub version: Version,
+}
+
+impl DialParams {
+    /// Lets SCRAM go on. Keys that are of one salt and one number of iterations prove nothing to
+    /// who asks for others.
+    fn check_iterations(&self, iterations: u32) -> Result<(), DialError> {
+        let is_known = matches!(self.assurance, Assurance::Private | Assurance::Verified);
+        let is_password = matches!(*self.credentials, Credentials::Password(..));
+        match is_password && !is_known && iterations < self.rules.scram_iterations_min {
+            true => Err(DialError::Iterations(iterations)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What a connection is for.
@@ -137,6 +181,15 @@ pub enum DialError {
     /// It asks for the password itself, and is not known.
     #[error(transparent)]
     Unverified(#[from] Unverified),
+    /// A proof is asked for that the operator does not let the server have.
+    #[error("the server asks for `{0}`, which `require_auth` of its table does not have")]
+    Method(ServerAuth),
+    /// The proof that it asks for is guessed fast, and nobody knows who asks.
+    #[error(
+        "the server asks for SCRAM of {0} iterations, which is less than `scram_iterations_min` of \
+         its table allows without TLS that verifies it"
+    )]
+    Iterations(u32),
 }
 
 impl DialError {
@@ -148,8 +201,26 @@ impl DialError {
             DialError::Scram(_)
             | DialError::Unsupported(_)
             | DialError::Credentials(_)
-            | DialError::Unverified(_) => "28000",
+            | DialError::Unverified(_)
+            | DialError::Method(_)
+            | DialError::Iterations(_) => "28000",
             DialError::NoTls | DialError::Protocol(_) => "08001",
+        }
+    }
+
+    /// Stage that the login reached.
+    pub(crate) fn stage(&self) -> FailureStage {
+        match self {
+            // `cannot_connect_now`: it starts, recovers or stops.
+            DialError::Refused { code, .. } if code == "57P03" => FailureStage::Connect,
+            DialError::Refused { .. } => FailureStage::Refused,
+            DialError::Scram(_)
+            | DialError::Unsupported(_)
+            | DialError::Credentials(_)
+            | DialError::Unverified(_)
+            | DialError::Method(_)
+            | DialError::Iterations(_) => FailureStage::Login,
+            DialError::NoTls | DialError::Protocol(_) => FailureStage::Connect,
         }
     }
 }
@@ -412,19 +483,26 @@ impl Dial {
         let (kind, data) = body.split_first_chunk().ok_or(malformed.clone())?;
         let state = std::mem::replace(&mut self.state, State::Over);
         match (u32::from_be_bytes(*kind), state) {
-            (0, State::Challenge | State::Verdict) => Ok(Flow::Go(State::Greeting)),
+            (0, State::Challenge) => {
+                params.rules.check(ServerAuth::None)?;
+                Ok(Flow::Go(State::Greeting))
+            }
+            (0, State::Verdict) => Ok(Flow::Go(State::Greeting)),
             (3, State::Challenge) => {
+                params.rules.check(ServerAuth::Password)?;
                 params.assurance.show_password(self.is_encrypted)?;
                 frontend::password(out, params.credentials.password()?.as_bytes());
                 Ok(Flow::Go(State::Verdict))
             }
             (5, State::Challenge) => {
+                params.rules.check(ServerAuth::Md5)?;
                 let salt = data.try_into().map_err(|_| malformed)?;
                 let secret = params.credentials.md5(&params.user)?;
                 frontend::password(out, &secret.answer(salt));
                 Ok(Flow::Go(State::Verdict))
             }
             (10, State::Challenge) => {
+                params.rules.check(ServerAuth::ScramSha256)?;
                 let client = self.scram_client(data)?;
                 let first = client.first();
                 frontend::sasl_initial_response(out, client.mechanism(), first.as_bytes());
@@ -432,6 +510,7 @@ impl Dial {
             }
             (11, State::ScramChallenge(client)) => {
                 let challenge = client.challenge(data)?;
+                params.check_iterations(challenge.iterations)?;
                 let keys = params.credentials.scram(&challenge.salt, challenge.iterations)?;
                 let (last, expected) = challenge.answer(&keys);
                 frontend::sasl_response(out, last.as_bytes());

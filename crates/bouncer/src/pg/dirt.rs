@@ -12,8 +12,10 @@
 //! Two things no question finds, and they are the reason for two rules. The server shows settings
 //! of no module (`app.user`) to nobody who does not name them: after code that is not in the text,
 //! [`Dirt::has_hidden_settings`] asks for a `RESET ALL` before *another* client comes. It costs the
-//! server as much as an empty query. And there is no way back from `LOAD` and from a seed: such a
-//! connection stays with its client, and is closed when that leaves.
+//! server as much as an empty query. And there is no way back from `LOAD`, from a seed, and from a
+//! connection of dblink: such a server connection stays with its client, and is closed when that
+//! leaves. Connections of dblink can be asked for where the database has its functions, by a
+//! question of its own: [`Dirt::connections_found`].
 
 mod lessons;
 #[cfg(test)]
@@ -73,9 +75,11 @@ impl Reasons {
     pub(crate) const LOAD: Reasons = Reasons(1 << 7);
     /// Its random numbers were seeded.
     pub(crate) const SEED: Reasons = Reasons(1 << 8);
+    /// A function left something in it that lasts as long as the session.
+    pub(crate) const SESSION_FUNCTION: Reasons = Reasons(1 << 9);
 
     /// Each reason with the name that operators see, and what is asked about it.
-    pub(crate) const ALL: [(Reasons, &'static str, Topics); 9] = [
+    pub(crate) const ALL: [(Reasons, &'static str, Topics); 10] = [
         (Reasons::TEMP_TABLE, "temp_table", Topics::TEMP),
         (Reasons::ADVISORY_LOCK, "advisory_lock", Topics::ADVISORY),
         (Reasons::HOLD_CURSOR, "hold_cursor", Topics::CURSORS),
@@ -85,10 +89,19 @@ impl Reasons {
         (Reasons::SEARCH_PATH, "search_path", Topics::NONE),
         (Reasons::LOAD, "load", Topics::NONE),
         (Reasons::SEED, "seed", Topics::NONE),
+        (Reasons::SESSION_FUNCTION, "session_function", Topics::NONE),
     ];
 
     /// Those that last as long as the server connection does.
-    const FOR_EVER: Reasons = Reasons(Reasons::LOAD.0 | Reasons::SEED.0);
+    const FOR_EVER: Reasons =
+        Reasons(Reasons::LOAD.0 | Reasons::SEED.0 | Reasons::SESSION_FUNCTION.0);
+
+    /// Effects of texts that make them so.
+    const LASTING: [(Effects, Reasons); 3] = [
+        (Effects::LOAD, Reasons::LOAD),
+        (Effects::SEED, Reasons::SEED),
+        (Effects::LASTING, Reasons::SESSION_FUNCTION),
+    ];
 
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
@@ -182,6 +195,8 @@ pub(crate) struct Dirt {
     prepared: Effects,
     /// Shapes of the texts that a finding will be put down to.
     learners: [Option<u64>; LEARNERS_MAX],
+    /// The lesson for these, until it is known whether they opened connections of dblink.
+    lesson: Option<Lesson>,
     /// Settings that changed, until the caller takes them.
     changes: Vec<Change>,
     /// What the outstanding question is about.
@@ -315,7 +330,7 @@ impl Dirt {
         if !running.ran {
             return;
         }
-        for (effect, reason) in [(Effects::LOAD, Reasons::LOAD), (Effects::SEED, Reasons::SEED)] {
+        for (effect, reason) in Reasons::LASTING {
             if effects.intersects(effect) {
                 self.pins.set(reason, true);
             }
@@ -341,8 +356,8 @@ impl Dirt {
         }
         if !committed && !partly {
             self.learners = [None; LEARNERS_MAX];
-            // These two take no part in transactions.
-            let kept = Topics::ADVISORY | Topics::PREPARED;
+            // These take no part in transactions.
+            let kept = Topics::ADVISORY | Topics::PREPARED | Topics::CONNECTIONS;
             questions = Questions::about(questions.topics.and(kept));
         }
         merge_names(&mut self.mentions, &running.mentions);
@@ -485,11 +500,45 @@ impl Dirt {
             Lesson::Nothing
         };
         if asked.contains(Topics::ALL) {
-            for fingerprint in self.learners.iter_mut().filter_map(Option::take) {
-                lessons.learn(fingerprint, lesson);
+            self.lesson = Some(lesson);
+            if found.connections_function.is_none() {
+                self.learn(lessons, lesson);
             }
         }
         Settings { all, changes }
+    }
+
+    /// Puts what was found down to the texts that ran.
+    fn learn(&mut self, lessons: &mut Lessons, lesson: Lesson) {
+        self.lesson = None;
+        for fingerprint in self.learners.iter_mut().filter_map(Option::take) {
+            lessons.learn(fingerprint, lesson);
+        }
+    }
+
+    /// Takes the answer to whether the session has connections of dblink; those without a
+    /// name are in no list.
+    pub(crate) fn connections_found(&mut self, lessons: &mut Lessons, found: bool) {
+        // A text may have said so as well, of one that is in no list.
+        if found {
+            self.pins.set(Reasons::SESSION_FUNCTION, true);
+        }
+        if let Some(lesson) = self.lesson {
+            self.learn(lessons, if found { Lesson::Left } else { lesson });
+        }
+    }
+
+    /// Connections of dblink could not be asked for now.
+    pub(crate) fn connections_unknown(&mut self) {
+        self.suspicion.topics |= Topics::CONNECTIONS;
+    }
+
+    /// Says whether to ask for connections of dblink when the client leaves: nothing takes
+    /// these away. From now on that counts as asked.
+    pub(crate) fn asks_for_connections(&mut self) -> bool {
+        let topics = self.suspicion.topics;
+        self.suspicion.topics = topics.without(Topics::CONNECTIONS);
+        topics.contains(Topics::CONNECTIONS) && !self.pins.contains(Reasons::SESSION_FUNCTION)
     }
 
     /// Whether `RESET ALL` has to come before another client does, because there may be settings
@@ -507,7 +556,7 @@ impl Dirt {
     /// What has to happen when the client leaves. Its transaction was ended, and [`Dirt::ready`]
     /// was told; what runs all the same counts as done.
     pub(crate) fn leave(&self) -> Leave {
-        let lasting = Effects::LOAD | Effects::SEED;
+        let lasting = Effects::LOAD | Effects::SEED | Effects::LASTING;
         if self.pins.0 & Reasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
             return Leave::Close;
         }

@@ -25,6 +25,7 @@ mod front;
 mod gone;
 mod query;
 pub(crate) mod replay;
+mod restore;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -47,8 +47,10 @@ impl Topics {
     pub(crate) const CURSORS: Topics = Topics(1 << 5);
     /// Whether it has statements that SQL prepared.
     pub(crate) const PREPARED: Topics = Topics(1 << 6);
+    /// A function that tells of connections of dblink.
+    pub(crate) const CONNECTIONS: Topics = Topics(1 << 7);
     /// All of them.
-    pub(crate) const ALL: Topics = Topics(0x7f);
+    pub(crate) const ALL: Topics = Topics(0xff);
 
     pub(crate) const fn contains(self, other: Topics) -> bool {
         self.0 & other.0 == other.0
@@ -64,6 +66,10 @@ impl Topics {
 
     pub(crate) const fn and(self, other: Topics) -> Topics {
         Topics(self.0 & other.0)
+    }
+
+    pub(crate) const fn without(self, other: Topics) -> Topics {
+        Topics(self.0 & !other.0)
     }
 }
 
@@ -164,7 +170,11 @@ impl Questions {
 /// What is asked for each topic. `2615` is the object id of `pg_namespace`, fixed in
 /// `pg_namespace.dat`: everything within a schema depends on the schema, whichever kind it is, and
 /// the index on that is what makes the question cheap.
-const PARTS: [(Topics, &str); 7] = [
+///
+/// `13` is the language C (`pg_language.dat`), in which only superusers make functions. Somebody
+/// else's function of the name must not run as the role that is asked about; that is also why it is
+/// called by its number and not by its name.
+const PARTS: [(Topics, &str); 8] = [
     (
         Topics::SETTINGS,
         "SELECT 's', name, setting FROM pg_catalog.pg_show_all_settings() \
@@ -193,6 +203,15 @@ const PARTS: [(Topics, &str); 7] = [
         Topics::PREPARED,
         "SELECT 'p', NULL, NULL WHERE EXISTS \
          (SELECT FROM pg_catalog.pg_prepared_statement() WHERE from_sql)",
+    ),
+    (
+        Topics::CONNECTIONS,
+        "SELECT 'd', oid::pg_catalog.text, NULL FROM pg_catalog.pg_proc \
+         WHERE proname OPERATOR(pg_catalog.=) 'dblink_get_connections' \
+         AND prosrc OPERATOR(pg_catalog.=) 'dblink_get_connections' \
+         AND prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid \
+         AND pg_catalog.has_schema_privilege(pronamespace, 'USAGE') \
+         AND pg_catalog.has_function_privilege(oid, 'EXECUTE')",
     ),
 ];
 
@@ -230,6 +249,8 @@ pub(crate) struct Found {
     pub temp_tables: bool,
     pub hold_cursors: bool,
     pub sql_prepared: bool,
+    /// The number of the function that tells of connections of dblink.
+    pub connections_function: Option<u32>,
 }
 
 /// Why an answer cannot be believed. The server connection is of no use then.
@@ -276,6 +297,10 @@ impl Reader {
             Some("t") => found.temp_tables = true,
             Some("h") => found.hold_cursors = true,
             Some("p") => found.sql_prepared = true,
+            Some("d") => {
+                let number = name()?.parse().map_err(|_| ProbeError::Malformed)?;
+                found.connections_function = Some(number);
+            }
             _ => return Err(ProbeError::Malformed),
         }
         Ok(())
@@ -331,6 +356,7 @@ mod tests {
             [Some("r"), Some("me"), Some("none")],
             [Some("a"), None, None],
             [Some("p"), None, None],
+            [Some("d"), Some("16500"), None],
         ] {
             reader.row(&row(&columns), "me").unwrap();
         }
@@ -344,6 +370,7 @@ mod tests {
             channels: vec!["news".to_owned()],
             advisory_locks: true,
             sql_prepared: true,
+            connections_function: Some(16500),
             ..Found::default()
         };
         assert_eq!(reader.finish(), expected);
@@ -369,6 +396,7 @@ mod tests {
             row(&[Some("x"), None, None]),
             row(&[None, None, None]),
             row(&[Some("s"), None, None]),
+            row(&[Some("d"), Some("x"), None]),
             row(&[Some("a"), None]),
             row(&[Some("a"), None, None, None]),
             good[..good.len() - 1].to_vec(),
@@ -400,12 +428,12 @@ mod tests {
             many.ask_for(&format!("a{number}"));
         }
         assert!(many.topics.contains(Topics::SETTINGS));
-        assert_eq!(Questions::about(Topics::ALL).sql().matches("UNION ALL").count(), 6);
+        assert_eq!(Questions::about(Topics::ALL).sql().matches("UNION ALL").count(), 7);
         let mut all = Questions::about(Topics::ALL);
         for name in ["app.user", "app.user", "it's", "app.role"] {
             all.ask_for_hidden(name);
         }
-        assert_eq!(all.sql().matches("UNION ALL").count(), 8);
+        assert_eq!(all.sql().matches("UNION ALL").count(), 9);
         questions = Questions::about(Topics::ADVISORY);
         questions.ask_for_hidden("app.user");
         assert_eq!(questions, Questions::about(Topics::ADVISORY));

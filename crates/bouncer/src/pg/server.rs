@@ -23,10 +23,10 @@ pub(crate) enum Note {
     Plain,
     /// Runs a text; taken when the first reply comes.
     Text(Option<Facts>),
-    /// Runs a `SET` in place of the client's `RESET`.
-    Restores(Option<Facts>),
-    /// Runs a text, or a portal of one, that begins or ends listening.
-    Listen(Box<Listens>),
+    /// Runs a text, or a portal of one, that is not the one which the client sent.
+    Rewritten(Box<RewrittenRequest>),
+    /// Gives settings the values that the client started with, behind its `RESET ALL`.
+    Restore,
     /// Calls a function by its number; taken when the first reply comes.
     Call(bool),
     /// Runs a portal.
@@ -50,6 +50,8 @@ pub(crate) enum Note {
     Settings,
     /// Asks what the client left behind.
     Probe,
+    /// Asks for connections of dblink.
+    Connections,
     /// Ends the transaction of a client that left.
     Rollback,
     /// Takes the values of sequences away that another client's statements gave.
@@ -82,14 +84,40 @@ impl Note {
     }
 }
 
-/// A request that begins or ends listening.
+/// Differences between a text as the client sent it and as the server has it.
+#[derive(Debug, Default)]
+pub(crate) struct TextRewrite {
+    /// Channels that it begins or ends listening to.
+    pub(crate) actions: Vec<ListenAction>,
+    /// Command tags that are not passed as they are.
+    pub(crate) tags: Vec<TagChange>,
+    /// A text that has to run behind it.
+    pub(crate) restores: Option<Box<[u8]>>,
+}
+
+/// A command tag that the client is not to see.
 #[derive(Debug)]
-pub(crate) struct Listens {
+pub(crate) struct TagChange {
+    /// Number of the statement in the server's text, from 0.
+    pub(crate) statement: usize,
+    /// In its place; none if the client did not send that statement.
+    pub(crate) shown: Option<&'static str>,
+}
+
+/// A request whose text is not the client's.
+#[derive(Debug)]
+pub(crate) struct RewrittenRequest {
     /// What its text does besides; taken when the first reply comes.
     pub(crate) facts: Option<Facts>,
-    pub(crate) actions: Arc<[ListenAction]>,
+    pub(crate) rewrite: Arc<TextRewrite>,
     /// Statements of it that are done.
     pub(crate) done: usize,
+}
+
+impl RewrittenRequest {
+    pub(crate) fn note(facts: Option<Facts>, rewrite: Arc<TextRewrite>) -> Note {
+        Note::Rewritten(Box::new(RewrittenRequest { facts, rewrite, done: 0 }))
+    }
 }
 
 /// What a server connection told about itself as it started.
@@ -182,8 +210,8 @@ pub struct ServerSession {
     pub(crate) may_begin: bool,
     /// The batch under way, for the case that it has to be sent again.
     pub(crate) replay: Replay,
-    /// The last portal's text begins or ends listening.
-    pub(crate) portal_listens: Option<Arc<[ListenAction]>>,
+    /// The last portal's text is not the client's.
+    pub(crate) portal_rewrite: Option<Arc<TextRewrite>>,
     /// The client's name and the statement that a `DEALLOCATE` under way is about.
     pub(crate) deallocating: Option<(NameId, StatementId)>,
     /// The values that `currval` gives may be another client's.
@@ -230,7 +258,7 @@ impl ServerSession {
             unseen_unnamed: false,
             may_begin: false,
             replay: Replay::default(),
-            portal_listens: None,
+            portal_rewrite: None,
             deallocating: None,
             foreign_sequences: false,
             limits: setup.limits,
@@ -359,6 +387,16 @@ impl ServerSession {
         self.statements.unnamed = None;
         self.unseen_unnamed = false;
         self.sent(Request::Query, Audience::Nobody, note);
+    }
+
+    /// Appends a call of a function of the server's that takes nothing.
+    pub(crate) fn call(&mut self, function: u32, note: Note, out: &mut Vec<u8>) {
+        // The formats of no arguments, no arguments, and text as the format of the result.
+        const NOTHING: [u8; 6] = [0; 6];
+        put_header(out, frontend::FUNCTION_CALL, NOTHING.len() + 4);
+        out.extend_from_slice(&function.to_be_bytes());
+        out.extend_from_slice(&NOTHING);
+        self.sent(Request::FunctionCall, Audience::Nobody, note);
     }
 
     /// Appends a `Sync` of somebody's.

@@ -6,7 +6,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use wire::pg::sql::{is_setting_name, quote_literal};
+use wire::pg::sql::{is_setting_name, list_items, quote_literal};
 
 /// Settings that a client may keep; one that sets more is not replayed beyond it but held.
 pub const SETTINGS_MAX: usize = 64;
@@ -154,16 +154,6 @@ impl Settings {
         self.plan_key = if self.entries.is_empty() { 0 } else { plans.finish() };
     }
 
-    /// The statement that gives one setting its value here; none if there is none, or if it is a
-    /// list, which no plain `SET` can be given as one string.
-    pub(crate) fn restoring(&self, name: &str) -> Option<Vec<u8>> {
-        let value = self.value(name).filter(|_| !LISTS.contains(&name))?;
-        let mut out = Vec::new();
-        write_set(name, value, &mut out);
-        let _semicolon = out.pop();
-        Some(out)
-    }
-
     /// Appends the statements that make a session with these settings one with `wanted`, each with
     /// a semicolon.
     pub fn write_change(&self, wanted: &Settings, out: &mut Vec<u8>) {
@@ -182,13 +172,43 @@ impl Settings {
     }
 }
 
+/// Appends `verb name TO value`, whatever kind of setting it is. False: a list that is written in a
+/// way that is none.
+pub(crate) fn write_assignment(verb: &str, name: &str, value: &str, out: &mut Vec<u8>) -> bool {
+    let list = LISTS.contains(&name);
+    let items = match list {
+        true => list_items(value),
+        false => Some(vec![value.to_owned()]),
+    };
+    let Some(mut items) = items else { return false };
+    if items.is_empty() {
+        // An empty list has no way to be written; a name that nothing has means the same.
+        items.push(String::new());
+    }
+    out.extend_from_slice(format!("{verb} {name} TO ").as_bytes());
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        quote_literal(out, item);
+    }
+    true
+}
+
+/// Appends a call of `set_config` for the session.
+pub(crate) fn write_call(name: &str, value: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"pg_catalog.set_config('");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"',");
+    quote_literal(out, value);
+    out.extend_from_slice(b",false)");
+}
+
 fn write_set(name: &str, value: &str, out: &mut Vec<u8>) {
     if LISTS.contains(&name) {
-        out.extend_from_slice(b"SELECT pg_catalog.set_config('");
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"',");
-        quote_literal(out, value);
-        out.extend_from_slice(b",false);");
+        out.extend_from_slice(b"SELECT ");
+        write_call(name, value, out);
+        out.push(b';');
     } else {
         out.extend_from_slice(b"SET ");
         out.extend_from_slice(name.as_bytes());

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
-use wire::pg::sql::ListenAction;
+use super::server::TextRewrite;
 
 /// Statements that one client may have by name.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
@@ -112,8 +112,8 @@ pub struct Statement {
     pub(crate) types: Box<[u8]>,
     /// What the text does.
     pub(crate) facts: super::texts::Facts,
-    /// What it does about channels, if it was rewritten for that.
-    pub(crate) listens: Option<Arc<[ListenAction]>>,
+    /// Differences from the client's text, if there are some.
+    pub(crate) rewrite: Option<Arc<TextRewrite>>,
 }
 
 impl Statement {
@@ -131,17 +131,14 @@ impl Statement {
             text: text.into(),
             types: types.into(),
             facts,
-            listens: None,
+            rewrite: None,
         })
     }
 
-    /// The same, of a text that was rewritten because it begins or ends listening.
-    pub(crate) fn listening(
-        mut self: Arc<Statement>,
-        actions: Arc<[ListenAction]>,
-    ) -> Arc<Statement> {
+    /// Notes the differences from the client's text.
+    pub(crate) fn rewritten(mut self: Arc<Statement>, rewrite: TextRewrite) -> Arc<Statement> {
         if let Some(statement) = Arc::get_mut(&mut self) {
-            statement.listens = Some(actions);
+            statement.rewrite = Some(Arc::new(rewrite));
         }
         self
     }

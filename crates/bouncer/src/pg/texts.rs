@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use wire::pg::sql::{self, Change, Effects, Look, Verb};
+use wire::prohibitions::Prohibitions;
 
 use super::statements::{HashKey, Statement};
+use crate::link::OF_UNSEEN_TEXTS;
 use crate::texts::{ShapeTable, TextTable};
 
 /// What changes settings in a way that is known at the end of the transaction only.
@@ -39,6 +41,8 @@ pub struct Facts {
     pub(crate) is_barrier: bool,
     /// Everything, where there are names or settings in it.
     pub(crate) look: Option<Arc<Look>>,
+    /// What readers and sandboxes may not do.
+    pub(crate) prohibitions: Prohibitions,
 }
 
 impl Facts {
@@ -46,22 +50,26 @@ impl Facts {
     fn of(text: &[u8]) -> Facts {
         let look = sql::look(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
+        let prohibitions = look.prohibitions;
         let plain = look.changes.is_empty()
             && look.names.is_empty()
             && look.asked.is_none()
-            && look.mentions.is_empty();
+            && look.mentions.is_empty()
+            && look.defaults.is_empty();
         Facts {
             effects,
             fingerprint,
             verb,
             is_barrier: effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE),
             look: if plain { None } else { Some(Arc::new(look)) },
+            prohibitions,
         }
     }
 
     /// These, if they are the facts of every text that differs in its constants only.
     fn of_shape(self) -> Option<Facts> {
         let same = self.effects.without(OF_ANY_CONSTANTS).is_empty() && self.look.is_none();
+        let same = same && self.prohibitions.is_empty();
         same.then_some(self)
     }
 
@@ -72,6 +80,7 @@ impl Facts {
         verb: Verb::Other,
         is_barrier: true,
         look: None,
+        prohibitions: OF_UNSEEN_TEXTS,
     };
 
     /// Of the execution of a statement that SQL prepared.
@@ -81,6 +90,7 @@ impl Facts {
         verb: Verb::Statement,
         is_barrier: true,
         look: None,
+        prohibitions: Prohibitions::NONE,
     };
 
     /// Whether it may end the transaction.
@@ -122,20 +132,12 @@ impl Facts {
         Facts { look: Some(Arc::new(look)), ..self.clone() }
     }
 
-    /// The setting that this text, and nothing else in it, brings back to its default.
-    pub(crate) fn resets(&self) -> Option<&str> {
-        let look = self.look.as_ref()?;
-        match look.changes.as_slice() {
-            [Change::Default { name }] if look.statements == 1 => Some(name),
-            _ => None,
-        }
-    }
-
-    /// What this text does if it sets that setting instead.
-    pub(crate) fn restoring(&self, name: &str, value: &str) -> Facts {
-        let mut look = self.look.as_deref().cloned().unwrap_or_default();
-        look.changes = vec![Change::Value { name: name.to_owned(), value: value.to_owned() }];
-        Facts { look: Some(Arc::new(look)), ..self.clone() }
+    /// Facts of `text`, in which resets were replaced so that it makes these changes.
+    pub(crate) fn restoring(&self, text: &[u8], changes: Vec<Change>) -> Facts {
+        let mut look = sql::look(text);
+        look.fingerprint = self.fingerprint;
+        look.changes = changes;
+        Facts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }
     }
 
     /// Whether the settings are not what is known of them while this runs, or afterwards.

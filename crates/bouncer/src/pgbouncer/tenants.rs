@@ -322,6 +322,7 @@ impl Translator<'_> {
             ca: file("server_tls_ca_file"),
             cert: file("server_tls_cert_file").filter(|_| is_whole),
             key: file("server_tls_key_file").filter(|_| is_whole),
+            ..ServerTable::default()
         }
     }
 

@@ -183,8 +183,8 @@ impl Worker {
         }
         if opening {
             let own = "connecting and logging in took longer than `connect_s`";
-            let message = self.words().of(own, "connect timeout").into();
-            self.opening_failed(place, Failure { code: "08001".into(), message });
+            let message = self.words().of(own, "connect timeout");
+            self.opening_failed(place, Failure::unreached("08001", message));
         } else {
             self.close_server(place, &Closing::Unclean);
         }

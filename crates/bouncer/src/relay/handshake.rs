@@ -47,7 +47,7 @@ impl Worker {
                 server.conn.socket.start_tls(tls);
             }
             Err(error) => {
-                let failure = Failure { code: "08001".into(), message: chain(&error).into() };
+                let failure = Failure::unreached("08001", chain(&error));
                 return self.opening_failed(place, failure);
             }
         }

@@ -71,11 +71,12 @@ impl Words {
         (if self == Words::Own { error.sqlstate() } else { "08P01" }, message)
     }
 
-    pub(super) fn waited(self, refusal: &Refusal) -> String {
+    pub(super) fn waited(self, refusal: &Refusal, tenant: &str) -> String {
         match (self, refusal) {
             (Words::PgBouncer, Refusal::WaitTimeout { .. }) => "query_wait_timeout".to_owned(),
             // There the server's own words are passed on.
             (Words::PgBouncer, Refusal::Down(failure)) => failure.message.to_string(),
+            (Words::Own, Refusal::Down(failure)) => failure.sentence(tenant),
             (Words::Own | Words::PgBouncer, refusal) => refusal.to_string(),
         }
     }

@@ -211,7 +211,7 @@ impl Worker {
         if is_waiting {
             stats.clients_waiting.sub(1);
         }
-        let message = words.waited(refusal);
+        let message = words.waited(refusal, &tenant.name);
         let paused = (tenant.state.admission() == Admission::Refusing)
             .then(|| RouteError::Paused(Arc::clone(&tenant.name)).to_string());
         let fields = match refusal {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use api::{PoolMode, TenantEngine, Transport, UserAuth};
 use wire::mysql::auth::{NONCE_BYTES, Nonce};
 use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::sql::is_system_schema;
 use wire::pg::message::ErrorFields;
 
 use super::client::{Phase, Place, Session};
@@ -573,6 +574,8 @@ impl Worker {
         settings.put_collation(requested.collation);
         // One without a schema could not be given a connection that has one.
         let named = requested.database.as_deref().filter(|name| **name != *tenant.name);
+        // Where passwords' hashes are is no place for a sandbox to be in.
+        let named = named.filter(|name| guest.is_none() || !is_system_schema(name.as_bytes()));
         let own = guest.and_then(|guest| guest.spec().schema.as_deref());
         let _kept = settings.put_schema(named.or(own).unwrap_or(&tenant.database));
         let capabilities = requested.capabilities;
@@ -590,6 +593,9 @@ impl Worker {
         };
         let mut link = mysql::client::ClientSession::new(setup);
         link.share_startup(|startup| self.link.my().settings.share(startup));
+        if guest.is_some() {
+            link.confine();
+        }
         ClientLink::My(link)
     }
 
@@ -655,6 +661,9 @@ impl Worker {
         let mut link = ClientSession::new(setup);
         link.share_startup(|startup| shared(&mut self.startups, startup));
         let guest = bound.guest.clone();
+        if guest.is_some() {
+            link.confine();
+        }
         let mut session = Session::new(ClientLink::Pg(link), route, head, pool, pid, stats);
         session.bound = bound;
         client.phase = Phase::Session(Box::new(session));

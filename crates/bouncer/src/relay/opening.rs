@@ -92,6 +92,7 @@ impl Role {
             parameters: settings.map(|(name, value)| (name.clone(), value.clone())).collect(),
             tls,
             assurance: target.assurance(&self.tenant.server.tls),
+            rules: self.tenant.server.tls.rules.clone(),
             version: Version::V3_0,
         };
         Ok(pg::dial::Dial::new(params, nonce))
@@ -191,8 +192,7 @@ impl Target {
 impl Closing {
     /// As those are told who wait for the connection.
     pub(super) fn failure(&self) -> Failure {
-        let message = self.to_string().into();
-        Failure { code: "08006".into(), message }
+        Failure::unreached("08006", self.to_string())
     }
 }
 
@@ -222,8 +222,8 @@ impl Worker {
                     if self.common.resolver.ask(host, *port, serial, &self.inbox) {
                         self.resolving.insert(serial, Resolving { pool, slot });
                     } else {
-                        let message = "too many names are being looked up".into();
-                        let failure = Arc::new(Failure { code: "53000".into(), message });
+                        let message = "too many names are being looked up";
+                        let failure = Arc::new(Failure::unreached("53000", message));
                         self.pools.open_failed(pool, slot, failure, self.ground.now);
                     }
                 }
@@ -245,14 +245,14 @@ impl Worker {
     }
 
     fn unresolved(&mut self, pool: PoolRef, slot: pools::Place, error: &str) {
-        let message = format!("look up the server's name: {error}").into();
-        let failure = Arc::new(Failure { code: "08001".into(), message });
+        let message = format!("look up the server's name: {error}");
+        let failure = Arc::new(Failure::unreached("08001", message));
         self.pools.open_failed(pool, slot, failure, self.ground.now);
     }
 
     /// The tenant was removed while a connection for it was on its way.
     fn roleless(&mut self, pool: PoolRef, slot: pools::Place) {
-        let failure = Failure { code: "08000".into(), message: "no such tenant".into() };
+        let failure = Failure::unreached("08000", "no such tenant");
         self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
     }
 
@@ -374,12 +374,11 @@ impl Worker {
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
         let mut others = std::mem::take(&mut opening.others);
         if others.is_empty() {
-            let Failure { code, message } = Closing::Lost(error).failure();
-            let message = match self.words() {
-                Words::Own => message,
-                Words::PgBouncer => format!("connect failed: {message}").into(),
-            };
-            return self.opening_failed(place, Failure { code, message });
+            let mut failure = Closing::Lost(error).failure();
+            if self.words() == Words::PgBouncer {
+                failure.message = format!("connect failed: {}", failure.message).into();
+            }
+            return self.opening_failed(place, failure);
         }
         let next = Target::Tcp(others.remove(0));
         if let Some((pool, slot)) = self.take_opening(place) {
@@ -413,10 +412,10 @@ impl Worker {
             DialNext::StartTls => self.shake_hands_with_server(place),
             DialNext::Ready(greeting) => self.opened(place, greeting),
             DialNext::Cancelled => {}
-            DialNext::Fail { code, message } => {
+            DialNext::Fail { stage, code, message } => {
                 self.outbox.to_server.clear();
                 self.journal_refused(place, &message);
-                self.opening_failed(place, Failure { code, message });
+                self.opening_failed(place, Failure { stage, code, message });
             }
         }
     }

@@ -68,13 +68,49 @@ pub struct PoolRef(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// Why a server could not be reached, as clients are told.
+/// Why a server connection could not be had, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// Where it failed.
+    pub stage: FailureStage,
     /// SQLSTATE.
     pub code: Box<str>,
     /// One sentence.
     pub message: Box<str>,
+}
+
+/// The stage at which a server connection could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureStage {
+    /// No answer at the server's address, or none of such a server.
+    Connect,
+    /// We do not go on with the login.
+    Login,
+    /// The server answers, and refuses the login. Code and sentence are its own.
+    Refused,
+}
+
+impl Failure {
+    /// Failure of a server that is not reached.
+    pub fn unreached(code: &str, message: impl Into<Box<str>>) -> Failure {
+        Failure { stage: FailureStage::Connect, code: code.into(), message: message.into() }
+    }
+
+    /// Sentence for a client of the tenant.
+    pub fn sentence(&self, tenant: &str) -> String {
+        let message = &self.message;
+        match self.stage {
+            FailureStage::Connect => {
+                format!("the server of tenant \"{tenant}\" cannot be reached: {message}")
+            }
+            FailureStage::Login => {
+                format!("the login at the server of tenant \"{tenant}\" failed: {message}")
+            }
+            FailureStage::Refused => {
+                format!("the server of tenant \"{tenant}\" refused the login: {message}")
+            }
+        }
+    }
 }
 
 /// What a client gets that asks for a server connection.
@@ -211,9 +247,7 @@ impl fmt::Display for Refusal {
             Refusal::WaitTimeout { wait } => {
                 write!(f, "no server connection became free within {} s", wait.as_secs_f64())
             }
-            Refusal::Down(failure) => {
-                write!(f, "the server cannot be reached: {}", failure.message)
-            }
+            Refusal::Down(failure) => f.write_str(&failure.message),
             Refusal::Shut => f.write_str("the tenant is being shut down"),
         }
     }

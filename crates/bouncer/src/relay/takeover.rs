@@ -68,7 +68,6 @@ pub(super) struct CarriedMysql {
     pub(super) insert_id: u64,
     pub(super) row_count: i64,
     pub(super) found_rows: u64,
-    pub(super) asks_insert_id: bool,
     pub(super) requested: Vec<(String, String)>,
     pub(super) requested_schema: Option<String>,
     pub(super) wanted: Vec<(String, String)>,

@@ -29,11 +29,20 @@ const REASON_BYTES_MAX: usize = 500;
 
 /// Finds out whether a tenant's server answers.
 pub trait Probe: fmt::Debug + Send + Sync {
-    /// Connects, asks something, closes. The error is for people. It is given up by being dropped.
-    fn probe(
-        &self,
-        tenant: Arc<Tenant>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+    /// Connects, asks something, closes. It is given up by being dropped.
+    fn probe(&self, tenant: Arc<Tenant>) -> ProbeOutcome;
+}
+
+/// Result of a check, later.
+pub type ProbeOutcome = Pin<Box<dyn Future<Output = Result<(), ProbeFailure>> + Send>>;
+
+/// Why a check failed, in words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeFailure {
+    /// The server does not answer.
+    Silent(String),
+    /// The server answers, and refuses.
+    Refused(String),
 }
 
 /// What was found of one tenant.
@@ -115,7 +124,10 @@ impl Checks {
                 let asked = probe.probe(Arc::clone(&tenant));
                 let result = match tokio::time::timeout(patience, asked).await {
                     Ok(result) => result,
-                    Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
+                    Err(_) => {
+                        let reason = format!("no answer within {} s", patience.as_secs());
+                        Err(ProbeFailure::Silent(reason))
+                    }
                 };
                 (tenant, result, clock::now().duration_since(started))
             });
@@ -134,7 +146,7 @@ impl Checks {
     fn found_out(
         &self,
         tenant: &Tenant,
-        result: Result<(), String>,
+        result: Result<(), ProbeFailure>,
         took: Duration,
         failures_max: u32,
     ) {
@@ -155,7 +167,13 @@ impl Checks {
                 let error = check.error.as_deref().unwrap_or_default();
                 tracing::warn!(tenant = name, error, "the server does not answer");
             }
-            (Health::Unhealthy, _) => tracing::info!(tenant = name, "the server answers again"),
+            (_, Health::Refusing) => {
+                let error = check.error.as_deref().unwrap_or_default();
+                tracing::warn!(tenant = name, error, "the server refuses the login");
+            }
+            (Health::Unhealthy | Health::Refusing, _) => {
+                tracing::info!(tenant = name, "the server answers again");
+            }
             (_, Health::Healthy | Health::Unknown) => {
                 tracing::debug!(tenant = name, "the server answers");
             }
@@ -198,7 +216,7 @@ impl Checks {
 /// What one more result makes of a tenant.
 fn judge(
     check: &mut Check,
-    result: Result<(), String>,
+    result: Result<(), ProbeFailure>,
     before: Health,
     failures_max: u32,
 ) -> Health {
@@ -208,11 +226,15 @@ fn judge(
             check.error = None;
             Health::Healthy
         }
-        Err(error) => {
+        Err(failure) => {
+            let (health, reason) = match failure {
+                ProbeFailure::Silent(reason) => (Health::Unhealthy, reason),
+                ProbeFailure::Refused(reason) => (Health::Refusing, reason),
+            };
             check.failures = check.failures.saturating_add(1);
-            check.error = Some(shortened(error));
+            check.error = Some(shortened(reason));
             match check.failures >= failures_max.max(1) {
-                true => Health::Unhealthy,
+                true => health,
                 false => before,
             }
         }
@@ -247,12 +269,16 @@ mod tests {
             (true, Health::Healthy),
         ];
         for (step, (answers, expected)) in steps.into_iter().enumerate() {
-            let result = if answers { Ok(()) } else { Err("connection refused".to_owned()) };
+            let silent = ProbeFailure::Silent("connection refused".to_owned());
+            let result = if answers { Ok(()) } else { Err(silent) };
             health = judge(&mut check, result, health, 3);
             assert_eq!(health, expected, "step {step}");
             assert_eq!(check.error.is_some(), !answers, "step {step}");
         }
-        assert_eq!(judge(&mut check, Err(String::new()), health, 0), Health::Unhealthy);
+        let silent = Err(ProbeFailure::Silent(String::new()));
+        assert_eq!(judge(&mut check, silent, health, 0), Health::Unhealthy);
+        let refused = Err(ProbeFailure::Refused("no such database".to_owned()));
+        assert_eq!(judge(&mut check, refused, health, 0), Health::Refusing);
     }
 
     #[test]

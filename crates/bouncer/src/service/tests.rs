@@ -1,6 +1,5 @@
 //! The service with scripted threads and servers, and a real store.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use api::{
@@ -10,6 +9,7 @@ use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::Scratch;
 
+use super::health::{ProbeFailure, ProbeOutcome};
 use super::*;
 use crate::config::HealthTable;
 
@@ -48,9 +48,10 @@ impl Threads for Scripted {
 struct Answers(Mutex<Option<&'static str>>);
 
 impl Probe for Answers {
-    fn probe(&self, _: Arc<Tenant>) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+    fn probe(&self, _: Arc<Tenant>) -> ProbeOutcome {
         let broken = *self.0.lock();
-        Box::pin(async move { broken.map_or(Ok(()), |error| Err(error.to_owned())) })
+        let failure = broken.map(|error| ProbeFailure::Silent(error.to_owned()));
+        Box::pin(async move { failure.map_or(Ok(()), Err) })
     }
 }
 

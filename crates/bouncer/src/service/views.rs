@@ -41,7 +41,7 @@ pub(super) fn health(health: Health) -> TenantHealth {
     match health {
         Health::Unknown => TenantHealth::Unknown,
         Health::Healthy => TenantHealth::Healthy,
-        Health::Unhealthy => TenantHealth::Unhealthy,
+        Health::Unhealthy | Health::Refusing => TenantHealth::Unhealthy,
     }
 }
 

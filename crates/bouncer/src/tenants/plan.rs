@@ -16,6 +16,7 @@ use super::{
     ServerTls, Tenant, TenantId, TenantLimits, TenantState, TenantUser,
 };
 use crate::config::{Config, ServerTable};
+use crate::pg::dial::LoginRules;
 use crate::secrets::{PASSWORD_BYTES_MAX, Password, Resolve, is_reference};
 
 /// Longest name of a tenant.
@@ -153,6 +154,8 @@ struct Entry {
     state: Arc<TenantState>,
     /// What its server connections depend on.
     target: Option<Target>,
+    /// Users, with their logins there.
+    users: HashMap<Box<str>, Arc<TenantUser>>,
 }
 
 /// When this changes, open server connections do not fit any more.
@@ -251,6 +254,7 @@ impl Book {
             id: next,
             state: Arc::new(TenantState::new(Arc::clone(pool_ids))),
             target: None,
+            users: HashMap::new(),
         });
         let target = Target {
             found_rows: draft.found_rows,
@@ -259,10 +263,15 @@ impl Book {
             forced: draft.forced.clone(),
             settings: draft.settings.clone(),
         };
-        if entry.target.as_ref().is_some_and(|before| *before != target) {
+        let is_other = entry.target.as_ref().is_some_and(|before| *before != target);
+        if is_other {
             entry.state.next_epoch();
         }
+        if is_other || entry.users != draft.users {
+            entry.state.next_revision();
+        }
         entry.target = Some(target);
+        entry.users.clone_from(&draft.users);
         let tenant = Tenant {
             id: entry.id,
             name: draft.name,
@@ -458,6 +467,7 @@ fn server(
         cert: table.cert.clone(),
         key: table.key.clone(),
         trust_server_key: table.trust_server_key,
+        rules: login_rules(text, engine, table)?,
     };
     let connections_max = table.connections_max.unwrap_or(settings.server_connections_max);
     if connections_max == 0 {
@@ -469,6 +479,26 @@ fn server(
         return Err(Refusal::new(field, "`cert` and `key` belong together"));
     }
     Ok((address, tls, connections_max))
+}
+
+/// Reads the proofs that the server of a table may ask for.
+fn login_rules(
+    name: &str,
+    engine: TenantEngine,
+    table: &ServerTable,
+) -> Result<LoginRules, Refusal> {
+    let refuse = |field: &str, message: &str| {
+        Err(Refusal::new(format!("servers.{name}.{field}"), message.to_owned()))
+    };
+    if engine == TenantEngine::Mysql && !table.require_auth.is_empty() {
+        return refuse("require_auth", "is for servers of PostgreSQL");
+    }
+    let defaults = LoginRules::default();
+    let scram_iterations_min = table.scram_iterations_min.unwrap_or(defaults.scram_iterations_min);
+    if scram_iterations_min == 0 {
+        return refuse("scram_iterations_min", "must be at least 1");
+    }
+    Ok(LoginRules { methods: table.require_auth.clone(), scram_iterations_min })
 }
 
 fn auth_query(

@@ -268,7 +268,7 @@ impl Tenant {
         }
         match self.state.health() {
             Health::Unhealthy => Err(RouteError::Unhealthy(name())),
-            Health::Healthy | Health::Unknown => Ok(()),
+            Health::Healthy | Health::Unknown | Health::Refusing => Ok(()),
         }
     }
 

@@ -37,8 +37,18 @@ pub enum Health {
     Unknown,
     /// It answers.
     Healthy,
-    /// It failed as often as is tolerated.
+    /// Checks failed as often as is tolerated: no answer comes.
     Unhealthy,
+    /// The server answers, and refused the login as often. Clients are led to it all the same,
+    /// because other roles may be let in, and those that are not read why.
+    Refusing,
+}
+
+impl Health {
+    /// True when checks failed as often as is tolerated.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Health::Unhealthy | Health::Refusing)
+    }
 }
 
 /// What a tenant keeps across changes of its definition.
@@ -49,6 +59,8 @@ pub struct TenantState {
     is_removed: AtomicBool,
     /// Counts what makes server connections unfit: another server, another password, an order.
     epoch: AtomicU32,
+    /// Counts definitions: what a server answered before says nothing about the next one.
+    revision: AtomicU32,
     /// Pools by role. Looked at when a client has logged in.
     pools: Mutex<HashMap<Box<str>, PoolId>>,
     /// The next pool of any tenant.
@@ -65,6 +77,7 @@ impl TenantState {
             health: AtomicU8::new(Health::Unknown as u8),
             is_removed: AtomicBool::new(false),
             epoch: AtomicU32::new(0),
+            revision: AtomicU32::new(0),
             pools: Mutex::default(),
             pool_ids,
             crowd: Crowd::default(),
@@ -93,6 +106,7 @@ impl TenantState {
         match self.health.load(Ordering::Relaxed) {
             1 => Health::Healthy,
             2 => Health::Unhealthy,
+            3 => Health::Refusing,
             _ => Health::Unknown,
         }
     }
@@ -119,6 +133,17 @@ impl TenantState {
     /// Makes all server connections unfit that are open.
     pub fn next_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Failures to reach the server under another number are forgotten.
+    pub fn revision(&self) -> u32 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what is known of the server: the tenant leads elsewhere, or logs in otherwise.
+    pub(super) fn next_revision(&self) {
+        self.revision.fetch_add(1, Ordering::Relaxed);
+        self.set_health(Health::Unknown);
     }
 
     /// The pool of a role: to be asked for once its client has proved who it is, so that nobody
@@ -151,7 +176,8 @@ mod tests {
             state.set_admission(admission);
             assert_eq!(state.admission(), admission);
         }
-        for health in [Health::Healthy, Health::Unhealthy, Health::Unknown] {
+        let all = [Health::Healthy, Health::Unhealthy, Health::Refusing, Health::Unknown];
+        for health in all {
             state.set_health(health);
             assert_eq!(state.health(), health);
         }

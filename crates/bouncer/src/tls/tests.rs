@@ -28,7 +28,7 @@ fn servers(mode: TlsMode, ca: Option<&Certificate>, own: Option<&Certificate>) -
         ca: ca.map(|it| it.certificate.clone()),
         cert: own.map(|it| it.certificate.clone()),
         key: own.map(|it| it.key.clone()),
-        trust_server_key: false,
+        ..ServerTls::default()
     }
 }
 

@@ -179,7 +179,10 @@ fn a_server_that_is_not_there_is_said_at_once() {
         let error = refused.error().expect("an error");
         assert_eq!(error.code(), "08006");
         // Not that the time for logging in is over.
-        assert!(error.to_string().contains("the server cannot be reached"), "{error}");
+        assert!(
+            error.to_string().contains("the server of tenant \"t\" cannot be reached"),
+            "{error}"
+        );
     }
 }
 

@@ -69,6 +69,13 @@ pub(super) fn without_server(
         Command::CreateDb | Command::DropDb if client.read_only => {
             Some(refuse(client, (header, rest), Refusal::read_only(), out))
         }
+        Command::Refresh if client.read_only => {
+            Some(refuse(client, (header, rest), Refusal::not_for_readers("FLUSH"), out))
+        }
+        Command::ProcessInfo if client.is_sandbox => {
+            let refusal = Refusal::not_for_sandboxes("the list of processes");
+            Some(refuse(client, (header, rest), refusal, out))
+        }
         Command::StmtPrepare if header.len > super::STATEMENT_BYTES_SCANNED_MAX => {
             let message = "a statement to be prepared is too long for the bouncer";
             Some(refuse(client, (header, rest), Refusal::new(1153, b"08S01", message), out))

@@ -84,6 +84,11 @@ impl Back<'_, '_> {
                 self.counted(&ok);
             }
         }
+        if !matches!(event, Event::Ok(_)) && self.inserts() {
+            // `INSERT … RETURNING`: the end of its rows does not tell of the id.
+            self.server.insert_id = None;
+            self.server.asks_insert_id = true;
+        }
         if !matches!(event, Event::Ok(_))
             && self.is_heard()
             && let Some(client) = &mut self.client
@@ -106,6 +111,16 @@ impl Back<'_, '_> {
         }
     }
 
+    /// Whether the front request inserts rows.
+    fn inserts(&self) -> bool {
+        let effects = match self.server.front().map(|front| &front.note) {
+            Some(Note::Text(facts)) => facts.effects,
+            Some(Note::Execute(executing)) => executing.facts().effects,
+            _ => return false,
+        };
+        effects.intersects(Effects::INSERTS)
+    }
+
     /// What the client may ask about a statement without rows.
     fn counted(&mut self, ok: &OkPacket<'_>) {
         if ok.last_insert_id != 0 {
@@ -120,7 +135,7 @@ impl Back<'_, '_> {
         client.diagnostics.counted(rows, true);
         if ok.last_insert_id != 0 {
             client.diagnostics.insert_id = ok.last_insert_id;
-            self.server.asks_insert_id |= client.diagnostics.asks_insert_id;
+            self.server.asks_insert_id = true;
         }
     }
 
@@ -269,7 +284,14 @@ impl Back<'_, '_> {
             // What it was to tell is not known, and it may fail as often as it is asked.
             Some(Note::Flush) => self.server.pins.set(Pin::Settings),
             Some(Note::Unlock) if error.code == NO_FUNCTION => self.server.unlocks = false,
-            Some(Note::Settings | Note::Schema | Note::Multi | Note::InsertId | Note::Unlock) => {
+            Some(
+                Note::Settings
+                | Note::Schema
+                | Note::Multi
+                | Note::InsertId
+                | Note::Forget
+                | Note::Unlock,
+            ) => {
                 self.server.dirty = true;
                 if let Some(client) = &mut self.client {
                     let said = String::from_utf8_lossy(error.message);
@@ -350,6 +372,7 @@ impl Back<'_, '_> {
             }
             Note::AskInsertId(Some(id)) => {
                 self.server.insert_id = Some(id);
+                self.server.insert_id_is_doubtful = false;
                 if let Some(client) = &mut self.client {
                     client.diagnostics.insert_id = id;
                 }
@@ -368,6 +391,7 @@ impl Back<'_, '_> {
             | Note::Schema
             | Note::Multi
             | Note::InsertId
+            | Note::Forget
             | Note::Unlock
             | Note::Trackers
             | Note::Flush
@@ -514,7 +538,7 @@ pub(super) fn release(
         || !shares(client.mode)
         || client.is_in_message()
         || client.statements.memory().is_any()
-        || client.statements.waits
+        || client.waits_here
     {
         return false;
     }
@@ -527,7 +551,7 @@ pub(super) fn release(
         flush(server, to_server);
         return false;
     }
-    if std::mem::take(&mut server.asks_insert_id) && server.insert_id_is_own {
+    if std::mem::take(&mut server.asks_insert_id) {
         let note = Note::AskInsertId(None);
         server.ask(note, SELECT_INSERT_ID, to_server);
         return false;

@@ -3,6 +3,7 @@
 use api::PoolMode;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::sql::is_system_schema;
 
 use super::end::release;
 use super::{COMMAND_BYTES_MAX, Shared, change};
@@ -64,7 +65,15 @@ pub fn from_client(
         if out.to_client.len() - begun >= ANSWERED_BYTES_MAX {
             break (ClientNext::Drain, 0);
         }
+        let is_owed = server.as_deref().is_some_and(ServerSession::is_waited_for);
         let taken = command(shared, client, server.as_deref_mut(), (header, rest), out);
+        match &taken {
+            // The rest of a command may be long in coming.
+            Taken::Bytes(_) | Taken::Next(..) | Taken::More(_) => client.waits_here = false,
+            // What it waits for was sent for its own sake.
+            Taken::Wait => client.waits_here |= !is_owed,
+            Taken::NeedServer => {}
+        }
         match taken {
             Taken::Bytes(bytes) => consumed += bytes,
             Taken::More(want) => break (ClientNext::Read, want),
@@ -286,6 +295,10 @@ impl Link<'_, '_> {
                 return refuse(self.client, (header, rest), refusal, self.out);
             }
         };
+        if self.client.is_sandbox && is_system_schema(name) {
+            let refusal = Refusal::not_for_sandboxes("a database of the server's own");
+            return refuse(self.client, (header, rest), refusal, self.out);
+        }
         if !self.settle() {
             return Taken::Wait;
         }

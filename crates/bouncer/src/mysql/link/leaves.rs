@@ -178,7 +178,6 @@ pub(super) fn behind(
         // Locks, user variables and `SET @@x` in a routine are told by nobody.
         server.reset_due |= verify != Verify::Never;
         server.has_sequences = true;
-        server.insert_id = None;
     }
     // Bytes that nobody has looked at, or that nobody understands.
     if has(Effects::UNPARSED) {
@@ -217,10 +216,26 @@ pub(super) fn behind(
     }
     // A column's default may be a sequence's next value.
     server.has_sequences |= has(Effects::SEQUENCE_NEXT | Effects::WRITES);
-    // A procedure's values are its caller's, and no reply tells of them.
-    server.asks_insert_id |= has(Effects::LAST_INSERT_ID | Effects::CALL);
+    insert_id(server, effects, went_well);
     server.closing |= went_well && has(Effects::CLOSES);
     names(server, facts, went_well);
+}
+
+/// Effects on `LAST_INSERT_ID()` of which no reply tells: a procedure's values are its caller's,
+/// `CREATE TABLE … SELECT` gives numbers, and an error hides those of the rows before it.
+fn insert_id(server: &mut ServerSession, effects: Effects, went_well: bool) {
+    const UNTOLD: Effects = Effects::LAST_INSERT_ID
+        .with(Effects::UNKNOWN.without(Effects::UNKNOWN_FUNCTION))
+        .with(Effects::LOADS)
+        .with(Effects::DDL)
+        .with(Effects::SET_FIXED);
+    let is_told = went_well && !effects.intersects(Effects::MULTI);
+    if effects.intersects(UNTOLD) || (effects.intersects(Effects::INSERTS) && !is_told) {
+        server.insert_id = None;
+        server.asks_insert_id = true;
+    }
+    // A view may call `LAST_INSERT_ID(expression)`. Of a stored function the server takes it back.
+    server.insert_id_is_doubtful |= effects.intersects(Effects::TABLES | Effects::UNKNOWN_FUNCTION);
 }
 
 fn is_xa_over(server: &ServerSession, effects: Effects) -> bool {

@@ -204,7 +204,6 @@ impl Link<'_, '_> {
         if statement.plan_key != wanted.plan_key() {
             self.client.wanted = Arc::new(wanted.planned_as(&open.settings));
         }
-        self.client.statements.waits = true;
         let settled = self.settle();
         self.client.wanted = wanted;
         if settled {
@@ -255,7 +254,6 @@ impl Link<'_, '_> {
             return pass_over(self.client, (header, rest));
         };
         let params = open.counts.params;
-        self.client.statements.waits = false;
         if self.client.statements.has_failed(number) {
             return pass_over(self.client, (header, rest));
         }

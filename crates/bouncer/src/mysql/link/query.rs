@@ -81,14 +81,21 @@ fn reads_alike(text: &[u8]) -> bool {
 pub(super) fn refusal(client: &ClientSession, facts: &Facts) -> Option<Refusal> {
     const LOOKED_AT: Effects = Effects::READ_WRITE
         .with(Effects::UNPARSED)
+        .with(Effects::SET_UNKNOWN)
         .with(Effects::TRANSACTION_BEGIN)
         .with(Effects::AUTOCOMMIT)
         .with(Effects::LOCAL_INFILE);
+    if let Some(what) = facts.prohibitions.for_sandboxes.filter(|_| client.is_sandbox) {
+        return Some(Refusal::not_for_sandboxes(what));
+    }
+    if let Some(what) = facts.prohibitions.for_readers.filter(|_| client.read_only) {
+        return Some(Refusal::not_for_readers(what));
+    }
     if !facts.effects.intersects(LOOKED_AT) {
         return None;
     }
     let has = |effect| facts.effects.intersects(effect);
-    if client.read_only && has(Effects::READ_WRITE | Effects::UNPARSED) {
+    if client.read_only && has(Effects::READ_WRITE | Effects::UNPARSED | Effects::SET_UNKNOWN) {
         return Some(Refusal::read_only());
     }
     if has(Effects::LOCAL_INFILE) && !client.local_infile {
@@ -232,7 +239,6 @@ impl Link<'_, '_> {
     #[inline]
     #[must_use]
     pub(super) fn before(&mut self, facts: &Facts) -> bool {
-        const SESSION: Effects = Effects::LAST_INSERT_ID.with(Effects::UNKNOWN);
         if facts.effects.intersects(Effects::SEQUENCE)
             && self.server.has_sequences
             && self.client.is_new_here
@@ -242,28 +248,61 @@ impl Link<'_, '_> {
         if !self.settle() {
             return false;
         }
-        let writes =
-            self.client.diagnostics.asks_insert_id && facts.effects.intersects(Effects::WRITES);
-        if writes || facts.effects.intersects(SESSION) {
-            self.prepare_session(facts.effects);
+        if self.server.has_others_diagnostics && !facts.effects.is_empty() {
+            self.forget_diagnostics(facts.effects);
+        }
+        if !self.server.insert_id_is_own && !facts.effects.is_empty() {
+            self.give_insert_id(facts.effects);
         }
         true
     }
 
-    /// What a text asks of its session has to be the client's own.
-    #[cold]
-    fn prepare_session(&mut self, effects: Effects) {
-        let id = self.client.diagnostics.insert_id;
-        self.client.diagnostics.asks_insert_id |= effects.intersects(Effects::LAST_INSERT_ID);
-        if self.server.insert_id_is_own {
+    /// A text that asks in words of its own what the statement before has done must not be told of
+    /// another client's.
+    fn forget_diagnostics(&mut self, effects: Effects) {
+        const ROWS: Effects = Effects::ROW_COUNT.with(Effects::DIAGNOSTICS).with(Effects::UNKNOWN);
+        const FOUND: Effects = Effects::FOUND_ROWS.with(Effects::UNKNOWN);
+        const WARNINGS: Effects =
+            Effects::SHOW_WARNINGS.with(Effects::DIAGNOSTICS).with(Effects::UNKNOWN);
+        let told = &self.client.diagnostics;
+        let is_own = (told.rows_here || !effects.intersects(ROWS))
+            && (told.found_here || !effects.intersects(FOUND))
+            && (told.warnings_here || !effects.intersects(WARNINGS));
+        if !is_own {
+            self.server.has_others_diagnostics = false;
+            self.server.ask(Note::Forget, change::FORGET, self.out.to_server);
+        }
+    }
+
+    /// What a text asks of its session, or leaves as it is, has to be the client's own: code that
+    /// is not in the text may ask for it as well. What can be read by way of a view is at least
+    /// nobody else's.
+    fn give_insert_id(&mut self, effects: Effects) {
+        const READS: Effects = Effects::LAST_INSERT_ID.with(Effects::UNKNOWN);
+        const CHANGES: Effects =
+            Effects::INSERTS.with(Effects::DDL).with(Effects::SET_FIXED).with(Effects::LOADS);
+        // It begins what may do so later, when a `SET` in between would be seen by `ROW_COUNT()`.
+        const BEGINS: Effects = Effects::TRANSACTION_BEGIN.with(Effects::AUTOCOMMIT);
+        const READS_VIEWS: Effects = Effects::TABLES.with(Effects::HANDLER);
+        let own = self.client.diagnostics.insert_id;
+        let is_doubtful = self.server.insert_id_is_doubtful;
+        if self.server.insert_id == Some(own) && !is_doubtful {
+            self.server.insert_id_is_own = true;
             return;
         }
-        // Code that is not in the text may ask for it as well; and an insert may leave it as it is.
-        self.server.insert_id_is_own = true;
-        if self.server.insert_id != Some(id) {
+        let is_own = effects.intersects(READS.with(CHANGES).with(BEGINS));
+        let id = match is_own {
+            true => own,
+            false if self.server.insert_id == Some(own) => return,
+            false if effects.intersects(READS_VIEWS) => 0,
+            false => return,
+        };
+        self.server.insert_id_is_own = is_own;
+        if self.server.insert_id != Some(id) || (is_doubtful && effects.intersects(READS)) {
             let text = format!("SET last_insert_id={id}");
             self.server.ask(Note::InsertId, &text, self.out.to_server);
             self.server.insert_id = Some(id);
+            self.server.insert_id_is_doubtful = false;
         }
     }
 

@@ -28,8 +28,8 @@ fn a_clean_statement_costs_nothing_besides() {
          s: idle
          b> Q[INSERT INTO t VALUES (1)]
          s< Q[INSERT INTO t VALUES (1)]
-         s> OK[n1,i7]
-         b< OK[n1,i7]
+         s> OK[n1]
+         b< OK[n1]
          b: free",
     );
 }

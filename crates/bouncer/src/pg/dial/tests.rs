@@ -19,6 +19,8 @@ fn params(credentials: Credentials) -> DialParams {
         parameters: vec![("application_name".to_owned(), "x".to_owned())],
         tls: TlsRequest::Never,
         assurance: Assurance::Unknown,
+        // Few, because they are computed here.
+        rules: LoginRules { scram_iterations_min: 16, ..LoginRules::default() },
         version: Version::V3_0,
     }
 }
@@ -211,6 +213,55 @@ fn passwords_in_the_older_ways() {
                 assert_eq!((word(&next).as_str(), out.as_slice()), ("more", bytes));
                 assert_eq!(word(&feed(&mut dial, &greeting(), 9, &mut out)), "ready");
             }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_nobody_knows_gets_no_proof_that_is_guessed_fast() {
+    let secret = ScramSecret::derive("secret", b"0123456789abcdef", 15);
+    let keys = ScramKeys::derive("secret", b"0123456789abcdef", 15);
+    let few = "fail the server asks for SCRAM of 15 iterations, which is less than \
+               `scram_iterations_min` of its table allows without TLS that verifies it";
+    for (assurance, expected) in [
+        (Assurance::Unknown, few),
+        (Assurance::Trusted, few),
+        (Assurance::Verified, "ready"),
+        (Assurance::Private, "ready"),
+    ] {
+        let mut dial = begun(DialParams { assurance, ..with_password("secret") });
+        let next = scram(&mut dial, &secret, &["SCRAM-SHA-256"], Channel::Unbound);
+        assert_eq!(word(&next), expected, "{assurance:?}");
+    }
+    // These are of one number of iterations anyway.
+    let mut dial = begun(params(Credentials::Scram(keys)));
+    let next = scram(&mut dial, &secret, &["SCRAM-SHA-256"], Channel::Unbound);
+    assert_eq!(word(&next), "ready");
+}
+
+#[test]
+fn a_server_gets_the_proofs_only_that_it_may_ask_for() {
+    let all = [ServerAuth::ScramSha256, ServerAuth::Md5, ServerAuth::Password, ServerAuth::None];
+    let mut sasl = Vec::new();
+    backend::authentication_sasl(&mut sasl, &["SCRAM-SHA-256"]);
+    let asked = [
+        &sasl,
+        &b"R\0\0\0\x0c\0\0\0\x05salt"[..],
+        b"R\0\0\0\x08\0\0\0\x03",
+        b"R\0\0\0\x08\0\0\0\0",
+    ];
+    for allowed in all {
+        for (method, bytes) in all.into_iter().zip(asked) {
+            let rules = LoginRules { methods: vec![allowed], ..LoginRules::default() };
+            let params = with_password("secret");
+            let assurance = Assurance::Private;
+            let mut dial = begun(DialParams { rules, assurance, ..params });
+            let mut out = Vec::new();
+            let next = word(&feed(&mut dial, bytes, 9, &mut out));
+            let refused = format!("fail {}", DialError::Method(method));
+            let expected = if allowed == method { "more" } else { &refused };
+            assert_eq!(next, expected, "{method} where {allowed} is allowed");
+            assert!(allowed == method || out.is_empty(), "{out:?}");
         }
     }
 }

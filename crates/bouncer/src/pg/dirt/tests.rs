@@ -96,7 +96,10 @@ fn what_a_transaction_leaves_is_adopted_or_asked() {
         (&["BEGIN", "SELECT pg_advisory_lock(1)", "ROLLBACK"], probe(Topics::ADVISORY)),
         (&["BEGIN", "LISTEN a", "SET ROLE b", "ROLLBACK"], Verdict::Clean),
         (&["BEGIN", "DO ''", "ROLLBACK"], probe(Topics::ALL)),
-        (&["BEGIN", "SELECT f()", "ROLLBACK"], probe(Topics::ADVISORY | Topics::PREPARED)),
+        (
+            &["BEGIN", "SELECT f()", "ROLLBACK"],
+            probe(Topics::ADVISORY | Topics::PREPARED | Topics::CONNECTIONS),
+        ),
     ] {
         check(texts, verdict, &[]);
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Step};
+use wire::pg::exchange::{Audience, Copying, Step};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
 use wire::pg::message::{self, ErrorFields, Severity};
 use wire::pg::notice::Notice;
 use wire::pg::sql::{Change, Look, Subscription};
 
 use super::front::{say_locals, shares, stream};
-use super::gone::clean;
+use super::gone::{clean, end_copy};
 use super::replay::{replay, stale};
 use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
 use crate::pg::client::{Body, ClientSession};
@@ -52,12 +52,26 @@ pub fn from_server(
     FromServer { consumed, next }
 }
 
+/// The length of a value that is NULL.
+const NULL_VALUE: [u8; 4] = [0xff; 4];
+
 struct Back<'a, 'o> {
     shared: &'a mut Shared,
     server: &'a mut ServerSession,
     client: Option<&'a mut ClientSession>,
     out: &'a mut Outputs<'o>,
     released: bool,
+}
+
+/// Form in which a client gets a command tag.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ShownTag {
+    /// The tag itself.
+    Own,
+    /// Another one, of the statement that it sent.
+    Other(&'static str),
+    /// None: it did not send the statement.
+    None,
 }
 
 /// Whether a message has to be held whole, because it is read or must not be passed in parts.
@@ -95,10 +109,21 @@ impl Back<'_, '_> {
                 return Ok(Some(0));
             }
         }
+        if header.tag == backend::FUNCTION_CALL_RESPONSE && self.is_about_connections() {
+            // What is too long is something, whatever it says.
+            if !too_long && rest.len() < header.total {
+                return Ok(Some(0));
+            }
+            let value = rest.get(HEADER_BYTES..HEADER_BYTES + 4).unwrap_or_default();
+            self.connections(value != NULL_VALUE);
+        }
         self.locals();
         let step = self.server.exchange.step(header.tag)?;
         if step != Step::Unasked {
             self.first_reply();
+        }
+        if self.client.is_none() && self.server.exchange.copying() == Copying::In {
+            end_copy(self.server, self.out);
         }
         // What is too long to be held is known by its tag alone.
         let message = rest.get(..header.total).unwrap_or(rest);
@@ -109,15 +134,11 @@ impl Back<'_, '_> {
                     return Ok(None);
                 }
             }
-            Step::Part if header.tag == backend::COMMAND_COMPLETE => {
-                if self.command(message) {
-                    self.say_listen();
-                } else if self.is_restored() {
-                    message::backend::command_complete(self.out.to_client, "RESET");
-                } else {
-                    self.pass(header, message);
-                }
-            }
+            Step::Part if header.tag == backend::COMMAND_COMPLETE => match self.command(message) {
+                ShownTag::Own => self.pass(header, message),
+                ShownTag::Other(tag) => self.say_tag(tag),
+                ShownTag::None => {}
+            },
             Step::Part if header.tag == backend::DATA_ROW && self.is_answer() => {
                 self.answer_row(message)?;
             }
@@ -142,6 +163,16 @@ impl Back<'_, '_> {
         self.server.exchange.front().is_some_and(|entry| matches!(entry.note, Note::Probe))
     }
 
+    /// True while the next answer is about connections of dblink.
+    fn is_about_connections(&self) -> bool {
+        self.server.exchange.front().is_some_and(|entry| matches!(entry.note, Note::Connections))
+    }
+
+    fn connections(&mut self, found: bool) {
+        let lessons = self.shared.lessons(self.server.pool);
+        self.server.dirt.connections_found(lessons, found);
+    }
+
     fn answer_row(&mut self, message: &[u8]) -> Result<(), Broken> {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         let Some(answer) = &mut self.server.answer else { return Ok(()) };
@@ -155,8 +186,8 @@ impl Back<'_, '_> {
     fn first_reply(&mut self) {
         let Some(front) = self.server.exchange.front_mut() else { return };
         let facts = match &mut front.note {
-            Note::Text(facts) | Note::Restores(facts) | Note::Bind { facts, .. } => facts.take(),
-            Note::Listen(listens) => listens.facts.take(),
+            Note::Text(facts) | Note::Bind { facts, .. } => facts.take(),
+            Note::Rewritten(request) => request.facts.take(),
             Note::Call(unseen) => {
                 if std::mem::take(unseen) {
                     self.server.dirt.saw_function_call();
@@ -265,9 +296,12 @@ impl Back<'_, '_> {
     #[inline]
     fn last(&mut self, header: Header, message: &[u8]) {
         let heard = self.is_heard();
-        let listens = header.tag == backend::COMMAND_COMPLETE && self.command(message);
-        if listens {
-            self.say_listen();
+        let shown = match header.tag {
+            backend::COMMAND_COMPLETE => self.command(message),
+            _ => ShownTag::Own,
+        };
+        if let ShownTag::Other(tag) = shown {
+            self.say_tag(tag);
         }
         if let Some(entry) = self.server.exchange.pop() {
             self.server.replay.answered(entry.request);
@@ -275,20 +309,14 @@ impl Back<'_, '_> {
                 self.server.statements.arrived(id);
             }
         }
-        self.give(header, message, heard && !listens);
+        self.give(header, message, heard && shown == ShownTag::Own);
         self.locals();
     }
 
-    /// Whether the client sent a `RESET` and the server did the `SET` in its place.
-    fn is_restored(&self) -> bool {
-        let front = self.server.exchange.front();
-        self.is_heard() && front.is_some_and(|entry| matches!(entry.note, Note::Restores(_)))
-    }
-
-    /// The client asked to listen, and the server did what was sent in its place.
-    fn say_listen(&mut self) {
+    /// Says another command tag in place of the server's.
+    fn say_tag(&mut self, tag: &str) {
         if self.is_heard() {
-            message::backend::command_complete(self.out.to_client, "LISTEN");
+            message::backend::command_complete(self.out.to_client, tag);
         }
     }
 
@@ -298,32 +326,38 @@ impl Back<'_, '_> {
         say_locals(self.server, self.client.is_some(), self.out.to_client);
     }
 
-    /// A command has ended; some change what is there for everybody. True: to the client it was a
-    /// `LISTEN`.
-    fn command(&mut self, message: &[u8]) -> bool {
+    /// A command has ended; some change what is there for everybody. Says which tag the client is
+    /// shown.
+    fn command(&mut self, message: &[u8]) -> ShownTag {
         let tag = message.get(HEADER_BYTES..message.len().saturating_sub(1)).unwrap_or_default();
         let listening = self.client.as_mut().and_then(|client| client.listening.as_deref_mut());
-        let mut listens = false;
+        let mut shown = ShownTag::Own;
         match self.server.exchange.front_mut().map(|front| &mut front.note) {
-            Some(Note::Text(_) | Note::Restores(_) | Note::Run) => {
+            Some(Note::Text(_) | Note::Run) => {
                 if let Some(listening) = listening {
                     listening.saw_tag(tag);
                 }
             }
-            Some(Note::Listen(request)) => {
+            Some(Note::Rewritten(request)) => {
                 let number = request.done;
                 request.done += 1;
-                let action = request.actions.iter().find(|action| action.statement == number);
+                let rewrite = &request.rewrite;
+                if let Some(change) = rewrite.tags.iter().find(|it| it.statement == number) {
+                    shown = change.shown.map_or(ShownTag::None, ShownTag::Other);
+                }
+                let action = rewrite.actions.iter().find(|action| action.statement == number);
                 match (listening, action) {
                     (Some(listening), Some(action)) => {
                         listening.done(&action.subscription);
-                        listens = matches!(action.subscription, Subscription::Begin(_));
+                        if matches!(action.subscription, Subscription::Begin(_)) {
+                            shown = ShownTag::Other("LISTEN");
+                        }
                     }
                     (Some(listening), None) => listening.saw_tag(tag),
                     (None, _) => {}
                 }
             }
-            _ => return false,
+            _ => return ShownTag::Own,
         }
         self.server.dirt.saw_tag(tag);
         match tag.first() {
@@ -343,7 +377,7 @@ impl Back<'_, '_> {
             Some(b'D') if tag == b"DEALLOCATE" => self.deallocated(),
             _ => {}
         }
-        listens
+        shown
     }
 
     /// SQL's `DEALLOCATE` of a statement that the protocol prepared.
@@ -402,8 +436,18 @@ impl Back<'_, '_> {
             Some(Note::Probe) => {
                 return Err(Broken::Probe { message: notice.message().into() });
             }
-            // An error of a Parse that was put in between is what the client's request meets.
-            Some(Note::Prepare { .. }) => self.give(header, message, self.client.is_some()),
+            // It is asked again. Any other error leaves it open whether there are some.
+            Some(Note::Connections) => {
+                match notice.code() {
+                    "57014" => self.server.dirt.connections_unknown(),
+                    _ => self.connections(true),
+                }
+                self.give(header, message, false);
+            }
+            // An error of what was put in between is what the client's request meets.
+            Some(Note::Prepare { .. } | Note::Restore) => {
+                self.give(header, message, self.client.is_some())
+            }
             _ => self.pass(header, message),
         }
         Ok(true)
@@ -504,7 +548,7 @@ impl Back<'_, '_> {
                 self.server.applied = self.server.startup.clone();
             }
             Some(Note::Probe) => self.answered(),
-            Some(Note::Sequences) => {}
+            Some(Note::Sequences | Note::Connections) => {}
             Some(Note::Rollback) => {
                 self.server.dirt.saw_tag(b"ROLLBACK");
                 self.server.dirt.ready(status);
@@ -539,10 +583,19 @@ impl Back<'_, '_> {
         let applied = server.applied.clone();
         let known = |name: &str| applied.value(&name.to_ascii_lowercase()).map(str::to_owned);
         let lessons = self.shared.lessons(server.pool);
-        let found = server.dirt.answered(lessons, answer.finish(), &known);
+        let answer = answer.finish();
+        let function = answer.connections_function;
+        let found = server.dirt.answered(lessons, answer, &known);
         self.names(&found.changes);
         let server = &mut *self.server;
         change::adopt(self.client.as_deref_mut(), server, found);
+        match function {
+            Some(_) if !server.exchange.is_empty() || server.unsynced => {
+                server.dirt.connections_unknown();
+            }
+            Some(function) => server.call(function, Note::Connections, self.out.to_server),
+            None => {}
+        }
     }
 
     /// Settings that clients make are asked for from now on, where code may have made them.

@@ -12,9 +12,10 @@ use wire::pg::sql::Effects;
 
 use super::front::{Link, Taken, pass_over, refuse, unknown};
 use super::query::{AFTER_END, Channels, Refusal};
+use super::restore::{RestoredText, TextProtocol};
 use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
 use crate::pg::client::Body;
-use crate::pg::server::{BatchEnds, Listens, Note};
+use crate::pg::server::{BatchEnds, Note, RewrittenRequest, TextRewrite};
 use crate::pg::statements::{
     CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, NameId, Presence, SERVER_NAME_PREFIX,
     Statement, Undo, write_close, write_parse,
@@ -53,7 +54,7 @@ impl Link<'_, '_> {
             if in_doubt { self.shared.private_key() } else { self.client.wanted.plan_key() };
         let (statement, seen) = self.shared.texts.statement(text, types, plan_key);
         if let Some((code, message)) = self.refusal(&statement.facts) {
-            self.refuse_request(code, message);
+            self.refuse_request(code, &message);
             return Taken::Bytes(header.total);
         }
         if !self.prepare(&statement.facts) {
@@ -108,18 +109,23 @@ impl Link<'_, '_> {
     ) -> Result<(Arc<Statement>, bool), Option<Taken>> {
         let key = self.shared.key.clone();
         let facts = &statement.facts;
+        if let Some(restored) = self.restored(&statement.text, facts, TextProtocol::Extended) {
+            let RestoredText { text, facts, rewrite } = restored;
+            let statement = Statement::new(&key, &text, types, plan_key, facts);
+            return Ok((statement.rewritten(rewrite), true));
+        }
         if self.is_about_channels(facts) {
             return match self.channels(&statement.text) {
                 Channels::AsIs => Ok((statement, false)),
                 Channels::NeedListener => Err(Some(Taken::NeedListener)),
                 Channels::Refused((code, message)) => {
-                    self.refuse_request(code, message);
+                    self.refuse_request(code, &message);
                     Err(None)
                 }
                 Channels::Rewritten(text, actions) => {
                     let facts = facts.without(Effects::LISTEN);
                     let statement = Statement::new(&key, &text, types, plan_key, facts);
-                    Ok((statement.listening(actions), true))
+                    Ok((statement.rewritten(TextRewrite { actions, ..Default::default() }), true))
                 }
             };
         }
@@ -140,7 +146,7 @@ impl Link<'_, '_> {
         }
         self.prepare_idle();
         if let Some((code, message)) = self.refusal(&Facts::UNKNOWN) {
-            self.refuse_request(code, message);
+            self.refuse_request(code, &message);
             return pass_over(self.client, header);
         }
         let undo = self.client.statements.put_unnamed(None);
@@ -296,7 +302,7 @@ impl Link<'_, '_> {
         }
         let facts = self.meaning(name).map(|statement| statement.facts.clone());
         if let Some((code, message)) = self.refuses_portal(portal, facts.as_ref()) {
-            self.refuse_request(code, message);
+            self.refuse_request(code, &message);
             return pass_over(self.client, header);
         }
         match facts {
@@ -325,14 +331,14 @@ impl Link<'_, '_> {
             Some((statement, _)) => {
                 self.server.batch_waits |= statement.facts.is_barrier;
                 self.runs(&statement.facts);
-                self.server.portal_listens = statement.listens.clone();
+                self.server.portal_rewrite = statement.rewrite.clone();
                 let facts = Some(statement.facts.with_values(values));
                 Note::Bind { id: Some(statement.id), facts }
             }
             None => {
                 self.server.batch_waits = true;
                 self.runs(&Facts::EXECUTION);
-                self.server.portal_listens = None;
+                self.server.portal_rewrite = None;
                 Note::Bind { id: None, facts: Some(Facts::EXECUTION) }
             }
         };
@@ -353,7 +359,7 @@ impl Link<'_, '_> {
         if ends && !portal.is_empty() {
             let message = "the tenant is read-only: a portal that may end the transaction has no \
                            name";
-            return Some(("25006", message));
+            return Some(("25006", message.into()));
         }
         self.server.batch_ends = if ends { BatchEnds::Bound } else { BatchEnds::No };
         None
@@ -409,8 +415,9 @@ impl Link<'_, '_> {
     }
 
     fn execute(&mut self, header: Header, rest: &[u8]) -> Taken {
-        let note = match self.server.portal_listens.take() {
-            Some(actions) => Note::Listen(Box::new(Listens { facts: None, actions, done: 0 })),
+        let rewrite = self.server.portal_rewrite.take();
+        let note = match &rewrite {
+            Some(rewrite) => RewrittenRequest::note(None, Arc::clone(rewrite)),
             None => Note::Run,
         };
         if self.server.batch_ends == BatchEnds::Bound {
@@ -418,6 +425,9 @@ impl Link<'_, '_> {
         }
         self.server.sent(Request::Execute, Audience::Client, note);
         let taken = self.pass(header, rest);
+        if let Some(text) = rewrite.as_ref().and_then(|it| it.restores.as_deref()) {
+            self.restore(text);
+        }
         if self.server.batch_waits {
             // What follows may be data or a request; until it is known which, nothing is sent. The
             // server says nothing of a plain result before it is asked to.

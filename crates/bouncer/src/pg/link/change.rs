@@ -106,7 +106,8 @@ pub(super) fn adopt(
     found: dirt::Settings,
 ) {
     if let Some(all) = found.all {
-        let mut applied = Settings::default();
+        // Those that it was started with are there unless one of these is over it.
+        let mut applied = (*server.startup).clone();
         let mut known = true;
         // The server shows nobody the settings of no module: what was known of them stays.
         let hidden = server.applied.iter().filter(|(name, _)| name.contains('.'));
@@ -118,6 +119,10 @@ pub(super) fn adopt(
         let forced = client.as_ref().map(|client| client.forced.clone()).unwrap_or_default();
         let mut wanted = applied.overlaid(&forced);
         if let Some(client) = &client {
+            // What code has reset is for the client what it started with.
+            for (name, value) in client.startup.iter().filter(|it| applied.value(it.0).is_none()) {
+                known &= wanted.put(name, Some(value));
+            }
             known &= postpone(&server.applied, &client.wanted, &mut wanted);
         }
         keep(client.as_deref_mut(), server, applied, wanted, known);

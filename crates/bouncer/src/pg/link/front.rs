@@ -6,8 +6,16 @@ use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend, put_hea
 use wire::pg::message::{self, ErrorFields};
 
 use super::{ClientNext, FromClient, Outputs, Shared, change};
+use crate::link::not_for_sandboxes;
 use crate::pg::client::{Body, ClientSession};
 use crate::pg::server::{Note, ServerSession};
+
+/// Numbers that functions for large objects have in every server: `lo_open`, `lo_close`, `loread`,
+/// `lowrite`, `lo_lseek`, `lo_creat`, `lo_create`, `lo_tell`, `lo_unlink`, `lo_truncate`, and those
+/// of 64 bits
+/// (<https://github.com/postgres/postgres/blob/REL_17_STABLE/src/include/catalog/pg_proc.dat>).
+const OF_LARGE_OBJECTS: [u32; 13] =
+    [952, 953, 954, 955, 956, 957, 715, 958, 964, 1004, 3170, 3171, 3172];
 
 /// What became of one message.
 pub(super) enum Taken {
@@ -195,15 +203,30 @@ impl Link<'_, '_> {
                 let message = "the tenant is read-only: function calls by number are refused";
                 refuse(self.out, "25006", message)
             }
-            frontend::FUNCTION_CALL => {
-                self.prepare_idle();
-                // It may be `set_config`.
-                self.server.settings_in_doubt = true;
-                self.server.sent(Request::FunctionCall, Audience::Client, Note::Call(true));
-                self.pass(header, rest)
-            }
+            frontend::FUNCTION_CALL => self.function_call(header, rest),
             _ => unknown(header, self.out),
         }
+    }
+
+    /// A call of a function by its number. In a sandbox it may be one of those that drivers use for
+    /// large objects: others read whatever their argument names.
+    fn function_call(&mut self, header: Header, rest: &[u8]) -> Taken {
+        if self.client.is_sandbox {
+            let number = rest.get(HEADER_BYTES..).and_then(|it| it.first_chunk::<4>());
+            match number.map(|it| u32::from_be_bytes(*it)) {
+                None if header.body() >= 4 => return Taken::More(HEADER_BYTES + 4),
+                Some(number) if header.body() >= 4 && OF_LARGE_OBJECTS.contains(&number) => {}
+                _ => {
+                    let what = "a call of a function by its number";
+                    return refuse(self.out, "42501", &not_for_sandboxes(what));
+                }
+            }
+        }
+        self.prepare_idle();
+        // It may be `set_config`.
+        self.server.settings_in_doubt = true;
+        self.server.sent(Request::FunctionCall, Audience::Client, Note::Call(true));
+        self.pass(header, rest)
     }
 
     /// Whether what was waited for is known: the server copies, does not, or passes over requests.

@@ -8,6 +8,7 @@ use super::batch::put_describe_nothing;
 use super::{Broken, Gone, Outputs, ServerNext};
 use crate::pg::client::ClientSession;
 use crate::pg::dirt::Leave;
+use crate::pg::probe::{Questions, Reader, Topics};
 use crate::pg::server::{Cleanup, Note, ServerSession};
 
 /// The client that held this server connection is gone, whatever it was doing.
@@ -25,10 +26,14 @@ pub fn client_gone(
     let runs = server.exchange.has_client_entries();
     let fails = server.exchange.is_skipping() || server.exchange.copying() == Copying::In;
     match server.exchange.copying() {
+        // It may be about to read data: what would end the batch is then no request, but breaks
+        // the protocol.
+        Copying::None if runs && server.unsynced && server.batch_waits && !fails => {
+            return Gone::Close;
+        }
         Copying::None | Copying::Out => {}
         Copying::In => {
-            message::frontend::copy_fail(out.to_server, "the client is gone");
-            server.exchange.copy_ended();
+            fail_copy(server, out);
             let front = server.exchange.front().map(|front| front.request);
             // The request is not in the queue: it was sent before data was read.
             server.unsynced |= front == Some(Request::Execute);
@@ -56,6 +61,21 @@ pub fn client_gone(
     }
 }
 
+/// Ends a copy that the server has begun to read: no client is there to send data. It takes no
+/// notice of a cancel request while it waits for them.
+pub(super) fn end_copy(server: &mut ServerSession, out: &mut Outputs<'_>) {
+    fail_copy(server, out);
+    // It has passed over a `Sync` that was sent behind the request.
+    if server.exchange.front().is_some_and(|front| front.request == Request::Execute) {
+        server.sync(Audience::Nobody, out.to_server);
+    }
+}
+
+fn fail_copy(server: &mut ServerSession, out: &mut Outputs<'_>) {
+    message::frontend::copy_fail(out.to_server, "the client is gone");
+    server.exchange.copy_ended();
+}
+
 /// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
 pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option<ServerNext> {
     debug_assert!(server.exchange.is_empty(), "{server:?}");
@@ -69,6 +89,12 @@ pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option
         }
         Cleanup::RollingBack | Cleanup::Resetting if !idle => {
             return Some(cannot("the transaction did not end"));
+        }
+        Cleanup::Draining | Cleanup::RollingBack if server.dirt.asks_for_connections() => {
+            let questions = Questions::about(Topics::CONNECTIONS);
+            server.query(&[questions.sql().as_bytes()], Note::Probe, out.to_server);
+            server.answer = Some(Box::new(Reader::new()));
+            return None;
         }
         Cleanup::Draining | Cleanup::RollingBack => match server.dirt.leave() {
             Leave::Close => return Some(cannot("there is no way back from what its client did")),

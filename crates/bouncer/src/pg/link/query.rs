@@ -1,5 +1,6 @@
 //! Texts on their way to the server: those that are refused, and those that are changed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::PoolMode;
@@ -11,12 +12,14 @@ use wire::pg::sql::{Act, Effects, ListenAction, Verb, rewrite_listen, rewrite_na
 
 use super::STATEMENT_BYTES_SCANNED_MAX;
 use super::front::{Link, Taken, pass_over, shares};
-use crate::pg::server::{Listens, Note};
+use super::restore::TextProtocol;
+use crate::link::{not_for_readers, not_for_sandboxes};
+use crate::pg::server::{Note, RewrittenRequest, TextRewrite};
 use crate::pg::statements::NameId;
 use crate::pg::texts::Facts;
 
 /// Why a text is not let through: the code of the error, and its sentence.
-pub(super) type Refusal = (&'static str, &'static str);
+pub(super) type Refusal = (&'static str, Cow<'static, str>);
 
 /// What a text about channels became.
 pub(super) enum Channels {
@@ -26,14 +29,16 @@ pub(super) enum Channels {
     NeedListener,
     Refused(Refusal),
     /// This text, and what it means.
-    Rewritten(Vec<u8>, Arc<[ListenAction]>),
+    Rewritten(Vec<u8>, Vec<ListenAction>),
 }
 
 /// A function may have allowed the next transaction to write, which is looked into between two of
 /// them: when the server is at rest.
 pub(super) const AFTER_END: Refusal = (
     "25006",
-    "the tenant is read-only: what follows the end of a transaction has to be sent after its answer",
+    Cow::Borrowed(
+        "the tenant is read-only: what follows the end of a transaction has to be sent after its answer",
+    ),
 );
 
 impl Link<'_, '_> {
@@ -51,8 +56,16 @@ impl Link<'_, '_> {
         if let Some(refusal) = self.refusal(&facts) {
             return self.refuse_query(header, refusal);
         }
+        let mut rewrite = None;
+        let (text, facts) = match self.restored(text, &facts, TextProtocol::Simple) {
+            Some(restored) => {
+                rewrite = Some(restored.rewrite);
+                (Cow::Owned(restored.text), restored.facts)
+            }
+            None => (Cow::Borrowed(text), facts),
+        };
         if self.is_about_channels(&facts) {
-            match self.channels(text) {
+            match self.channels(&text) {
                 // It goes the way of all others.
                 Channels::AsIs => {}
                 Channels::NeedListener => return Taken::NeedListener,
@@ -64,7 +77,8 @@ impl Link<'_, '_> {
                     self.client.barrier = facts.is_barrier;
                     self.runs(&facts);
                     let facts = Some(facts.without(Effects::LISTEN));
-                    let note = Note::Listen(Box::new(Listens { facts, actions, done: 0 }));
+                    let rewrite = TextRewrite { actions, ..rewrite.unwrap_or_default() };
+                    let note = RewrittenRequest::note(facts, Arc::new(rewrite));
                     return self.send_text(header, &text, note);
                 }
             }
@@ -74,21 +88,20 @@ impl Link<'_, '_> {
         }
         self.client.barrier = facts.is_barrier;
         self.runs(&facts);
-        if let Some((text, facts)) = self.renamed(text, &facts, Audience::Nobody) {
-            return self.send_text(header, &text, Note::Text(Some(facts)));
+        if let Some((text, facts)) = self.renamed(&text, &facts, Audience::Nobody) {
+            let note = match rewrite {
+                Some(rewrite) => RewrittenRequest::note(Some(facts), Arc::new(rewrite)),
+                None => Note::Text(Some(facts)),
+            };
+            return self.send_text(header, &text, note);
         }
-        if let Some((text, facts)) = self.restoring(&facts) {
-            return self.send_text(header, &text, Note::Restores(Some(facts)));
+        match rewrite {
+            Some(rewrite) => {
+                let note = RewrittenRequest::note(Some(facts), Arc::new(rewrite));
+                self.send_text(header, &text, note)
+            }
+            None => self.send_query(header, rest, Note::Text(Some(facts))),
         }
-        self.send_query(header, rest, Note::Text(Some(facts)))
-    }
-
-    /// The `SET` in place of a `RESET`: what the client started with is not what the server did.
-    fn restoring(&self, facts: &Facts) -> Option<(Vec<u8>, Facts)> {
-        let name = facts.resets()?;
-        let value = self.client.startup.value(name)?;
-        let text = self.client.startup.restoring(name)?;
-        Some((text, facts.restoring(name, value)))
     }
 
     /// A text that is too long to be looked at.
@@ -176,14 +189,20 @@ impl Link<'_, '_> {
             && (facts.verb == Verb::Begin || effects.intersects(Effects::MULTI));
         if self.client.mode == PoolMode::Statement && begins {
             let message = "transactions of several statements are not allowed in statement mode";
-            return Some(("0A000", message));
+            return Some(("0A000", message.into()));
+        }
+        if let Some(what) = facts.prohibitions.for_sandboxes.filter(|_| self.client.is_sandbox) {
+            return Some(("42501", not_for_sandboxes(what).into()));
+        }
+        if let Some(what) = facts.prohibitions.for_readers.filter(|_| self.client.read_only) {
+            return Some(("25006", not_for_readers(what).into()));
         }
         // Code may allow it to the transactions behind it.
         let several = effects.contains(Effects::MULTI.with(Effects::TRANSACTION));
         if self.client.read_only && several && effects.intersects(Effects::FUNCTION) {
             let message = "the tenant is read-only: a text of several transactions that calls \
                            functions is refused";
-            return Some(("25006", message));
+            return Some(("25006", message.into()));
         }
         if self.client.read_only && effects.intersects(Effects::AFTER_END) {
             return Some(AFTER_END);
@@ -191,14 +210,14 @@ impl Link<'_, '_> {
         let writes = Effects::READ_WRITE.with(Effects::UNPARSED).with(Effects::DO);
         if self.client.read_only && effects.intersects(writes) {
             let message = "the tenant is read-only: a text that may ask for more is refused";
-            return Some(("25006", message));
+            return Some(("25006", message.into()));
         }
         None
     }
 
     fn refuse_query(&mut self, header: Header, (code, message): Refusal) -> Taken {
         self.prepare_idle();
-        self.refuse_request(code, message);
+        self.refuse_request(code, &message);
         self.server.sync(Audience::Client, self.out.to_server);
         pass_over(self.client, header)
     }
@@ -214,12 +233,12 @@ impl Link<'_, '_> {
         let listening = self.client.listening.get_or_insert_default();
         if listening.ask(&actions) {
             return if listening.is_full() {
-                Channels::Refused(("54000", "a client may not listen to so many channels"))
+                Channels::Refused(("54000", "a client may not listen to so many channels".into()))
             } else {
                 Channels::NeedListener
             };
         }
-        Channels::Rewritten(text, actions.into())
+        Channels::Rewritten(text, actions)
     }
 
     /// A text of SQL's `EXECUTE` or `DEALLOCATE` with the name that a statement has at the server,

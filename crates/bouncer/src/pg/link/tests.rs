@@ -1,6 +1,8 @@
 //! Scenarios: what either side sends, and what the other gets. See `stage` for the language.
 
+mod defaults;
 mod hostile;
+mod lasting;
 mod model;
 mod readers;
 mod stage;
@@ -803,50 +805,6 @@ fn a_plan_that_does_not_fit_any_more_is_made_anew() {
 }
 
 #[test]
-fn a_reset_brings_back_what_the_client_started_with() {
-    for mode in [PoolMode::Session, PoolMode::Transaction] {
-        let setup =
-            Setup { mode, settings: &[('a', "application_name", "mine")], ..Setup::default() };
-        play(
-            &setup,
-            "a> Q[SELECT 1]
-             s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SELECT 1]
-             s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
-             a> Q[RESET ALL]
-             s< Q[RESET ALL]
-             s> C[RESET] ZI
-             a> Q[SHOW application_name]
-             s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]
-             s> C[BEGIN] C[SET] C[COMMIT] ZI C[SHOW] ZI",
-        );
-    }
-    let setup = Setup { settings: &[('a', "application_name", "mine")], ..Setup::default() };
-    play(
-        &setup,
-        "a> Q[BEGIN] Q[SET application_name TO 'x'] Q[RESET application_name] Q[COMMIT]
-         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[BEGIN] Q[SET application_name TO 'x'] \
-         Q[SET application_name TO 'mine'] Q[COMMIT]
-         s> C[BEGIN] C[SET] C[COMMIT] ZI C[BEGIN] ZT C[SET] ZT C[SET] ZT C[COMMIT] ZI
-         a< C[BEGIN] ZT C[SET] ZT C[RESET] ZT C[COMMIT] ZI
-         a: free
-         a> Q[SELECT 1]
-         s< Q[SELECT 1]",
-    );
-    play(
-        &setup,
-        "a> Q[SELECT 1]
-         s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
-         a> Q[SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;]
-         s> C[SELECT 1] C[CLOSE CURSOR ALL] C[UNLISTEN] C[RESET] ZI
-         a> Q[SHOW application_name]
-         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SELECT 1] \
-         Q[SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;] Q[?]
-         s> C[SELECT 0] ZI
-         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
-    );
-}
-
-#[test]
 fn settings_of_no_module_stay_known_when_others_are_found() {
     let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
     play(
@@ -893,22 +851,6 @@ fn a_setting_of_no_module_that_a_function_made_is_found_by_its_name() {
          server 2
          a> Q[SELECT 1]
          s< Q[BEGIN;SET cove.b TO 'v';COMMIT] Q[SELECT 1]",
-    );
-}
-
-#[test]
-fn what_a_client_started_with_is_not_forgotten_by_asking() {
-    let settings = &[('a', "application_name", "mine")];
-    let setup = Setup { verify: api::Verify::Always, settings, ..Setup::default() };
-    play(
-        &setup,
-        "a> Q[RESET ALL]
-         s> C[BEGIN] C[SET] C[COMMIT] ZI C[RESET] ZI
-         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[RESET ALL] Q[?]
-         s> R[r|login|none] C[SELECT 1] ZI
-         a: free
-         a> Q[SHOW application_name]
-         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
     );
 }
 

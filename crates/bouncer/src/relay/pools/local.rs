@@ -129,6 +129,9 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         }
         let common = registry.common(local.common.id, tenant, &terms);
         let moved = !Arc::ptr_eq(&common, &local.common);
+        if terms.revision != local.terms.revision {
+            common.forget_trouble();
+        }
         let unfit = moved || terms.epoch != local.terms.epoch;
         if moved {
             local.common.key.set_idle(thread, None);

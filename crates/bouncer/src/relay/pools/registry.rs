@@ -37,6 +37,8 @@ pub struct Terms {
     pub retry: Duration,
     /// Connections of another number are unfit.
     pub epoch: u32,
+    /// Failures under another number say nothing.
+    pub revision: u32,
 }
 
 impl Terms {
@@ -62,6 +64,7 @@ impl Terms {
             lifetime: limits.server_lifetime,
             retry: limits.server_retry,
             epoch: tenant.state.epoch(),
+            revision: tenant.state.revision(),
         }
     }
 }
@@ -290,6 +293,11 @@ impl Common {
     /// Notes that a connection was opened.
     pub(super) fn reached(&self) {
         self.proven.store(true, Ordering::Relaxed);
+        self.forget_trouble();
+    }
+
+    /// Forgets that none could be opened: the next attempt is another one.
+    pub(super) fn forget_trouble(&self) {
         if self.troubled.swap(false, Ordering::Relaxed) {
             *self.trouble.lock() = None;
         }

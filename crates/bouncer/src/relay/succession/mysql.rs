@@ -41,7 +41,6 @@ pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<Carried
         insert_id: told.insert_id,
         row_count: told.row_count,
         found_rows: told.found_rows,
-        asks_insert_id: told.asks_insert_id,
         requested: pairs(link.requested().iter()),
         requested_schema: link.requested().schema().map(str::to_owned),
         wanted: pairs(link.settings().iter()),
@@ -76,7 +75,6 @@ pub(super) fn restored(
     link.diagnostics.insert_id = it.insert_id;
     link.diagnostics.row_count = it.row_count;
     link.diagnostics.found_rows = it.found_rows;
-    link.diagnostics.asks_insert_id = it.asks_insert_id;
     for statement in &it.statements {
         let wanted = Arc::clone(link.settings());
         let made = shared.texts.statement(&statement.text, link.sql_mode, &wanted);

@@ -87,7 +87,6 @@ impl Link<'_, '_> {
         let params = usize::from(open.counts.params);
         let statement = open.statement.clone();
         let types = open.types.is_some();
-        self.client.statements.waits = false;
         let head = match head(params, header, rest) {
             Ok(head) => head,
             Err(Ok(taken)) => return taken,

@@ -120,6 +120,7 @@ fn files_are_asked_for_only_where_they_may() {
              s< DATA[one] DATA[two] DATA[]
              s> OK[n2]
              a< OK[n2]
+             s~
              a: free
              A> Q[SELECT 1; {text}]
              s< Q[SELECT 1; {text}]

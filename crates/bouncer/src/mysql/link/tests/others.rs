@@ -52,10 +52,12 @@ fn code_behind_a_text_finds_the_clients_own_last_insert_id() {
          s< Q[INSERT INTO t VALUES (NULL)]
          s> OK[n1,i7]
          a< OK[n1,i7]
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[7] END
          a: free
          b> Q[CALL p()]
-         s< Q[SET last_insert_id=0] Q[CALL p()]
-         s> OK -- OK
+         s< Q[SELECT 1 FROM (SELECT 1) AS t] Q[SET last_insert_id=0] Q[CALL p()]
+         s> COLS[1] DEF ROW[1] END -- OK -- OK
          b< OK",
     );
     // A value that was given is not what the function gives; who asks for it is told right.
@@ -64,6 +66,8 @@ fn code_behind_a_text_finds_the_clients_own_last_insert_id() {
          s< Q[INSERT INTO t VALUES (NULL)]
          s> OK[n1,i7]
          a< OK[n1,i7]
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[7] END
          b> Q[SELECT LAST_INSERT_ID()]
          s< Q[SET last_insert_id=0] Q[SELECT LAST_INSERT_ID()]
          s> OK -- COLS[1] DEF ROW[0] END
@@ -73,9 +77,11 @@ fn code_behind_a_text_finds_the_clients_own_last_insert_id() {
          b<
          b: free
          a> Q[INSERT INTO t VALUES (NULL)]
-         s< Q[INSERT INTO t VALUES (NULL)]
-         s> OK[n1,i8]
+         s< Q[SET last_insert_id=7] Q[INSERT INTO t VALUES (NULL)]
+         s> OK -- OK[n1,i8]
          a< OK[n1,i8]
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[8] END
          b> Q[INSERT INTO t VALUES (50)]
          s< Q[SET last_insert_id=0] Q[INSERT INTO t VALUES (50)]
          s> OK -- OK[n1,i50]

@@ -99,6 +99,11 @@ fn the_last_insert_id_is_the_clients_own() {
          s< Q[INSERT INTO t VALUES (NULL)]
          s> OK[n1,i7]
          a< OK[n1,i7]
+         s< Q[SELECT LAST_INSERT_ID()]
+         a: held
+         s> COLS[1] DEF ROW[7] END
+         a<
+         a: free
          b> Q[SELECT LAST_INSERT_ID()]
          s< Q[SET last_insert_id=0] Q[SELECT LAST_INSERT_ID()]
          s> OK -- COLS[1] DEF ROW[0] END
@@ -127,6 +132,88 @@ fn the_last_insert_id_is_the_clients_own() {
          s> OK -- COLS[1] DEF ROW[9] END
          a< COLS[1] DEF ROW[9] END",
     );
+}
+
+/// What no reply tells of: errors hide the ids of the rows before them, and so do rows.
+#[test]
+fn an_id_of_which_no_reply_tells_is_asked_for() {
+    let one = "COLS[1] DEF ROW[8] END";
+    for (text, reply) in [
+        ("INSERT INTO t VALUES (NULL), (1)", "ERR[1062]"),
+        ("INSERT INTO t VALUES (NULL) RETURNING id", one),
+        ("REPLACE INTO t VALUES (NULL) RETURNING id", one),
+        ("LOAD DATA INFILE 'f' INTO TABLE t", "OK[n1]"),
+        ("INSERT INTO t VALUES (NULL); SELECT broken", "OK[n1,i8,m] ERR[1054]"),
+        ("EXECUTE IMMEDIATE CONCAT('INSERT')", "OK[n1]"),
+        ("CREATE TABLE u (id INT AUTO_INCREMENT PRIMARY KEY) SELECT 1", "OK[n1]"),
+    ] {
+        let flush =
+            if reply.contains("ERR") { "Q[SET session_track_schema=1]\ns> OK\ns< " } else { "" };
+        plays(&format!(
+            "a> Q[{text}]
+             s< Q[{text}]
+             s> {reply}
+             a< *
+             s< {flush}Q[SELECT LAST_INSERT_ID()]
+             s> COLS[1] DEF ROW[8] END
+             a<
+             a: free
+             server 2
+             a> Q[SELECT LAST_INSERT_ID()]
+             s< Q[SET last_insert_id=8] Q[SELECT LAST_INSERT_ID()]"
+        ));
+    }
+}
+
+/// What a text that does not say so may read by a view is nobody else's.
+#[test]
+fn others_find_no_id_in_their_session() {
+    plays(
+        "a> Q[INSERT INTO t VALUES (NULL)]
+         s< Q[INSERT INTO t VALUES (NULL)]
+         s> OK[n1,i7]
+         a< OK[n1,i7]
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[7] END
+         a: free
+         b> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         b: free
+         b> Q[SELECT id FROM reads]
+         s< Q[SET last_insert_id=0] Q[SELECT id FROM reads]
+         s> OK -- COLS[1] DEF ROW[0] END
+         b: free
+         a> Q[INSERT INTO u VALUES (1)]
+         s< Q[SET last_insert_id=7] Q[INSERT INTO u VALUES (1)]
+         s> OK -- OK[n1]
+         a: free",
+    );
+}
+
+/// Texts that ask for more than is kept do not meet what another client left.
+#[test]
+fn diagnostics_of_others_are_taken_away_first() {
+    for (text, is_forgotten) in [
+        ("SELECT 1", false),
+        ("UPDATE t SET a = 1", false),
+        ("SELECT ROW_COUNT() + 1", true),
+        ("SELECT 1, FOUND_ROWS()", true),
+        ("GET DIAGNOSTICS CONDITION 1 @m = MESSAGE_TEXT", true),
+        ("SHOW WARNINGS; SELECT 1", true),
+        ("CALL p()", true),
+        ("SELECT f(1)", true),
+    ] {
+        let forgets = if is_forgotten { "Q[SELECT 1 FROM (SELECT 1) AS t] " } else { "" };
+        plays(&format!(
+            "a> Q[SELECT broken]
+             s< Q[SELECT broken]
+             s> ERR[1054]
+             a: free
+             b> Q[{text}]
+             s< {forgets}Q[{text}]"
+        ));
+    }
 }
 
 #[test]

@@ -182,6 +182,7 @@ impl Server {
             temp_tables: asked(Topics::TEMP) && state.temp,
             hold_cursors: asked(Topics::CURSORS) && state.hold,
             sql_prepared: asked(Topics::PREPARED) && self.prepared,
+            connections_function: None,
         }
     }
 }

@@ -386,6 +386,8 @@ fn backend(tag: &str, parts: &[&str]) -> (u8, Vec<u8>) {
         "ZI" | "ZT" | "ZE" => (b'Z', vec![tag.as_bytes()[1]]),
         "E" | "N" => (tag.as_bytes()[0], fields(parts)),
         "R" => (b'D', row(parts)),
+        // What a function that was called has answered, or nothing.
+        "V" if parts == ["-"] => (b'V', vec![0xff; 4]),
         "A" => (b'A', [vec![0, 0, 0, 1], strings(parts)].concat()),
         _ => (tag.as_bytes()[0], parts.concat().into_bytes()),
     }
@@ -438,6 +440,10 @@ fn show_frontend(tag: u8, body: &[u8]) -> String {
         b'Q' | b'E' => show_strings(&letter, body, 1),
         b'P' | b'B' => show_strings(&letter, body, 2),
         b'f' => letter,
+        // A call of ours, which has no arguments.
+        b'F' if body.len() == 10 && body.ends_with(&[0; 6]) => {
+            format!("F[{}]", u32::from_be_bytes(*body.first_chunk().unwrap()))
+        }
         b'D' | b'C' => show_strings(&format!("{letter}{}", char::from(body[0])), &body[1..], 1),
         _ if body.is_empty() => letter,
         _ => show(&letter, &[body]),

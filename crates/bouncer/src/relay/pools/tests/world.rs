@@ -145,6 +145,7 @@ impl World {
                 lifetime: Some(Duration::from_secs(10)),
                 retry: Duration::from_secs(1),
                 epoch: 0,
+                revision: 0,
             });
         }
         for client in 0..clients {
@@ -311,7 +312,7 @@ impl World {
         assert_eq!(conn_of.held, Held::Opening);
         let (pool, thread) = (conn_of.pool, conn_of.thread);
         if fails {
-            let failure = Failure { code: "08006".into(), message: "refused".into() };
+            let failure = Failure::unreached("08006", "refused");
             let place = self.conns.remove(&conn).unwrap().place;
             self.pools[thread].open_failed(pool, place, Arc::new(failure), now);
             return;

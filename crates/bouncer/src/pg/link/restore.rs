@@ -1,0 +1,178 @@
+//! Resets of settings: a client goes back to the values that it started with.
+//!
+//! The server goes back to the values that its own session started with, which are no client's:
+//! `SET` has no way to change those. So a statement that resets a setting is sent as one that sets
+//! it, in its place in the text, so that whatever runs behind it in the same transaction sees the
+//! right value, and so that savepoints and rollbacks do with it what they do with a reset. Behind a
+//! `RESET ALL` the settings are set one by one. The command tags that the client sees are those of
+//! what it sent.
+//!
+//! A reset within code that is not in the text cannot be replaced: until the end of its transaction
+//! the client sees the server's value.
+
+use wire::pg::exchange::{Audience, Request};
+use wire::pg::frame::{frontend, put_header};
+use wire::pg::message;
+use wire::pg::sql::{Change, DefaultForm, DefaultSite, Effects, quote_literal};
+
+use super::front::Link;
+use crate::pg::server::{Note, TagChange, TextRewrite};
+use crate::pg::settings::{write_assignment, write_call};
+use crate::pg::texts::Facts;
+
+/// The name of the statement, and of the portal, that runs behind a `RESET ALL`.
+const RESTORE: &str = "cove: restore";
+
+/// A text without resets.
+#[derive(Debug)]
+pub(super) struct RestoredText {
+    pub(super) text: Vec<u8>,
+    pub(super) facts: Facts,
+    pub(super) rewrite: TextRewrite,
+}
+
+/// Protocol by which a text is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum TextProtocol {
+    /// A `Query`, which may have several statements.
+    Simple,
+    /// A `Parse`, which has one.
+    Extended,
+}
+
+impl Link<'_, '_> {
+    /// A text in which each reset of a setting that the client started with is written as the
+    /// setting's change. `None` when there is none.
+    pub(super) fn restored(
+        &self,
+        text: &[u8],
+        facts: &Facts,
+        protocol: TextProtocol,
+    ) -> Option<RestoredText> {
+        let look = facts.look.as_ref()?;
+        // Where statements begin is not certain in a text that is not understood.
+        if look.defaults.is_empty() || facts.effects.intersects(Effects::UNPARSED) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(text.len() + 64);
+        let mut rewrite = TextRewrite::default();
+        let mut copied = 0;
+        let mut added = 0;
+        for site in &look.defaults {
+            let before = out.len();
+            out.extend_from_slice(text.get(copied..site.range.start)?);
+            let statement = site.statement + added;
+            if site.form != DefaultForm::ResetAll {
+                if !self.write_default(site, &mut out) {
+                    out.truncate(before);
+                    continue;
+                }
+                if site.form == DefaultForm::Reset {
+                    rewrite.tags.push(TagChange { statement, shown: Some("RESET") });
+                }
+            } else if protocol == TextProtocol::Extended {
+                out.extend_from_slice(text.get(site.range.clone())?);
+                rewrite.restores = self.write_restore();
+            } else {
+                out.extend_from_slice(text.get(site.range.clone())?);
+                for (name, value) in self.startup() {
+                    out.push(b';');
+                    if !write_assignment("SET", name, value, &mut out) {
+                        let _semicolon = out.pop();
+                        continue;
+                    }
+                    added += 1;
+                    let statement = site.statement + added;
+                    rewrite.tags.push(TagChange { statement, shown: None });
+                }
+            }
+            copied = site.range.end;
+        }
+        out.extend_from_slice(text.get(copied..)?);
+        if out == text && rewrite.restores.is_none() {
+            return None;
+        }
+        let changes = look.changes.iter().flat_map(|change| self.restoring(change)).collect();
+        let facts = facts.restoring(&out, changes);
+        Some(RestoredText { text: out, facts, rewrite })
+    }
+
+    /// Settings that the client started with and the server connection did not.
+    fn startup(&self) -> impl Iterator<Item = (&str, &str)> {
+        let server = &self.server.startup;
+        self.client.startup.iter().filter(|(name, value)| server.value(name) != Some(*value))
+    }
+
+    /// Writes the value of one setting in place of its default. False: the text stays as it is.
+    fn write_default(&self, site: &DefaultSite, out: &mut Vec<u8>) -> bool {
+        let found = self.startup().find(|(name, _)| *name == site.name);
+        let Some((name, value)) = found else { return false };
+        match site.form {
+            DefaultForm::Reset | DefaultForm::Set => write_assignment("SET", name, value, out),
+            DefaultForm::SetLocal => write_assignment("SET LOCAL", name, value, out),
+            DefaultForm::Null => {
+                quote_literal(out, value);
+                true
+            }
+            DefaultForm::ResetAll => false,
+        }
+    }
+
+    /// The text that gives the client everything that it started with.
+    fn write_restore(&self) -> Option<Box<[u8]>> {
+        let mut out = Vec::new();
+        for (name, value) in self.startup() {
+            out.extend_from_slice(if out.is_empty() { b"SELECT " } else { b"," });
+            write_call(name, value, &mut out);
+        }
+        (!out.is_empty()).then(|| out.into_boxed_slice())
+    }
+
+    /// Translates a change of settings to one whose defaults are the client's own.
+    fn restoring(&self, change: &Change) -> Vec<Change> {
+        let set = |(name, value): (&str, &str)| Change::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        match change {
+            Change::Value { .. } => vec![change.clone()],
+            Change::Default { name } => {
+                let found = self.startup().find(|it| it.0 == name);
+                vec![found.map_or_else(|| change.clone(), set)]
+            }
+            Change::DefaultAll => {
+                [change.clone()].into_iter().chain(self.startup().map(set)).collect()
+            }
+        }
+    }
+
+    /// Runs what has to run behind a portal that resets all settings, within its batch. If the
+    /// portal fails the server passes over it.
+    pub(super) fn restore(&mut self, text: &[u8]) {
+        let out = &mut *self.out.to_server;
+        // One that was left by a batch which failed.
+        message::frontend::close_statement(out, RESTORE);
+        self.server.sent(Request::Close, Audience::Nobody, Note::Restore);
+        put_header(out, frontend::PARSE, RESTORE.len() + 1 + text.len() + 1 + 2);
+        out.extend_from_slice(RESTORE.as_bytes());
+        out.push(0);
+        out.extend_from_slice(text);
+        out.extend_from_slice(&[0; 3]);
+        self.server.sent(Request::Parse, Audience::Nobody, Note::Restore);
+        // The portal has a name as well: that without one is the client's.
+        put_header(out, frontend::BIND, 2 * (RESTORE.len() + 1) + 6);
+        for _ in 0..2 {
+            out.extend_from_slice(RESTORE.as_bytes());
+            out.push(0);
+        }
+        out.extend_from_slice(&[0; 6]);
+        self.server.sent(Request::Bind, Audience::Nobody, Note::Restore);
+        put_header(out, frontend::EXECUTE, RESTORE.len() + 1 + 4);
+        out.extend_from_slice(RESTORE.as_bytes());
+        out.extend_from_slice(&[0; 5]);
+        self.server.sent(Request::Execute, Audience::Nobody, Note::Restore);
+        // Its portals go with it.
+        message::frontend::close_statement(out, RESTORE);
+        self.server.sent(Request::Close, Audience::Nobody, Note::Restore);
+    }
+}
