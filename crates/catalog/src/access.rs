@@ -11,6 +11,7 @@
 //! and away. Everything that a request needs is in memory; the store is read when something was
 //! changed, and for a token that was not seen yet.
 
+mod attempts;
 mod audit;
 mod catalog_roles;
 mod clients;
@@ -27,6 +28,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod validity;
 
 use node::task::Boxed;
 use std::collections::HashMap;
@@ -40,8 +42,9 @@ use node::auth::{Scope, Tokens};
 use node::clock::{self, Ids};
 use node::store::Store;
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+pub use self::attempts::{WRONG_SECRET_FORGIVEN, WRONG_SECRETS_MAX};
 pub use self::audit::{
     AuditFilter, AuditLimits, AuditLine, AuditPage, Origin, STRANGERS_PER_SECOND_MAX, WAITING_MAX,
     WRITE_INTERVAL,
@@ -72,6 +75,7 @@ pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
+use self::attempts::WrongSecrets;
 use self::audit::Audit;
 use self::catalog_roles::CatalogRoles;
 use self::clients::Client;
@@ -91,11 +95,14 @@ pub(crate) use self::store::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Authority, Object, Right, Who};
+use crate::service::{Authority, Object, Right, VisibleNames, Who};
 use crate::warehouse::Warehouse;
 
 /// How long another server may go on honouring what was taken back at this one.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often those who are connected are asked whether their credential is still valid.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often is kept what need not be kept at once, and forgotten what has ended.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
@@ -125,11 +132,14 @@ struct Inner {
     issuers: Issuers,
     audit: Audit,
     guests: Guests,
+    wrong_secrets: WrongSecrets,
     /// Tokens that are looked for in the store.
     lookups: Semaphore,
     loaded: RwLock<Loaded>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
+    /// Told when a credential may have ended.
+    changes: watch::Sender<()>,
 }
 
 /// What the store says, as of one version.
@@ -171,9 +181,11 @@ impl Access {
                 issuers: Issuers::new(settings.issuers)?,
                 audit: Audit::new(settings.audit),
                 guests: Guests::default(),
+                wrong_secrets: WrongSecrets::default(),
                 lookups: Semaphore::new(tokens::LOOKUPS_MAX),
                 loaded: RwLock::default(),
                 loading: tokio::sync::Mutex::default(),
+                changes: watch::Sender::new(()),
             };
             let access = Access(Arc::new(inner));
             access.load().await?;
@@ -230,12 +242,18 @@ impl Access {
     pub fn keep_current(self) -> Boxed<'static, ()> {
         Box::pin(async move {
             let mut reload = tokio::time::interval(RELOAD_INTERVAL);
+            let mut check = tokio::time::interval(CHECK_INTERVAL);
             let mut write = tokio::time::interval(WRITE_INTERVAL);
             let mut tidy = tokio::time::interval(TIDY_INTERVAL);
             let mut failed = false;
             loop {
                 let result = tokio::select! {
                     _ = reload.tick() => self.reload().await,
+                    // Time has passed, and tokens of Cove's own may be gone.
+                    _ = check.tick() => {
+                        self.0.changes.send_replace(());
+                        continue;
+                    }
                     _ = write.tick() => self.write_audit().await,
                     _ = tidy.tick() => self.tidy().await,
                 };
@@ -290,6 +308,8 @@ impl Access {
             (kept.version, Roles::new(kept.roles, CatalogRoles::new(kept.catalog_roles)));
         let (policies, ready) = (Policies::new(kept.policies), Ready::default());
         *loaded = Loaded { version, clients, keys, roles, grants, policies, ready };
+        drop(loaded);
+        self.0.changes.send_replace(());
         Ok(())
     }
 
@@ -406,14 +426,20 @@ impl Authority for Access {
         }
     }
 
-    fn ways(
+    fn visible(
         &self,
         who: &Who,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
-    ) -> Vec<NamespaceIdent> {
-        let guest = who.guest();
-        guest.map(|it| self.0.guests.ways(it, warehouse.id(), parent)).unwrap_or_default()
+    ) -> VisibleNames {
+        let trees = match who.guest() {
+            Some(guest) => self.0.guests.trees(guest),
+            None => {
+                let loaded = self.0.loaded.read();
+                loaded.ready.trees(who, &loaded.roles, &loaded.grants)
+            }
+        };
+        trees.map_or(VisibleNames::Nothing, |it| it.visible(warehouse.id(), parent))
     }
 
     fn restrictions(

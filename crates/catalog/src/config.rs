@@ -30,6 +30,9 @@ pub struct Config {
     pub secret_access_key: Option<String>,
     /// With keys that are for a time only.
     pub session_token: Option<String>,
+    /// Whether new tables of the configured warehouse are at `NAMESPACE/TABLE`, without anything
+    /// in the name of the directory that is theirs alone.
+    pub plain_locations: bool,
     /// Whether clients get credentials for a configured warehouse in a bucket, each for one table.
     pub vended_credentials: bool,
     /// Whether the server signs their requests to it.
@@ -75,6 +78,7 @@ impl Default for Config {
             access_key_id: None,
             secret_access_key: None,
             session_token: None,
+            plain_locations: false,
             vended_credentials: false,
             remote_signing: false,
             role_arn: None,

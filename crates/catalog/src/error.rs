@@ -59,6 +59,10 @@ pub enum Kind {
     Gone,
     /// The request is longer than the limit.
     TooLarge,
+    /// The body is encoded in a way that is not decoded here.
+    UnsupportedEncoding,
+    /// The same was tried in vain too often. It can be tried again later.
+    TooManyRequests,
     /// Something that another system of this interface has, and this one has not.
     NotImplemented,
     /// The server failed.
@@ -67,7 +71,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 25] = [
+    pub const ALL: [Kind; 27] = [
         Kind::NoSuchNamespace,
         Kind::NoSuchTable,
         Kind::NoSuchView,
@@ -91,6 +95,8 @@ impl Kind {
         Kind::ServiceUnavailable,
         Kind::Gone,
         Kind::TooLarge,
+        Kind::UnsupportedEncoding,
+        Kind::TooManyRequests,
         Kind::NotImplemented,
         Kind::Internal,
     ];
@@ -111,7 +117,8 @@ impl Kind {
             Kind::AlreadyExists => "AlreadyExistsException",
             Kind::CommitFailed => "CommitFailedException",
             Kind::NamespaceNotEmpty => "NamespaceNotEmptyException",
-            Kind::BadRequest | Kind::TooLarge => "BadRequestException",
+            Kind::BadRequest | Kind::TooLarge | Kind::UnsupportedEncoding => "BadRequestException",
+            Kind::TooManyRequests => "TooManyRequestsException",
             Kind::IllegalArgument => "IllegalArgumentException",
             Kind::Validation => "ValidationException",
             Kind::NotAuthorized => "NotAuthorizedException",
@@ -145,8 +152,10 @@ impl Kind {
             Kind::AlreadyExists | Kind::CommitFailed | Kind::NamespaceNotEmpty => 409,
             Kind::Gone => 410,
             Kind::TooLarge => 413,
+            Kind::UnsupportedEncoding => 415,
             Kind::AuthenticationTimeout => 419,
             Kind::UnprocessableEntity => 422,
+            Kind::TooManyRequests => 429,
             Kind::CommitStateUnknown | Kind::Internal => 500,
             Kind::NotImplemented => 501,
             Kind::ServiceUnavailable => 503,

@@ -321,7 +321,7 @@ pub(crate) mod tests {
         let twice = json!([metadata()["definitions"][0], metadata()["definitions"][0]]);
         check("/definitions", twice, "definition-id");
         check("/definition-log/0/definition-versions", json!([]), "definition-versions");
-        check("/definition-log/0/timestamp-ms", json!("x"), "invalid type");
+        check("/definition-log/0/timestamp-ms", json!("x"), "expected a whole number");
         for (at, value, expected) in [
             ("/definition-id", json!("long"), "definition-id"),
             ("/parameters/0/name", json!(""), "has no name"),
@@ -330,7 +330,7 @@ pub(crate) mod tests {
             ("/return-type", json!({"type": "struct", "fields": [{"type": "int"}]}), "no `name`"),
             ("/return-type", json!(5), "a type is none"),
             ("/function-type", json!("udtf"), "is a struct"),
-            ("/function-type", json!("x"), "unknown variant"),
+            ("/function-type", json!("x"), "unknown value `x`, expected `udf` or `udtf`"),
             ("/versions", json!([]), "versions"),
             ("/versions/0/representations", json!([]), "representations"),
             ("/versions/0/representations/0/type", json!("java"), "sql"),

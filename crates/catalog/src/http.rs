@@ -52,12 +52,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRequestParts as _;
 use axum::extract::{DefaultBodyLimit, FromRequest as _, RawPathParams, Request, State};
-use axum::http::HeaderValue;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
-use node::http::{self, Face, FastPath, Upload};
+use node::http::{self, CredentialBinding, Face, FastPath, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
 use self::audit::{Given, Trace};
@@ -145,6 +145,11 @@ async fn answer(ground: &Ground, operation: &Operation, request: Request) -> Res
         _ => match ground.access.identify(request.headers()).await {
             Ok(known) => {
                 let known = who.insert(known);
+                // Followers of changes are told by themselves why they are told no more.
+                if op != Op::Changes {
+                    let revocation = ground.access.revocation(request.headers(), known);
+                    CredentialBinding::of(request.extensions()).bind(revocation);
+                }
                 refusable(perform(ground, op, known.clone(), request).await)
             }
             Err(error) => refusable(Err(error)),
@@ -284,8 +289,25 @@ async fn carry_out_rarer(op: Op, input: &Input<'_>) -> Result<Response> {
 }
 
 async fn read_body(request: Request) -> Result<Bytes> {
+    check_encoding(request.headers())?;
     let upload = Upload::from_request(request, &()).await.map_err(|error| from_shell(&error))?;
     upload.all(BODY_BYTES_MAX).await.map_err(|error| from_shell(&error))
+}
+
+/// Refuses a body that is not there as it is (RFC 9110 §8.4): bodies have limits as they come.
+fn check_encoding(headers: &HeaderMap) -> Result<()> {
+    let values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings = values.flat_map(|it| it.to_str().unwrap_or("?").split(','));
+    match codings.find(|it| !it.trim().eq_ignore_ascii_case("identity")) {
+        None => Ok(()),
+        Some(coding) => {
+            let message = format!(
+                "the content encoding `{:.40}` is not supported: send the body without encoding",
+                coding.trim()
+            );
+            Err(Error::new(Kind::UnsupportedEncoding, message))
+        }
+    }
 }
 
 /// What a client has to know before anything else. The warehouse becomes part of its paths.

@@ -13,12 +13,17 @@ use std::io::Write;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 
 use crate::{Error, Kind};
 use cursor::{Cursor, Text};
 
-/// How many objects and arrays may lie within each other; `serde_json` allows no more either.
-pub const DEPTH_MAX: u32 = 120;
+/// How many objects and arrays may lie within each other. A schema has three for each struct within
+/// a struct; Iceberg's own reader takes a thousand.
+pub const DEPTH_MAX: usize = 400;
+
+/// How many of them `serde_json` reads (https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit).
+const DECODED_DEPTH_MAX: usize = 127;
 
 /// Bytes of the longest text that is looked at. Metadata of 250 MB has been seen in the wild, and
 /// its readers failed.
@@ -38,6 +43,9 @@ pub enum JsonError {
     /// It has more bytes than anybody may send.
     #[error("the JSON is longer than {TEXT_BYTES_MAX} bytes")]
     TooLong,
+    /// It has more objects and arrays within each other than there may be.
+    #[error("the JSON has more than {0} objects and arrays within each other")]
+    TooDeep(usize),
     /// It is JSON of another shape.
     #[error("{0}")]
     Shape(String),
@@ -48,7 +56,9 @@ impl From<JsonError> for Error {
     fn from(error: JsonError) -> Error {
         let kind = match error {
             JsonError::TooLong => Kind::TooLarge,
-            JsonError::Malformed { .. } | JsonError::Shape(_) => Kind::BadRequest,
+            JsonError::Malformed { .. } | JsonError::TooDeep(_) | JsonError::Shape(_) => {
+                Kind::BadRequest
+            }
         };
         Error::new(kind, error.to_string())
     }
@@ -300,7 +310,13 @@ impl Fragment {
     /// # Errors
     /// When it has another shape.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, JsonError> {
-        serde_json::from_slice(&self.0).map_err(|error| JsonError::Shape(error.to_string()))
+        serde_json::from_slice(&self.0).map_err(|error| match error.classify() {
+            // It was checked when it came, so that nothing else can be malformed about it.
+            Category::Syntax => JsonError::TooDeep(DECODED_DEPTH_MAX),
+            Category::Io | Category::Data | Category::Eof => {
+                JsonError::Shape(node::http::plain_json_error(&error))
+            }
+        })
     }
 }
 

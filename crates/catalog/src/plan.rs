@@ -3,7 +3,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `request`, `expression`, `bind` | what is asked for: read, then with the table's columns |
+//! | `request`, `expression`, `bind`, `metadata_columns` | what is asked for: read, then with the table's columns |
 //! | `avro`, `manifest`, `reader` | manifests: their bytes, what is in them, and which are kept |
 //! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
 //! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
@@ -22,6 +22,7 @@ mod expression;
 mod facts;
 mod files;
 mod manifest;
+mod metadata_columns;
 mod prune;
 mod reader;
 mod request;

@@ -74,10 +74,12 @@ use self::warehouses::Warehouses;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange, WarehouseRecord,
 };
-pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
+pub use self::who::{
+    Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, VisibleNames, Who,
+};
 use crate::cache::{Cache, CacheFigures, Key};
 use crate::error::{Error, Kind, Result};
-use crate::ident::{TableIdent, Uuid};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, Names};
 use crate::warehouse::{Status, Warehouse};
@@ -302,6 +304,48 @@ impl Catalog {
 }
 
 impl Catalog {
+    /// Finds out which names directly in a namespace, or in a warehouse, a principal may list.
+    ///
+    /// # Errors
+    /// `Forbidden` when there is none.
+    fn listed_names(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> Result<VisibleNames> {
+        match self.visible(who, warehouse, parent) {
+            VisibleNames::Nothing => {
+                let object = parent.map_or(Object::Warehouse, Object::Namespace);
+                self.allow(who, warehouse, Right::Read, object).map(|()| VisibleNames::All)
+            }
+            visible => Ok(visible),
+        }
+    }
+
+    fn visible(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> VisibleNames {
+        if who.operator {
+            return VisibleNames::All;
+        }
+        self.0.authority.visible(who, warehouse, parent)
+    }
+
+    /// Tells whether a list of what is in a place is the same for a principal as for all others
+    /// that may read there.
+    pub(crate) fn sees_all(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> bool {
+        !matches!(self.visible(who, warehouse, parent), VisibleNames::Part { .. })
+    }
+
     /// Lets rights follow what was renamed or dropped, before its name is free for others.
     pub(crate) async fn rights_moved(&self) {
         if let Err(error) = self.0.authority.refresh().await {

@@ -1,6 +1,6 @@
 //! Rights: who has which to what, and what follows for what is in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::roles;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Object, Right};
+use crate::service::{Object, Right, VisibleNames};
 
 /// Most grants.
 pub const GRANTS_MAX: usize = 50_000;
@@ -179,6 +179,13 @@ struct Node {
 }
 
 impl Node {
+    /// Tells whether there is a right to read it, or anything in it.
+    fn leads_to_readable(&self) -> bool {
+        self.rights.allow(Right::Read)
+            || self.relations.values().any(|rights| rights.allow(Right::Read))
+            || self.namespaces.values().any(Node::leads_to_readable)
+    }
+
     fn add(&mut self, other: &Node) {
         self.rights = self.rights.and(other.rights);
         for (level, below) in &other.namespaces {
@@ -246,28 +253,31 @@ impl Trees {
         Trees([(warehouse.into(), root)].into_iter().collect())
     }
 
-    /// Namespaces directly below a place to which nothing was given, that something was given to
-    /// or below.
-    pub(super) fn ways(
-        &self,
-        warehouse: &str,
-        parent: Option<&NamespaceIdent>,
-    ) -> Vec<NamespaceIdent> {
-        let Some(mut node) = self.0.get(warehouse) else { return Vec::new() };
+    /// Finds out which names directly in a namespace, or in a warehouse, may be known: all where
+    /// there is a right to read it, and otherwise those of what may be read and of what leads
+    /// there.
+    pub(super) fn visible(&self, warehouse: &str, parent: Option<&NamespaceIdent>) -> VisibleNames {
         let above = parent.map(NamespaceIdent::levels).unwrap_or_default();
+        let Some(mut node) = self.0.get(warehouse) else { return VisibleNames::Nothing };
         for level in above {
-            if node.rights != Rights::NONE {
-                return Vec::new();
+            if node.rights.allow(Right::Read) {
+                return VisibleNames::All;
             }
-            let Some(below) = node.namespaces.get(level) else { return Vec::new() };
+            let Some(below) = node.namespaces.get(level) else { return VisibleNames::Nothing };
             node = below;
         }
-        if node.rights != Rights::NONE {
-            return Vec::new();
+        if node.rights.allow(Right::Read) {
+            return VisibleNames::All;
         }
-        let below = node.namespaces.keys();
-        let idents = below.map(|it| NamespaceIdent::new(above.iter().chain([it])));
-        idents.filter_map(Result::ok).collect()
+        let leading = node.namespaces.iter().filter(|(_, below)| below.leads_to_readable());
+        let idents = leading.map(|(level, _)| NamespaceIdent::new(above.iter().chain([level])));
+        let namespaces: HashSet<_> = idents.filter_map(Result::ok).collect();
+        let readable = node.relations.iter().filter(|(_, rights)| rights.allow(Right::Read));
+        let relations: HashSet<_> = readable.map(|(name, _)| name.clone()).collect();
+        if namespaces.is_empty() && relations.is_empty() {
+            return VisibleNames::Nothing;
+        }
+        VisibleNames::Part { namespaces, relations }
     }
 
     /// What follows for something: what was given on it and on all that it is in.

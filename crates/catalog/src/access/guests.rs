@@ -41,23 +41,14 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    fn trees(&self, guest: u64) -> Option<Arc<Trees>> {
+    /// Rights of one; `None` when it is not there any more.
+    pub(super) fn trees(&self, guest: u64) -> Option<Arc<Trees>> {
         self.all.read().get(&guest).map(Arc::clone)
     }
 
     /// What one has; nothing when it is not there any more.
     pub(super) fn rights(&self, guest: u64, warehouse: &str, object: Object<'_>) -> Rights {
         self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
-    }
-
-    /// Namespaces directly below a place that lead to what one has.
-    pub(super) fn ways(
-        &self,
-        guest: u64,
-        warehouse: &str,
-        parent: Option<&NamespaceIdent>,
-    ) -> Vec<NamespaceIdent> {
-        self.trees(guest).map(|it| it.ways(warehouse, parent)).unwrap_or_default()
     }
 }
 

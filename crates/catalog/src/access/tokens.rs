@@ -1,6 +1,7 @@
 //! Access tokens: an hour long, kept by their hash, so that every server that shares the store
 //! knows them and a server that starts again does. What a server has seen once it has in memory.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,20 +61,28 @@ impl Access {
         secret: &str,
         role: Option<&str>,
     ) -> Result<AccessToken> {
-        let who = self.client_by_secret(id, secret)?;
+        let who = self.client_by_secret(id, secret, None)?;
         self.issue(&who, role).await
     }
 
-    /// The client that knows this secret.
+    /// Finds the client that knows a secret, which came from `address`.
     ///
     /// # Errors
-    /// `NotAuthorized`.
-    pub(crate) fn client_by_secret(&self, id: &str, secret: &str) -> Result<Who> {
-        let client = self.0.loaded.read().clients.get(id).cloned();
-        let client = client.filter(|it| it.knows(secret, clock::wall_ms()));
-        client.map(|it| it.who()).ok_or_else(|| {
-            Error::new(Kind::NotAuthorized, "the client is not known, or its secret is another")
-        })
+    /// `NotAuthorized`; `TooManyRequests` where too many secrets from there were wrong.
+    pub(crate) fn client_by_secret(
+        &self,
+        id: &str,
+        secret: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Who> {
+        let check = || {
+            let client = self.0.loaded.read().clients.get(id).cloned();
+            let client = client.filter(|it| it.knows(secret, clock::wall_ms()));
+            client.map(|it| it.who()).ok_or_else(|| {
+                Error::new(Kind::NotAuthorized, "the client is not known, or its secret is another")
+            })
+        };
+        self.limited(id, address, check)
     }
 
     /// Another access token for whom this one is. It can be for less than that, never for more.

@@ -25,6 +25,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 const VARY: HeaderValue = HeaderValue::from_static("accept-encoding");
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 const SOON: HeaderValue = HeaderValue::from_static("1");
 
 /// Shortest document that is packed by gzip, in bytes: a shorter one fits a packet as it is.
@@ -108,7 +109,11 @@ pub(super) fn refusal(error: &Error) -> Response {
     let headers = response.headers_mut();
     match error.kind {
         Kind::NotAuthorized => drop(headers.insert(header::WWW_AUTHENTICATE, BEARER)),
-        Kind::ServiceUnavailable => drop(headers.insert(header::RETRY_AFTER, SOON)),
+        Kind::ServiceUnavailable | Kind::TooManyRequests => {
+            drop(headers.insert(header::RETRY_AFTER, SOON));
+        }
+        // RFC 9110 §15.5.16
+        Kind::UnsupportedEncoding => drop(headers.insert(header::ACCEPT_ENCODING, IDENTITY)),
         _ => {}
     }
     response

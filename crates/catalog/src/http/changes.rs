@@ -27,7 +27,7 @@ use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, Filter, Follow};
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// How often a follower is identified again: what was taken from it ends what it is told.
-const IDENTIFY_INTERVAL: Duration = Duration::from_secs(2);
+const IDENTIFY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a follower on a WebSocket may leave changes unread.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,15 +2,17 @@
 //! the body or by Basic, or a token that is still good for another one, and takes tokens back.
 //! Errors have OAuth's own shape.
 
+use std::net::IpAddr;
+
 use axum::extract::{FromRequest as _, Query, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use node::http::Upload;
+use node::http::{Peer, Upload};
 use serde::Serialize;
 
-use super::{Ground, answer};
+use super::{Ground, answer, check_encoding};
 use crate::access::{AccessToken, KEY_PREFIX, bearer};
 use crate::error::Kind;
 use crate::service::Who;
@@ -34,6 +36,8 @@ const ROLE_SCOPE: &str = "PRINCIPAL_ROLE:";
 const ALL_ROLES: &str = "ALL";
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+/// Seconds after which another secret is looked at: [`crate::access::WRONG_SECRET_FORGIVEN`].
+const SOON: HeaderValue = HeaderValue::from_static("1");
 const BASIC: HeaderValue = HeaderValue::from_static("Basic realm=\"catalog\"");
 
 #[derive(Serialize)]
@@ -102,12 +106,15 @@ fn refusal(Failure { status, error, description }: Failure) -> Response {
     if status == StatusCode::UNAUTHORIZED {
         headers.push((header::WWW_AUTHENTICATE, BASIC));
     }
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        headers.push((header::RETRY_AFTER, SOON));
+    }
     answer::other(status, &headers, text)
 }
 
 /// Who asks is a client that shows its secret, or whoever shows a token of his own.
 async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<()> {
-    let headers = request.headers().clone();
+    let (headers, address) = (request.headers().clone(), address(&request));
     let form = form(request).await?;
     let access = &ground.access;
     let shows_token = bearer(&headers).is_some();
@@ -115,7 +122,8 @@ async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Do
         true => access.identify(&headers).await.map_err(|it| failure(&it, "invalid_client"))?,
         false => {
             let (id, secret) = credentials(&headers, &form)?;
-            access.client_by_secret(&id, &secret).map_err(|it| failure(&it, "invalid_client"))?
+            let known = access.client_by_secret(&id, &secret, address);
+            known.map_err(|it| failure(&it, "invalid_client"))?
         }
     };
     let who = seen.insert(who);
@@ -128,13 +136,13 @@ async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Do
 }
 
 async fn give(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<AccessToken> {
-    let headers = request.headers().clone();
+    let (headers, address) = (request.headers().clone(), address(&request));
     let form = form(request).await?;
     let role = role(field(&form, "scope")?)?;
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = ground.access.client_by_secret(&id, &secret);
+            let known = ground.access.client_by_secret(&id, &secret, address);
             let who = seen.insert(known.map_err(|error| failure(&error, "invalid_client"))?);
             let given = ground.access.issue(who, role).await;
             given.map_err(|error| failure(&error, "invalid_client"))
@@ -177,6 +185,10 @@ fn role(scope: Option<&str>) -> Done<Option<&str>> {
     }
 }
 
+fn address(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<Peer>().map(|peer| peer.0.ip())
+}
+
 /// The form in the body: a query, as it would stand behind a path.
 async fn form(request: Request) -> Done<Vec<(String, String)>> {
     let shell = |error: node::http::Error| Failure {
@@ -187,6 +199,10 @@ async fn form(request: Request) -> Done<Vec<(String, String)>> {
         },
         description: error.to_string(),
     };
+    check_encoding(request.headers()).map_err(|error| Failure {
+        status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ..invalid(&error.message)
+    })?;
     let upload = Upload::from_request(request, &()).await.map_err(shell)?;
     let bytes = upload.all(FORM_BYTES_MAX).await.map_err(shell)?;
     let malformed = || invalid("the body is no form (application/x-www-form-urlencoded)");
@@ -255,6 +271,10 @@ fn failure(error: &crate::Error, refused: &'static str) -> Failure {
                 _ => StatusCode::BAD_REQUEST,
             };
             Failure { status, error: refused, description }
+        }
+        // Iceberg's description has no name for this: the status says it.
+        Kind::TooManyRequests => {
+            Failure { status: StatusCode::TOO_MANY_REQUESTS, error: refused, description }
         }
         // The role that was asked for, or another's token.
         Kind::Forbidden => {

@@ -51,7 +51,7 @@ pub(super) async fn list_of(input: &Input<'_>, kind: RelationKind) -> Result<Res
         let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
         answer::body(&List { identifiers: list.items, next_page_token: list.next })
     };
-    if page.token.is_some() {
+    if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, Some(&namespace)) {
         return make().await.map(answer::of_json);
     }
     let what = (Told::names_of(kind), Some(&namespace));

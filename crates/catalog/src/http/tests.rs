@@ -8,6 +8,7 @@ mod flows;
 mod functions;
 mod guests;
 mod hostile;
+mod limits;
 mod lists;
 mod oauth;
 mod plans;

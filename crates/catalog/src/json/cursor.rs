@@ -11,7 +11,42 @@ pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
     /// How many objects and arrays of `object` and `array` are open here.
-    depth: u32,
+    depth: usize,
+}
+
+/// Objects and arrays that are open at a place.
+#[derive(Default)]
+struct OpenValues {
+    /// One bit for each: set for an object.
+    bits: [u128; OPEN_WORDS],
+    depth: usize,
+}
+
+/// Words of [`OpenValues`].
+const OPEN_WORDS: usize = DEPTH_MAX.div_ceil(OPEN_WORD_BITS);
+
+/// Values that a word tells of.
+const OPEN_WORD_BITS: usize = 128;
+
+impl OpenValues {
+    fn open(&mut self, is_object: bool) {
+        let bit = 1 << (self.depth % OPEN_WORD_BITS);
+        if let Some(word) = self.bits.get_mut(self.depth / OPEN_WORD_BITS) {
+            *word = if is_object { *word | bit } else { *word & !bit };
+        }
+        self.depth += 1;
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Tells whether the innermost one is an object.
+    fn is_object(&self) -> bool {
+        let place = self.depth.saturating_sub(1);
+        let word = self.bits.get(place / OPEN_WORD_BITS).copied().unwrap_or_default();
+        word >> (place % OPEN_WORD_BITS) & 1 == 1
+    }
 }
 
 /// A string as it stands in the text, with its quotation marks.
@@ -99,24 +134,21 @@ impl<'a> Cursor<'a> {
     pub fn value(&mut self) -> Result<&'a str, JsonError> {
         self.space();
         let start = self.at;
-        // One bit for each open value: set for an object. The lowest is the innermost.
-        let (mut open, mut depth) = (0_u128, 0_u32);
+        let mut open = OpenValues::default();
         loop {
             match self.byte() {
                 Some(b @ (b'{' | b'[')) => {
                     let is_object = b == b'{';
                     self.at += 1;
-                    depth += 1;
-                    if self.depth + depth > DEPTH_MAX {
-                        return Err(self.malformed("too many values within each other"));
+                    if self.depth + open.depth >= DEPTH_MAX {
+                        return Err(JsonError::TooDeep(DEPTH_MAX));
                     }
-                    open = (open << 1) | u128::from(is_object);
+                    open.open(is_object);
                     self.space();
                     let end = if is_object { b'}' } else { b']' };
                     if self.byte() == Some(end) {
                         self.at += 1;
-                        depth -= 1;
-                        open >>= 1;
+                        open.close();
                     } else {
                         if is_object {
                             self.member_name()?;
@@ -128,11 +160,11 @@ impl<'a> Cursor<'a> {
             }
             // A value has ended: what it is in goes on, or ends as well.
             loop {
-                if depth == 0 {
+                if open.depth == 0 {
                     return Ok(self.text.get(start..self.at).unwrap_or_default());
                 }
                 self.space();
-                let is_object = open & 1 == 1;
+                let is_object = open.is_object();
                 match (self.byte(), is_object) {
                     (Some(b','), _) => {
                         self.at += 1;
@@ -144,8 +176,7 @@ impl<'a> Cursor<'a> {
                     }
                     (Some(b'}'), true) | (Some(b']'), false) => {
                         self.at += 1;
-                        depth -= 1;
-                        open >>= 1;
+                        open.close();
                     }
                     _ => return Err(self.malformed("neither a comma nor an end")),
                 }
@@ -217,7 +248,7 @@ impl<'a> Cursor<'a> {
         }
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(self.malformed("too many values within each other"));
+            return Err(JsonError::TooDeep(DEPTH_MAX));
         }
         self.at += 1;
         Ok(())

@@ -131,9 +131,19 @@ fn both_readers_agree_at_the_borders_of_the_grammar() {
 #[test]
 fn a_tower_of_values_is_refused_without_a_stack() {
     let tower = |height: usize| "[".repeat(height) + &"]".repeat(height);
-    let depth = usize::try_from(DEPTH_MAX).expect("small");
+    let depth = DEPTH_MAX;
     assert!(Fragment::parse(tower(depth).into()).is_ok());
-    assert!(Fragment::parse(tower(depth + 1).into()).is_err());
+    let refused = Fragment::parse(tower(depth + 1).into());
+    assert_eq!(refused, Err(JsonError::TooDeep(DEPTH_MAX)));
+    // Objects and arrays by turns, so that each end has to be the right one.
+    let mixed = "[{\"a\":".repeat(depth / 2) + "1" + &"}]".repeat(depth / 2);
+    assert!(Fragment::parse(mixed.clone().into()).is_ok());
+    let wrong = mixed.replacen("}]}]", "}]]}", 1);
+    assert!(matches!(Fragment::parse(wrong.into()), Err(JsonError::Malformed { .. })));
+    // What serde reads is less deep, and says so.
+    let deep = Fragment::parse(tower(depth).into()).expect("not too deep");
+    let read = deep.decode::<serde_json::Value>();
+    assert_eq!(read, Err(JsonError::TooDeep(DECODED_DEPTH_MAX)));
     assert!(Fragment::parse("[".repeat(10_000_000).into()).is_err());
     assert!(Fragment::parse("{\"a\":".repeat(1_000_000).into()).is_err());
     // What is entered member by member counts as well.

@@ -7,10 +7,10 @@ use super::bind::Bound;
 use super::manifest::{Bounds, Content, ContentFile, Counts, Live};
 use super::prune::{Spec, Specs, partition_key, rest};
 use super::scan::Scan;
-use super::value::{Value, upper_hex};
+use super::value::upper_hex;
 use crate::error::{Error, Kind, Result};
 use crate::json::{put_comma, put_integer, put_name, put_string};
-use crate::schema::{ColumnType, Columns};
+use crate::schema::ColumnType;
 
 /// Files of one answer at the most.
 pub(super) const TASKS_MAX: usize = 2_000;
@@ -69,13 +69,13 @@ impl Page {
                 && let Some(live) = scan.deletes.get(*place)
             {
                 put_separator(&mut self.delete_files);
-                put_file(&mut self.delete_files, live, &scan.specs, None);
+                put_file(&mut self.delete_files, live, &scan.specs, &[]);
             }
             places.push(at);
         }
         put_separator(&mut self.tasks);
         self.tasks.extend_from_slice(b"{\"data-file\":");
-        put_file(&mut self.tasks, data, &scan.specs, Some((&scan.stats, &scan.columns)));
+        put_file(&mut self.tasks, data, &scan.specs, &scan.stats);
         if !places.is_empty() {
             put_name(&mut self.tasks, "delete-file-references");
             self.tasks.push(b'[');
@@ -136,7 +136,7 @@ fn put_list(out: &mut Vec<u8>, items: &[u8]) {
 }
 
 /// Appends a file; with the statistics of these columns where it is one of data.
-fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: Option<(&[i32], &Columns)>) {
+fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: &[i32]) {
     let file = &*live.file;
     out.push(b'{');
     let content = match file.content {
@@ -170,9 +170,12 @@ fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: Option<(&[i32]
     match file.content {
         Content::Data => {
             put_number(out, "first-row-id", live.first_row_id);
-            if let Some((ids, columns)) = stats.filter(|(ids, _)| !ids.is_empty()) {
-                put_stats(out, file, ids, columns);
+            // Rows that say of themselves only which they are inherit when they were changed last.
+            if live.first_row_id.is_some() {
+                put_name(out, "data-sequence-number");
+                put_integer(out, live.sequence_number);
             }
+            put_stats(out, file, stats);
         }
         Content::PositionDeletes => {
             put_number(out, "content-offset", file.content_offset);
@@ -224,7 +227,7 @@ fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&Spec>) {
     out.push(b']');
 }
 
-fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32], columns: &Columns) {
+fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32]) {
     let is_asked = |id: &i32| ids.binary_search(id).is_ok();
     let counts: [(&str, &Counts); 4] = [
         ("column-sizes", &file.column_sizes),
@@ -243,24 +246,22 @@ fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32], columns: &Colum
             out.push(b'}');
         }
     }
+    // The interface's text has typed values here, but its reference implementation writes and reads
+    // the bytes of the manifest as hexadecimal digits, and other clients go by that:
+    // https://github.com/apache/iceberg/blob/main/core/src/main/java/org/apache/iceberg/ContentFileParser.java
     let bounds: [(&str, &Bounds); 2] =
         [("lower-bounds", &file.lower), ("upper-bounds", &file.upper)];
     for (name, bounds) in bounds {
-        let typed = |(id, bytes): &(i32, Box<[u8]>)| {
-            let kind = &columns.get(*id)?.kind;
-            Some((*id, kind, Value::of_bytes(kind, bytes)?))
-        };
-        let asked: Vec<_> =
-            bounds.iter().filter(|(id, _)| is_asked(id)).filter_map(typed).collect();
+        let asked: Vec<_> = bounds.iter().filter(|(id, _)| is_asked(id)).collect();
         if !asked.is_empty() {
             put_name(out, name);
             out.extend_from_slice(b"{\"keys\":");
-            put_numbers(out, asked.iter().map(|(id, ..)| i64::from(*id)));
+            put_numbers(out, asked.iter().map(|(id, _)| i64::from(*id)));
             put_name(out, "values");
             out.push(b'[');
-            for (_, kind, value) in &asked {
+            for (_, bytes) in &asked {
                 put_comma(out);
-                value.put_json(kind, out);
+                put_string(out, &upper_hex(bytes));
             }
             out.extend_from_slice(b"]}");
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::expression::{Expression, Node, Op, Predicate, Reference};
 use super::facts::Verdict;
+use super::metadata_columns::metadata_column;
 use super::transform::result_type;
 use super::value::{Literal, Value};
 use crate::error::{Result, invalid};
@@ -27,7 +28,8 @@ pub(super) struct Leaf {
     pub(super) values: Vec<Value>,
     /// Whether the column, or what it is in, may be null.
     pub(super) is_optional: bool,
-    /// Whether the values that it is about are others than the files have.
+    /// Whether nothing follows from what is known of files: the values that it is about are others
+    /// than the files have, or none of the file's columns.
     pub(super) is_hidden: bool,
 }
 
@@ -232,7 +234,17 @@ struct Binder<'a> {
     hidden: &'a BTreeSet<i32>,
 }
 
-impl Binder<'_> {
+impl<'a> Binder<'a> {
+    /// Finds a column of the table, or else a metadata column: answers which of them it is.
+    fn column(&self, reference: &Reference) -> Result<(&'a Column, bool)> {
+        let unknown = match find(self.columns, reference, self.is_case_sensitive) {
+            Ok(column) => return Ok((column, false)),
+            Err(error) => error,
+        };
+        let found = metadata_column(reference, self.is_case_sensitive);
+        found.map(|column| (column, true)).ok_or(unknown)
+    }
+
     fn node(&self, node: &Node, is_negated: bool) -> Result<Bound> {
         Ok(match node {
             Node::Constant(is) => Bound::Constant(*is != is_negated),
@@ -249,7 +261,7 @@ impl Binder<'_> {
     fn predicate(&self, predicate: &Predicate, is_negated: bool) -> Result<Bound> {
         let Predicate { op, term, values } = predicate;
         let op = if is_negated { op.negated() } else { *op };
-        let column = find(self.columns, &term.reference, self.is_case_sensitive)?;
+        let (column, is_metadata) = self.column(&term.reference)?;
         let name = &column.name;
         if self.columns.around(column).any(|it| it.kind != ColumnType::Struct) {
             return Err(invalid(format!("the field '{name:.100}' has several values in a row")));
@@ -283,7 +295,7 @@ impl Binder<'_> {
             transform: term.transform.clone(),
             values: Vec::new(),
             is_optional: !column.is_required || above,
-            is_hidden: self.hidden.contains(&column.id),
+            is_hidden: is_metadata || self.hidden.contains(&column.id),
         };
         for value in values {
             let literal = Value::of_json(&leaf.kind, value)

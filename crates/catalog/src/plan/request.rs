@@ -16,8 +16,6 @@ const NAMES_MAX: usize = 10_000;
 pub struct ScanRequest {
     /// Which snapshot; the current one when it is not said.
     pub snapshot_id: Option<i64>,
-    /// Columns that are to be read.
-    pub select: Vec<String>,
     /// Which rows.
     pub filter: Expression,
     /// How many rows are enough.
@@ -96,9 +94,12 @@ impl ScanRequest {
                 false => Ok(all),
             }
         };
+        // Which columns are read changes nothing about the files. As in the reference
+        // implementation, names that the schema does not have are no error: engines ask for
+        // columns that every table has, such as `_file`.
+        names("select", read.select)?;
         Ok(ScanRequest {
             snapshot_id: read.snapshot_id,
-            select: names("select", read.select)?,
             filter,
             min_rows: read.min_rows_requested,
             is_case_sensitive: read.case_sensitive.unwrap_or(true),

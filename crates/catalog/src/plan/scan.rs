@@ -8,6 +8,7 @@ use super::bind::{Bound, find};
 use super::deletes::Deletes;
 use super::expression::Reference;
 use super::manifest::{MANIFESTS_MAX, Manifest, ManifestRef, Status};
+use super::metadata_columns::metadata_column;
 use super::prune::{Specs, may_match_manifest, may_match_partition, may_match_rows};
 use super::reader::Reader;
 use super::request::{Restriction, ScanRequest};
@@ -102,13 +103,7 @@ impl Scan {
         let filter = asked.and(restriction.clone());
         // Counts are of all rows of a file: filters could ask for those that may not be read.
         let counted = if is_partial && !is_trusted { restriction } else { filter.clone() };
-        let named = |name: &String| {
-            let reference = Reference::Name(name.clone());
-            find(&columns, &reference, request.is_case_sensitive).map(|column| column.id)
-        };
-        request.select.iter().try_for_each(|name| named(name).map(drop))?;
-        let mut stats = request.stats.iter().map(named).collect::<Result<Vec<_>>>()?;
-        stats.sort_unstable();
+        let stats = ids_of_stats(&columns, request)?;
         let specs = Specs::read(doc, &columns)?;
         if !is_trusted && specs.are_made_of(hidden) {
             let message = "the table is partitioned by a column that may not be read as it is";
@@ -323,6 +318,21 @@ impl Scan {
         }
         parts
     }
+}
+
+/// Finds the columns whose statistics are asked for. There are none of metadata columns.
+fn ids_of_stats(columns: &Columns, request: &ScanRequest) -> Result<Vec<i32>> {
+    let mut ids = Vec::new();
+    for name in &request.stats {
+        let reference = Reference::Name(name.clone());
+        match find(columns, &reference, request.is_case_sensitive) {
+            Ok(column) => ids.push(column.id),
+            Err(_) if metadata_column(&reference, request.is_case_sensitive).is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 /// These columns and all within them, in every schema that the table has had: files may still be

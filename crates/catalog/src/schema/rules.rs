@@ -49,11 +49,29 @@ pub fn check_schema(schema: &Fragment, format_version: u8) -> Result<()> {
 
 fn check_type(column: &Column) -> Result<()> {
     if let Some(text) = column.written.as_str() {
-        ColumnType::parse(&text).map_err(illegal)?;
+        check_type_name(&text, column)?;
     }
     if column.kind == ColumnType::Unknown && column.is_required {
         let name = &column.name;
         return Err(illegal(format!("Cannot create required field with unknown type: {name:.80}")));
+    }
+    Ok(())
+}
+
+/// Refuses names of types that not all clients can read, so that no client makes a table that
+/// others cannot load: unknown ones, and such that are not written as the format writes them.
+fn check_type_name(text: &str, column: &Column) -> Result<()> {
+    let name = &column.name;
+    if matches!(ColumnType::parse(text).map_err(illegal)?, ColumnType::Other(_)) {
+        let message =
+            format!("Cannot parse type string to primitive: {text:.80} (of the column {name:.80})");
+        return Err(illegal(message));
+    }
+    let word = text.split(['(', '[']).next().unwrap_or_default();
+    if word.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err(illegal(format!(
+            "the type {text:.80} of the column {name:.80} has to be written in lower case"
+        )));
     }
     Ok(())
 }

@@ -236,23 +236,23 @@ fn a_schema_has_its_limits() {
     assert_eq!(last_column_id_of(&fragment(&long)).expect_err("too long").kind, Kind::TooLarge);
     // What is deeper cannot be read as JSON at all.
     let mut deep = json!("int");
-    for id in 0..39 {
+    for id in 0..380 {
         deep = json!({"type": "list", "element-id": id, "element": deep, "element-required": true});
     }
     let deep = fragment(&json!({"type": "struct", "fields": [
-        {"id": 99, "name": "a", "required": true, "type": deep}]}));
+        {"id": 999, "name": "a", "required": true, "type": deep}]}));
     check_schema(&deep, 1).expect("a schema");
     let (fresh, last, _) = fresh_ids(&deep, 1).expect("a schema");
-    assert_eq!(last, 40);
+    assert_eq!(last, 381);
     check_schema(&fresh, 1).expect("a schema");
     let fields: Vec<Value> = (0..=PARTITION_FIELDS_MAX)
-        .map(|name| json!({"source-id": 99, "transform": "void", "name": name.to_string()}))
+        .map(|name| json!({"source-id": 999, "transform": "void", "name": name.to_string()}))
         .collect();
     let spec = fragment(&json!({"spec-id": 0, "fields": fields}));
     let refused = bind_spec(&spec, &deep, &doc(2, 999, &[]));
     assert_eq!(refused.expect_err("too many").kind, Kind::TooLarge);
     let fields = vec![
-        json!({"source-id": 99, "transform": "identity", "direction": "asc",
+        json!({"source-id": 999, "transform": "identity", "direction": "asc",
         "null-order": "nulls-first"});
         SORT_FIELDS_MAX + 1
     ];

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::homes::Chosen;
-use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who};
 use crate::error::{Error, Kind, Result};
 use crate::function::FunctionDoc;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
@@ -32,10 +32,10 @@ fn location_in(document: &[u8]) -> Option<String> {
 }
 
 impl Catalog {
-    /// Functions of a namespace.
+    /// Functions of a namespace. A right to something in it is none to its functions.
     ///
     /// # Errors
-    /// `NoSuchNamespace`.
+    /// `NoSuchNamespace`; `Forbidden`.
     pub async fn list_functions(
         &self,
         who: &Who,
@@ -43,9 +43,12 @@ impl Catalog {
         namespace: &NamespaceIdent,
         page: &Page,
     ) -> Result<Listing<String>> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        let visible = self.listed_names(who, warehouse, Some(namespace))?;
         let (after, limit) = page.bounds()?;
-        let names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;
+        let mut names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;
+        if matches!(visible, VisibleNames::Part { .. }) {
+            names.clear();
+        }
         Ok(page.cut(names, String::clone))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who};
 use crate::error::{Error, Kind, Result};
 use crate::ident::NamespaceIdent;
 use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
@@ -18,10 +18,12 @@ pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
 pub(super) const LOCATION: &str = "location";
 
 impl Catalog {
-    /// Namespaces directly below `parent`, or those of the first level.
+    /// Namespaces directly below `parent`, or those of the first level: all of them for a principal
+    /// that may read there, and otherwise those that lead to what it may read.
     ///
     /// # Errors
-    /// `NoSuchNamespace` when there is no such parent.
+    /// `NoSuchNamespace` when there is no such parent; `Forbidden` when nothing there leads to
+    /// what may be read.
     pub async fn list_namespaces(
         &self,
         who: &Who,
@@ -29,47 +31,17 @@ impl Catalog {
         parent: Option<&NamespaceIdent>,
         page: &Page,
     ) -> Result<Listing<NamespaceIdent>> {
-        if let Err(refused) = self.allow(who, warehouse, Right::Read, below(parent)) {
-            let ways = self.0.authority.ways(who, warehouse, parent);
-            return if ways.is_empty() {
-                Err(refused)
-            } else {
-                self.lead(warehouse, ways, page).await
-            };
+        let visible = self.listed_names(who, warehouse, parent)?;
+        let (after, mut limit) = page.bounds()?;
+        if matches!(visible, VisibleNames::Part { .. }) {
+            // How many of them fill a page is not known before they are seen.
+            limit = None;
         }
-        let (after, limit) = page.bounds()?;
-        let found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;
-        Ok(page.cut(found, NamespaceIdent::key))
-    }
-
-    /// Those of some namespaces that are there.
-    async fn lead(
-        &self,
-        warehouse: &Warehouse,
-        ways: Vec<NamespaceIdent>,
-        page: &Page,
-    ) -> Result<Listing<NamespaceIdent>> {
-        let (after, limit) = page.bounds()?;
-        let mut found = Vec::new();
-        for ident in ways {
-            let is_next = after.as_ref().is_none_or(|after| ident.key() > *after);
-            if is_next && self.0.store.namespace(warehouse.id(), &ident).await?.is_some() {
-                found.push(ident);
-            }
+        let mut found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;
+        if let VisibleNames::Part { namespaces, .. } = visible {
+            found.retain(|ident| namespaces.contains(ident));
         }
-        found.sort_by_key(NamespaceIdent::key);
-        found.truncate(limit.unwrap_or(usize::MAX));
-        Ok(page.cut(found, NamespaceIdent::key))
-    }
-
-    /// Whether what is listed of a place is the same for somebody as for all who may read there.
-    pub(crate) fn sees_all(
-        &self,
-        who: &Who,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> bool {
-        self.0.authority.ways(who, warehouse, parent).is_empty()
+        page.part(found, NamespaceIdent::key)
     }
 
     /// Whether a namespace is there, which whoever has a right to something in it may know.

@@ -43,7 +43,11 @@ impl Default for Readers {
 
 impl Page {
     /// The part of a whole list, which is in order, that this page is.
-    fn part<T>(&self, mut all: Vec<T>, name: impl Fn(&T) -> String) -> Result<Listing<T>> {
+    pub(super) fn part<T>(
+        &self,
+        mut all: Vec<T>,
+        name: impl Fn(&T) -> String,
+    ) -> Result<Listing<T>> {
         let (after, limit) = self.bounds()?;
         if let Some(after) = after {
             all.retain(|it| name(it) > after);

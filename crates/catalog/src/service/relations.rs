@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, Written};
-use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
+use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who, key};
 use crate::cache::{Doc, Entry};
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Kind, Result};
@@ -162,15 +162,20 @@ impl Catalog {
         namespace: &NamespaceIdent,
         page: &Page,
     ) -> Result<Listing<TableIdent>> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
-        let (after, limit) = page.bounds()?;
+        let visible = self.listed_names(who, warehouse, Some(namespace))?;
+        let (after, mut limit) = page.bounds()?;
+        if matches!(visible, VisibleNames::Part { .. }) {
+            // How many of them fill a page is not known before they are seen.
+            limit = None;
+        }
         let store = &self.0.store;
-        let names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
-        let idents = names
-            .into_iter()
-            .map(|name| TableIdent { namespace: namespace.clone(), name: name.into() })
-            .collect();
-        Ok(page.cut(idents, |ident: &TableIdent| ident.name.to_string()))
+        let mut names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
+        if let VisibleNames::Part { relations, .. } = visible {
+            names.retain(|name| relations.contains(name.as_str()));
+        }
+        let names = page.part(names, String::clone)?;
+        let ident = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
+        Ok(Listing { items: names.items.into_iter().map(ident).collect(), next: names.next })
     }
 
     /// A table or view as it is.

@@ -38,6 +38,12 @@ impl Catalog {
             let ident = ident.ok_or_else(|| refuse("each change needs an `identifier`"))?;
             changes.push(self.allow_commit(call, warehouse, ident, request)?);
         }
+        if changes.is_empty() {
+            // No right would be asked for.
+            return Err(refuse(
+                "`table-changes` is empty: it needs a change of at least one table",
+            ));
+        }
         // In one order for everybody, so that no two wait for each other.
         changes.sort_by(|one, other| one.ident.cmp(&other.ident));
         if changes.windows(2).any(|pair| pair[0].ident == pair[1].ident) {

@@ -1,5 +1,6 @@
 //! Who asks, what rights there are, and who decides about them.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -117,6 +118,22 @@ pub enum Object<'a> {
     Relation(&'a TableIdent),
 }
 
+/// Names directly in a namespace, or in a warehouse, that a principal may know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VisibleNames {
+    /// Every name: there is a right to read all of it.
+    All,
+    /// Names of what there is a right to read, and of namespaces that lead to such.
+    Part {
+        /// Namespaces.
+        namespaces: HashSet<NamespaceIdent>,
+        /// Tables and views.
+        relations: HashSet<Box<str>>,
+    },
+    /// No name.
+    Nothing,
+}
+
 /// Decides. Operators are not asked about.
 pub trait Authority: Send + Sync {
     /// Refuses what a principal may not do.
@@ -131,15 +148,18 @@ pub trait Authority: Send + Sync {
         object: Object<'_>,
     ) -> Result<()>;
 
-    /// Namespaces directly below a place that a principal may know of although it has no right
-    /// to the place, because they lead to what it has a right to.
-    fn ways(
+    /// Finds out which names directly in a namespace, or in a warehouse, a principal may know of.
+    fn visible(
         &self,
-        _who: &Who,
-        _warehouse: &Warehouse,
-        _parent: Option<&NamespaceIdent>,
-    ) -> Vec<NamespaceIdent> {
-        Vec::new()
+        who: &Who,
+        warehouse: &Warehouse,
+        parent: Option<&NamespaceIdent>,
+    ) -> VisibleNames {
+        let object = parent.map_or(Object::Warehouse, Object::Namespace);
+        match self.check(who, warehouse, Right::Read, object) {
+            Ok(()) => VisibleNames::All,
+            Err(_) => VisibleNames::Nothing,
+        }
     }
 
     /// What a principal may read of a table; none when it is all of it.

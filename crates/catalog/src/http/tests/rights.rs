@@ -2,6 +2,7 @@
 
 mod guests;
 mod homes;
+mod listing;
 
 use super::*;
 use crate::access::Grant;
@@ -262,6 +263,10 @@ fn every_operation_asks_for_its_right() {
             }
             let (here, there) = match need {
                 Need::Nothing | Need::ToBeKnown => (true, true),
+                // What is listed leads to what may be read.
+                Need::To(wanted) if operation.op == Op::ListNamespaces => {
+                    (has(right, wanted), has(right, wanted))
+                }
                 Need::To(wanted) => (has(right, wanted), false),
                 Need::ToOperate => (false, false),
             };
@@ -321,7 +326,8 @@ fn a_right_to_a_table_is_none_to_its_neighbours() {
         ("DELETE", format!("{tables}/t"), 403),
         ("GET", format!("{tables}/u"), 403),
         ("POST", format!("{tables}/u"), 403),
-        ("GET", tables.to_owned(), 403),
+        ("GET", tables.to_owned(), 200),
+        ("HEAD", "/v1/main/namespaces/n".to_owned(), 204),
         ("GET", "/v1/main/namespaces/n".to_owned(), 403),
     ] {
         let body = matches!(method, "POST" | "PUT").then_some(&commit);

@@ -1,0 +1,133 @@
+//! Wrong secrets of clients, counted so that nobody tries many of them in a short time.
+//!
+//! They are counted by client and by network address: what comes from one address keeps no client
+//! from its token at another one, so that nobody can lock out the owner of a client from afar.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use node::clock;
+use parking_lot::Mutex;
+
+use super::Access;
+use crate::error::{Error, Kind, Result};
+
+/// Wrong secrets of one client from one address that are looked at one after another.
+pub const WRONG_SECRETS_MAX: u32 = 20;
+
+/// Time after which one of them is forgiven.
+pub const WRONG_SECRET_FORGIVEN: Duration = Duration::from_secs(1);
+
+/// Clients and addresses that are remembered.
+const SOURCES_MAX: usize = 16_384;
+
+/// Client and address that a wrong secret came for and from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SecretSource {
+    /// `None` for all ids that no client has.
+    client: Option<Box<str>>,
+    network: IpAddr,
+}
+
+/// Counts of wrong secrets.
+#[derive(Debug, Default)]
+pub(super) struct WrongSecrets(Mutex<HashMap<SecretSource, Instant>>);
+
+impl WrongSecrets {
+    /// Tells whether another secret from there is looked at.
+    fn is_allowed(&self, source: &SecretSource, now: Instant) -> bool {
+        let all = self.0.lock();
+        let held = all.get(source).map(|until| until.saturating_duration_since(now));
+        held.unwrap_or_default() + WRONG_SECRET_FORGIVEN
+            <= WRONG_SECRET_FORGIVEN * WRONG_SECRETS_MAX
+    }
+
+    fn count(&self, source: SecretSource, now: Instant) {
+        let mut all = self.0.lock();
+        if all.len() >= SOURCES_MAX && !all.contains_key(&source) {
+            all.retain(|_, until| *until > now);
+            if all.len() >= SOURCES_MAX {
+                // Who has that many addresses is stopped by no count, and others would pay for it.
+                return;
+            }
+        }
+        let until = all.entry(source).or_insert(now);
+        *until = (*until).max(now) + WRONG_SECRET_FORGIVEN;
+    }
+}
+
+/// Address that counts as one: with IPv6 everybody has 2⁶⁴ of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
+impl Access {
+    /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
+    /// fails. Without an address nothing is counted.
+    ///
+    /// # Errors
+    /// `TooManyRequests`; those of `check`.
+    pub(super) fn limited<T>(
+        &self,
+        client: &str,
+        address: Option<IpAddr>,
+        check: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(address) = address else { return check() };
+        let is_known = self.0.loaded.read().clients.contains_key(client);
+        let client = is_known.then(|| client.into());
+        let source = SecretSource { client, network: network(address) };
+        let now = clock::now();
+        if !self.0.wrong_secrets.is_allowed(&source, now) {
+            let message = "too many wrong secrets came from this address: try again in a second";
+            return Err(Error::new(Kind::TooManyRequests, message));
+        }
+        check().inspect_err(|_| self.0.wrong_secrets.count(source, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(client: &str, address: &str) -> SecretSource {
+        let network = network(address.parse().expect("an address"));
+        SecretSource { client: Some(client.into()), network }
+    }
+
+    #[test]
+    fn wrong_secrets_are_counted_by_client_and_address_and_forgiven() {
+        let (counts, now) = (WrongSecrets::default(), node::clock::now());
+        let stranger = source("cl_1", "192.0.2.1");
+        for number in 0..WRONG_SECRETS_MAX {
+            assert!(counts.is_allowed(&stranger, now), "{number}");
+            counts.count(stranger.clone(), now);
+        }
+        assert!(!counts.is_allowed(&stranger, now));
+        // The owner elsewhere, and other clients there, are not held up.
+        assert!(counts.is_allowed(&source("cl_1", "192.0.2.2"), now));
+        assert!(counts.is_allowed(&source("cl_2", "192.0.2.1"), now));
+        let later = now + WRONG_SECRET_FORGIVEN;
+        assert!(counts.is_allowed(&stranger, later));
+        counts.count(stranger.clone(), later);
+        assert!(!counts.is_allowed(&stranger, later));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address_and_memory_is_bounded() {
+        assert_eq!(source("c", "2001:db8::1"), source("c", "2001:db8::ffff"));
+        assert_ne!(source("c", "2001:db8::1"), source("c", "2001:db8:0:1::1"));
+        assert_eq!(source("c", "::ffff:192.0.2.1"), source("c", "192.0.2.1"));
+        let (counts, now) = (WrongSecrets::default(), node::clock::now());
+        for number in 0..=SOURCES_MAX {
+            counts.count(source(&number.to_string(), "192.0.2.1"), now);
+        }
+        assert_eq!(counts.0.lock().len(), SOURCES_MAX);
+        counts.count(source("last", "192.0.2.1"), now + WRONG_SECRET_FORGIVEN);
+        assert_eq!(counts.0.lock().len(), 1);
+    }
+}

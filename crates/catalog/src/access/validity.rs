@@ -1,0 +1,37 @@
+//! Tells when what a request has shown is not valid any more.
+
+use axum::http::{HeaderMap, HeaderName, header};
+use node::auth::Revocation;
+use std::sync::Arc;
+
+use super::{Access, hash};
+use crate::service::Who;
+
+/// Headers that a credential is found in.
+const CREDENTIALS: [HeaderName; 3] = [
+    header::AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-auth-token"),
+];
+
+impl Access {
+    /// Tells when the credential that these headers show is revoked, has expired, or is somebody
+    /// else's. What has to be looked up in the store is taken for valid until it was.
+    #[must_use]
+    pub fn revocation(&self, headers: &HeaderMap, who: &Who) -> Revocation {
+        let mut shown = HeaderMap::new();
+        for name in &CREDENTIALS {
+            for value in headers.get_all(name) {
+                shown.append(name, value.clone());
+            }
+        }
+        let (access, who) = (Arc::downgrade(&self.0), who.clone());
+        Revocation::new(self.0.changes.subscribe(), move || {
+            let Some(access) = access.upgrade() else { return true };
+            match Access(access).recognise(&shown, hash) {
+                None => true,
+                Some(found) => found.is_ok_and(|found| found == who),
+            }
+        })
+    }
+}
