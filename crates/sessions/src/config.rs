@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Sandboxes of sessions that may be resident at one time, in all.
     pub resident_max: usize,
+    /// Part of them that one tenant may have, at work or not; 0 is for half of them where others
+    /// have tokens, and all where nobody has.
+    pub resident_max_per_tenant: usize,
     /// Sandboxes of sessions and cold sessions on this server's disk; beyond it the least recently
     /// used cold one is moved to the object store, then what waits is stopped.
     pub capacity: usize,
@@ -15,6 +18,16 @@ pub struct Config {
     pub sessions_max_per_tenant: usize,
     /// Agents of one tenant.
     pub agents_max_per_tenant: usize,
+    /// Snapshots of one tenant.
+    pub snapshots_max_per_tenant: usize,
+    /// Sizes of the disks of one tenant's sessions that are not ended, added up, in bytes: what
+    /// they could grow to.
+    pub disk_bytes_max_per_tenant: u64,
+    /// Bytes that one tenant's disks on this server, agents, snapshots and attachments take.
+    pub stored_bytes_max_per_tenant: u64,
+    /// Bytes that stay free on the file system of the data directory: with fewer nothing new is
+    /// made there. 0 is for no such bound.
+    pub disk_free_bytes_min: u64,
     /// Seconds without work after which a session gives up its sandbox.
     pub idle_s: u32,
     /// Seconds after which the disk of a cold session is moved to the object store.
@@ -79,9 +92,14 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             resident_max: 200,
+            resident_max_per_tenant: 0,
             capacity: 1000,
             sessions_max_per_tenant: 10_000,
             agents_max_per_tenant: 1000,
+            snapshots_max_per_tenant: 1000,
+            disk_bytes_max_per_tenant: 16 << 40,
+            stored_bytes_max_per_tenant: 256 << 30,
+            disk_free_bytes_min: 1 << 30,
             idle_s: 30 * 60,
             cold_s: 2 * 60 * 60,
             keep_ended_s: 30 * 24 * 60 * 60,

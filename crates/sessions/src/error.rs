@@ -34,6 +34,9 @@ pub enum Error {
     /// There is no room, and nothing that could give way.
     #[error("sandbox capacity reached and no evictable sandboxes (all running)")]
     Capacity,
+    /// The server's disk is too full for more; how full.
+    #[error("{0}")]
+    DiskFull(String),
     /// This server has no sessions; why.
     #[error("sessions are not available on this server: {0}")]
     NotHere(String),
@@ -81,7 +84,9 @@ impl Error {
             Error::Conflict(_) | Error::Agent(_) | Error::SandboxEnded(_) => ErrorCode::Conflict,
             Error::Ended => ErrorCode::Gone,
             Error::TooMany(_) => ErrorCode::TooManyRequests,
-            Error::Capacity | Error::NotHere(_) | Error::Unavailable(_) => ErrorCode::Overloaded,
+            Error::Capacity | Error::DiskFull(_) | Error::NotHere(_) | Error::Unavailable(_) => {
+                ErrorCode::Overloaded
+            }
             Error::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -28,6 +28,7 @@ mod overhead;
 mod prewarm;
 mod records;
 mod recover;
+mod storage;
 mod sweeps;
 mod turns;
 
@@ -38,8 +39,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use api::{SandboxCounts, SandboxState, Session, SessionList, SessionState};
+use node::auth::{Principal, Tokens};
 use node::client::Roots;
 use node::clock::{self, Ids, rfc3339_of_ms as time};
 use node::gateway::Gateway;
@@ -48,7 +51,7 @@ use node::sealed::Sealer;
 use node::store::Store;
 use node::telemetry::Registry;
 use parking_lot::Mutex;
-use pool::residents::State;
+use pool::residents::{State, Stats};
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
@@ -65,6 +68,7 @@ use self::prewarm::Prewarm;
 pub use self::records::{
     ATTACHMENT_BYTES_MAX, Attachment, Document, TurnUsage, UsageQuery, UsageTotal,
 };
+use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::Timers;
 pub use self::turns::{EventStream, Message, MessageStream};
 use crate::config::Config;
@@ -78,6 +82,9 @@ use crate::workspace::Workspaces;
 
 /// Sessions that are loaded at the same time, at most; by the hash of their ids.
 const LOADING_SHARDS: usize = 16;
+
+/// Longest that a list waits for rows to be written.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// What sessions are made of.
 #[derive(Debug)]
@@ -105,6 +112,8 @@ pub struct Parts {
     pub is_shared: bool,
     /// Who serves the sockets of grants. Nothing can be granted without it.
     pub gateway: Option<Arc<dyn Gateway>>,
+    /// Tokens of the server: places are kept for other tenants where there are others.
+    pub tokens: Option<Tokens>,
 }
 
 /// Agents and sessions. Cheap to clone.
@@ -134,6 +143,7 @@ pub(crate) struct Inner {
     claude: Option<String>,
     is_shared: bool,
     gateway: Option<Arc<dyn Gateway>>,
+    tokens: Option<Tokens>,
     ids: Ids,
     books: Books,
     metrics: Metrics,
@@ -148,6 +158,10 @@ pub(crate) struct Inner {
     /// Numbers the sandboxes in which versions of agents are made.
     builds: AtomicU64,
     sweeps: Timers,
+    /// Storage of tenants, as it was counted last.
+    storage: Mutex<HashMap<String, StorageCount>>,
+    /// Free space of this server's disk when somebody looked last.
+    free: Mutex<Option<FreeSpace>>,
     /// Sessions whose rows another server has written meanwhile.
     lost: Mutex<Option<mpsc::UnboundedReceiver<Lost>>>,
 }
@@ -218,6 +232,7 @@ impl Sessions {
                 claude: parts.claude,
                 is_shared: parts.is_shared,
                 gateway: parts.gateway,
+                tokens: parts.tokens,
                 ids: Ids::new().map_err(Error::internal)?,
                 books,
                 metrics,
@@ -228,6 +243,8 @@ impl Sessions {
                 prewarm: Prewarm::default(),
                 builds: AtomicU64::new(0),
                 sweeps: Timers::default(),
+                storage: Mutex::default(),
+                free: Mutex::default(),
                 lost: Mutex::new(Some(lost)),
                 config,
             });
@@ -278,7 +295,24 @@ impl Sessions {
     /// # Errors
     /// When the store cannot be read.
     pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, Error> {
+        let page = self.list_with_extras(tenant, query).await?;
+        let sessions = page.sessions.into_iter().map(|listed| listed.session).collect();
+        Ok(SessionList { sessions, next_cursor: page.next_cursor })
+    }
+
+    /// Lists sessions with what faces keep.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn list_with_extras(
+        &self,
+        tenant: &str,
+        query: ListQuery,
+    ) -> Result<ListedPage, Error> {
         let inner = self.ready()?;
+        if !query.states.is_empty() {
+            inner.settle_rows(tenant).await;
+        }
         let limit = query.limit.clamp(1, PAGE_MAX - 1);
         let filter = SessionFilter {
             states: query.states.clone(),
@@ -296,15 +330,18 @@ impl Sessions {
         let mut sessions = Vec::with_capacity(rows.len());
         for row in rows {
             // What is worked with here is newer in memory than in its row.
-            let session = match inner.here(tenant, &row.id) {
-                Some(entry) => inner.view(&entry),
-                None => inner.view_of(&row),
+            let listed = match inner.here(tenant, &row.id) {
+                Some(entry) => {
+                    let extras = KeptExtras::from(&entry.state.lock().row);
+                    ListedSession { session: inner.view(&entry), extras }
+                }
+                None => ListedSession { extras: KeptExtras::from(&row), session: shown(row) },
             };
-            if query.states.is_empty() || query.states.contains(&session.state) {
-                sessions.push(session);
+            if query.states.is_empty() || query.states.contains(&listed.session.state) {
+                sessions.push(listed);
             }
         }
-        Ok(SessionList { sessions, next_cursor: next_cursor.flatten() })
+        Ok(ListedPage { sessions, next_cursor: next_cursor.flatten() })
     }
 
     /// What a face keeps with a session: what it gave, the session's face, and its deadline.
@@ -313,18 +350,10 @@ impl Sessions {
     /// When there is no such session.
     pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, Error> {
         let inner = self.ready()?;
-        let row = match inner.here(tenant, id) {
-            Some(entry) => entry.state.lock().row.clone(),
-            None => inner.row(tenant, id).await?,
-        };
-        Ok(KeptExtras {
-            face: row.face,
-            deadline_ms: row.deadline_ms,
-            on_deadline: row.on_deadline.into(),
-            credential: row.credential,
-            turns: row.turns,
-            extra: row.extra,
-        })
+        match inner.here(tenant, id) {
+            Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
+            None => Ok(KeptExtras::from(&inner.row(tenant, id).await?)),
+        }
     }
 
     /// The server that has a session at present, and where others reach it, if it said so. None
@@ -341,6 +370,16 @@ impl Sessions {
         let Some(owner) = inner.row(tenant, id).await?.owner else { return Ok(None) };
         let server = inner.store.server(&owner).await?;
         Ok(server.map(|server| (server.id, server.address)))
+    }
+
+    /// Figures of sandboxes for a caller: those of the whole server for an operator, else of the
+    /// own tenant, without what was counted for all tenants together.
+    pub fn counts_for(&self, who: &Principal) -> SandboxCounts {
+        match &self.0 {
+            Here::Ready(inner) if who.operator => inner.counts(),
+            Here::Ready(inner) => counted(inner.books.stats_of(&who.tenant)),
+            Here::Unavailable(_) => SandboxCounts::default(),
+        }
     }
 
     /// How many sandboxes there are.
@@ -392,6 +431,37 @@ pub struct KeptExtras {
     pub turns: u64,
     /// Whatever its face gave.
     pub extra: serde_json::Value,
+}
+
+impl From<&SessionRow> for KeptExtras {
+    fn from(row: &SessionRow) -> KeptExtras {
+        KeptExtras {
+            face: row.face.clone(),
+            deadline_ms: row.deadline_ms,
+            on_deadline: row.on_deadline.into(),
+            credential: row.credential.clone(),
+            turns: row.turns,
+            extra: row.extra.clone(),
+        }
+    }
+}
+
+/// A session of a list, with what its face keeps.
+#[derive(Clone, Debug)]
+pub struct ListedSession {
+    /// The session.
+    pub session: Session,
+    /// Fields that its face keeps.
+    pub extras: KeptExtras,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug)]
+pub struct ListedPage {
+    /// The sessions.
+    pub sessions: Vec<ListedSession>,
+    /// Where the next page begins, if there is one.
+    pub next_cursor: Option<String>,
 }
 
 /// What a session is wanted for.
@@ -502,6 +572,25 @@ impl Inner {
         }
     }
 
+    /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that
+    /// takes nothing at present is not waited for: the list shows what it has.
+    async fn settle_rows(&self, tenant: &str) {
+        let changed: Vec<Arc<Entry>> = {
+            let entries = self.entries.lock();
+            let own = entries.values().filter(|entry| *entry.tenant == *tenant);
+            own.filter(|entry| entry.log.has_row_to_write()).cloned().collect()
+        };
+        let settled = async {
+            for entry in changed {
+                // One that was let go meanwhile is written.
+                let _written = entry.log.settle_row().await;
+            }
+        };
+        if tokio::time::timeout(SETTLE_MAX, settled).await.is_err() {
+            tracing::debug!(tenant, "a list did not wait for rows any longer");
+        }
+    }
+
     /// Somebody did something with a session.
     fn touch(&self, entry: &Entry) {
         entry.state.lock().row.last_active_ms = clock::wall_ms();
@@ -509,17 +598,7 @@ impl Inner {
     }
 
     fn counts(&self) -> SandboxCounts {
-        let stats = self.books.stats();
-        let mut counts = SandboxCounts {
-            total: stats.total,
-            warming: stats.warming,
-            warm: stats.warm,
-            running: stats.running,
-            waiting: stats.waiting,
-            cold: stats.cold,
-            capacity: stats.capacity,
-            ..SandboxCounts::default()
-        };
+        let mut counts = counted(self.books.stats());
         self.metrics.fill(&mut counts);
         counts
     }
@@ -540,6 +619,20 @@ impl Inner {
     /// Another one.
     fn view_of(&self, row: &SessionRow) -> Session {
         shown(row.clone())
+    }
+}
+
+/// Figures of the books, as callers see them.
+fn counted(stats: Stats) -> SandboxCounts {
+    SandboxCounts {
+        total: stats.total,
+        warming: stats.warming,
+        warm: stats.warm,
+        running: stats.running,
+        waiting: stats.waiting,
+        cold: stats.cold,
+        capacity: stats.capacity,
+        ..SandboxCounts::default()
     }
 }
 

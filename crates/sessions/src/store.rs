@@ -46,8 +46,12 @@ pub(crate) const SERVER_LEASE: Duration = Duration::from_secs(30);
 /// How often a server says that it is there.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// Numbers of events that are reserved at a time.
-pub(crate) const SEQ_BLOCK: u64 = 1 << 12;
+/// Numbers of events that are reserved for a session's life at its beginning: those that it does
+/// not use are a gap in what its listeners see.
+pub(crate) const SEQ_BLOCK: u64 = 1 << 8;
+
+/// Most that are reserved at a time, for a session that has used as many.
+pub(crate) const SEQ_BLOCK_MAX: u64 = 1 << 12;
 
 /// Agents, sessions and all that belongs to them. Cheap to clone.
 #[derive(Clone, Debug)]

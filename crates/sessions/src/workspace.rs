@@ -317,6 +317,23 @@ impl Workspaces {
         blocks.await.map_or(0, |metadata| metadata.blocks() * 512)
     }
 
+    /// Bytes that these disks take on this machine; none for those that are not here.
+    pub(crate) async fn disks_bytes(&self, disks: Vec<DiskId>) -> Result<u64, Error> {
+        use std::os::unix::fs::MetadataExt as _;
+        let paths: Vec<PathBuf> = disks.iter().map(|disk| self.disk_path(disk)).collect();
+        blocking(move || {
+            let taken = paths.iter().filter_map(|path| fs::metadata(path).ok());
+            Ok(taken.map(|metadata| metadata.blocks() * 512).sum())
+        })
+        .await
+    }
+
+    /// Bytes that are free on the file system of this machine's disks.
+    pub(crate) async fn free_bytes(&self) -> Result<u64, Error> {
+        let maker = self.0.maker.clone();
+        blocking(move || maker.free_bytes().map_err(Error::internal)).await
+    }
+
     /// Removes a disk that is not attached from this machine; the object store keeps what it has.
     pub(crate) async fn remove_local(&self, disk: &str) {
         self.remove_file(self.disk_path(disk)).await;

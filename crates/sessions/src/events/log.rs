@@ -16,7 +16,7 @@ use super::subscription::Subscription;
 use super::writer::Shared;
 use super::{EVENT_BYTES, LOG_WAITING_MAX, RING_BYTES_MAX, TAKE_MAX, WAITING_MAX};
 use crate::error::Error;
-use crate::store::{EventRow, MessageRow, Part, SEQ_BLOCK, SessionRow, UsageRow};
+use crate::store::{EventRow, MessageRow, Part, SEQ_BLOCK, SEQ_BLOCK_MAX, SessionRow, UsageRow};
 
 /// The events of one session, from [`super::Writer::log`] or [`super::Writer::follow`].
 pub(crate) struct Log {
@@ -42,6 +42,8 @@ enum Life {
 
 struct State {
     life: Life,
+    /// Number of the latest event before this life.
+    begun: u64,
     /// Number of the next event.
     next: u64,
     /// No number above it may be told.
@@ -67,6 +69,8 @@ struct State {
     /// Counts what was asked of the writer, and up to where it has written.
     asked: u64,
     written: u64,
+    /// Value of `asked` when the row was changed last.
+    row_asked: u64,
 }
 
 struct Entry {
@@ -99,6 +103,7 @@ impl Log {
     pub(super) fn new(session: String, shared: Arc<Shared>) -> Arc<Log> {
         let state = State {
             life: Life::Elsewhere,
+            begun: 0,
             next: 1,
             ceiling: 0,
             ceiling_asked: 0,
@@ -113,6 +118,7 @@ impl Log {
             pending_bytes: 0,
             asked: 0,
             written: 0,
+            row_asked: 0,
         };
         Arc::new_cyclic(|itself| Log {
             session,
@@ -129,6 +135,7 @@ impl Log {
             let mut state = self.state.lock();
             state.drop_pending(&self.shared);
             state.life = Life::Here(row.epoch);
+            state.begun = row.seq_start;
             state.next = row.seq_start + 1;
             state.ceiling = row.seq_ceiling;
             state.ceiling_asked = row.seq_ceiling;
@@ -251,7 +258,30 @@ impl Log {
             state.pending.row = Some(row);
             state.pending.is_whole |= is_whole;
             self.ask(&mut state, EVENT_BYTES, is_whole);
+            state.row_asked = state.asked;
         }
+    }
+
+    /// Tells whether the row was changed and is not written yet.
+    pub(crate) fn has_row_to_write(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.life, Life::Here(_)) && state.written < state.row_asked
+    }
+
+    /// Returns when the row is written as it is now: before somebody asks the store which sessions
+    /// are in a state.
+    ///
+    /// # Errors
+    /// When the session is not this server's any more.
+    pub(crate) async fn settle_row(&self) -> Result<(), Error> {
+        let asked = {
+            let mut state = self.state.lock();
+            if state.written < state.row_asked {
+                self.ask(&mut state, 0, true);
+            }
+            state.row_asked
+        };
+        self.wait(|state| state.written >= asked).await
     }
 
     /// Returns when everything with a number up to `seq` is durable.
@@ -400,10 +430,12 @@ impl Log {
         self.shared.queue(if is_new { self.itself.upgrade() } else { None }, is_urgent);
     }
 
-    /// Asks for a higher ceiling when half of the numbers are gone, so that nobody waits for it.
+    /// Asks for a higher ceiling when half of the numbers are gone, so that nobody waits for it:
+    /// for as many as were used, so that there are few writes and no large gaps.
     fn ask_ceiling(&self, state: &mut State) {
-        if state.next + SEQ_BLOCK / 2 > state.ceiling_asked {
-            state.ceiling_asked = state.next + SEQ_BLOCK;
+        let block = state.next.saturating_sub(state.begun).clamp(SEQ_BLOCK, SEQ_BLOCK_MAX);
+        if state.next + block / 2 > state.ceiling_asked {
+            state.ceiling_asked = state.next + block;
             state.pending.ceiling = state.ceiling_asked;
             let is_urgent = state.next > state.ceiling;
             self.ask(state, EVENT_BYTES, is_urgent);

@@ -10,6 +10,8 @@
 //! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
 //! | `ports` | ports of a sandbox by names of hosts |
+//! | `network` | what a sandbox may reach: E2B's rules as a grant, pure |
+//! | `figures` | what a sandbox uses, now and in the last hour |
 //! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
 //! | `frames`, `errors`, `query` | messages of streams; errors in two forms; parameters |
 //!
@@ -18,8 +20,10 @@
 mod config;
 mod envd;
 mod errors;
+mod figures;
 mod filesystem;
 mod frames;
+mod network;
 mod ports;
 mod process;
 mod query;
@@ -38,14 +42,15 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use node::auth::Tokens;
-use node::http::Upload;
+use node::auth::{Scope, Tokens};
+use node::http::{CredentialBinding, Upload};
 
 pub use self::config::Config;
 pub use self::errors::render as render_error;
+use self::figures::{Sample, SampleUse, Samples};
 use self::ports::{ENVD_PORT, Target};
 use self::sandboxes::Sandboxes;
-use self::tokens::Keys;
+use self::tokens::{Keys, Purpose};
 use crate::error::Error;
 use crate::service::Sessions;
 
@@ -133,17 +138,6 @@ async fn discard(mut body: Upload) {
     drop(tokio::time::timeout(DISCARD_MAX, reading).await);
 }
 
-/// Figures of a sandbox at one time.
-struct Sample {
-    at_ms: u64,
-    cpu_count: usize,
-    cpu_used_pct: f64,
-    memory_used: u64,
-    memory_total: u64,
-    disk_used: u64,
-    disk_total: u64,
-}
-
 impl E2b {
     /// What names of hosts of ports end with.
     fn domain(&self, headers: &HeaderMap) -> String {
@@ -154,40 +148,42 @@ impl E2b {
         domain_of(host.unwrap_or(LOCALHOST))
     }
 
-    /// What a sandbox uses; none when it does not run. The use of the CPU is that since somebody
-    /// looked last.
-    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<Sample>, Error> {
-        let Some(now) = self.sessions.metrics(tenant, id).await? else { return Ok(None) };
-        let session = self.sessions.get(tenant, id).await?;
-        let live = self.sandboxes.known(id);
-        let before = live.and_then(|live| live.looked.lock().replace((now.at_ms, now.cpu_ms)));
-        let cpu_used_pct = match before {
-            Some((at_ms, cpu_ms)) => {
-                percent(now.cpu_ms.saturating_sub(cpu_ms), now.at_ms.saturating_sub(at_ms))
-            }
-            None => 0.0,
+    /// Whether a token that was handed out opens a sandbox. The request then ends with the API
+    /// token that it was handed out to.
+    fn is_opened(
+        &self,
+        purpose: Purpose,
+        id: &str,
+        given: &str,
+        binding: &CredentialBinding,
+    ) -> bool {
+        let holder = self.keys.holder(purpose, id, given);
+        holder.is_some_and(|holder| self.is_held(holder, binding))
+    }
+
+    /// Whether an API token, by its id, is still good for sandboxes. The request ends with it.
+    fn is_held(&self, holder: &str, binding: &CredentialBinding) -> bool {
+        let principal = self.tokens.principal(holder);
+        let Some(principal) = principal.filter(|it| it.scopes.has(Scope::Sessions)) else {
+            return false;
         };
-        Ok(Some(Sample {
-            at_ms: now.at_ms,
-            cpu_count: cpu_count(),
-            cpu_used_pct,
-            memory_used: now.memory_bytes,
-            memory_total: session.limits.memory_bytes.unwrap_or(0),
-            disk_used: now.disk_bytes,
-            disk_total: now.disk_total_bytes,
-        }))
+        binding.bind(self.tokens.revocation(&principal));
+        true
+    }
+
+    /// What a sandbox uses now; none when it does not run. The use of the CPU is that since
+    /// somebody looked last.
+    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<Sample>, Error> {
+        let live = self.sandboxes.known(id);
+        let unknown = Samples::default();
+        let samples = live.as_ref().map_or(&unknown, |live| &live.samples);
+        samples.take(&self.sessions, tenant, id, SampleUse::Shown).await
     }
 }
 
 /// CPUs that a sandbox may use: those of the machine.
 fn cpu_count() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-/// One figure as a part of another one, with two digits.
-fn percent(part: u64, whole: u64) -> f64 {
-    let hundredths = part.saturating_mul(10_000).checked_div(whole).unwrap_or(0);
-    f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0
 }
 
 /// What the server was reached by, where ports of sandboxes can be reached by it as well: names
@@ -207,7 +203,7 @@ fn domain_of(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Names and figures.
+    //! Names.
 
     use super::*;
 
@@ -222,13 +218,6 @@ mod tests {
             ("", "localhost"),
         ] {
             assert_eq!(domain_of(host), expected);
-        }
-    }
-
-    #[test]
-    fn parts_are_percents() {
-        for (part, whole, expected) in [(0, 0, 0.0), (1, 3, 33.33), (2, 1, 200.0)] {
-            assert!((percent(part, whole) - expected).abs() < 1e-9);
         }
     }
 }

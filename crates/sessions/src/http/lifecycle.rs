@@ -178,10 +178,10 @@ pub(super) async fn metrics(
     })
 }
 
-/// How many sandboxes there are: figures of the server, the same for everybody.
+/// Figures of sandboxes: the caller's tenant's; for an operator the server's.
 pub(super) async fn counts(
     State(sessions): State<Sessions>,
-    _who: Principal,
+    who: Principal,
 ) -> Result<axum::Json<SandboxCounts>, http::Error> {
-    Ok(axum::Json(sessions.counts()))
+    Ok(axum::Json(sessions.counts_for(&who)))
 }

@@ -353,7 +353,7 @@ async fn type_in(
 
 async fn take(text: &str, pending: &mut Pending, handle: &ProcessHandle) -> Result<(), String> {
     let message: ClientMessage =
-        serde_json::from_str(text).map_err(|error| format!("not a message: {error}"))?;
+        http::parse_json("the message", text.as_bytes()).map_err(|error| error.to_string())?;
     match message {
         ClientMessage::Stdin { data: Some(text), data_base64: None } => pending.push(text.into()),
         ClientMessage::Stdin { data: None, data_base64: Some(text) } => {

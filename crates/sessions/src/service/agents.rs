@@ -24,6 +24,7 @@ use super::entry::Body;
 use super::launch::{Launch, environment};
 use super::lifecycle::detached;
 use super::prewarm::READY_MAX;
+use super::storage::StorageRequest;
 use super::{Inner, Sessions, limits, records};
 use crate::error::Error;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
@@ -343,6 +344,8 @@ impl Inner {
         let now_ms = clock::wall_ms();
         let bytes = files.iter().map(|file| len(&file.content)).sum();
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
+        let more = StorageRequest { stored: bytes, declared: 0 };
+        self.check_storage(tenant, more).await?;
         let (chain, install_output) = match files.is_empty() {
             true => (Vec::new(), None),
             false => Box::pin(self.build(tenant, &request, &files)).await?,
@@ -397,7 +400,9 @@ impl Inner {
         files: &[Kept],
     ) -> Result<(Vec<String>, Option<String>), Error> {
         let key = Key::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
-        self.admit(&key).await?;
+        self.admit(&key, &tenant.into()).await?;
+        // An install script may run for minutes; nobody waits for that to be over.
+        self.books.build(&key, clock::now());
         let built = self.build_admitted(tenant, request, files).await;
         self.books.remove(&key);
         built

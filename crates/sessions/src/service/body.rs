@@ -8,7 +8,7 @@ use node::clock;
 use sandbox::SessionSetup;
 use tokio::time;
 
-use super::books::{Duty, Full, Key};
+use super::books::{Duty, Full, Key, PlaceRequest};
 use super::entry::{Body, Entry, Use};
 use super::lifecycle::detached;
 use super::{Inner, limits};
@@ -20,8 +20,9 @@ use crate::workspace::{Attached, Source};
 /// How long a sandbox that is being ended waits for an agent that is just being started. The agent
 /// has done nothing yet that could be lost.
 const AGENT_START_GRACE: Duration = Duration::from_millis(200);
-/// How long whoever wants a sandbox waits for those that are just being made.
-const ADMISSION_MAX: Duration = Duration::from_secs(30);
+/// Longest that a request for a sandbox waits for those that are just being made: some of them may
+/// be brought from the object store, which takes longer than a caller is to wait for an answer.
+const ADMISSION_MAX: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end all processes of a sandbox before its disk is taken for
 /// stuck. Attaching it again waits longer than that.
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
@@ -67,22 +68,47 @@ impl Inner {
         disk
     }
 
-    /// Takes a place for a sandbox, and does what has to be done for it to be free. Who finds all
-    /// places taken by those that are just being made waits, in line, until one of them is.
-    pub(super) async fn admit(self: &Arc<Self>, key: &Key) -> Result<(), Error> {
+    /// Takes a place for a tenant's sandbox, and does what has to be done for it to be free. Who
+    /// finds all places taken by those that are just being made waits, in line, until one of them
+    /// is.
+    pub(super) async fn admit(self: &Arc<Self>, key: &Key, tenant: &Arc<str>) -> Result<(), Error> {
+        let request = self.place(key, tenant);
         let mut duties = match self.books.is_awaited() {
-            true => Err(Full { is_soon: true }),
-            false => self.books.admit(key, clock::now()),
+            true => Err(Full::Soon),
+            false => self.books.admit(&request, clock::now()),
         };
-        if let Err(Full { is_soon: true }) = duties {
-            let waiting = time::timeout(ADMISSION_MAX, self.books.admit_in_line(key, clock::now));
-            duties = waiting.await.unwrap_or(Err(Full { is_soon: true }));
+        if let Err(Full::Soon) = duties {
+            let in_line = self.books.admit_in_line(&request, clock::now);
+            duties = time::timeout(ADMISSION_MAX, in_line).await.unwrap_or(Err(Full::Soon));
         }
-        for duty in duties.map_err(|_| Error::Capacity)? {
+        let duties = duties.map_err(|full| match full {
+            Full::Soon | Full::Server => Error::Capacity,
+            Full::Share => Error::TooMany(format!(
+                "the tenant has {} sandboxes at work, which is its share of this server \
+                 (sessions.resident_max_per_tenant); end or pause one first",
+                request.tenant_max
+            )),
+        })?;
+        for duty in duties {
             self.metrics.count(Counted::Evicted);
             self.perform(duty).await;
         }
         Ok(())
+    }
+
+    /// A place for a sandbox of a tenant, within the tenant's share.
+    pub(super) fn place<'a>(&self, key: &'a Key, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
+        let tenant_max = match self.config.resident_max_per_tenant {
+            // Half of a server would be wasted that has one tenant.
+            0 if !self.has_tenants_beside(tenant) => usize::MAX,
+            0 => self.config.resident_max.div_ceil(2),
+            most => most,
+        };
+        PlaceRequest { key, tenant, tenant_max }
+    }
+
+    fn has_tenants_beside(&self, tenant: &str) -> bool {
+        self.tokens.as_ref().is_some_and(|tokens| tokens.has_tenants_beside(tenant))
     }
 
     /// Boxed, because it is large and rare.
@@ -96,13 +122,17 @@ impl Inner {
         })
     }
 
-    /// Makes the sandbox of a session that has none. The caller holds its transition.
-    pub(super) async fn bring_up(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Source, Error> {
+    /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
+    /// away in between. The caller holds its transition.
+    pub(super) async fn bring_up(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+    ) -> Result<(Source, Use), Error> {
         if let Some(old) = entry.body() {
             // The books have struck it off, and whoever is to end it has not come to that yet.
             self.put_down(entry, &old).await;
         }
-        self.admit(&entry.key).await?;
+        self.admit(&entry.key, &entry.tenant).await?;
         let made = Box::pin(self.bring_up_admitted(entry)).await;
         if made.is_err() {
             self.books.give_up(&entry.key, clock::now());
@@ -110,7 +140,10 @@ impl Inner {
         made
     }
 
-    async fn bring_up_admitted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Source, Error> {
+    async fn bring_up_admitted(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+    ) -> Result<(Source, Use), Error> {
         let row = entry.state.lock().row.clone();
         let disk = match &row.disk {
             Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
@@ -128,9 +161,21 @@ impl Inner {
             // What is written to this disk must not be lost for another one that the row names.
             self.save(entry).await?;
         }
-        self.install(entry, Arc::new(body));
-        self.books.waiting(&entry.key, clock::now());
-        Ok(source)
+        let body = Arc::new(body);
+        let at_work = self.install_at_work(entry, body)?;
+        Ok((source, at_work))
+    }
+
+    /// Gives a session the sandbox that was just made for it, for its caller to work with.
+    pub(super) fn install_at_work(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        body: Arc<Body>,
+    ) -> Result<Use, Error> {
+        let at_work = Use::of(self, entry, Arc::clone(&body), clock::now());
+        let at_work = at_work.ok_or_else(|| Error::internal("what is being made has a place"))?;
+        self.install(entry, body);
+        Ok(at_work)
     }
 
     /// Gives a session its sandbox, and has it watched.
@@ -215,16 +260,13 @@ impl Inner {
         let (tenant, id) = (Arc::clone(&entry.tenant), Arc::clone(&entry.id));
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            loop {
-                if let Some(at_work) = Use::begin(&inner, &entry, clock::now()) {
-                    return Ok(at_work);
-                }
-                if entry.session_state() == SessionState::Ended {
-                    return Err(Error::Ended);
-                }
-                inner.bring_up(&entry).await?;
-                // Somebody else may have needed the place at once; then once more.
+            if let Some(at_work) = Use::begin(&inner, &entry, clock::now()) {
+                return Ok(at_work);
             }
+            if entry.session_state() == SessionState::Ended {
+                return Err(Error::Ended);
+            }
+            inner.bring_up(&entry).await.map(|(_, at_work)| at_work)
         })
         .await
     }

@@ -5,7 +5,7 @@
 //! a session in a state here may rely on it for as long as it holds the lock, so that a sweep, an
 //! eviction and a message never disagree about one sandbox.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -34,11 +34,27 @@ pub(crate) enum Duty {
     Discard(u64),
 }
 
-/// All places are taken, and nobody can go.
+/// Why there is no place for a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full {
-    /// Some of them are just being made: they can go when they are.
-    pub(crate) is_soon: bool,
+pub(crate) enum Full {
+    /// All places of the server are taken and nobody can go, but some are just being made: these
+    /// may be able to go when they are.
+    Soon,
+    /// All places of the server are at work.
+    Server,
+    /// The tenant has as many places as it may have, and none of its own can go.
+    Share,
+}
+
+/// A place that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceRequest<'a> {
+    /// For whom.
+    pub(crate) key: &'a Key,
+    /// Owner of that.
+    pub(crate) tenant: &'a Arc<str>,
+    /// Sandboxes that live which this tenant may have.
+    pub(crate) tenant_max: usize,
 }
 
 /// The books. Cheap to share by `Arc`.
@@ -61,6 +77,10 @@ struct Inner {
     live: Residents<Key>,
     /// The same, and cold sessions.
     all: Residents<Key>,
+    /// Tenants of all of them.
+    owners: HashMap<Key, Arc<str>>,
+    /// Number that each tenant has that live.
+    live_of: HashMap<Arc<str>, usize>,
 }
 
 impl Books {
@@ -70,7 +90,7 @@ impl Books {
         let figures = all.figures();
         let live = Residents::new(resident_max, now);
         Books {
-            inner: Mutex::new(Inner { live, all }),
+            inner: Mutex::new(Inner { live, all, owners: HashMap::new(), live_of: HashMap::new() }),
             figures,
             changed: Notify::new(),
             line: tokio::sync::Mutex::default(),
@@ -88,31 +108,66 @@ impl Books {
         self.inner.lock().all.state(key)
     }
 
+    /// Counts what a tenant has of each state. Looks at all residents.
+    pub(crate) fn stats_of(&self, tenant: &str) -> Stats {
+        let inner = &*self.inner.lock();
+        let mut stats = Stats { capacity: inner.all.capacity(), ..Stats::default() };
+        let of_tenant = inner.owners.iter().filter(|(_, owner)| ***owner == *tenant);
+        for state in of_tenant.filter_map(|(key, _)| inner.all.state(key)) {
+            stats.total += 1;
+            match state {
+                State::Warming => stats.warming += 1,
+                State::Warm => stats.warm += 1,
+                State::Running => stats.running += 1,
+                State::Waiting => stats.waiting += 1,
+                State::Cold => stats.cold += 1,
+            }
+        }
+        stats
+    }
+
     /// Takes a place for a sandbox that is being made. What it returns has to be done before that
     /// sandbox is made, in this order: the books have it done already.
     ///
     /// # Errors
-    /// When there is no room and all are at work. Nothing has changed then.
-    pub(crate) fn admit(&self, key: &Key, now: Instant) -> Result<Vec<Duty>, Full> {
+    /// When there is no room and all are at work, or all of the tenant's own are and it has its
+    /// share. Nothing has changed then.
+    pub(crate) fn admit(
+        &self,
+        request: &PlaceRequest<'_>,
+        now: Instant,
+    ) -> Result<Vec<Duty>, Full> {
+        let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
         let known = inner.all.state(key);
         // A session that has a sandbox does not ask for one: its transitions are one at a time.
         if known.is_some_and(|state| state != State::Cold) {
-            return Err(Full { is_soon: false });
+            return Err(Full::Server);
+        }
+        let has_share = inner.live_count(tenant) >= tenant_max;
+        // Nobody waits for his own: a tenant that makes many at once must not hold up the line.
+        if has_share && inner.busy_count(tenant) >= tenant_max {
+            return Err(Full::Share);
         }
         let live = inner.live.stats();
         let live_full = live.total >= live.capacity;
         if live_full && live.warm + live.waiting == 0 {
-            return Err(Full { is_soon: live.warming > 0 });
+            return Err(if live.warming > 0 { Full::Soon } else { Full::Server });
         }
         let all = inner.all.stats();
         let all_full = known.is_none() && all.total >= all.capacity;
         if all_full && all.cold + all.warm + all.waiting == 0 {
-            return Err(Full { is_soon: all.warming > 0 });
+            return Err(if all.warming > 0 { Full::Soon } else { Full::Server });
         }
         let mut duties = Vec::new();
-        if live_full {
-            duties.extend(inner.make_room(now));
+        if has_share {
+            // More than one where it has more than its share, which it had when it was alone.
+            while inner.live_count(tenant) >= tenant_max {
+                let Some(duty) = inner.make_room(Some(tenant), now) else { break };
+                duties.push(duty);
+            }
+        } else if live_full {
+            duties.extend(inner.make_room(None, now));
         }
         if all_full {
             inner.drop_cold(&mut duties);
@@ -124,8 +179,8 @@ impl Books {
             // One went for it. There may have been too many all the same, from the start.
             inner.add_to_all(key.clone(), State::Warming, now);
         }
-        let inserted = inner.live.insert(key.clone(), State::Warming, now);
-        debug_assert!(inserted.is_ok(), "room was made: {inserted:?}");
+        inner.owners.insert(key.clone(), Arc::clone(tenant));
+        inner.add_live(key.clone(), State::Warming, now);
         Ok(duties)
     }
 
@@ -140,7 +195,7 @@ impl Books {
     /// When there is no room, all are at work and none is being made.
     pub(crate) async fn admit_in_line(
         &self,
-        key: &Key,
+        request: &PlaceRequest<'_>,
         now: impl Fn() -> Instant,
     ) -> Result<Vec<Duty>, Full> {
         let _place = InLine::new(&self.waiting);
@@ -150,24 +205,25 @@ impl Books {
             tokio::pin!(changed);
             // From here on nothing is missed.
             changed.as_mut().enable();
-            match self.admit(key, now()) {
-                Err(Full { is_soon: true }) => changed.await,
+            match self.admit(request, now()) {
+                Err(Full::Soon) => changed.await,
                 other => return other,
             }
         }
     }
 
     /// The same for a sandbox that nobody waits for: only when nobody has to go for it.
-    pub(crate) fn admit_if_free(&self, key: &Key, now: Instant) -> bool {
+    pub(crate) fn admit_if_free(&self, request: &PlaceRequest<'_>, now: Instant) -> bool {
+        let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
         let is_full = |books: &Residents<Key>| books.count() >= books.capacity();
-        if is_full(&inner.live) || is_full(&inner.all) {
+        let has_share = inner.live_count(tenant) >= tenant_max;
+        if has_share || is_full(&inner.live) || is_full(&inner.all) {
             return false;
         }
-        for books in [&mut inner.live, &mut inner.all] {
-            let inserted = books.insert(key.clone(), State::Warming, now);
-            debug_assert!(inserted.is_ok(), "there is room: {inserted:?}");
-        }
+        inner.add_to_all(key.clone(), State::Warming, now);
+        inner.owners.insert(key.clone(), Arc::clone(tenant));
+        inner.add_live(key.clone(), State::Warming, now);
         true
     }
 
@@ -176,18 +232,18 @@ impl Books {
         self.inner.lock().live.state(key).is_none()
     }
 
-    /// Hands the place of a sandbox that is ready over to a session. Whether it was still there.
+    /// Hands the place of a sandbox that is ready over to a session, which is being made from here
+    /// on: nobody takes it before its caller has it. Whether it was still there.
     pub(crate) fn claim(&self, ready: u64, session: &Arc<str>, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
         let (ready, session) = (Key::Ready(ready), Key::Session(session.clone()));
         if inner.live.state(&ready) != Some(State::Warm) {
             return false;
         }
-        for books in [&mut inner.live, &mut inner.all] {
-            books.remove(&ready);
-            let inserted = books.insert(session.clone(), State::Warm, now);
-            debug_assert!(inserted.is_ok(), "one place was freed: {inserted:?}");
-        }
+        let Some(owner) = inner.strike(&ready) else { return false };
+        inner.add_to_all(session.clone(), State::Warming, now);
+        inner.owners.insert(session.clone(), owner);
+        inner.add_live(session, State::Warming, now);
         true
     }
 
@@ -202,6 +258,7 @@ impl Books {
     }
 
     /// The sandbox of a session that was worked with before is there again.
+    #[cfg(test)]
     pub(crate) fn waiting(&self, key: &Key, now: Instant) {
         let inner = &mut *self.inner.lock();
         for books in [&mut inner.live, &mut inner.all] {
@@ -211,17 +268,26 @@ impl Books {
         self.changed.notify_waiters();
     }
 
-    /// Somebody works with it: it is not swept and not evicted. False when the sandbox that `uses`
-    /// are of is on its way out.
+    /// Somebody works with it: it is not swept and not evicted. What was just made goes from there
+    /// to him, without a moment in which somebody else could take its place. False when the sandbox
+    /// that `uses` are of is on its way out.
     pub(crate) fn begin(&self, key: &Key, uses: &Uses, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
-        if uses.is_gone() || inner.live.mark_running(key, now).is_err() {
+        if uses.is_gone() || !inner.mark_running(key, now) {
             return false;
         }
-        let marked = inner.all.mark_running(key, now);
-        debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
         uses.add();
+        // Who waited for it to be made learns that it does not go.
+        self.changed.notify_waiters();
         true
+    }
+
+    /// A sandbox that is being made is at work already, and is nobody's to wait for: a version of
+    /// an agent is being made in it.
+    pub(crate) fn build(&self, key: &Key, now: Instant) {
+        let marked = self.inner.lock().mark_running(key, now);
+        debug_assert!(marked, "what was admitted can be at work");
+        self.changed.notify_waiters();
     }
 
     /// Somebody has done with it. `uses` are those of one sandbox: when that has gone, it has no
@@ -240,7 +306,7 @@ impl Books {
     /// A sandbox that was to be made could not be. The session is kept.
     pub(crate) fn give_up(&self, key: &Key, now: Instant) {
         let inner = &mut *self.inner.lock();
-        inner.live.remove(key);
+        inner.remove_live(key);
         let marked = inner.all.mark_cold(key, now);
         debug_assert!(marked.is_ok(), "what is being made is on the books: {marked:?}");
         self.changed.notify_waiters();
@@ -250,7 +316,7 @@ impl Books {
     pub(crate) fn cold(&self, key: &Key, uses: &Uses, now: Instant) {
         let inner = &mut *self.inner.lock();
         uses.go();
-        inner.live.remove(key);
+        inner.remove_live(key);
         // Struck off by an eviction meanwhile, and on its way to the object store.
         let _struck = inner.all.mark_cold(key, now);
         self.changed.notify_waiters();
@@ -267,7 +333,7 @@ impl Books {
         match inner.live.state(key) {
             Some(State::Warm | State::Waiting) => {
                 uses.go();
-                inner.live.remove(key);
+                inner.remove_live(key);
                 let marked = inner.all.mark_cold(key, now);
                 debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
                 true
@@ -278,19 +344,18 @@ impl Books {
 
     /// Says that this server keeps the disk of a cold session. Nobody goes for it: at the start
     /// there may be more than there is room for, and the cold sweep sees to that.
-    pub(crate) fn keep_cold(&self, session: &Arc<str>, now: Instant) {
+    pub(crate) fn keep_cold(&self, session: &Arc<str>, tenant: &Arc<str>, now: Instant) {
         let inner = &mut *self.inner.lock();
         let key = Key::Session(session.clone());
         if inner.all.state(&key).is_none() {
+            inner.owners.insert(key.clone(), Arc::clone(tenant));
             inner.add_to_all(key, State::Cold, now);
         }
     }
 
     /// Strikes it off.
     pub(crate) fn remove(&self, key: &Key) {
-        let inner = &mut *self.inner.lock();
-        inner.live.remove(key);
-        inner.all.remove(key);
+        self.inner.lock().strike(key);
         self.changed.notify_waiters();
     }
 
@@ -306,15 +371,14 @@ impl Books {
         let taken = inner.live.idle(now, idle_min);
         let mut sessions = Vec::with_capacity(taken.len());
         for key in taken {
-            inner.live.remove(&key);
+            inner.remove_live(&key);
             let Key::Session(id) = &key else {
                 // What is ready has never been at work, so that it does not wait.
-                inner.all.remove(&key);
+                inner.strike(&key);
                 continue;
             };
             if patient.contains(id) {
-                let back = inner.live.insert(key, State::Waiting, now);
-                debug_assert_eq!(back, Ok(None), "its place was free");
+                inner.add_live(key, State::Waiting, now);
                 continue;
             }
             let marked = inner.all.mark_cold(&key, now);
@@ -332,7 +396,14 @@ impl Books {
 
     /// Takes the sessions that have been cold for at least `cold_min`: they are off the books.
     pub(crate) fn cold_before(&self, now: Instant, cold_min: Duration) -> Vec<Arc<str>> {
-        let taken = self.inner.lock().all.cold_before(now, cold_min);
+        let taken = {
+            let inner = &mut *self.inner.lock();
+            let taken = inner.all.cold_before(now, cold_min);
+            for key in &taken {
+                inner.owners.remove(key);
+            }
+            taken
+        };
         let session = |key| match key {
             Key::Session(id) => Some(id),
             Key::Ready(_) => None,
@@ -352,9 +423,68 @@ impl Inner {
         debug_assert_eq!(inserted, Ok(None), "it was not there, and there was room");
     }
 
-    /// Frees the place of one sandbox that lives.
-    fn make_room(&mut self, now: Instant) -> Option<Duty> {
-        let evicted = self.live.evict()?;
+    /// Adds a sandbox that lives to the tenant's that owns it.
+    fn add_live(&mut self, key: Key, state: State, now: Instant) {
+        if let Some(owner) = self.owners.get(&key) {
+            *self.live_of.entry(Arc::clone(owner)).or_default() += 1;
+        }
+        let inserted = self.live.insert(key, state, now);
+        debug_assert_eq!(inserted, Ok(None), "there is room for it, and it was not there");
+    }
+
+    fn remove_live(&mut self, key: &Key) {
+        if self.live.remove(key).is_some() {
+            self.count_down(key);
+        }
+    }
+
+    /// A sandbox does not live any more: its tenant has one less.
+    fn count_down(&mut self, key: &Key) {
+        let Some(owner) = self.owners.get(key) else { return };
+        if let Some(count) = self.live_of.get_mut(owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.live_of.remove(owner);
+            }
+        }
+    }
+
+    /// Strikes one off everywhere, and says whose it was.
+    fn strike(&mut self, key: &Key) -> Option<Arc<str>> {
+        self.remove_live(key);
+        self.all.remove(key);
+        self.owners.remove(key)
+    }
+
+    fn mark_running(&mut self, key: &Key, now: Instant) -> bool {
+        if self.live.mark_running(key, now).is_err() {
+            return false;
+        }
+        let marked = self.all.mark_running(key, now);
+        debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
+        true
+    }
+
+    /// Counts what a tenant has that lives.
+    fn live_count(&self, tenant: &Arc<str>) -> usize {
+        self.live_of.get(tenant).copied().unwrap_or(0)
+    }
+
+    /// Counts those of these that cannot go. Looks at all residents.
+    fn busy_count(&self, tenant: &Arc<str>) -> usize {
+        let of_tenant = self.owners.iter().filter(|(_, owner)| *owner == tenant);
+        let states = of_tenant.filter_map(|(key, _)| self.live.state(key));
+        states.filter(|state| matches!(state, State::Warming | State::Running)).count()
+    }
+
+    /// Frees the place of one sandbox that lives: of this tenant, or of anybody.
+    fn make_room(&mut self, tenant: Option<&Arc<str>>, now: Instant) -> Option<Duty> {
+        let owners = &self.owners;
+        let evicted = match tenant {
+            None => self.live.evict()?,
+            Some(tenant) => self.live.evict_where(|key| owners.get(key) == Some(tenant))?,
+        };
+        self.count_down(&evicted.id);
         match evicted.id {
             Key::Session(id) => {
                 let marked = self.all.mark_cold(&Key::Session(id.clone()), now);
@@ -362,7 +492,7 @@ impl Inner {
                 Some(Duty::Stop(id))
             }
             Key::Ready(number) => {
-                self.all.remove(&Key::Ready(number));
+                self.strike(&Key::Ready(number));
                 Some(Duty::Discard(number))
             }
         }
@@ -376,9 +506,7 @@ impl Inner {
         }
         let Some(evicted) = self.all.evict() else { return };
         let was_live = evicted.was != State::Cold;
-        if was_live {
-            self.live.remove(&evicted.id);
-        }
+        self.strike(&evicted.id);
         match evicted.id {
             Key::Session(id) => {
                 if was_live {

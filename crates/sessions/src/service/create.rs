@@ -13,11 +13,13 @@ use node::clock;
 use serde_json::Value;
 
 use super::books::Key;
-use super::entry::{Body, Entry};
+use super::entry::{Body, Entry, Use};
+use super::files::SandboxGuard;
 use super::launch::{Launch, SessionSink};
 use super::lifecycle::{DeadlineAction, detached};
 use super::logs::LogLevel;
 use super::prewarm::{Claimed, Own};
+use super::storage::StorageRequest;
 use super::{Inner, Sessions, limits};
 use crate::error::Error;
 use crate::metrics::Timed;
@@ -74,20 +76,36 @@ impl Sessions {
         extras: Extras,
     ) -> Result<api::Session, Error> {
         let inner = Arc::clone(self.ready()?);
-        let began = clock::now();
-        limits::check_create(&inner.config, &request)?;
-        let tenant = tenant.to_owned();
-        detached(async move {
-            let base = inner.base(&tenant, &request, extras.id.as_deref()).await?;
-            let new = New { tenant, request, extras, began };
-            let entry = match inner.claim_ready(&new, &base) {
-                Some(claimed) => inner.create_claimed(new, base, claimed).await?,
-                None => inner.create_fresh(new, base).await?,
-            };
-            Ok(inner.view(&entry))
-        })
-        .await
+        let new = New::of(tenant, request, extras, FirstUse::Nobody);
+        detached(async move { Ok(inner.create_new(new).await?.0) }).await
     }
+
+    /// Makes a session for a face whose sandboxes are at work from the beginning: the caller has
+    /// the sandbox before anybody else could take its place.
+    ///
+    /// # Errors
+    /// See [`Sessions::create`].
+    pub async fn create_held(
+        &self,
+        tenant: &str,
+        request: CreateSession,
+        extras: Extras,
+    ) -> Result<SandboxGuard, Error> {
+        let inner = Arc::clone(self.ready()?);
+        let new = New::of(tenant, request, extras, FirstUse::Caller);
+        let created = detached(async move { inner.create_new(new).await }).await?;
+        let guard = created.1.map(SandboxGuard::new);
+        guard.ok_or_else(|| Error::internal("who creates it has it"))
+    }
+}
+
+/// First user of a new sandbox when it has been made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstUse {
+    /// None: the sandbox is warm, and gives way to others.
+    Nobody,
+    /// Caller that had it made.
+    Caller,
 }
 
 /// A session that is asked for.
@@ -96,9 +114,45 @@ pub(super) struct New {
     request: CreateSession,
     extras: Extras,
     began: Instant,
+    first_use: FirstUse,
+}
+
+impl New {
+    fn of(tenant: &str, request: CreateSession, extras: Extras, first_use: FirstUse) -> New {
+        New { tenant: tenant.to_owned(), request, extras, began: clock::now(), first_use }
+    }
 }
 
 impl Inner {
+    async fn create_new(self: &Arc<Self>, new: New) -> Result<(api::Session, Option<Use>), Error> {
+        limits::check_create(&self.config, &new.request)?;
+        let base = self.base(&new.tenant, &new.request, new.extras.id.as_deref()).await?;
+        let declared = limits::disk_size(&self.config, &base.limits).bytes;
+        self.check_storage(&new.tenant, StorageRequest { stored: 0, declared }).await?;
+        let (entry, at_work) = match self.claim_ready(&new, &base) {
+            Some(claimed) => self.create_claimed(new, base, claimed).await?,
+            None => self.create_fresh(new, base).await?,
+        };
+        Ok((self.view(&entry), at_work))
+    }
+
+    /// Gives a new session its sandbox, and says that it is there.
+    pub(super) fn give_body(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        body: Arc<Body>,
+        first_use: FirstUse,
+    ) -> Result<Option<Use>, Error> {
+        match first_use {
+            FirstUse::Caller => self.install_at_work(entry, body).map(Some),
+            FirstUse::Nobody => {
+                self.install(entry, body);
+                self.books.warm(&entry.key, clock::now());
+                Ok(None)
+            }
+        }
+    }
+
     /// Looks for everything that a session is to be made from.
     pub(super) async fn base(
         &self,
@@ -164,8 +218,8 @@ impl Inner {
         new: New,
         base: Base,
         claimed: Claimed,
-    ) -> Result<Arc<Entry>, Error> {
-        let began = new.began;
+    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
+        let (began, first_use) = (new.began, new.first_use);
         let Claimed { id, body, agent } = claimed;
         let path = if agent.is_some() { Timed::CreateAgentReady } else { Timed::CreateReady };
         let key = Key::Session(id.as_str().into());
@@ -182,30 +236,35 @@ impl Inner {
                 return Err(error);
             }
         };
-        if let Some((running, requests)) = agent {
+        let at_work = if let Some((running, requests)) = agent {
             if let Err(error) = self.open_gate(&entry, &body).await {
                 entry.lines.lock().push(LogLevel::System, &format!("no grants: {error}"));
             }
             running.handle.adopt(SessionSink::new(self, &entry));
             self.tune(&entry, &body, running, requests);
-            self.install(&entry, body);
+            self.give_body(&entry, body, first_use)?
         } else {
-            self.install(&entry, Arc::clone(&body));
+            let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
             self.start_in_background(&entry, &body);
-        }
+            at_work
+        };
         if let Some((agent, _)) = base.agent {
             self.replenish(agent);
         }
         self.settle_in(&entry, path, began);
-        Ok(entry)
+        Ok((entry, at_work))
     }
 
     /// Makes a session and its sandbox.
-    async fn create_fresh(self: &Arc<Self>, new: New, base: Base) -> Result<Arc<Entry>, Error> {
-        let began = new.began;
+    async fn create_fresh(
+        self: &Arc<Self>,
+        new: New,
+        base: Base,
+    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
+        let (began, first_use) = (new.began, new.first_use);
         let id = new.extras.id.clone().unwrap_or_else(|| self.ids.next("ses_"));
         let key = Key::Session(id.as_str().into());
-        self.admit(&key).await?;
+        self.admit(&key, &new.tenant.as_str().into()).await?;
         let made = Box::pin(self.make_fresh(&new, &base, id)).await;
         let (row, body) = match made {
             Ok(made) => made,
@@ -216,14 +275,13 @@ impl Inner {
         };
         let entry = self.enlist(row, base.launch);
         let body = Arc::new(body);
-        self.install(&entry, Arc::clone(&body));
-        self.books.warm(&key, clock::now());
+        let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
         self.start_in_background(&entry, &body);
         if let Some((agent, _)) = base.agent {
             self.replenish(agent);
         }
         self.settle_in(&entry, Timed::CreateFresh, began);
-        Ok(entry)
+        Ok((entry, at_work))
     }
 
     /// The row and the sandbox, or neither.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use api::SessionState;
@@ -11,6 +11,7 @@ use node::clock;
 use node::gateway::Gate;
 use parking_lot::Mutex;
 use sandbox::Layer;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Inner;
@@ -107,8 +108,8 @@ pub(crate) struct Body {
     pub(crate) relay: Mutex<Option<Relaying>>,
     /// Serves the sockets of its grants, once a program was started. Goes with the sandbox.
     pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn Gate>>>,
-    /// Its programs stand still.
-    is_frozen: AtomicBool,
+    /// Whether its programs stand still.
+    frozen: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Entry {
@@ -184,7 +185,7 @@ impl Body {
             agent: Arc::default(),
             relay: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
-            is_frozen: AtomicBool::new(false),
+            frozen: watch::Sender::new(false),
         }
     }
 
@@ -220,8 +221,14 @@ impl Body {
     /// # Errors
     /// When the sandbox is gone.
     pub(crate) async fn freeze(&self) -> Result<(), Error> {
-        self.is_frozen.store(true, Ordering::Release);
+        // First: where it is given up in the middle, some programs may stand still.
+        self.frozen.send_replace(true);
         Ok(self.sandbox()?.freeze().await?)
+    }
+
+    /// Whether its programs stand still, now and later.
+    pub(crate) fn frozen(&self) -> watch::Receiver<bool> {
+        self.frozen.subscribe()
     }
 
     /// Lets programs go on that were stopped.
@@ -229,7 +236,7 @@ impl Body {
     /// # Errors
     /// When the sandbox is gone.
     pub(crate) async fn thaw(&self) -> Result<(), Error> {
-        if self.is_frozen.swap(false, Ordering::AcqRel) {
+        if self.frozen.send_replace(false) {
             self.sandbox()?.thaw().await?;
         }
         Ok(())

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use api::SessionMetrics;
-use node::clock;
+use api::{ErrorCode, SessionMetrics};
+use node::{clock, http};
 use sandbox::{Files, Process, Program, SandboxError};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use super::entry::Use;
 use super::{Inner, Sessions, launch};
@@ -40,6 +41,10 @@ impl fmt::Debug for SandboxGuard {
 }
 
 impl SandboxGuard {
+    pub(super) fn new(at_work: Use) -> SandboxGuard {
+        SandboxGuard { at_work }
+    }
+
     /// The session's own id.
     pub fn session(&self) -> &str {
         &self.at_work.entry.id
@@ -71,15 +76,24 @@ impl SandboxGuard {
         Ok(launch::environment(&env))
     }
 
-    /// Connects to a port of the sandbox's loopback.
+    /// Connects to a port of the sandbox's loopback on which a program listens.
     ///
     /// # Errors
-    /// `Conflict` when nobody listens there; when the sandbox is gone.
+    /// `Conflict` when nobody listens there; 403 when the server itself does, as it does for grants
+    /// and for agents; when the sandbox is gone.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, Error> {
         match self.at_work.body.sandbox()?.connect(port).await {
             Err(SandboxError::PortRefused(port)) => {
                 Err(Error::Conflict(format!("nobody listens at port {port} of the sandbox")))
             }
+            Err(SandboxError::PortOfServer(port)) => Err(http::Error::new(
+                ErrorCode::Forbidden,
+                format!(
+                    "port {port} of the sandbox is served by Cove for the programs inside (a grant \
+                     or the way to the model) and cannot be reached from outside"
+                ),
+            )
+            .into()),
             other => Ok(other?),
         }
     }
@@ -114,6 +128,11 @@ impl SandboxGuard {
     /// When the sandbox is gone.
     pub async fn freeze(&self) -> Result<(), Error> {
         self.at_work.body.freeze().await
+    }
+
+    /// Whether every program stands still, now and later.
+    pub fn frozen(&self) -> watch::Receiver<bool> {
+        self.at_work.body.frozen()
     }
 
     /// Resolves with the reason when the sandbox is gone.

@@ -9,8 +9,12 @@ use api::{SessionState, Snapshot};
 use node::clock;
 
 use super::books::Key;
+use super::create::FirstUse;
 use super::entry::{Entry, Use};
+use super::files::SandboxGuard;
 use super::lifecycle::detached;
+use super::limits::disk_size;
+use super::storage::StorageRequest;
 use super::{Inner, Sessions, time};
 use crate::error::Error;
 use crate::store::PAGE_MAX;
@@ -51,6 +55,31 @@ impl Sessions {
         id: &str,
         extras: Vec<super::Extras>,
     ) -> Result<Vec<api::Session>, Error> {
+        let made = self.fork_each(tenant, id, extras, FirstUse::Nobody).await?;
+        Ok(made.into_iter().map(|(session, _)| session).collect())
+    }
+
+    /// Makes copies for a face whose sandboxes are at work from the beginning.
+    ///
+    /// # Errors
+    /// See [`Sessions::fork`].
+    pub async fn fork_held(
+        &self,
+        tenant: &str,
+        id: &str,
+        extras: Vec<super::Extras>,
+    ) -> Result<Vec<SandboxGuard>, Error> {
+        let made = self.fork_each(tenant, id, extras, FirstUse::Caller).await?;
+        Ok(made.into_iter().filter_map(|(_, at_work)| at_work).map(SandboxGuard::new).collect())
+    }
+
+    async fn fork_each(
+        &self,
+        tenant: &str,
+        id: &str,
+        extras: Vec<super::Extras>,
+        first_use: FirstUse,
+    ) -> Result<Vec<(api::Session, Option<Use>)>, Error> {
         let inner = Arc::clone(self.ready()?);
         if extras.is_empty() || extras.len() > FORKS_MAX {
             return Err(Error::invalid("count", format!("must be between 1 and {FORKS_MAX}")));
@@ -58,22 +87,24 @@ impl Sessions {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         let sessions = self.clone();
         detached(async move {
+            inner.check_forks(&tenant, &id, extras.len()).await?;
             // The parent's transition is over before any child asks for room: whoever gives way
             // may be somebody who waits for this parent.
             let (parent, chain) = inner.freeze(&tenant, &id).await?;
-            let mut made: Vec<Arc<Entry>> = Vec::with_capacity(extras.len());
+            let mut made: Vec<(Arc<Entry>, Option<Use>)> = Vec::with_capacity(extras.len());
             for extras in extras {
-                match Box::pin(inner.child(&parent, chain.clone(), extras)).await {
+                let child = inner.child(&parent, chain.clone(), extras, first_use);
+                match Box::pin(child).await {
                     Ok(child) => made.push(child),
                     Err(error) => {
-                        for child in made {
+                        for (child, _) in made {
                             let _also_failed = sessions.end(&child.tenant, &child.id).await;
                         }
                         return Err(error);
                     }
                 }
             }
-            Ok(made.iter().map(|child| inner.view(child)).collect())
+            Ok(made.into_iter().map(|(child, at_work)| (inner.view(&child), at_work)).collect())
         })
         .await
     }
@@ -94,6 +125,7 @@ impl Sessions {
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
+            inner.check_storage(&tenant, StorageRequest::default()).await?;
             let (entry, chain) = inner.freeze(&tenant, &id).await?;
             // Another server may want to start from it, when this one is gone.
             inner.workspaces.publish_all(&chain).await?;
@@ -112,7 +144,12 @@ impl Sessions {
                 created_ms: clock::wall_ms(),
             };
             let shown = shown(row.clone());
-            inner.store.insert_snapshot(row).await?;
+            let max = u64::try_from(inner.config.snapshots_max_per_tenant).unwrap_or(u64::MAX);
+            if let Err(error) = inner.store.insert_snapshot(row, max).await {
+                // The layer is nobody's now.
+                inner.sweeps.layers();
+                return Err(error);
+            }
             Ok(shown)
         })
         .await
@@ -150,6 +187,17 @@ impl Sessions {
 }
 
 impl Inner {
+    /// Refuses copies for which the tenant has no room.
+    async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), Error> {
+        let limits = match self.here(tenant, id) {
+            Some(entry) => entry.state.lock().row.limits,
+            None => self.row(tenant, id).await?.limits,
+        };
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        let declared = disk_size(&self.config, &limits).bytes.saturating_mul(count);
+        self.check_storage(tenant, StorageRequest { stored: 0, declared }).await
+    }
+
     /// A session, and the chain that has all of its files as they are now.
     async fn freeze(
         self: &Arc<Self>,
@@ -192,7 +240,7 @@ impl Inner {
                 state.row.disk_server = Some(self.server.clone());
             }
             self.save(&entry).await?;
-            self.books.keep_cold(&entry.id, clock::now());
+            self.books.keep_cold(&entry.id, &entry.tenant, clock::now());
         }
         let layer = self.workspaces.freeze_copy(&attached, None).await;
         let detach = node::task::blocking(move || drop(attached));
@@ -219,7 +267,8 @@ impl Inner {
         parent: &Arc<Entry>,
         chain: Vec<LayerId>,
         extras: super::Extras,
-    ) -> Result<Arc<Entry>, Error> {
+        first_use: FirstUse,
+    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
         let launch = self.launch(parent).await?;
         let of_parent = parent.state.lock().row.clone();
         let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
@@ -247,7 +296,7 @@ impl Inner {
             message: None,
             ..of_parent
         };
-        self.admit(&key).await?;
+        self.admit(&key, &parent.tenant).await?;
         let made = Box::pin(self.make_child(row)).await;
         let (row, body) = match made {
             Ok(made) => made,
@@ -258,8 +307,7 @@ impl Inner {
         };
         let child = self.enlist(row, (*launch).clone());
         let body = Arc::new(body);
-        self.install(&child, Arc::clone(&body));
-        self.books.warm(&key, clock::now());
+        let at_work = self.give_body(&child, Arc::clone(&body), first_use)?;
         if let Err(error) = self.copy_conversation(parent, &child).await {
             let _transition = child.transition.lock().await;
             self.finish(&child, "its conversation could not be copied").await?;
@@ -267,7 +315,7 @@ impl Inner {
         }
         self.enter(&child, "forked");
         self.start_in_background(&child, &body);
-        Ok(child)
+        Ok((child, at_work))
     }
 
     async fn make_child(

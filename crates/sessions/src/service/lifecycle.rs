@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{AgentOptions, Grant, OnDisconnect, SessionEventKind, SessionState};
 use node::clock;
@@ -29,6 +29,7 @@ use tokio::time;
 
 use super::books::Key;
 use super::entry::{Body, Entry, Use};
+use super::files::SandboxGuard;
 use super::{Inner, Purpose, Sessions, limits};
 use crate::error::Error;
 use crate::metrics::{Counted, Timed};
@@ -44,8 +45,10 @@ pub enum DeadlineAction {
     /// It ends.
     #[default]
     End,
-    /// It is paused, and gives up its sandbox.
+    /// It is paused. Its programs stand still, for as long as there is room.
     Pause,
+    /// It is paused, and gives up its sandbox.
+    Rest,
 }
 
 impl From<DeadlineAction> for OnDeadline {
@@ -53,6 +56,7 @@ impl From<DeadlineAction> for OnDeadline {
         match action {
             DeadlineAction::End => OnDeadline::Kill,
             DeadlineAction::Pause => OnDeadline::Pause,
+            DeadlineAction::Rest => OnDeadline::Rest,
         }
     }
 }
@@ -62,6 +66,7 @@ impl From<OnDeadline> for DeadlineAction {
         match action {
             OnDeadline::Kill => DeadlineAction::End,
             OnDeadline::Pause => DeadlineAction::Pause,
+            OnDeadline::Rest => DeadlineAction::Rest,
         }
     }
 }
@@ -124,50 +129,51 @@ impl Sessions {
     /// Takes messages again. Brings the sandbox back when it is gone.
     ///
     /// # Errors
-    /// `Ended` when it has; `Capacity` when there is no room.
+    /// `Ended` when it has; `Capacity` when there is no room, `TooMany` when the tenant has its
+    /// share.
     pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let (session, _at_work) = self.resume_held(tenant, id).await?;
+        Ok(session)
+    }
+
+    /// Resumes for a caller that goes on to work with the sandbox: it is not given up for others in
+    /// between.
+    ///
+    /// # Errors
+    /// See [`Sessions::resume`].
+    pub async fn resume_held(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<(api::Session, SandboxGuard), Error> {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.acquire(tenant, id).await?;
         // A sandbox that is there needs no transition, only the state changes; but one that
         // somebody is just about to end does.
         if entry.transition.try_lock().is_ok()
-            && let Some(at_work) = Use::begin(inner, &entry, began)
+            && let Some(at_work) = inner.resume_warm(&entry, began).await?
         {
-            match entry.session_state() {
-                SessionState::Ended => return Err(Error::Ended),
-                SessionState::Active => return Ok(inner.view(&entry)),
-                SessionState::Starting
-                | SessionState::Paused
-                | SessionState::Stopped
-                | SessionState::Error => {}
-            }
-            at_work.body.thaw().await?;
-            inner.enter(&entry, "resumed");
-            drop(at_work);
-            inner.metrics.took(Timed::ResumeWarm, clock::now().duration_since(began));
-            return Ok(inner.view(&entry));
+            return Ok((inner.view(&entry), SandboxGuard::new(at_work)));
         }
         let inner = Arc::clone(inner);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            match entry.session_state() {
-                SessionState::Ended => return Err(Error::Ended),
-                SessionState::Active if Use::begin(&inner, &entry, clock::now()).is_some() => {
-                    return Ok(inner.view(&entry));
-                }
-                SessionState::Active
-                | SessionState::Starting
-                | SessionState::Paused
-                | SessionState::Stopped
-                | SessionState::Error => {}
+            if entry.session_state() == SessionState::Ended {
+                return Err(Error::Ended);
+            }
+            // Whoever had the transition may have left the sandbox as it was: who pauses it, or
+            // copies its files.
+            if let Some(at_work) = inner.resume_warm(&entry, began).await? {
+                return Ok((inner.view(&entry), SandboxGuard::new(at_work)));
             }
             // What it is started with, too: a session whose credential is gone cannot come back.
             let made = tokio::join!(inner.bring_up(&entry), inner.launch(&entry));
-            let source = match made {
-                (Ok(source), Ok(_)) => source,
-                (Err(error @ Error::Capacity), _) => return Err(error),
+            let (source, at_work) = match made {
+                (Ok(made), Ok(_)) => made,
+                // There may be room in a moment, and nothing is wrong with the session.
+                (Err(error @ (Error::Capacity | Error::TooMany(_))), _) => return Err(error),
                 (Err(error), _) | (_, Err(error)) => {
                     if let Some(body) = entry.body() {
                         inner.put_down(&entry, &body).await;
@@ -177,15 +183,13 @@ impl Sessions {
                 }
             };
             inner.enter(&entry, "resumed");
-            if let Some(body) = entry.body() {
-                inner.start_in_background(&entry, &body);
-            }
+            inner.start_in_background(&entry, &at_work.body);
             let path = match source {
                 Source::Fresh | Source::Local => Timed::ResumeLocal,
                 Source::Remote => Timed::ResumeRemote,
             };
             inner.metrics.took(path, clock::now().duration_since(began));
-            Ok(inner.view(&entry))
+            Ok((inner.view(&entry), SandboxGuard::new(at_work)))
         })
         .await
     }
@@ -459,7 +463,13 @@ impl Inner {
     /// Ends the sandbox of a session that nobody works with: it is paused, and its disk stays here.
     pub(super) async fn rest(self: &Arc<Self>, id: &str, reason: &str) {
         let Some(entry) = self.known(id) else { return };
-        let _transition = entry.transition.lock().await;
+        let Some(chosen) = entry.body() else { return };
+        let _transition = tokio::select! {
+            transition = entry.transition.lock() => transition,
+            // Who holds it has ended the sandbox already, and may be waiting for a place: for the
+            // very one that is to become free here.
+            _reason = chosen.ended() => return,
+        };
         let Some(body) = entry.body() else { return };
         // It may have come back since it was chosen.
         if !self.books.is_cold(&entry.key) {
@@ -498,6 +508,47 @@ impl Inner {
         self.quiet(entry).await;
         if let Some(body) = entry.body() {
             self.put_down(entry, &body).await;
+        }
+    }
+
+    /// Has a session go on with the sandbox that is there. None when there is none, or when it is
+    /// on its way out.
+    async fn resume_warm(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        began: Instant,
+    ) -> Result<Option<Use>, Error> {
+        let Some(at_work) = Use::begin(self, entry, began) else { return Ok(None) };
+        match entry.session_state() {
+            SessionState::Ended => return Err(Error::Ended),
+            SessionState::Active => return Ok(Some(at_work)),
+            SessionState::Starting
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Error => {}
+        }
+        at_work.body.thaw().await?;
+        self.enter(entry, "resumed");
+        self.metrics.took(Timed::ResumeWarm, clock::now().duration_since(began));
+        Ok(Some(at_work))
+    }
+
+    /// Pauses a session that may be at work, and has its programs stand still: its turn gives way
+    /// first. They go on when it is resumed, unless somebody has needed their room by then.
+    pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<Entry>, reason: &str) {
+        let _transition = entry.transition.lock().await;
+        if entry.session_state() != SessionState::Active {
+            return;
+        }
+        self.leave(entry, SessionState::Paused, reason);
+        self.quiet(entry).await;
+        let Some(body) = entry.body() else { return };
+        if let Some(gate) = body.gate.lock().await.as_ref() {
+            gate.rest();
+        }
+        // A sandbox that ends meanwhile is as still.
+        if let Err(error) = body.freeze().await {
+            tracing::debug!(session = %entry.id, %error, "a paused session was not frozen");
         }
     }
 
@@ -551,7 +602,8 @@ impl Inner {
                 "a cold session could not be moved to the object store"
             );
             // It is kept, and tried again.
-            self.books.keep_cold(&id.into(), clock::now());
+            let tenant = self.known(id).map(|entry| Arc::clone(&entry.tenant));
+            self.books.keep_cold(&id.into(), &tenant.unwrap_or_default(), clock::now());
         }
     }
 

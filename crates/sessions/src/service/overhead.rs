@@ -13,7 +13,7 @@ use api::SessionState;
 use node::clock;
 use testkit::Scratch;
 
-use super::books::{Books, Duty, Uses};
+use super::books::{Books, Duty, Key, PlaceRequest, Uses};
 use super::entry::Entry;
 use crate::events::Writer;
 use crate::store::SessionStore;
@@ -23,6 +23,8 @@ use crate::store::tests::{session, sqlite};
 const LIVE: usize = 100;
 const COLD: usize = 10;
 const ROUNDS: usize = 1000;
+/// Tenant of all of them.
+const TENANT: &str = "a";
 const SWEEPS: usize = 200;
 const SWEPT: usize = 5;
 /// A read is shorter than a look at the clock.
@@ -82,17 +84,21 @@ impl Pool {
             pool.live.push(resident);
         }
         for number in 0..COLD {
-            pool.books.keep_cold(&format!("ses_cold{number:06}").into(), clock::now());
+            pool.books.keep_cold(
+                &format!("ses_cold{number:06}").into(),
+                &TENANT.into(),
+                clock::now(),
+            );
         }
         pool
     }
 
     /// A session that is written down and has a place.
     async fn add(&self, id: &str) -> Resident {
-        let row = self.store.insert_session(session(id, "a"), u64::MAX).await.unwrap();
+        let row = self.store.insert_session(session(id, TENANT), u64::MAX).await.unwrap();
         let log = self.writer.log(&row);
         let entry = Entry::new(row, log);
-        self.books.admit(&entry.key, clock::now()).unwrap();
+        admit(&self.books, &entry.key);
         self.books.warm(&entry.key, clock::now());
         Resident { entry, uses: Uses::default() }
     }
@@ -108,6 +114,12 @@ impl Pool {
         self.books.end(&it.entry.key, &it.uses, clock::now());
         mark(&it.entry, SessionState::Active);
     }
+}
+
+/// Takes a place.
+fn admit(books: &Books, key: &Key) -> Vec<Duty> {
+    let request = PlaceRequest { key, tenant: &TENANT.into(), tenant_max: usize::MAX };
+    books.admit(&request, clock::now()).unwrap()
 }
 
 /// Has the row of a session written behind.
@@ -146,11 +158,11 @@ async fn evictions(pool: Pool, rows: &mut Vec<Times>) {
         live.into_iter().map(|it| (Arc::clone(&it.entry.id), it)).collect();
     for number in 0..ROUNDS {
         let id = format!("ses_more{number:06}");
-        let row = store.insert_session(session(&id, "a"), u64::MAX).await.unwrap();
+        let row = store.insert_session(session(&id, TENANT), u64::MAX).await.unwrap();
         let it =
             Resident { entry: Entry::new(row.clone(), writer.log(&row)), uses: Uses::default() };
         let duties = times.take(|| {
-            let duties = books.admit(&it.entry.key, clock::now()).unwrap();
+            let duties = admit(&books, &it.entry.key);
             for duty in &duties {
                 if let Duty::Stop(id) = duty {
                     mark(&known[id].entry, SessionState::Paused);
@@ -161,7 +173,7 @@ async fn evictions(pool: Pool, rows: &mut Vec<Times>) {
         });
         let [Duty::Stop(evicted)] = &*duties else { panic!("one goes, and not {duties:?}") };
         known[evicted].entry.log.settle().await.unwrap();
-        let row = store.session("a", evicted).await.unwrap().unwrap();
+        let row = store.session(TENANT, evicted).await.unwrap().unwrap();
         assert_eq!(row.state, SessionState::Paused, "it was written behind");
         known.insert(Arc::clone(&it.entry.id), it);
     }
@@ -205,7 +217,7 @@ async fn sweeps(pool: &Pool, rows: &mut Vec<Times>) {
         assert_eq!(taken, SWEPT);
         for it in swept {
             it.entry.log.settle().await.unwrap();
-            let row = pool.store.session("a", &it.entry.id).await.unwrap().unwrap();
+            let row = pool.store.session(TENANT, &it.entry.id).await.unwrap().unwrap();
             assert_eq!(row.state, SessionState::Paused, "it was written behind");
             pool.books.remove(&it.entry.key);
         }

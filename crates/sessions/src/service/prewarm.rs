@@ -234,7 +234,8 @@ impl Inner {
             shelf.next
         };
         let key = Key::Ready(number);
-        if !self.books.admit_if_free(&key, clock::now()) {
+        let tenant = agent.tenant.as_str().into();
+        if !self.books.admit_if_free(&self.place(&key, &tenant), clock::now()) {
             return Ok(false);
         }
         let made = self.prepare(agent, version, with_agent).await;

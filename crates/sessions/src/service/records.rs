@@ -6,6 +6,7 @@ use node::clock;
 use serde_json::Value;
 
 use super::launch::Launch;
+use super::storage::StorageRequest;
 use super::{Inner, Sessions, time};
 use crate::error::Error;
 use crate::store::PAGE_MAX;
@@ -286,6 +287,8 @@ impl Sessions {
             let message = format!("more than {ATTACHMENT_BYTES_MAX} bytes");
             return Err(Error::invalid("content", message));
         }
+        let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        inner.check_storage(tenant, StorageRequest { stored: bytes, declared: 0 }).await?;
         let id = inner.ids.next("att_");
         let row = AttachmentRow {
             object: format!("attachments/{id}"),
@@ -294,7 +297,7 @@ impl Sessions {
             session: session.to_owned(),
             name: name.to_owned(),
             media_type: media_type.map(str::to_owned),
-            bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
+            bytes,
             created_ms: clock::wall_ms(),
         };
         inner.objects.put(&row.object, content).await.map_err(objects)?;

@@ -35,7 +35,7 @@ impl Inner {
             }
             if let Some(disk) = row.disk {
                 disks.insert(disk);
-                self.books.keep_cold(&row.id.as_str().into(), now);
+                self.books.keep_cold(&row.id.as_str().into(), &row.tenant.as_str().into(), now);
             }
         }
         let removed = self.workspaces.sweep(disks, self.all_layers().await?).await?;

@@ -195,6 +195,10 @@ impl Inner {
             OnDeadline::Pause => {
                 // Also when it is paused already: else it would be found due again and again.
                 self.mark(&entry);
+                self.freeze_now(&entry, "its time was up").await;
+            }
+            OnDeadline::Rest => {
+                self.mark(&entry);
                 self.rest_now(&entry, "its time was up").await;
             }
         }
@@ -292,7 +296,7 @@ impl Inner {
             }
             let purpose = match row.on_deadline {
                 OnDeadline::Kill => Purpose::End,
-                OnDeadline::Pause => Purpose::Work,
+                OnDeadline::Pause | OnDeadline::Rest => Purpose::Work,
             };
             // Another server that is there has it; it sees to it.
             if self.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {

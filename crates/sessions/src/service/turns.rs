@@ -267,7 +267,8 @@ impl Sessions {
     /// Takes a message. It is told to the agent when the ones before it are done with.
     ///
     /// # Errors
-    /// `Conflict` when the session is not active; `TooMany` when too many wait already.
+    /// `Conflict` when the session is not active; `TooMany` when too many wait already; `DiskFull`
+    /// when what it writes down may not fit.
     pub async fn message(
         &self,
         tenant: &str,
@@ -277,6 +278,7 @@ impl Sessions {
         let inner = self.ready()?;
         let arrived = clock::now();
         check(&request)?;
+        inner.check_free().await?;
         let mut entry = inner.acquire(tenant, id).await?;
         let turn: TurnId = inner.ids.next("turn_").into();
         let mut request = Some(request);

@@ -23,6 +23,9 @@ pub(crate) struct Deployed {
     pub(crate) is_new: bool,
 }
 
+/// Versions of one agent: each has a layer and a copy of its folder.
+const VERSIONS_MAX: u64 = 1000;
+
 impl SessionStore {
     /// A new agent, or a new version of the one with this name, which becomes the active one:
     /// `agent.last_version` of the answer. The id, the versions and `created_ms` of `agent` count
@@ -237,6 +240,20 @@ fn versions(
     transaction.query(&sql, &[text(agent_id)])?.iter().map(version_row).collect()
 }
 
+/// Refuses one more version of an agent that has as many as it may.
+fn check_versions(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+    let sql = "SELECT COUNT(*) FROM agent_versions WHERE agent_id = $1";
+    let count = transaction.query_one(sql, &[text(&agent.id)])?;
+    if count.map_or(Ok(0), |row| row.get::<u64>(0))? < VERSIONS_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the agent \"{}\" has {VERSIONS_MAX} versions, as many as one may have; delete some first",
+        agent.name
+    );
+    Err(StoreError::refuse(Error::TooMany(message)))
+}
+
 /// How a version is called among those that use layers.
 fn user(agent_id: &str, version: u32) -> String {
     format!("agent:{agent_id}:{version}")
@@ -262,6 +279,7 @@ fn deploy(
         }
         agent.id = before.id;
         agent.created_ms = before.created_ms;
+        check_versions(transaction, &agent)?;
         update(transaction, &agent)?;
     } else {
         let count = "SELECT COUNT(*) FROM agents WHERE tenant = $1";

@@ -58,9 +58,22 @@ impl SessionStore {
     /// Keeps a snapshot.
     ///
     /// # Errors
-    /// `NotFound` for a layer of its chain.
-    pub(crate) async fn insert_snapshot(&self, row: SnapshotRow) -> Result<(), Error> {
+    /// `NotFound` for a layer of its chain; `TooMany` when the tenant has `count_max` snapshots.
+    pub(crate) async fn insert_snapshot(
+        &self,
+        row: SnapshotRow,
+        count_max: u64,
+    ) -> Result<(), Error> {
         self.write("snapshots.insert", move |it| {
+            let count = "SELECT COUNT(*) FROM session_snapshots WHERE tenant = $1";
+            let count = it.query_one(count, &[text(&row.tenant)])?;
+            if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
+                let message = format!(
+                    "the tenant has {count_max} snapshots, as many as it may \
+                     (sessions.snapshots_max_per_tenant); delete some first"
+                );
+                return Err(StoreError::refuse(Error::TooMany(message)));
+            }
             let sql = format!(
                 "INSERT INTO session_snapshots ({SNAPSHOT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
             );

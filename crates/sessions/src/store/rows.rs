@@ -82,8 +82,10 @@ pub(crate) enum OnDeadline {
     /// It ends.
     #[default]
     Kill,
-    /// It is paused.
+    /// It is paused: its programs stand still for as long as there is room.
     Pause,
+    /// It is paused, and its programs end.
+    Rest,
 }
 
 /// A session. What only changes with its settings is written by

@@ -243,6 +243,10 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     ),
     Migration::Same("ALTER TABLE agents ADD COLUMN grants BYTEA"),
     Migration::Same("ALTER TABLE sessions ADD COLUMN grants BYTEA"),
+    Migration::Same(
+        "CREATE INDEX session_layers_tenant ON session_layers (tenant);
+        CREATE INDEX session_attachments_tenant ON session_attachments (tenant)",
+    ),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".
@@ -341,6 +345,7 @@ pub(super) fn on_deadline(policy: OnDeadline) -> &'static str {
     match policy {
         OnDeadline::Kill => "kill",
         OnDeadline::Pause => "pause",
+        OnDeadline::Rest => "rest",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::{OnDisconnect, SessionState};
+use api::{OnDisconnect, SessionLimits, SessionState};
 use node::clock;
 use node::store::{Row, StoreError, Transaction, Value};
 
@@ -53,6 +53,25 @@ const DELETE_MAX: u32 = 10_000;
 pub(super) struct Count {
     count: u64,
     at: Instant,
+}
+
+/// Bytes of a tenant's layers, attachments and folders of agents.
+const STORED_BYTES: [&str; 3] = [
+    "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_layers WHERE tenant = $1",
+    "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_attachments WHERE tenant = $1",
+    "SELECT CAST(COALESCE(SUM(agent_versions.bytes), 0) AS BIGINT) FROM agent_versions \
+        JOIN agents ON agents.id = agent_versions.agent_id WHERE agents.tenant = $1",
+];
+
+/// Storage of a tenant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct StoredRows {
+    /// Limits of its sessions that are not ended.
+    pub(crate) limits: Vec<SessionLimits>,
+    /// The disks of theirs that a server has.
+    pub(crate) disks: Vec<String>,
+    /// Bytes of what is not on these disks.
+    pub(crate) bytes: u64,
 }
 
 impl SessionStore {
@@ -256,6 +275,29 @@ impl SessionStore {
         .await
     }
 
+    /// Storage of a tenant, according to its rows.
+    pub(crate) async fn stored_by(&self, tenant: &str, server: &str) -> Result<StoredRows, Error> {
+        let (parameters, server) = ([text(tenant)], server.to_owned());
+        self.read("sessions.stored", move |it| {
+            let mut stored = StoredRows::default();
+            let sql = "SELECT disk, disk_server, limits FROM sessions \
+                WHERE tenant = $1 AND state <> 'ended'";
+            for row in it.query(sql, &parameters)? {
+                let mut columns = Columns::of(&row);
+                let (disk, at) = (columns.text_or_null()?, columns.text_or_null()?);
+                let limits: SessionLimits = columns.json()?;
+                stored.limits.push(limits);
+                stored.disks.extend(disk.filter(|_| at.as_ref() == Some(&server)));
+            }
+            for sql in STORED_BYTES {
+                let sum = it.query_one(sql, &parameters)?;
+                stored.bytes += sum.map_or(Ok(0), |row| row.get::<u64>(0))?;
+            }
+            Ok(stored)
+        })
+        .await
+    }
+
     /// Counts one more session of a tenant, in memory: a count in the transaction that inserts
     /// would make all that insert at the same time conflict.
     async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), Error> {
@@ -311,7 +353,7 @@ fn row(row: &Row) -> Result<SessionRow, StoreError> {
         })?,
         idle_s: columns.take()?,
         on_deadline: columns.word("a policy", |word| {
-            [OnDeadline::Kill, OnDeadline::Pause]
+            [OnDeadline::Kill, OnDeadline::Pause, OnDeadline::Rest]
                 .into_iter()
                 .find(|policy| on_deadline(*policy) == word)
         })?,

@@ -11,6 +11,7 @@
 mod agents;
 mod grants;
 mod lifecycle;
+mod shares;
 mod support;
 
 use std::process::ExitCode;
@@ -19,5 +20,5 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox::spawner_main_if_asked() {
         return code;
     }
-    support::main(&[agents::TESTS, grants::TESTS, lifecycle::TESTS])
+    support::main(&[agents::TESTS, grants::TESTS, lifecycle::TESTS, shares::TESTS])
 }

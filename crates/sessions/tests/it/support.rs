@@ -12,6 +12,7 @@ use api::{
     AgentFile, AgentRuntime, CreateSession, DeployRequest, MessageContent, MessageRequest,
     SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
 };
+use node::auth::Tokens;
 use node::drain::Drain;
 use node::gateway::Gateway;
 use node::objects::Objects;
@@ -104,6 +105,8 @@ pub(crate) struct Home {
     engine: Engine,
     pub(crate) config: Config,
     pub(crate) gateway: Option<Arc<dyn Gateway>>,
+    /// Tokens of the server.
+    pub(crate) tokens: Option<Tokens>,
 }
 
 /// One life of a server.
@@ -129,7 +132,7 @@ pub(crate) fn config() -> Config {
 
 impl Home {
     pub(crate) fn new(engine: Engine, config: Config) -> Home {
-        Home { scratch: Scratch::new(), engine, config, gateway: None }
+        Home { scratch: Scratch::new(), engine, config, gateway: None, tokens: None }
     }
 
     /// Starts a server on this directory.
@@ -151,6 +154,7 @@ impl Home {
         std::fs::create_dir_all(&data_dir).unwrap();
         let parts = Parts {
             gateway: self.gateway.clone(),
+            tokens: self.tokens.clone(),
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),

@@ -56,7 +56,7 @@ impl<T: DeserializeOwned> FromRequest<Face> for Body<T> {
     async fn from_request(request: Request, face: &Face) -> Result<Self, Failure> {
         let bytes = Upload::from_request(request, face).await?.all(BODY_BYTES_MAX).await?;
         let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
-        match serde_json::from_slice(text) {
+        match node::http::parse_json("the body", text) {
             Ok(body) => Ok(Body(body)),
             Err(error) => Err(Failure::bad(format!("body: {error}"))),
         }
@@ -128,6 +128,7 @@ impl From<Error> for Failure {
             | Error::Ended
             | Error::TooMany(_)
             | Error::Capacity
+            | Error::DiskFull(_)
             | Error::NotHere(_)
             | Error::Unavailable(_)
             | Error::Internal(_)) => Failure::from(node::http::Error::from(other)),

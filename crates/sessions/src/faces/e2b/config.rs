@@ -11,10 +11,13 @@ pub struct Config {
     pub domain: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,
+    /// Whether a sandbox reaches all of the internet that is offered to its tenant, unless it says
+    /// otherwise, as with E2B. Left out: what it names.
+    pub internet: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { domain: None, timeout_s_max: 24 * 60 * 60 }
+        Config { domain: None, timeout_s_max: 24 * 60 * 60, internet: false }
     }
 }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
 use node::clock;
-use node::http::Upload;
+use node::http::{CredentialBinding, Upload};
 use sandbox::Files;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use super::filesystem::{self, WatchRequest, Watching};
 use super::frames::{self, Incoming};
 use super::process::{Data, Pty, Selector, StartRequest, Told};
 use super::sandboxes::{Closed, Live};
-use super::tokens::same;
+use super::tokens::Purpose;
 use super::{E2b, discard, transfer};
 use crate::service::SandboxGuard;
 
@@ -52,7 +52,8 @@ pub(super) async fn answer(face: &E2b, id: &str, request: Request) -> Response {
         (&Method::GET, "/health") => health(face, id).await,
         (&Method::GET | &Method::POST, "/files") => transfer::answer(face, Some(id), request).await,
         (&Method::GET, "/metrics" | "/envs") => {
-            if !has_token(face, id, request.headers()) {
+            let binding = CredentialBinding::of(request.extensions());
+            if !has_token(face, id, request.headers(), &binding) {
                 return RestError::unauthenticated().into_response();
             }
             about(face, id, &path).await
@@ -65,11 +66,17 @@ pub(super) async fn answer(face: &E2b, id: &str, request: Request) -> Response {
     }
 }
 
-/// Whether a request has the token of a sandbox.
-pub(super) fn has_token(face: &E2b, id: &str, headers: &HeaderMap) -> bool {
+/// Whether a request has a token of a sandbox; then it ends with that.
+pub(super) fn has_token(
+    face: &E2b,
+    id: &str,
+    headers: &HeaderMap,
+    binding: &CredentialBinding,
+) -> bool {
     let mut given = headers.get_all("x-access-token").iter();
     let token = given.next().and_then(|value| value.to_str().ok());
-    given.next().is_none() && token.is_some_and(|token| same(token, &face.keys.access(id)))
+    given.next().is_none()
+        && token.is_some_and(|token| face.is_opened(Purpose::Access, id, token, binding))
 }
 
 async fn health(face: &E2b, id: &str) -> Response {
@@ -168,11 +175,12 @@ async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Reques
     };
     let refuse = |error: RpcError| if is_stream { failed(&error) } else { error.into_response() };
     let headers = request.headers().clone();
+    let binding = CredentialBinding::of(request.extensions());
     let body = match Upload::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.into()),
     };
-    let allowed = match has_token(face, id, &headers) {
+    let allowed = match has_token(face, id, &headers, &binding) {
         true => check_user(&headers),
         false => {
             let message = "the access token is missing or wrong";
@@ -319,7 +327,7 @@ impl Call<'_> {
             "Remove" => filesystem::remove(&files, unary(body).await?).await?,
             "ListDir" => filesystem::list(&files, unary(body).await?).await?,
             "CreateWatcher" => watchers.create(files, unary(body).await?).await?,
-            "GetWatcherEvents" => watchers.take(&unary::<Watcher>(body).await?.watcher_id)?,
+            "GetWatcherEvents" => watchers.take(&unary::<Watcher>(body).await?.watcher_id).await?,
             "RemoveWatcher" => watchers.remove(&unary::<Watcher>(body).await?.watcher_id)?,
             _ => {
                 discard(body).await;
@@ -467,7 +475,7 @@ impl Following {
             }
             None => {
                 self.is_over = true;
-                frames::end(Some(&RpcError::new("unavailable", "the sandbox has ended")))
+                frames::end(Some(&RpcError::sandbox_ended()))
             }
         };
         Some((Ok(bytes), self))

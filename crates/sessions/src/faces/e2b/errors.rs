@@ -151,6 +151,11 @@ impl RpcError {
         RpcError::new("not_found", message)
     }
 
+    /// The end of a stream whose sandbox is gone, in the words that E2B's clients have for it.
+    pub(super) fn sandbox_ended() -> RpcError {
+        RpcError::new("unavailable", "the sandbox was killed or reached its end of life")
+    }
+
     #[cfg(test)]
     pub(super) fn code(&self) -> &'static str {
         self.code

@@ -9,11 +9,13 @@ use futures_util::stream;
 use node::clock;
 use parking_lot::Mutex;
 use sandbox::{
-    Depth, Entry, EntryKind, Files, FilesError, Follow, Parents, Watch, WatchEvent, WatchKind,
+    Depth, Entry, EntryKind, Files, FilesError, Follow, Parents, Watch, WatchBarrier, WatchEvent,
+    WatchKind,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::AbortHandle;
+use tokio::time;
 
 use super::errors::RpcError;
 
@@ -25,6 +27,8 @@ const ENTRIES_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 64;
 /// Events of one watch that wait to be asked for; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
+/// How long whoever asks for events waits for those of what was done before.
+const EVENTS_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Names that one watch remembers; what is beyond is told as new each time.
 const NAMES_MAX: usize = 50_000;
 /// What the names of attributes begin with that hold metadata.
@@ -136,13 +140,16 @@ fn about(error: FilesError, path: &str) -> RpcError {
     }
 }
 
-/// An entry with its metadata, as clients see it.
+/// An entry with its metadata, as clients see it. Of a link they are told what it leads to.
 pub(super) async fn describe(files: &Files, entry: Entry) -> Value {
-    let metadata = match entry.kind {
-        EntryKind::File => metadata(files, &entry.path).await,
-        EntryKind::Dir | EntryKind::Symlink | EntryKind::Other => Map::new(),
-    };
-    let mut shown = shown(&entry);
+    let (mut target, mut metadata) = (None, Map::new());
+    match entry.kind {
+        EntryKind::File => metadata = read_metadata(files, &entry.path).await,
+        // One that leads nowhere stays a link.
+        EntryKind::Symlink => target = files.stat(&entry.path, Follow::Links).await.ok(),
+        EntryKind::Dir | EntryKind::Other => {}
+    }
+    let mut shown = shown(&entry, target.as_ref());
     if !metadata.is_empty() {
         shown["metadata"] = Value::Object(metadata);
     }
@@ -150,7 +157,7 @@ pub(super) async fn describe(files: &Files, entry: Entry) -> Value {
 }
 
 /// The metadata of a file. None where it cannot be read: it is an extra.
-pub(super) async fn metadata(files: &Files, path: &str) -> Map<String, Value> {
+pub(super) async fn read_metadata(files: &Files, path: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     let names = files.attributes(path).await.unwrap_or_default();
     let names = names.iter().filter_map(|name| name.strip_prefix(METADATA_PREFIX));
@@ -179,8 +186,9 @@ pub(super) async fn set_metadata(
     Ok(())
 }
 
-fn shown(entry: &Entry) -> Value {
-    let kind = match entry.kind {
+/// An entry, and where it is a link what is at its end.
+fn shown(entry: &Entry, target: Option<&Entry>) -> Value {
+    let kind = match target.unwrap_or(entry).kind {
         EntryKind::File | EntryKind::Other => "FILE_TYPE_FILE",
         EntryKind::Dir => "FILE_TYPE_DIRECTORY",
         EntryKind::Symlink => "FILE_TYPE_SYMLINK",
@@ -197,11 +205,28 @@ fn shown(entry: &Entry) -> Value {
         "group": owner(entry.gid),
         "modifiedTime": modified(entry.modified_ns),
     });
-    if let Some(target) = &entry.symlink_target {
-        shown["symlinkTarget"] = json!(target);
+    if let Some(written) = &entry.symlink_target {
+        let resolved = target.and_then(|target| target.resolved.clone());
+        shown["symlinkTarget"] = json!(resolved.unwrap_or_else(|| beside(&entry.path, written)));
         shown["isSymlink"] = json!(true);
     }
     shown
+}
+
+/// The absolute path of what is written in a link that leads nowhere.
+fn beside(link: &str, target: &str) -> String {
+    let parent = link.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let whole =
+        if target.starts_with('/') { target.to_owned() } else { format!("{parent}/{target}") };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// Names of the two users that a sandbox has.
@@ -236,9 +261,10 @@ fn modified(ns: i64) -> String {
 
 /// What happens in a directory, in E2B's words.
 ///
-/// E2B writes into files that are there; here a file is replaced in one step, which the kernel
-/// tells as a new one. So it is remembered what is there, and content that comes at once is told as
-/// new and written, or as written.
+/// E2B writes into files that are there, and then sets their owner; here a file is replaced in one
+/// step, which the kernel tells as a new one. So it is remembered what is there, and content that
+/// comes at once is told as E2B tells it: as new unless it is known, as written, and as one whose
+/// attributes have changed.
 #[derive(Debug)]
 pub(super) struct Watching {
     watch: Watch,
@@ -295,8 +321,8 @@ impl Watching {
                 let there = self.files.stat(self.full(&event.path), Follow::Nothing).await.ok();
                 let has_content = there.is_some_and(|it| it.kind == EntryKind::File && it.size > 0);
                 match (self.names.contains(&event.path), has_content) {
-                    (true, _) => &["EVENT_TYPE_WRITE"],
-                    (false, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"],
+                    (true, _) => &["EVENT_TYPE_WRITE", "EVENT_TYPE_CHMOD"],
+                    (false, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE", "EVENT_TYPE_CHMOD"],
                     (false, false) => &["EVENT_TYPE_CREATE"],
                 }
             }
@@ -353,6 +379,7 @@ struct Collectors {
 #[derive(Debug)]
 struct Collector {
     events: Arc<Mutex<VecDeque<Value>>>,
+    barrier: WatchBarrier,
     task: AbortHandle,
 }
 
@@ -373,6 +400,7 @@ impl Watchers {
         request: WatchRequest,
     ) -> Result<Value, RpcError> {
         let mut watching = Watching::start(files, request).await?;
+        let barrier = watching.watch.barrier();
         let events = Arc::new(Mutex::new(VecDeque::new()));
         let collected = Arc::clone(&events);
         let task = node::task::spawn(async move {
@@ -387,19 +415,24 @@ impl Watchers {
         let mut collectors = self.0.lock();
         collectors.next += 1;
         let id = format!("w{}", collectors.next);
-        let collector = Collector { events, task: task.abort_handle() };
+        let collector = Collector { events, barrier, task: task.abort_handle() };
         collectors.by_id.insert(id.clone(), collector);
         Ok(json!({ "watcherId": id }))
     }
 
-    /// Takes what has happened.
+    /// Takes what has happened: whatever was done before this is among it.
     ///
     /// # Errors
     /// When there is no such watch.
-    pub(super) fn take(&self, id: &str) -> Result<Value, RpcError> {
-        let collectors = self.0.lock();
-        let collector = collectors.by_id.get(id).ok_or_else(|| unknown(id))?;
-        let events: Vec<Value> = collector.events.lock().drain(..).collect();
+    pub(super) async fn take(&self, id: &str) -> Result<Value, RpcError> {
+        let (events, barrier) = {
+            let collectors = self.0.lock();
+            let collector = collectors.by_id.get(id).ok_or_else(|| unknown(id))?;
+            (Arc::clone(&collector.events), collector.barrier.clone())
+        };
+        // What comes later is there to be asked for next time.
+        drop(time::timeout(EVENTS_WAIT_MAX, barrier.wait()).await);
+        let events: Vec<Value> = events.lock().drain(..).collect();
         Ok(json!({ "events": events }))
     }
 
@@ -449,15 +482,40 @@ mod tests {
             gid: 0,
             modified_ns: 1_500_000_000,
             symlink_target: Some("to".to_owned()),
+            resolved: None,
         };
         let expected = json!({
             "name": "link", "type": "FILE_TYPE_SYMLINK", "path": "/home/user/link",
             "size": "1099511627776", "mode": 0o754, "permissions": "Lrwxr-xr--",
             "owner": "user", "group": "root", "modifiedTime": "1970-01-01T00:00:01.500Z",
-            "symlinkTarget": "to", "isSymlink": true,
+            "symlinkTarget": "/home/user/to", "isSymlink": true,
         });
-        assert_eq!(shown(&entry), expected);
-        let before = Entry { modified_ns: -1, ..entry };
-        assert_eq!(shown(&before)["modifiedTime"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(shown(&entry, None), expected);
+        let before = Entry { modified_ns: -1, ..entry.clone() };
+        assert_eq!(shown(&before, None)["modifiedTime"], "1970-01-01T00:00:00.000Z");
+        let target = Entry {
+            kind: EntryKind::Dir,
+            symlink_target: None,
+            resolved: Some("/workspace/d".to_owned()),
+            ..entry.clone()
+        };
+        let shown = shown(&entry, Some(&target));
+        assert_eq!(shown["type"], "FILE_TYPE_DIRECTORY");
+        assert_eq!(
+            (&shown["symlinkTarget"], &shown["isSymlink"]),
+            (&json!("/workspace/d"), &json!(true))
+        );
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_have_an_absolute_target() {
+        for (link, target, expected) in [
+            ("/home/user/a", "b", "/home/user/b"),
+            ("/home/user/a", "../b/./c", "/home/b/c"),
+            ("/a", "../../b", "/b"),
+            ("/home/user/a", "/x//y", "/x/y"),
+        ] {
+            assert_eq!(beside(link, target), expected, "{link} {target}");
+        }
     }
 }

@@ -104,8 +104,10 @@ pub(super) fn parse(body: &[u8]) -> Result<Value, RpcError> {
     if body.is_empty() {
         return Ok(json!({}));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| RpcError::invalid(format!("the message is not JSON: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        let error = node::http::plain_json_error(&error);
+        RpcError::invalid(format!("the message is not JSON: {error}"))
+    })
 }
 
 #[cfg(test)]

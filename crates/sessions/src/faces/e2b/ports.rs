@@ -13,15 +13,24 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use node::http::{CredentialBinding, Verbatim};
 
 use super::E2b;
 use super::errors::{RestError, not_running, port_closed};
-use super::tokens::{is_id, same};
+use super::tokens::{Purpose, is_id};
 use crate::error::Error;
 use crate::service::SandboxGuard;
 
 /// The port that stands for what E2B itself has in a sandbox.
 pub(super) const ENVD_PORT: u16 = 49983;
+/// The port at which E2B's code interpreter listens in templates that have one.
+const INTERPRETER_PORT: u16 = 49999;
+/// Message for its client where there is none. The answer for other closed ports it takes for a
+/// sandbox whose time was up.
+const NO_INTERPRETER: &str = "nobody listens at port 49999: the sandbox runs, and has no code \
+    interpreter unless a program of its template serves one there";
+/// What stands for the port in a mask of a host.
+const PORT_IN_MASK: &str = "${PORT}";
 /// What opens ports that are not everybody's.
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 /// Headers that are about one connection (RFC 9110 §7.6.1); upgrades have their own way.
@@ -82,19 +91,34 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
     let token = request.headers_mut().remove(TRAFFIC_TOKEN);
     if live.kept.private_ports {
         let token = token.as_ref().and_then(|token| token.to_str().ok());
-        if !token.is_some_and(|token| same(token, &face.keys.traffic(id))) {
+        let binding = CredentialBinding::of(request.extensions());
+        let is_opened = |token| face.is_opened(Purpose::Traffic, id, token, &binding);
+        if !token.is_some_and(is_opened) {
             let message = "the ports of this sandbox need its traffic access token";
             return RestError::new(StatusCode::FORBIDDEN, message).into_response();
         }
     }
+    if let Some(mask) = &live.kept.masked_host {
+        let host = HeaderValue::try_from(mask.replace(PORT_IN_MASK, &port.to_string()));
+        // What is no value of a header was refused when the sandbox was made.
+        if let Ok(host) = host {
+            request.headers_mut().insert(header::HOST, host);
+        }
+    }
     let stream = match guard.connect(port).await {
         Ok(stream) => stream,
+        Err(Error::Conflict(_)) if port == INTERPRETER_PORT => {
+            return RestError::new(StatusCode::NOT_FOUND, NO_INTERPRETER).into_response();
+        }
         Err(Error::Conflict(_)) => return port_closed(id, port),
         Err(Error::SandboxEnded(_)) => return not_running(id),
         Err(error) => return RestError::from(error).into_response(),
     };
     match pass(stream, guard, request).await {
-        Ok(response) => response,
+        Ok(mut response) => {
+            response.extensions_mut().insert(Verbatim);
+            response
+        }
         Err(error) => {
             tracing::debug!(%error, "a port of a sandbox did not answer");
             let message = "the program at this port of the sandbox did not answer as HTTP does";
@@ -110,7 +134,11 @@ async fn pass(
 ) -> Result<Response, hyper::Error> {
     let upgrade = request.headers().get(header::UPGRADE).cloned();
     let ours = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) = http1::Builder::new()
+        // As most clients write names of headers: not all programs read them in another way.
+        .title_case_headers(true)
+        .handshake(TokioIo::new(stream))
+        .await?;
     // Ends with the answer, or with what it was upgraded to, at the latest with the sandbox.
     node::task::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {

@@ -542,7 +542,7 @@ fn last_words(end: &End) -> Vec<Told> {
         End::TimedOut => {
             over(RpcError::new("deadline_exceeded", "the process took longer than it may"))
         }
-        End::Lost => over(RpcError::new("unavailable", "the sandbox has ended")),
+        End::Lost => over(RpcError::sandbox_ended()),
         End::Ended(end) => match (end.directory_errno, end.exec_errno, &end.failure) {
             (Some(_), _, _) => over(RpcError::invalid("cwd: there is no such directory")),
             (None, Some(errno), _) => {

@@ -8,19 +8,22 @@ use axum::extract::{FromRequest as _, Request};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::{Principal, Scope};
-use node::http::{self, Upload};
+use node::clock;
+use node::http::{self, CredentialBinding, Upload};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::shapes::{Connecting, Forking, NewSandbox, Pausing, Refreshing, Snapshotting, Timeout};
 use super::errors::{RestError, shown};
+use super::figures::Period;
+use super::network::{self, Network};
 use super::query::parameters;
-use super::sandboxes::{FACE, Kept, TIMEOUT_S, deadline, resume};
+use super::sandboxes::{FACE, Kept, TIMEOUT_S, TenantSandbox, deadline, resume};
 use super::tokens::{is_id, new_id};
 use super::{E2b, discard};
 use crate::error::Error;
-use crate::service::{Extras, KeptExtras};
-use api::{CreateSession, Session, SessionState};
+use crate::service::{Extras, KeptExtras, SandboxGuard, SessionUpdate};
+use api::{CreateSession, Grant, Session, SessionState};
 
 /// Bytes of a request.
 const BODY_BYTES_MAX: u64 = 1 << 20;
@@ -38,7 +41,10 @@ type Answer = Result<Response, RestError>;
 /// A request that somebody may make.
 struct Asked<'a> {
     face: &'a E2b,
+    who: &'a Principal,
     tenant: &'a str,
+    /// The id of the API token.
+    holder: &'a str,
     uri: &'a Uri,
     headers: &'a HeaderMap,
 }
@@ -51,6 +57,7 @@ pub(super) async fn answer(face: &E2b, request: Request) -> Response {
         return StatusCode::OK.into_response();
     }
     let headers = request.headers().clone();
+    let binding = CredentialBinding::of(request.extensions());
     let body = match Upload::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refused(&error),
@@ -62,7 +69,9 @@ pub(super) async fn answer(face: &E2b, request: Request) -> Response {
             return refused(&error);
         }
     };
-    let asked = Asked { face, tenant: &who.tenant, uri: &uri, headers: &headers };
+    binding.bind(face.tokens.revocation(&who));
+    let (tenant, holder) = (&who.tenant, &who.token_id);
+    let asked = Asked { face, who: &who, tenant, holder, uri: &uri, headers: &headers };
     let answered = asked.route(&method, &segments, body).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -80,11 +89,51 @@ fn refused(error: &http::Error) -> Response {
 async fn read<T: DeserializeOwned>(body: Upload) -> Result<T, RestError> {
     let bytes = body.all(BODY_BYTES_MAX).await?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    let json = &mut serde_json::Deserializer::from_slice(text);
-    serde_path_to_error::deserialize(json).map_err(|error| {
-        let (path, error) = (error.path().to_string(), error.into_inner());
-        RestError::invalid(format!("the body, at `{path}`: {error}"))
+    http::parse_json("the body", text).map_err(|error| {
+        let detail = error.detail();
+        match &detail.field {
+            Some(field) => {
+                RestError::invalid(format!("the body, at `{field}`: {}", detail.message))
+            }
+            None => RestError::invalid(detail.message.clone()),
+        }
     })
+}
+
+/// Says that an error about grants is one about the network.
+fn of_network(error: Error) -> RestError {
+    match http::Error::from(error) {
+        error if error.status() == StatusCode::FORBIDDEN => {
+            let message = format!("network: {error}; the server's operator offers it");
+            RestError::new(StatusCode::FORBIDDEN, message)
+        }
+        error => error.into(),
+    }
+}
+
+/// Grants with another way outside, in place of the one that there was.
+fn with_egress(mut grants: Vec<Grant>, egress: Option<Grant>) -> Vec<Grant> {
+    grants.retain(|grant| !matches!(grant, Grant::Http(_)));
+    grants.extend(egress);
+    grants
+}
+
+/// The time that `start` and `end` say, in seconds since 1970; all of it without them.
+fn period(query: &str) -> Result<Period, RestError> {
+    let mut period = Period::ALWAYS;
+    for (name, value) in parameters(query) {
+        let seconds = || {
+            let wrong = |_| RestError::invalid(format!("{name}: must be seconds since 1970"));
+            value.parse::<u64>().map_err(wrong)
+        };
+        match name.as_str() {
+            "start" => period.from_ms = seconds()?.saturating_mul(1000),
+            // All of its last second.
+            "end" => period.to_ms = seconds()?.saturating_mul(1000).saturating_add(999),
+            _ => {}
+        }
+    }
+    Ok(period)
 }
 
 fn done() -> Answer {
@@ -156,8 +205,8 @@ impl Asked<'_> {
             "clientID": "cove",
             "envdVersion": super::ENVD_VERSION,
             "alias": kept.template,
-            "envdAccessToken": keys.access(id),
-            "trafficAccessToken": kept.private_ports.then(|| keys.traffic(id)),
+            "envdAccessToken": keys.access(id, self.holder),
+            "trafficAccessToken": kept.private_ports.then(|| keys.traffic(id, self.holder)),
             "domain": self.face.domain(self.headers),
         })
     }
@@ -175,7 +224,7 @@ impl Asked<'_> {
     async fn create(&self, new: NewSandbox, usual_s: u64) -> Answer {
         new.check()?;
         let timeout_s = self.seconds(new.timeout, usual_s)?;
-        let kept = new.kept();
+        let kept = new.kept()?;
         let mut request = CreateSession {
             env: new.env_vars.unwrap_or_default(),
             metadata: new.metadata.unwrap_or_default(),
@@ -186,6 +235,7 @@ impl Asked<'_> {
             id if id.starts_with(SNAPSHOT_PREFIX) => request.snapshot = Some(id.to_owned()),
             name => request.agent = Some(name.to_owned()),
         }
+        request.grants = self.grants_of_new(&kept).await?;
         let id = new_id()?;
         let extras = Extras {
             face: Some(FACE),
@@ -194,43 +244,66 @@ impl Asked<'_> {
             on_deadline: kept.on_deadline(),
             extra: json!(kept),
         };
-        match self.face.sessions.create_as(self.tenant, request, extras).await {
+        let guard = match self.face.sessions.create_held(self.tenant, request, extras).await {
             Err(Error::NotFound("agent" | "snapshot")) => {
                 let message = format!("template '{}' not found", shown(&kept.template));
                 return Err(RestError::new(StatusCode::NOT_FOUND, message));
             }
             other => other?,
         };
-        if let Err(error) = self.hold(&id, &kept).await {
-            self.undo(&[id]).await;
-            return Err(error);
-        }
+        self.keep(&id, &kept, guard);
         Ok((StatusCode::CREATED, Json(self.reached(&id, &kept))).into_response())
     }
 
-    /// Ends new sandboxes of which nobody is told.
-    async fn undo(&self, ids: &[String]) {
-        for id in ids {
-            if let Err(error) = self.face.sessions.end(self.tenant, id).await {
-                tracing::warn!(sandbox = id, %error, "a sandbox was not undone, and ends later");
-            }
+    /// Keeps a sandbox from giving up its place.
+    fn keep(&self, id: &str, kept: &Kept, guard: SandboxGuard) {
+        let of = TenantSandbox { tenant: self.tenant, id };
+        let E2b { sessions, keys, sandboxes, .. } = self.face;
+        let live = sandboxes.keep(sessions, keys, of, kept.clone(), guard);
+        live.note_holder(self.holder);
+    }
+
+    /// The grant that lets a sandbox reach what it may. What is reached without being named is left
+    /// out where it is not offered to this caller.
+    ///
+    /// # Errors
+    /// 403 for what is named and not offered.
+    fn egress(&self, network: &Network) -> Result<Option<Grant>, RestError> {
+        let E2b { sessions, config, .. } = self.face;
+        let Some(grant) = network.grant(config.internet) else { return Ok(None) };
+        match sessions.authorize(self.who, std::slice::from_ref(&grant)) {
+            Err(error) if network.names_something() => Err(of_network(error)),
+            Err(_not_offered) => Ok(None),
+            Ok(()) => Ok(Some(grant)),
         }
     }
 
-    /// Keeps a sandbox from giving up its place.
-    async fn hold(&self, id: &str, kept: &Kept) -> Result<(), RestError> {
-        let guard = self.face.sessions.sandbox(self.tenant, id).await?;
-        self.face.sandboxes.keep(&self.face.keys, self.tenant, id, kept.clone(), guard);
-        Ok(())
+    /// What a new sandbox is granted; none where its template decides.
+    async fn grants_of_new(&self, kept: &Kept) -> Result<Option<Vec<Grant>>, RestError> {
+        let egress = self.egress(&kept.network)?;
+        if egress.is_none() && !kept.network.denies_something() {
+            return Ok(None);
+        }
+        let of_template = match kept.template.as_str() {
+            BASE => Vec::new(),
+            id if id.starts_with(SNAPSHOT_PREFIX) => Vec::new(),
+            name => match self.face.sessions.agent(self.tenant, name).await {
+                // Creating it says so.
+                Err(Error::NotFound(_)) => Vec::new(),
+                other => other?.grants,
+            },
+        };
+        Ok(Some(with_egress(of_template, egress)))
     }
 
     async fn show(&self, id: &str) -> Answer {
         let (session, extras, kept) = self.find(id).await?;
         let mut detail = shapes::listed(&session, extras.deadline_ms, &kept);
-        detail["envdAccessToken"] = json!(self.face.keys.access(id));
+        detail["envdAccessToken"] = json!(self.face.keys.access(id, self.holder));
         detail["domain"] = json!(self.face.domain(self.headers));
-        // No sandbox reaches anything outside.
-        detail["allowInternetAccess"] = json!(false);
+        let is_http = |grant: &Grant| matches!(grant, Grant::Http(_));
+        let is_open = kept.network.is_open(self.face.config.internet);
+        detail["allowInternetAccess"] = json!(is_open && session.grants.iter().any(is_http));
         let on_timeout = if kept.pauses { "pause" } else { "kill" };
         detail["lifecycle"] = json!({ "autoResume": kept.auto_resume, "onTimeout": on_timeout });
         Ok(Json(detail).into_response())
@@ -244,18 +317,19 @@ impl Asked<'_> {
 
     async fn connect(&self, id: &str, body: Connecting) -> Answer {
         let (session, extras, kept) = self.find(id).await?;
-        let status = if session.state == SessionState::Active {
+        let sessions = &self.face.sessions;
+        let (status, guard) = if session.state == SessionState::Active {
             if body.timeout.is_some() {
                 self.extend(id, extras.deadline_ms, self.seconds(body.timeout, TIMEOUT_S)?, &kept)
                     .await?;
             }
-            StatusCode::OK
+            (StatusCode::OK, sessions.sandbox(self.tenant, id).await?)
         } else {
             let seconds = self.seconds(body.timeout, TIMEOUT_S)?;
-            resume(&self.face.sessions, self.tenant, id, &kept, Some(seconds)).await?;
-            StatusCode::CREATED
+            let guard = resume(sessions, self.tenant, id, &kept, Some(seconds)).await?;
+            (StatusCode::CREATED, guard)
         };
-        self.hold(id, &kept).await?;
+        self.keep(id, &kept, guard);
         Ok((status, Json(self.reached(id, &kept))).into_response())
     }
 
@@ -350,13 +424,10 @@ impl Asked<'_> {
                 extra: json!(kept),
             });
         }
-        self.face.sessions.fork_as(self.tenant, id, extras).await?;
+        let guards = self.face.sessions.fork_held(self.tenant, id, extras).await?;
         let mut forks = Vec::with_capacity(count);
-        for id in &ids {
-            if let Err(error) = self.hold(id, &kept).await {
-                self.undo(&ids).await;
-                return Err(error);
-            }
+        for (id, guard) in ids.iter().zip(guards) {
+            self.keep(id, &kept, guard);
             forks.push(json!({ "sandbox": self.reached(id, &kept) }));
         }
         Ok((StatusCode::CREATED, Json(forks)).into_response())
@@ -368,17 +439,32 @@ impl Asked<'_> {
         Ok((StatusCode::CREATED, Json(shapes::snapshot(&snapshot))).into_response())
     }
 
-    /// Nothing of a sandbox reaches outside: what asks for less is fulfilled.
+    /// Changes what a sandbox may reach. It holds when this is answered, also for connections that
+    /// are there.
     async fn network(&self, id: &str, body: Value) -> Answer {
-        self.find(id).await?;
-        shapes::check_network(&body)?;
+        let (session, _, mut kept) = self.find(id).await?;
+        kept.network = network::of_update(&body)?;
+        let egress = self.egress(&kept.network)?;
+        let update = SessionUpdate {
+            grants: Some(with_egress(session.grants, egress)),
+            extra: Some(json!(kept)),
+            ..SessionUpdate::default()
+        };
+        self.face.sessions.update(self.tenant, id, update).await.map_err(of_network)?;
         done()
     }
 
+    /// Samples of the last hour, and one that is taken now, as far as they are of the time that is
+    /// asked for.
     async fn metrics(&self, id: &str) -> Answer {
         self.find(id).await?;
-        let sample = self.face.sample(self.tenant, id).await?;
-        let metrics: Vec<Value> = sample.iter().map(shapes::metric).collect();
+        let period = period(self.uri.query().unwrap_or_default())?;
+        let live = self.face.sandboxes.known(id);
+        let mut samples = live.map(|live| live.samples.of(period)).unwrap_or_default();
+        if period.has(clock::wall_ms()) {
+            samples.extend(self.face.sample(self.tenant, id).await?);
+        }
+        let metrics: Vec<Value> = samples.iter().map(shapes::metric).collect();
         Ok(Json(metrics).into_response())
     }
 

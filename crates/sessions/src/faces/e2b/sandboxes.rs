@@ -1,13 +1,17 @@
 //! Sandboxes that are in use: what is known of each between two requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use api::SessionState;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time;
 
+use super::figures::{SAMPLE_EVERY, SampleUse, Samples};
 use super::filesystem::Watchers;
+use super::network::Network;
 use super::process::Processes;
 use super::tokens::{Keys, Operation, Signed, is_id};
 use crate::error::Error;
@@ -31,14 +35,27 @@ pub(super) struct Kept {
     /// What happens when its time is over. Also when that is none at present, as in a pause.
     #[serde(default)]
     pub(super) pauses: bool,
+    /// Of a pause at the end of its time, only its files are kept.
+    #[serde(default)]
+    pub(super) drops_memory: bool,
     /// Its ports are only for those who have its traffic token.
     #[serde(default)]
     pub(super) private_ports: bool,
+    /// What requests to its ports have as `Host`, with `${PORT}` for the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) masked_host: Option<String>,
+    /// What it may reach, as E2B's clients have said it.
+    #[serde(default)]
+    pub(super) network: Network,
 }
 
 impl Kept {
     pub(super) fn on_deadline(&self) -> DeadlineAction {
-        if self.pauses { DeadlineAction::Pause } else { DeadlineAction::End }
+        match (self.pauses, self.drops_memory) {
+            (false, _) => DeadlineAction::End,
+            (true, false) => DeadlineAction::Pause,
+            (true, true) => DeadlineAction::Rest,
+        }
     }
 }
 
@@ -47,13 +64,25 @@ impl Kept {
 pub(super) struct Live {
     pub(super) tenant: String,
     pub(super) kept: Kept,
-    token: String,
+    keys: Keys,
+    /// Ids of the API tokens that were given tokens of it.
+    holders: Mutex<BTreeSet<String>>,
     pub(super) processes: Arc<Processes>,
     pub(super) watchers: Watchers,
-    /// Milliseconds since 1970 and CPU milliseconds, when somebody looked last.
-    pub(super) looked: Mutex<Option<(u64, u64)>>,
+    pub(super) samples: Samples,
+    /// Another one each time that its processes begin anew.
+    pub(super) boot_id: String,
+    /// Whether its processes stand still. One for each sandbox that there has been.
+    frozen: watch::Receiver<bool>,
     /// Keeps it until its time is over, however long nobody uses it.
     held: Mutex<Option<SandboxGuard>>,
+}
+
+/// A sandbox by its id, and its tenant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TenantSandbox<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) id: &'a str,
 }
 
 /// All of them, by id.
@@ -79,6 +108,7 @@ impl From<Error> for Closed {
             | Error::Grant(_)
             | Error::TooMany(_)
             | Error::Capacity
+            | Error::DiskFull(_)
             | Error::NotHere(_)
             | Error::Agent(_)
             | Error::Unavailable(_)
@@ -113,12 +143,12 @@ impl Sandboxes {
         };
         let guard = match sessions.sandbox(&tenant, id).await {
             Err(Error::Conflict(_)) if kept.auto_resume => {
-                resume(sessions, &tenant, id, &kept, None).await?;
-                sessions.sandbox(&tenant, id).await?
+                resume(sessions, &tenant, id, &kept, None).await?
             }
             other => other?,
         };
-        let live = self.keep(keys, &tenant, id, kept, guard.clone());
+        let live =
+            self.keep(sessions, keys, TenantSandbox { tenant: &tenant, id }, kept, guard.clone());
         Ok((live, guard))
     }
 
@@ -144,32 +174,42 @@ impl Sandboxes {
     /// Knows a sandbox for as long as it lives, and keeps it that long.
     pub(super) fn keep(
         &self,
+        sessions: &Sessions,
         keys: &Keys,
-        tenant: &str,
-        id: &str,
+        of: TenantSandbox<'_>,
         kept: Kept,
         guard: SandboxGuard,
     ) -> Arc<Live> {
+        let TenantSandbox { tenant, id } = of;
+        let (ended, frozen) = (guard.ended(), guard.frozen());
         let mut all = self.0.lock();
-        if let Some(live) = all.get(id) {
+        // One whose sandbox has just ended is about to be forgotten.
+        let is_same = |live: &&Arc<Live>| live.frozen.same_channel(&frozen);
+        if let Some(live) = all.get(id).filter(is_same) {
             live.held.lock().get_or_insert(guard);
             return Arc::clone(live);
         }
-        let ended = guard.ended();
         let live = Arc::new(Live {
             tenant: tenant.to_owned(),
             kept,
-            token: keys.access(id),
+            keys: keys.clone(),
+            holders: Mutex::default(),
             processes: Arc::default(),
             watchers: Watchers::default(),
-            looked: Mutex::default(),
+            samples: Samples::default(),
+            boot_id: keys.boot(id, node::clock::wall_ms()),
+            frozen: frozen.clone(),
             held: Mutex::new(Some(guard)),
         });
         all.insert(id.to_owned(), Arc::clone(&live));
         let (all, this, id) = (Arc::downgrade(&self.0), Arc::downgrade(&live), id.to_owned());
+        let sessions = sessions.clone();
         // Ends with the sandbox.
         node::task::spawn(async move {
-            ended.await;
+            tokio::select! {
+                _reason = ended => {}
+                () = watch_over(&sessions, &this, &id, frozen) => {}
+            }
             forget(&all, &this, &id);
         });
         live
@@ -188,14 +228,66 @@ impl Sandboxes {
         self.0.lock().get(id).cloned()
     }
 
-    /// The sandbox that an address was signed for: no part of the address says which one that is.
-    pub(super) fn signer(&self, signed: &Signed<'_>, operation: Operation) -> Option<String> {
+    /// The sandbox that an address was signed for, and the id of the API token behind it: no part
+    /// of the address says which one that is.
+    pub(super) fn signer(
+        &self,
+        signed: &Signed<'_>,
+        operation: Operation,
+    ) -> Option<(String, String)> {
         let tried: Vec<(String, Arc<Live>)> = {
             let all = self.0.lock();
             all.iter().take(TRIED_MAX).map(|(id, live)| (id.clone(), Arc::clone(live))).collect()
         };
-        let mut signers = tried.into_iter().filter(|(_, it)| signed.is_of(operation, &it.token));
-        signers.next().map(|(id, _)| id)
+        let mut signers = tried.into_iter().filter_map(|(id, live)| {
+            let holders = live.holders.lock().clone();
+            let is_signer =
+                |holder: &String| signed.is_of(operation, &live.keys.access(&id, holder));
+            holders.into_iter().find(is_signer).map(|holder| (id, holder))
+        });
+        signers.next()
+    }
+}
+
+impl Live {
+    /// Remembers to whom tokens of it were given.
+    pub(super) fn note_holder(&self, token_id: &str) {
+        self.holders.lock().insert(token_id.to_owned());
+    }
+}
+
+/// Sees to a sandbox for as long as it lives: lets it go when it is paused, by whomever, and takes
+/// samples of it while it runs.
+async fn watch_over(
+    sessions: &Sessions,
+    this: &Weak<Live>,
+    id: &str,
+    mut frozen: watch::Receiver<bool>,
+) {
+    let mut every = time::interval(SAMPLE_EVERY);
+    every.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+    loop {
+        let is_paused = tokio::select! {
+            changed = frozen.changed() => match changed {
+                Ok(()) => *frozen.borrow_and_update(),
+                Err(_gone) => return,
+            },
+            _ = every.tick() => false,
+        };
+        let Some(live) = this.upgrade() else { return };
+        let is_held = live.held.lock().is_some();
+        if is_paused {
+            live.processes.hang_up();
+            let mut held = live.held.lock();
+            // It may have been resumed meanwhile, and is held for that.
+            if *frozen.borrow() {
+                held.take();
+            }
+        } else if is_held
+            && let Err(error) = live.samples.take(sessions, &live.tenant, id, SampleUse::Kept).await
+        {
+            tracing::debug!(sandbox = id, %error, "a sandbox was not looked at");
+        }
     }
 }
 
@@ -216,10 +308,11 @@ pub(super) async fn resume(
     id: &str,
     kept: &Kept,
     timeout_s: Option<u64>,
-) -> Result<(), Error> {
-    sessions.resume(tenant, id).await?;
+) -> Result<SandboxGuard, Error> {
+    let (_, guard) = sessions.resume_held(tenant, id).await?;
     let at_ms = deadline(timeout_s.unwrap_or(TIMEOUT_S));
-    sessions.set_deadline(tenant, id, Some(at_ms), kept.on_deadline()).await
+    sessions.set_deadline(tenant, id, Some(at_ms), kept.on_deadline()).await?;
+    Ok(guard)
 }
 
 /// So many seconds from now, in milliseconds since 1970.

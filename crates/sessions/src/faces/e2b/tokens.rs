@@ -1,7 +1,11 @@
 //! What opens a sandbox: its token, signatures of that, and its id.
 //!
-//! Tokens are not stored: each is a keyed hash of the sandbox's id, so that every server with the
-//! same key knows them, and a request with a wrong one is refused before anything is looked up.
+//! Tokens are not stored: each is a keyed hash of the sandbox's id and the id of the API token that
+//! it was handed out to, which stands behind it. So every server with the same key knows them, a
+//! request with a wrong one is refused before anything is looked up, and an API token that is
+//! revoked takes with it what was handed out to it.
+
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -19,12 +23,20 @@ const TIME_DIGITS: u32 = 10;
 const RANDOM_DIGITS: usize = 16;
 /// Digits of ids, in the order of their characters. Host names know no upper case.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// Divides the keyed hash of a token from the id of the API token that it belongs to.
+const HOLDER_MARK: char = '.';
 /// What a signature begins with: the version of its form.
 const SIGNATURE_PREFIX: &str = "v1_";
 
 /// What tokens are made with.
 #[derive(Clone)]
 pub(super) struct Keys(Hmac<Sha256>);
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys")
+    }
+}
 
 impl Keys {
     /// With a key of one's own, which all servers that share the store have.
@@ -33,23 +45,57 @@ impl Keys {
         Keys(Hmac::new_from_slice(key).expect("HMAC takes every key"))
     }
 
-    /// Opens files and processes of a sandbox.
-    pub(super) fn access(&self, id: &str) -> String {
-        self.of("access", id)
+    /// Opens files and processes of a sandbox, for whoever has the API token with the id `holder`.
+    pub(super) fn access(&self, id: &str, holder: &str) -> String {
+        self.of(Purpose::Access, id, holder)
     }
 
     /// Opens ports of a sandbox that are not everybody's.
-    pub(super) fn traffic(&self, id: &str) -> String {
-        self.of("traffic", id)
+    pub(super) fn traffic(&self, id: &str, holder: &str) -> String {
+        self.of(Purpose::Traffic, id, holder)
     }
 
-    fn of(&self, purpose: &str, id: &str) -> String {
-        let mut mac = self.0.clone();
-        mac.update(purpose.as_bytes());
-        mac.update(b":");
-        mac.update(id.as_bytes());
-        node::hex::encode(&mac.finalize().into_bytes())
+    /// The id of the API token that a token was handed out to; none when it does not open this.
+    pub(super) fn holder<'a>(&self, purpose: Purpose, id: &str, given: &'a str) -> Option<&'a str> {
+        let (_, holder) = given.split_once(HOLDER_MARK)?;
+        same(given, &self.of(purpose, id, holder)).then_some(holder)
     }
+
+    /// A number for one life of a sandbox, in the form of Linux's `boot_id`.
+    pub(super) fn boot(&self, id: &str, began_ms: u64) -> String {
+        let mut mac = self.0.clone();
+        mac.update(format!("boot:{id}:{began_ms}").as_bytes());
+        let mut digits = node::hex::encode(&mac.finalize().into_bytes());
+        digits.truncate(32);
+        // The digits of the groups of a UUID (RFC 9562 §4), from the last one on.
+        for at in [20, 16, 12, 8] {
+            digits.insert(at, '-');
+        }
+        digits
+    }
+
+    fn of(&self, purpose: Purpose, id: &str, holder: &str) -> String {
+        let mut mac = self.0.clone();
+        let purpose = match purpose {
+            Purpose::Access => "access",
+            Purpose::Traffic => "traffic",
+        };
+        // Neither ids nor purposes contain the mark between them.
+        for part in [purpose, ":", id, ":", holder] {
+            mac.update(part.as_bytes());
+        }
+        let hash = node::hex::encode(&mac.finalize().into_bytes());
+        format!("{hash}{HOLDER_MARK}{holder}")
+    }
+}
+
+/// What a token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Files and processes.
+    Access,
+    /// Ports.
+    Traffic,
 }
 
 /// Compares secrets in a time that says nothing of where they differ.
@@ -150,15 +196,26 @@ mod tests {
     fn every_sandbox_and_purpose_has_its_own_token() {
         let keys = Keys::new(&[1; 32]);
         let all = [
-            keys.access("a"),
-            keys.access("b"),
-            keys.traffic("a"),
-            Keys::new(&[2; 32]).access("a"),
+            keys.access("a", "tok_1"),
+            keys.access("a", "tok_2"),
+            keys.access("b", "tok_1"),
+            keys.traffic("a", "tok_1"),
+            Keys::new(&[2; 32]).access("a", "tok_1"),
         ];
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
-        assert_eq!(keys.access("a"), keys.access("a"));
-        assert_eq!(all[0].len(), 64);
+        assert_eq!(keys.access("a", "tok_1"), all[0]);
+        let holder = |given: &str| keys.holder(Purpose::Access, "a", given).map(str::to_owned);
+        assert_eq!(holder(&all[0]).as_deref(), Some("tok_1"));
+        assert_eq!(holder(&all[1]).as_deref(), Some("tok_2"));
+        let hash = all[0].split('.').next().unwrap();
+        for wrong in [&all[2], &all[3], &all[4], hash, &format!("{hash}.tok_2"), ""] {
+            assert_eq!(holder(wrong), None, "{wrong}");
+        }
+        let boot = keys.boot("a", 1);
+        let lengths: Vec<usize> = boot.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{boot}");
+        assert_ne!(boot, keys.boot("a", 2));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::write::GzDecoder;
 use futures_util::stream;
 use node::clock;
-use node::http::Upload;
+use node::http::{CredentialBinding, Upload};
 use sandbox::{Entry, FileWriter, Files, OpenFile, Parents, WriteMode};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,12 +21,14 @@ use tokio::time;
 
 use super::envd::{USER, has_token};
 use super::errors::RestError;
-use super::filesystem::{METADATA_MAX, at_home, metadata, set_metadata};
+use super::filesystem::{METADATA_MAX, at_home, read_metadata, set_metadata};
 use super::query::parameters;
 use super::tokens::{Operation, Signed};
 use super::{E2b, discard};
 use crate::service::SandboxGuard;
 
+/// A file of Linux's that is another one after each start (`random(4)`).
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 /// Longest pause between two pieces of an upload.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Files of one upload.
@@ -84,7 +86,9 @@ pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Re
         Ok(query) => query,
         Err(error) => return error.into_response(),
     };
-    let id = match admit(face, id, operation, &query, request.headers()) {
+    let binding = CredentialBinding::of(request.extensions());
+    let headers = request.headers().clone();
+    let id = match admit(face, id, operation, &query, &headers, &binding).await {
         Ok(id) => id,
         Err(error) => return refused(request, error.into_response()).await,
     };
@@ -92,11 +96,15 @@ pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Re
         let message = "username: the only user of a sandbox is `user`";
         return refused(request, RestError::invalid(message).into_response()).await;
     }
-    let (_, guard) = match face.sandboxes.open(&face.sessions, &face.keys, &id).await {
+    let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, &id).await {
         Ok(open) => open,
         Err(closed) => return refused(request, closed.answer(&id)).await,
     };
     let answered = match operation {
+        // `/proc` is not for reading files. This one is how clients see that all has begun anew.
+        Operation::Read if query.path.as_deref() == Some(BOOT_ID_PATH) => {
+            Ok(format!("{}\n", live.boot_id).into_response())
+        }
         Operation::Read => download(guard, query.path).await,
         Operation::Write => upload(&guard, query.path, request).await,
     };
@@ -112,15 +120,16 @@ async fn refused(request: Request, answer: Response) -> Response {
 }
 
 /// Which sandbox a request is for, when it may be made.
-fn admit(
+async fn admit(
     face: &E2b,
     id: Option<&str>,
     operation: Operation,
     query: &Query,
     headers: &HeaderMap,
+    binding: &CredentialBinding,
 ) -> Result<String, RestError> {
     if let Some(id) = id
-        && has_token(face, id, headers)
+        && has_token(face, id, headers, binding)
     {
         return Ok(id.to_owned());
     }
@@ -132,13 +141,34 @@ fn admit(
         signature,
     };
     if signed.is_stale(clock::wall_ms()) {
-        return Err(RestError::new(StatusCode::UNAUTHORIZED, "the signature has expired"));
+        return Err(RestError::new(StatusCode::UNAUTHORIZED, "signature is already expired"));
     }
     let signer = match id {
-        Some(id) => signed.is_of(operation, &face.keys.access(id)).then(|| id.to_owned()),
+        Some(id) => signer_of(face, id, &signed, operation).await,
         None => face.sandboxes.signer(&signed, operation),
     };
-    signer.ok_or_else(RestError::unauthenticated)
+    let (id, holder) = signer.ok_or_else(RestError::unauthenticated)?;
+    match face.is_held(&holder, binding) {
+        true => Ok(id),
+        false => Err(RestError::unauthenticated()),
+    }
+}
+
+/// The API token, of all that the sandbox's tenant has, behind the token that signed an address.
+async fn signer_of(
+    face: &E2b,
+    id: &str,
+    signed: &Signed<'_>,
+    operation: Operation,
+) -> Option<(String, String)> {
+    let tenant = match face.sandboxes.known(id) {
+        Some(live) => live.tenant.clone(),
+        None => face.sessions.tenant_of(id).await.ok()?,
+    };
+    let holders = face.tokens.principals_of(&tenant).into_iter().map(|it| it.token_id);
+    let mut signers =
+        holders.filter(|holder| signed.is_of(operation, &face.keys.access(id, holder)));
+    signers.next().map(|holder| (id.to_owned(), holder.to_string()))
 }
 
 async fn download(guard: SandboxGuard, path: Option<String>) -> Result<Response, RestError> {
@@ -331,7 +361,7 @@ impl Uploading<'_> {
     async fn shown(&self, entry: &Entry) -> Value {
         let mut shown = json!({ "path": entry.path, "name": entry.name, "type": "file" });
         if !self.metadata.is_empty() {
-            let all: Map<String, Value> = metadata(self.files, &entry.path).await;
+            let all: Map<String, Value> = read_metadata(self.files, &entry.path).await;
             shown["metadata"] = Value::Object(all);
         }
         shown

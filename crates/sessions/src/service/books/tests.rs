@@ -8,14 +8,41 @@ fn session(id: &str) -> Key {
     Key::Session(id.into())
 }
 
+/// Asks for a place as the one tenant there is.
+fn admit(books: &Books, key: &Key, now: Instant) -> Result<Vec<Duty>, Full> {
+    admit_as(books, "one", usize::MAX, key, now)
+}
+
+/// Asks for a place as a tenant that may have so many.
+fn admit_as(
+    books: &Books,
+    tenant: &str,
+    tenant_max: usize,
+    key: &Key,
+    now: Instant,
+) -> Result<Vec<Duty>, Full> {
+    books.admit(&PlaceRequest { key, tenant: &tenant.into(), tenant_max }, now)
+}
+
+fn admit_if_free(books: &Books, number: u64, now: Instant) -> bool {
+    let (key, tenant) = (Key::Ready(number), "one".into());
+    books.admit_if_free(&PlaceRequest { key: &key, tenant: &tenant, tenant_max: usize::MAX }, now)
+}
+
+async fn admit_in_line(books: &Books, key: &Key) -> Result<Vec<Duty>, Full> {
+    let tenant = "one".into();
+    let request = PlaceRequest { key, tenant: &tenant, tenant_max: usize::MAX };
+    books.admit_in_line(&request, node::clock::now).await
+}
+
 /// Books in which each of these waits, the first one the longest.
 fn waiting(books: &Books, ids: &[&str], now: Instant) -> Vec<Uses> {
-    let admit = |id: &&str| {
-        assert_eq!(books.admit(&session(id), now), Ok(Vec::new()));
+    let wait = |id: &&str| {
+        assert_eq!(admit(books, &session(id), now), Ok(Vec::new()));
         books.waiting(&session(id), now);
         Uses::default()
     };
-    ids.iter().map(admit).collect()
+    ids.iter().map(wait).collect()
 }
 
 #[test]
@@ -24,11 +51,11 @@ fn what_waits_the_longest_gives_way_and_what_works_does_not() {
     let books = Books::new(2, 10, now);
     let uses = waiting(&books, &["a", "b"], now);
     assert!(books.begin(&session("a"), &uses[0], now));
-    assert_eq!(books.admit(&session("c"), now), Ok(vec![Duty::Stop("b".into())]));
+    assert_eq!(admit(&books, &session("c"), now), Ok(vec![Duty::Stop("b".into())]));
     assert_eq!(books.state(&session("b")), Some(State::Cold));
     assert!(!books.begin(&session("b"), &uses[1], now), "what gives way is not worked with");
-    let full = books.admit(&session("d"), now);
-    assert_eq!(full, Err(Full { is_soon: true }), "one works, one is being made");
+    let full = admit(&books, &session("d"), now);
+    assert_eq!(full, Err(Full::Soon), "one works, one is being made");
     assert_eq!(books.stats().total, 3);
 }
 
@@ -37,7 +64,7 @@ fn cold_ones_go_first_when_there_is_no_room_on_the_disk() {
     let now = node::clock::now();
     let books = Books::new(2, 2, now);
     waiting(&books, &["a", "b"], now);
-    let duties = books.admit(&session("c"), now);
+    let duties = admit(&books, &session("c"), now);
     assert_eq!(duties, Ok(vec![Duty::Stop("a".into()), Duty::Archive("a".into())]));
     assert_eq!(books.state(&session("a")), None);
     assert_eq!((books.stats().total, books.stats().capacity), (2, 2));
@@ -48,10 +75,10 @@ fn what_is_ready_gives_way_before_sessions_do() {
     let now = node::clock::now();
     let books = Books::new(2, 10, now);
     waiting(&books, &["a"], now);
-    assert!(books.admit_if_free(&Key::Ready(7), now));
+    assert!(admit_if_free(&books, 7, now));
     books.warm(&Key::Ready(7), now);
-    assert!(!books.admit_if_free(&Key::Ready(8), now), "it takes nobody's place");
-    assert_eq!(books.admit(&session("b"), now), Ok(vec![Duty::Discard(7)]));
+    assert!(!admit_if_free(&books, 8, now), "it takes nobody's place");
+    assert_eq!(admit(&books, &session("b"), now), Ok(vec![Duty::Discard(7)]));
     assert!(!books.claim(7, &"c".into(), now));
 }
 
@@ -59,11 +86,14 @@ fn what_is_ready_gives_way_before_sessions_do() {
 fn a_claim_takes_the_place_over() {
     let now = node::clock::now();
     let books = Books::new(1, 1, now);
-    assert!(books.admit_if_free(&Key::Ready(1), now));
+    assert!(admit_if_free(&books, 1, now));
     books.warm(&Key::Ready(1), now);
     assert!(books.claim(1, &"a".into(), now));
-    assert_eq!(books.state(&session("a")), Some(State::Warm));
-    assert_eq!(books.stats().total, 1);
+    // Its row is still being written: nobody takes it meanwhile.
+    assert_eq!(books.state(&session("a")), Some(State::Warming));
+    assert_eq!(admit(&books, &session("b"), now), Err(Full::Soon));
+    books.warm(&session("a"), now);
+    assert_eq!((books.stats().total, books.stats_of("one").warm), (1, 1));
 }
 
 #[test]
@@ -73,7 +103,7 @@ fn uses_of_a_sandbox_that_is_gone_say_nothing_of_the_next_one() {
     let old = waiting(&books, &["a"], now).remove(0);
     assert!(books.begin(&session("a"), &old, now));
     books.cold(&session("a"), &old, now);
-    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
     books.waiting(&session("a"), now);
     let new = Uses::default();
     assert!(books.begin(&session("a"), &new, now));
@@ -108,14 +138,14 @@ fn nobody_is_struck_off_for_what_is_there_already() {
     let books = Books::new(1, 2, now);
     let uses = waiting(&books, &["a"], now);
     for cold in ["b", "c", "d"] {
-        books.keep_cold(&cold.into(), now);
+        books.keep_cold(&cold.into(), &"one".into(), now);
     }
-    books.keep_cold(&"a".into(), now);
+    books.keep_cold(&"a".into(), &"one".into(), now);
     assert_eq!(books.stats().total, 4);
     assert!(books.begin(&session("a"), &uses[0], now), "it lives");
     books.end(&session("a"), &uses[0], now);
     // One goes for each that comes, and no more.
-    let duties = books.admit(&session("e"), now);
+    let duties = admit(&books, &session("e"), now);
     assert_eq!(duties, Ok(vec![Duty::Stop("a".into()), Duty::Archive("b".into())]));
     assert_eq!(books.stats().total, 4);
     assert_eq!(books.stats().capacity, 2);
@@ -127,7 +157,7 @@ fn what_one_sandbox_did_is_not_held_against_the_next() {
     let books = Books::new(2, 10, now);
     let old = waiting(&books, &["a"], now).remove(0);
     books.cold(&session("a"), &old, now);
-    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
     books.waiting(&session("a"), now);
     assert!(!books.take_idle(&session("a"), &old, now));
     assert!(books.take_idle(&session("a"), &Uses::default(), now));
@@ -137,10 +167,10 @@ fn what_one_sandbox_did_is_not_held_against_the_next() {
 async fn who_waits_for_what_is_being_made_is_served_in_order() {
     let now = node::clock::now();
     let books = Arc::new(Books::new(1, 10, now));
-    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
     let wait = |id: &'static str| {
         let books = Arc::clone(&books);
-        tokio::spawn(async move { books.admit_in_line(&session(id), node::clock::now).await })
+        tokio::spawn(async move { admit_in_line(&books, &session(id)).await })
     };
     let b = wait("b");
     while books.waiting.load(Ordering::Relaxed) < 1 {
@@ -159,6 +189,81 @@ async fn who_waits_for_what_is_being_made_is_served_in_order() {
     books.warm(&session("c"), now);
     assert!(books.begin(&session("c"), &uses, now));
     assert!(!books.is_awaited());
-    let full = books.admit_in_line(&session("d"), node::clock::now).await;
-    assert_eq!(full, Err(Full { is_soon: false }), "it works, and nobody is being made");
+    let full = admit_in_line(&books, &session("d")).await;
+    assert_eq!(full, Err(Full::Server), "it works, and nobody is being made");
+}
+
+#[test]
+fn what_was_just_made_for_somebody_to_work_with_is_never_taken() {
+    let now = node::clock::now();
+    let books = Books::new(1, 10, now);
+    assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
+    assert_eq!(admit(&books, &session("b"), now), Err(Full::Soon));
+    let uses = Uses::default();
+    assert!(books.begin(&session("a"), &uses, now));
+    assert_eq!(admit(&books, &session("b"), now), Err(Full::Server));
+    books.end(&session("a"), &uses, now);
+    assert_eq!(admit(&books, &session("b"), now), Ok(vec![Duty::Stop("a".into())]));
+}
+
+#[tokio::test]
+async fn who_waits_is_told_at_once_that_what_was_made_is_at_work() {
+    let now = node::clock::now();
+    let books = Arc::new(Books::new(2, 10, now));
+    assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
+    assert_eq!(admit(&books, &Key::Ready(1), now), Ok(Vec::new()));
+    let waiter = {
+        let books = Arc::clone(&books);
+        tokio::spawn(async move { admit_in_line(&books, &session("b")).await })
+    };
+    while !books.is_awaited() {
+        tokio::task::yield_now().await;
+    }
+    books.build(&Key::Ready(1), now);
+    assert!(books.begin(&session("a"), &Uses::default(), now));
+    assert_eq!(waiter.await.unwrap(), Err(Full::Server));
+}
+
+#[test]
+fn a_tenant_has_its_share_and_no_more() {
+    let now = node::clock::now();
+    let books = Books::new(4, 10, now);
+    let hog = |id: &str| admit_as(&books, "hog", 2, &session(id), now);
+    let uses = [Uses::default(), Uses::default()];
+    for (id, uses) in ["h1", "h2"].into_iter().zip(&uses) {
+        assert_eq!(hog(id), Ok(Vec::new()));
+        assert!(books.begin(&session(id), uses, now));
+    }
+    assert_eq!(hog("h3"), Err(Full::Share), "though there are two places");
+    // Others have theirs, and lose none of them to it.
+    let other = |id: &str| admit_as(&books, "other", 2, &session(id), now);
+    for id in ["o1", "o2"] {
+        assert_eq!(other(id), Ok(Vec::new()));
+        books.waiting(&session(id), now);
+    }
+    assert_eq!(hog("h3"), Err(Full::Share));
+    // What it has that is idle goes for what it wants next, and nobody else's does.
+    books.end(&session("h2"), &uses[1], now);
+    assert_eq!(hog("h3"), Ok(vec![Duty::Stop("h2".into())]));
+    let of = |tenant| {
+        let stats = books.stats_of(tenant);
+        (stats.total, stats.cold, stats.waiting, stats.running, stats.warming)
+    };
+    assert_eq!((of("hog"), of("other")), ((3, 1, 0, 1, 1), (2, 0, 2, 0, 0)));
+    books.remove(&session("h1"));
+    assert_eq!(hog("h4"), Ok(Vec::new()));
+    assert_eq!(other("o3"), Ok(vec![Duty::Stop("o1".into())]));
+}
+
+#[test]
+fn who_had_more_than_a_share_gives_up_all_that_is_idle_of_it() {
+    let now = node::clock::now();
+    let books = Books::new(4, 10, now);
+    let uses = waiting(&books, &["a", "b", "c", "d"], now);
+    assert!(books.begin(&session("a"), &uses[0], now));
+    let of_two = |id: &str| admit_as(&books, "one", 2, &session(id), now);
+    let stops = ["b", "c", "d"].map(|id| Duty::Stop(id.into()));
+    assert_eq!(of_two("e"), Ok(stops.to_vec()));
+    assert_eq!(of_two("f"), Err(Full::Share));
+    assert_eq!(admit_as(&books, "other", 2, &session("g"), now), Ok(Vec::new()));
 }

@@ -25,7 +25,10 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
             extra: json!({"x": 1}),
             created_ms: NOW,
         };
-        store.insert_snapshot(snapshot.clone()).await.unwrap();
+        store.insert_snapshot(snapshot.clone(), 1).await.unwrap();
+        let more = SnapshotRow { id: "snap_more".to_owned(), ..snapshot.clone() };
+        let refused = store.insert_snapshot(more, 1).await;
+        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
         assert_eq!(store.layers("l_1", 1).await.unwrap(), ["l_2"]);
         assert_eq!(store.take_unused_layers(NOW, 9).await.unwrap(), [""; 0], "too young");
         assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_3"]);

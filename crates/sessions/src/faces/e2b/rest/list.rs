@@ -12,12 +12,14 @@ use super::{Answer, Asked, shapes};
 use crate::faces::e2b::errors::RestError;
 use crate::faces::e2b::query::{parameters, quoted_pairs};
 use crate::faces::e2b::sandboxes::{FACE, Kept};
-use crate::service::ListQuery;
+use crate::service::{ListQuery, ListedSession};
 
 /// Items of a page, unless the client wants fewer.
 pub(super) const PAGE_MAX: usize = 100;
 /// Sandboxes that are looked at for one page.
 const LOOKED_AT_MAX: usize = 20_000;
+/// Digits of a fraction of a second that are compared: nanoseconds.
+const FRACTION_DIGITS: usize = 9;
 /// Where the next page begins.
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 /// States that E2B calls paused.
@@ -30,7 +32,8 @@ struct Wanted {
     metadata: BTreeMap<String, String>,
     states: Vec<SessionState>,
     template: Option<String>,
-    /// In the form of `created_at`, without the letter at its end.
+    /// In the form of [`utc`]. What was made at that very moment is among them: clients ask with
+    /// the time of a sandbox that they know.
     started_after: Option<String>,
     oldest_first: bool,
     limit: usize,
@@ -99,7 +102,7 @@ fn wrong(field: &str, message: &str) -> RestError {
     RestError::invalid(format!("{field}: {message}"))
 }
 
-/// A time in UTC, so that it compares as text.
+/// A time in UTC, in a form that compares as text: with as many digits of a second for all.
 fn utc(text: &str) -> Option<String> {
     let text = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")).unwrap_or(text);
     let shape = b"0000-00-00T00:00:00";
@@ -108,9 +111,13 @@ fn utc(text: &str) -> Option<String> {
         b'0' => byte.is_ascii_digit(),
         other => byte == *other,
     });
-    let has_fraction = fraction.is_empty()
-        || fraction.strip_prefix('.').is_some_and(|it| it.bytes().all(|b| b.is_ascii_digit()));
-    (fits && has_fraction).then(|| text.to_owned())
+    let digits = match fraction.strip_prefix('.') {
+        None => Some(fraction).filter(|rest| rest.is_empty()),
+        Some(digits) => Some(digits).filter(|it| it.bytes().all(|byte| byte.is_ascii_digit())),
+    };
+    let digits = digits.filter(|_| fits)?;
+    let digits = digits.get(..FRACTION_DIGITS).unwrap_or(digits);
+    Some(format!("{fixed}.{digits:0<FRACTION_DIGITS$}"))
 }
 
 fn page(items: Vec<Value>, next: Option<String>) -> Response {
@@ -153,14 +160,16 @@ impl Asked<'_> {
                 limit: PAGE_MAX,
                 ..ListQuery::default()
             };
-            let list = self.face.sessions.list(self.tenant, query).await?;
+            let list = self.face.sessions.list_with_extras(self.tenant, query).await?;
             looked_at += list.sessions.len();
-            for session in &list.sessions {
-                let extras = self.face.sessions.extras(self.tenant, &session.id).await?;
-                let kept: Kept = serde_json::from_value(extras.extra).unwrap_or_default();
-                let created = session.created_at.trim_end_matches('Z');
+            for ListedSession { session, extras } in &list.sessions {
+                let kept: Kept = serde_json::from_value(extras.extra.clone()).unwrap_or_default();
+                let created = utc(&session.created_at);
                 let is_wanted = wanted.template.as_ref().is_none_or(|it| *it == kept.template)
-                    && wanted.started_after.as_ref().is_none_or(|after| created > after.as_str());
+                    && wanted
+                        .started_after
+                        .as_ref()
+                        .is_none_or(|after| created.as_ref() >= Some(after));
                 if is_wanted {
                     let item = shapes::listed(session, extras.deadline_ms, &kept);
                     found.push((session.id.clone(), item));
@@ -229,9 +238,23 @@ mod tests {
         assert_eq!(wanted.states, [SessionState::Active]);
         assert_eq!((wanted.limit, wanted.next.as_deref()), (2, Some("x")));
         assert_eq!((wanted.oldest_first, wanted.template.as_deref()), (true, Some("t")));
-        assert_eq!(wanted.started_after.as_deref(), Some("2026-11-21T22:00:00.123456"));
+        assert_eq!(wanted.started_after.as_deref(), Some("2026-11-21T22:00:00.123456000"));
         assert_eq!(Wanted::parse("state=running,paused").unwrap().states.len(), 5);
         assert_eq!(Wanted::parse("limit=1000").unwrap().limit, PAGE_MAX);
+    }
+
+    #[test]
+    fn times_compare_as_moments_however_they_are_written() {
+        for (earlier, later) in [
+            ("2026-11-21T22:00:00.077Z", "2026-11-21T22:00:00.077001Z"),
+            ("2026-11-21T22:00:00Z", "2026-11-21T22:00:00.001Z"),
+            ("2026-11-21T22:00:00.999999999Z", "2026-11-21T22:00:01+00:00"),
+        ] {
+            assert!(utc(earlier).unwrap() < utc(later).unwrap(), "{earlier} {later}");
+        }
+        for same in ["2026-11-21T22:00:00.077000+00:00", "2026-11-21T22:00:00.0770000004"] {
+            assert_eq!(utc(same), utc("2026-11-21T22:00:00.077Z"));
+        }
     }
 
     #[test]

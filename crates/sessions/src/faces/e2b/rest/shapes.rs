@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::BASE;
 use crate::faces::e2b::errors::RestError;
+use crate::faces::e2b::figures::Sample;
+use crate::faces::e2b::network;
 use crate::faces::e2b::sandboxes::Kept;
-use crate::faces::e2b::{ENVD_VERSION, Sample, cpu_count};
+use crate::faces::e2b::{ENVD_VERSION, cpu_count};
 use crate::service::{LogLevel, LogLine};
 
 /// What a new sandbox is to be.
@@ -21,10 +23,13 @@ pub(super) struct NewSandbox {
     template_id: String,
     pub(super) timeout: Option<u64>,
     auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
     auto_resume: Option<AutoResume>,
     pub(super) metadata: Option<BTreeMap<String, String>>,
     pub(super) env_vars: Option<BTreeMap<String, String>>,
     network: Option<Value>,
+    #[serde(rename = "allow_internet_access")]
+    internet: Option<bool>,
     mcp: Option<Value>,
     iam: Option<Value>,
     volume_mounts: Option<Vec<Value>>,
@@ -42,8 +47,11 @@ impl NewSandbox {
     /// # Errors
     /// Names the field.
     pub(super) fn check(&self) -> Result<(), RestError> {
-        if let Some(network) = &self.network {
-            check_network(network)?;
+        let drops_memory = self.auto_pause_memory == Some(false);
+        if drops_memory && self.auto_resume.is_some_and(|it| it.enabled) {
+            let message = "autoPauseMemory: a sandbox whose memory is dropped cannot be resumed by \
+                           traffic; leave `autoResume` out";
+            return Err(RestError::invalid(message));
         }
         let others = [("mcp", self.mcp.is_some()), ("iam", self.iam.is_some())];
         let has_volumes = self.volume_mounts.as_ref().is_some_and(|all| !all.is_empty());
@@ -56,40 +64,25 @@ impl NewSandbox {
     }
 
     /// What is kept with it.
-    pub(super) fn kept(&self) -> Kept {
+    ///
+    /// # Errors
+    /// Names the field of `network` that is wrong.
+    pub(super) fn kept(&self) -> Result<Kept, RestError> {
+        let (network, inbound) = network::of_new(self.network.as_ref(), self.internet)?;
         let template = match self.template_id.as_str() {
             "" => BASE.to_owned(),
             other => other.to_owned(),
         };
-        let network = self.network.as_ref();
-        let public = network.and_then(|network| network.get("allowPublicTraffic"));
-        Kept {
+        Ok(Kept {
             template,
             auto_resume: self.auto_resume.is_some_and(|it| it.enabled),
             pauses: self.auto_pause.unwrap_or(false),
-            private_ports: public == Some(&Value::Bool(false)),
-        }
+            drops_memory: self.auto_pause_memory == Some(false),
+            private_ports: inbound.private_ports,
+            masked_host: inbound.masked_host,
+            network,
+        })
     }
-}
-
-/// Refuses what would let a sandbox reach something. What denies is fulfilled already.
-///
-/// # Errors
-/// Names the field.
-pub(super) fn check_network(network: &Value) -> Result<(), RestError> {
-    for field in ["allowOut", "egressProxy", "rules", "maskRequestHost"] {
-        let is_empty = match network.get(field) {
-            None | Some(Value::Null) => true,
-            Some(Value::Array(items)) => items.is_empty(),
-            Some(Value::Object(items)) => items.is_empty(),
-            Some(_) => false,
-        };
-        if !is_empty {
-            let message = format!("network.{field}: sandboxes here have no network");
-            return Err(RestError::invalid(message));
-        }
-    }
-    Ok(())
 }
 
 /// Body of `connect` and `resume`.
@@ -201,19 +194,21 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_kept() {
-        let kept = |value| new(value).kept();
+        let kept = |value| new(value).kept().unwrap();
         let plain = Kept { template: "base".to_owned(), ..Kept::default() };
         assert_eq!(kept(json!({})), plain);
         assert_eq!(kept(json!({ "templateID": "base", "unknown": 1, "autoPause": null })), plain);
         let all = json!({
             "templateID": "mine", "autoPause": true, "autoResume": { "enabled": true },
-            "network": { "allowPublicTraffic": false },
+            "network": { "allowPublicTraffic": false, "maskRequestHost": "a:${PORT}" },
         });
         let expected = Kept {
             template: "mine".to_owned(),
             auto_resume: true,
             pauses: true,
             private_ports: true,
+            masked_host: Some("a:${PORT}".to_owned()),
+            ..Kept::default()
         };
         assert_eq!(kept(all), expected);
     }
@@ -223,13 +218,15 @@ mod tests {
         for (value, is_good) in [
             (json!({ "network": { "denyOut": ["0.0.0.0/0"], "allowOut": [] } }), true),
             (json!({ "allow_internet_access": false, "volumeMounts": [] }), true),
-            (json!({ "network": { "allowOut": ["1.1.1.1"] } }), false),
-            (json!({ "network": { "rules": { "a": [] } } }), false),
+            (json!({ "network": { "allow_public_traffic": false } }), false),
+            (json!({ "autoPauseMemory": false, "autoPause": true }), true),
+            (json!({ "autoPauseMemory": false, "autoResume": { "enabled": true } }), false),
             (json!({ "mcp": {} }), false),
             (json!({ "iam": {} }), false),
             (json!({ "volumeMounts": [{}] }), false),
         ] {
-            assert_eq!(new(value.clone()).check().is_ok(), is_good, "{value}");
+            let new = new(value.clone());
+            assert_eq!(new.check().and_then(|()| new.kept()).is_ok(), is_good, "{value}");
         }
     }
 }

@@ -1,0 +1,142 @@
+//! Bounds of what one tenant may keep, and of how full this server's disk may become.
+//!
+//! A sandbox writes to its disk without asking, so that these are bounds on what is made: a tenant
+//! that has as much as it may gets nothing new, and what it has can grow to the size of its disks,
+//! whose sum is bounded as well. What was counted is remembered for some seconds.
+
+use std::time::{Duration, Instant};
+
+use node::clock;
+
+use super::{Inner, limits};
+use crate::error::Error;
+
+/// Age up to which a count is good.
+const COUNT_AGE: Duration = Duration::from_secs(10);
+/// Age where a count would be the reason to refuse something: what was removed since is seen.
+const RECOUNT_AGE: Duration = Duration::from_millis(500);
+/// Age up to which the figure of free space is good.
+const FREE_AGE: Duration = Duration::from_secs(1);
+/// Tenants whose counts are remembered; beyond it they are counted again.
+const COUNTED_TENANTS_MAX: usize = 10_000;
+
+/// Storage of a tenant, as it was counted last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StorageCount {
+    /// Bytes that it takes.
+    stored: u64,
+    /// Sizes of its disks.
+    declared: u64,
+    at: Instant,
+}
+
+/// Free space of the disk when somebody looked last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeSpace {
+    bytes: u64,
+    at: Instant,
+}
+
+/// Storage that a request is about to take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StorageRequest {
+    /// Bytes, as far as they are known.
+    pub(super) stored: u64,
+    /// Sizes of new disks.
+    pub(super) declared: u64,
+}
+
+impl Inner {
+    /// Refuses to keep more for a tenant that has as much as it may, and anything new on a disk
+    /// that is almost full.
+    ///
+    /// # Errors
+    /// `TooMany` and `DiskFull`, each with the setting that says so.
+    pub(super) async fn check_storage(
+        &self,
+        tenant: &str,
+        more: StorageRequest,
+    ) -> Result<(), Error> {
+        self.check_free().await?;
+        let mut count = self.storage_count(tenant, COUNT_AGE).await?;
+        if self.refuse_storage(&count, more).is_err() {
+            count = self.storage_count(tenant, RECOUNT_AGE).await?;
+        }
+        self.refuse_storage(&count, more)?;
+        if let Some(count) = self.storage.lock().get_mut(tenant) {
+            count.stored = count.stored.saturating_add(more.stored);
+            count.declared = count.declared.saturating_add(more.declared);
+        }
+        Ok(())
+    }
+
+    /// Refuses what would be written to a disk that is almost full: the store's rows as well.
+    ///
+    /// # Errors
+    /// `DiskFull`, with the setting that says so.
+    pub(super) async fn check_free(&self) -> Result<(), Error> {
+        let (least, now) = (self.config.disk_free_bytes_min, clock::now());
+        let known = *self.free.lock();
+        let is_fresh = |free: &FreeSpace| now.saturating_duration_since(free.at) < FREE_AGE;
+        let bytes = match known.filter(is_fresh) {
+            Some(free) => free.bytes,
+            None => {
+                let bytes = self.workspaces.free_bytes().await?;
+                *self.free.lock() = Some(FreeSpace { bytes, at: now });
+                bytes
+            }
+        };
+        match bytes < least {
+            true => Err(Error::DiskFull(format!(
+                "the server's disk is almost full: {bytes} bytes are free, and nothing new is \
+                 made below {least} (sessions.disk_free_bytes_min)"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn refuse_storage(&self, count: &StorageCount, more: StorageRequest) -> Result<(), Error> {
+        let most = self.config.stored_bytes_max_per_tenant;
+        // Also without a byte more: what is asked for will have some.
+        if count.stored >= most || count.stored.saturating_add(more.stored) > most {
+            return Err(Error::TooMany(format!(
+                "the tenant keeps {} bytes, and may keep {most} \
+                 (sessions.stored_bytes_max_per_tenant); remove something first",
+                count.stored
+            )));
+        }
+        let most = self.config.disk_bytes_max_per_tenant;
+        if count.declared.saturating_add(more.declared) > most {
+            return Err(Error::TooMany(format!(
+                "the disks of the tenant's sessions have {} bytes together, and may have {most} \
+                 (sessions.disk_bytes_max_per_tenant); end sessions first, or ask for smaller disks",
+                count.declared
+            )));
+        }
+        Ok(())
+    }
+
+    async fn storage_count(&self, tenant: &str, age_max: Duration) -> Result<StorageCount, Error> {
+        let now = clock::now();
+        let known = self.storage.lock().get(tenant).copied();
+        if let Some(known) = known
+            && now.saturating_duration_since(known.at) < age_max
+        {
+            return Ok(known);
+        }
+        let rows = self.store.stored_by(tenant, &self.server).await?;
+        let on_disks = self.workspaces.disks_bytes(rows.disks).await?;
+        let declared = rows.limits.iter().map(|it| limits::disk_size(&self.config, it).bytes);
+        let count = StorageCount {
+            stored: rows.bytes.saturating_add(on_disks),
+            declared: declared.fold(0, u64::saturating_add),
+            at: now,
+        };
+        let mut counts = self.storage.lock();
+        if counts.len() >= COUNTED_TENANTS_MAX {
+            counts.clear();
+        }
+        counts.insert(tenant.to_owned(), count);
+        Ok(count)
+    }
+}

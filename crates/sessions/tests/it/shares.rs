@@ -1,0 +1,282 @@
+//! Places when there are few: bursts, and tenants beside each other.
+
+use std::time::Duration;
+
+use api::{CreateSession, SessionState};
+use bytes::Bytes;
+use node::auth::{NewToken, Principal, Scopes, Tokens};
+use sandbox::Engine;
+use sessions::service::{Extras, ListQuery, SandboxGuard};
+use sessions::{Config, Error};
+use tokio::task::JoinSet;
+use tokio::time;
+
+use crate::support::{Home, SESSIONS, SOON, Server, TENANT, agent, config, message, tests};
+
+tests![
+    a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place,
+    a_burst_of_idle_sessions_is_answered_at_once,
+    a_tenant_has_its_share_of_sandboxes_and_no_more,
+    half_is_kept_for_others_where_there_are_others,
+    a_tenant_is_told_of_its_own_sandboxes_only,
+    a_tenant_keeps_no_more_than_it_may,
+    nothing_new_is_made_on_a_full_disk,
+    a_list_shows_the_state_that_was_answered,
+];
+
+/// Pause between two looks whether something was counted.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Places of the bursts.
+const PLACES: usize = SESSIONS;
+
+/// Sandboxes as E2B's clients make them, so many at the same time; those that came to be, and why
+/// the others did not.
+async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<Error>) {
+    let mut creating = JoinSet::new();
+    for _ in 0..count {
+        let sessions = server.sessions.clone();
+        creating.spawn(async move {
+            let (request, extras) = (CreateSession::default(), Extras::default());
+            sessions.create_held(TENANT, request, extras).await
+        });
+    }
+    let (mut made, mut refused) = (Vec::new(), Vec::new());
+    let all = async {
+        while let Some(created) = creating.join_next().await {
+            match created.unwrap() {
+                Ok(guard) => made.push(guard),
+                Err(error) => refused.push(error),
+            }
+        }
+    };
+    time::timeout(SOON, all).await.expect("nobody waits for somebody who waits");
+    (made, refused)
+}
+
+async fn a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place(engine: Engine) {
+    let config = Config { resident_max: PLACES, capacity: PLACES, ..config() };
+    let home = Home::new(engine, config);
+    let server = home.start().await;
+    for count in [PLACES + 3, 5 * PLACES] {
+        let (made, refused) = burst(&server, count).await;
+        let of_room = refused.iter().all(|error| matches!(error, Error::Capacity));
+        assert!(of_room, "{refused:?}");
+        assert_eq!((made.len(), refused.len()), (PLACES, count - PLACES));
+        assert_eq!(server.counts().running, PLACES, "none was given up for another");
+        for guard in &made {
+            let session = server.get(TENANT, guard.session()).await.unwrap();
+            assert_eq!(session.state, SessionState::Active);
+        }
+        let ids: Vec<String> = made.iter().map(|guard| guard.session().to_owned()).collect();
+        drop(made);
+        let mut ending = JoinSet::new();
+        for id in ids {
+            let sessions = server.sessions.clone();
+            ending.spawn(async move { sessions.end(TENANT, &id).await.map(drop) });
+        }
+        while let Some(ended) = ending.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    }
+    server.stop().await;
+}
+
+async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
+    let home = Home::new(engine, Config { resident_max: 3, ..config() });
+    let server = home.start().await;
+    let mut working = JoinSet::new();
+    for _ in 0..24 {
+        let sessions = server.sessions.clone();
+        working.spawn(async move {
+            let made = sessions.create(TENANT, CreateSession::default()).await?;
+            // Who was given up meanwhile comes back, and takes the place of somebody else.
+            sessions.files(TENANT, &made.id).await.map(drop)
+        });
+    }
+    let all = async {
+        while let Some(worked) = working.join_next().await {
+            let worked = worked.unwrap();
+            assert!(matches!(worked, Ok(()) | Err(Error::Capacity)), "{worked:?}");
+        }
+    };
+    time::timeout(SOON, all).await.expect("nobody waits for somebody who waits");
+    server.stop().await;
+}
+
+async fn create_held(server: &Server, tenant: &str) -> Result<SandboxGuard, Error> {
+    server.create_held(tenant, CreateSession::default(), Extras::default()).await
+}
+
+async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
+    let config = Config { resident_max: 4, resident_max_per_tenant: 2, ..config() };
+    let home = Home::new(engine, config);
+    let server = home.start().await;
+    let hog =
+        [create_held(&server, "hog").await.unwrap(), create_held(&server, "hog").await.unwrap()];
+    let refused = create_held(&server, "hog").await.unwrap_err();
+    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    assert!(refused.to_string().contains("resident_max_per_tenant"), "{refused}");
+    let others = [
+        create_held(&server, "other").await.unwrap(),
+        create_held(&server, "other").await.unwrap(),
+    ];
+    // What it lets rest goes for its next one, and nobody else's does.
+    let [first, second] = hog;
+    let resting = first.session().to_owned();
+    drop(first);
+    let third = create_held(&server, "hog").await.unwrap();
+    let paused = server.get("hog", &resting).await.unwrap();
+    assert_eq!(paused.state, SessionState::Paused);
+    let refused = server.resume("hog", &resting).await.unwrap_err();
+    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    let paused = server.get("hog", &resting).await.unwrap();
+    assert_eq!(paused.state, SessionState::Paused, "there may be room later");
+    drop((second, third, others));
+    server.resume("hog", &resting).await.unwrap();
+    server.stop().await;
+}
+
+async fn half_is_kept_for_others_where_there_are_others(engine: Engine) {
+    let mut home = Home::new(engine, Config { resident_max: 4, ..config() });
+    let tokens = Tokens::open(home.path()).unwrap();
+    let token = |tenant| NewToken {
+        name: tenant,
+        operator: false,
+        tenant: Some(tenant),
+        scopes: Scopes::ALL,
+    };
+    tokens.create_as(&token(TENANT)).unwrap();
+    home.tokens = Some(tokens.clone());
+    let server = home.start().await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(create_held(&server, TENANT).await.unwrap());
+    }
+    drop(held.split_off(1));
+    tokens.create_as(&token("other")).unwrap();
+    held.push(create_held(&server, TENANT).await.unwrap());
+    let refused = create_held(&server, TENANT).await.unwrap_err();
+    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    held.push(create_held(&server, "other").await.unwrap());
+    drop(held);
+    server.stop().await;
+}
+
+async fn a_tenant_is_told_of_its_own_sandboxes_only(engine: Engine) {
+    let home = Home::new(engine, config());
+    let server = home.start().await;
+    let _held = create_held(&server, "a").await.unwrap();
+    server.create("b", CreateSession::default()).await.unwrap();
+    let told = |tenant: &str, operator: bool| {
+        let who =
+            Principal { tenant: tenant.into(), operator, ..Principal::without_token("tok_x", "x") };
+        let counts = server.counts_for(&who);
+        (counts.total, counts.running, counts.warm)
+    };
+    assert_eq!(
+        (told("a", false), told("b", false), told("c", false)),
+        ((1, 1, 0), (1, 0, 1), (0, 0, 0))
+    );
+    assert_eq!(told("c", true), (2, 1, 1));
+    server.stop().await;
+}
+
+async fn a_list_shows_the_state_that_was_answered(engine: Engine) {
+    let home = Home::new(engine, config());
+    let server = home.start().await;
+    let id = server.plain().await;
+    let listed = async |state| {
+        let query = ListQuery { states: vec![state], limit: 10, ..ListQuery::default() };
+        let list = server.list(TENANT, query).await.unwrap();
+        list.sessions.iter().any(|session| session.id == id)
+    };
+    for round in 0..40 {
+        server.pause(TENANT, &id).await.unwrap();
+        assert!(listed(SessionState::Paused).await, "round {round}");
+        assert!(!listed(SessionState::Active).await, "round {round}");
+        server.resume(TENANT, &id).await.unwrap();
+        assert!(listed(SessionState::Active).await, "round {round}");
+        assert!(!listed(SessionState::Paused).await, "round {round}");
+    }
+    server.stop().await;
+}
+
+/// Everything of a tenant's that takes room, refused.
+async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Error) -> bool) {
+    let content = Bytes::from_static(b"x");
+    for refused in [
+        server.create(TENANT, CreateSession::default()).await.map(drop),
+        server.fork(TENANT, id, 1).await.map(drop),
+        server.snapshot(TENANT, id, None).await.map(drop),
+        server.add_attachment(TENANT, id, "a", None, content).await.map(drop),
+        server.deploy(TENANT, agent("late", &[("a", "a")])).await.map(drop),
+    ] {
+        assert!(refused.as_ref().is_err_and(&is_right), "{refused:?}");
+    }
+    // What is there can be worked with, and ended.
+    assert_eq!(server.out(id, "echo on").await, "on\n");
+}
+
+async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
+    let config = Config {
+        stored_bytes_max_per_tenant: 8 << 20,
+        disk_bytes_max_per_tenant: 3 * (64 << 20),
+        snapshots_max_per_tenant: 1,
+        ..config()
+    };
+    let home = Home::new(engine, config);
+    let server = home.start().await;
+    let id = server.plain().await;
+    let is_of = |setting: &'static str| {
+        move |error: &Error| {
+            matches!(error, Error::TooMany(_)) && error.to_string().contains(setting)
+        }
+    };
+    // What disks may grow to.
+    let forks = server.fork(TENANT, &id, 2).await.unwrap();
+    for refused in [
+        server.create(TENANT, CreateSession::default()).await.map(drop),
+        server.fork(TENANT, &id, 1).await.map(drop),
+    ] {
+        assert!(refused.as_ref().is_err_and(is_of("disk_bytes_max_per_tenant")), "{refused:?}");
+    }
+    for fork in forks {
+        server.end(TENANT, &fork.id).await.unwrap();
+    }
+    server.snapshot(TENANT, &id, None).await.unwrap();
+    let refused = server.snapshot(TENANT, &id, None).await.map(drop);
+    assert!(refused.as_ref().is_err_and(is_of("snapshots_max_per_tenant")), "{refused:?}");
+    // What it takes.
+    let much = Bytes::from(vec![1; 9 << 20]);
+    let refused = server.add_attachment(TENANT, &id, "a", None, much).await.map(drop);
+    assert!(refused.as_ref().is_err_and(is_of("stored_bytes_max_per_tenant")), "{refused:?}");
+    server.out(&id, "head -c 9000000 /dev/urandom > much; sync").await;
+    let until_counted = async {
+        let add = || server.add_attachment(TENANT, &id, "a", None, Bytes::from_static(b"x"));
+        while add().await.is_ok() {
+            time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    time::timeout(SOON, until_counted).await.expect("it is counted again");
+    check_nothing_new(&server, &id, is_of("stored_bytes_max_per_tenant")).await;
+    // Another tenant is not touched by it.
+    server.create("other", CreateSession::default()).await.unwrap();
+    server.end(TENANT, &id).await.unwrap();
+    server.stop().await;
+}
+
+async fn nothing_new_is_made_on_a_full_disk(engine: Engine) {
+    let mut home = Home::new(engine, config());
+    let server = home.start().await;
+    let id = server.plain().await;
+    server.stop().await;
+    home.config.disk_free_bytes_min = u64::MAX;
+    let server = home.start().await;
+    server.resume(TENANT, &id).await.unwrap();
+    let is_full = |error: &Error| matches!(error, Error::DiskFull(_));
+    check_nothing_new(&server, &id, is_full).await;
+    let refused = server.message(TENANT, &id, message("hello")).await.map(drop);
+    assert!(refused.as_ref().is_err_and(is_full), "{refused:?}");
+    server.end(TENANT, &id).await.unwrap();
+    server.stop().await;
+}
