@@ -153,6 +153,14 @@ pub struct Config {
     pub tests_bytes_max: u64,
     /// Bytes of output of all test cases of one request together that the answer may hold.
     pub tests_output_bytes_max: u64,
+    /// Bytes that a solution may send to its interactor in one run.
+    pub interaction_bytes_max: u64,
+    /// Bytes that answers may hold until their clients have read them, and what runs may yet write.
+    pub answers_bytes_max: u64,
+    /// Bytes that answers to one token may hold.
+    pub answers_bytes_max_per_tenant: u64,
+    /// Time that a request waits for room in these, in seconds.
+    pub answers_wait_s: u64,
     /// Bytes that the compile cache may hold, in memory; 0 keeps nothing.
     pub compile_cache_bytes_max: u64,
     /// Whether one token is given what another one has compiled. How fast an answer comes then
@@ -182,6 +190,11 @@ impl Default for Config {
             tests_max: 1000,
             tests_bytes_max: 32 << 20,
             tests_output_bytes_max: 16 << 20,
+            interaction_bytes_max: 16 << 20,
+            answers_bytes_max: 512 << 20,
+            // One tenant can not take it alone.
+            answers_bytes_max_per_tenant: 256 << 20,
+            answers_wait_s: 10,
             compile_cache_bytes_max: 256 << 20,
             compile_cache_shared: false,
         }

@@ -44,6 +44,20 @@ pub enum Error {
         /// `queued_bytes_max` of the configuration.
         bytes_max: u64,
     },
+    /// Answers to this tenant that are not read yet hold as much memory as they may.
+    #[error(
+        "answers to this token that are not read yet hold {bytes_max} bytes, which is its share"
+    )]
+    TooManyAnswerBytes {
+        /// `answers_bytes_max_per_tenant` of the configuration.
+        bytes_max: u64,
+    },
+    /// All answers that are not read yet hold as much memory as they may.
+    #[error("answers that are not read yet hold {bytes_max} bytes, which is the server's limit")]
+    AnswerBytesFull {
+        /// `answers_bytes_max` of the configuration.
+        bytes_max: u64,
+    },
     /// There is no such execution, or none that this caller may know of.
     #[error("there is no such execution")]
     NotFound,
@@ -53,9 +67,9 @@ pub enum Error {
     /// This token may not do that.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The queue's back end cannot be reached.
-    #[error("the queue cannot be reached at present")]
-    Unavailable,
+    /// The queue's back end cannot be reached, or has no room.
+    #[error("{0}")]
+    Unavailable(&'static str),
 }
 
 impl From<QueueError> for Error {
@@ -84,7 +98,12 @@ impl From<QueueError> for Error {
                 } else {
                     tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
                 }
-                Error::Unavailable
+                match cause.downcast_ref() {
+                    Some(StoreError::Full(_)) => {
+                        Error::Unavailable("the disk of the queue is full")
+                    }
+                    _ => Error::Unavailable("the queue cannot be reached at present"),
+                }
             }
         }
     }
@@ -133,12 +152,13 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Refused(refusal) => refusal.code,
-            Error::TooManyWaiting { .. } | Error::TooManyBytesWaiting { .. } => {
-                ErrorCode::TooManyRequests
-            }
-            Error::QueueFull { .. } | Error::QueueBytesFull { .. } | Error::Unavailable => {
-                ErrorCode::Overloaded
-            }
+            Error::TooManyWaiting { .. }
+            | Error::TooManyBytesWaiting { .. }
+            | Error::TooManyAnswerBytes { .. } => ErrorCode::TooManyRequests,
+            Error::QueueFull { .. }
+            | Error::QueueBytesFull { .. }
+            | Error::AnswerBytesFull { .. }
+            | Error::Unavailable(_) => ErrorCode::Overloaded,
             Error::NotFound => ErrorCode::NotFound,
             Error::Conflict(_) => ErrorCode::Conflict,
             Error::Forbidden(_) => ErrorCode::Forbidden,
@@ -161,9 +181,11 @@ impl Error {
             Error::Refused(_) | Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => None,
             Error::TooManyWaiting { .. }
             | Error::TooManyBytesWaiting { .. }
+            | Error::TooManyAnswerBytes { .. }
             | Error::QueueFull { .. }
             | Error::QueueBytesFull { .. }
-            | Error::Unavailable => Some(RETRY_AFTER),
+            | Error::AnswerBytesFull { .. }
+            | Error::Unavailable(_) => Some(RETRY_AFTER),
         }
     }
 }

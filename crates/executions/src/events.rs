@@ -21,6 +21,7 @@ use sandbox::Stream;
 use tokio::sync::watch;
 
 use crate::service::Progress;
+use crate::verdict::is_costly;
 
 /// Bytes of events that one log keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -30,6 +31,9 @@ const EVENT_BYTES: usize = 128;
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// Events that a listener takes at a time.
 const BATCH_MAX: usize = 64;
+/// Bytes of them, the last one not counted: a listener that does not go on holds them when the log
+/// no longer does.
+const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Sequence numbers of one attempt.
 const ATTEMPT_SPAN: u64 = 1 << 32;
@@ -220,7 +224,13 @@ impl Listener {
         if let Some(first) = state.events.get(position) {
             events.extend(gap(self.next, first.seq).map(Arc::new));
         }
-        events.extend(state.events.range(position..).take(BATCH_MAX).cloned());
+        let mut bytes = 0;
+        let batch = state.events.range(position..).take(BATCH_MAX).take_while(|event| {
+            let is_room = bytes <= BATCH_BYTES_MAX;
+            bytes += weight_of(event);
+            is_room
+        });
+        events.extend(batch.cloned());
         if let Some(last) = events.last() {
             self.next = last.seq + 1;
         }
@@ -242,8 +252,8 @@ pub(crate) fn gap(next: u64, found: u64) -> Option<Event> {
 /// Bytes as JSON can carry them.
 pub(crate) fn chunk(bytes: &[u8]) -> Chunk {
     match std::str::from_utf8(bytes) {
-        Ok(text) => Chunk { data: Some(text.to_owned()), data_base64: None },
-        Err(_) => Chunk { data: None, data_base64: Some(BASE64.encode(bytes)) },
+        Ok(text) if !is_costly(text) => Chunk { data: Some(text.to_owned()), data_base64: None },
+        Ok(_) | Err(_) => Chunk { data: None, data_base64: Some(BASE64.encode(bytes)) },
     }
 }
 

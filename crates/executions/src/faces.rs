@@ -81,7 +81,7 @@ fn shown(text: &str) -> String {
 /// The usual name of a language's entry file here, which is also its fastest one.
 fn entry_name(language: &str, extensions: &[String]) -> String {
     match (language, extensions.first()) {
-        ("java", _) => "Main.java".to_owned(),
+        ("java" | "java-source", _) => "Main.java".to_owned(),
         (_, Some(extension)) => format!("main.{extension}"),
         (_, None) => "main".to_owned(),
     }

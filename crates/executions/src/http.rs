@@ -16,9 +16,10 @@ use node::http::{self, Json, query};
 use node::http::{Routes, get, post};
 use serde::Deserialize;
 
+use crate::answers::AnswerDocument;
 use crate::error::{Error, IDEMPOTENCY_KEY};
 use crate::jobs::{Jobs, Submission};
-use crate::queue::Filter;
+use crate::queue::{Filter, Parts as QueueParts};
 use crate::service::Io;
 
 /// Executions on a page of a list, unless the caller says otherwise.
@@ -94,9 +95,15 @@ async fn submit(
     }
     // Boxed: it holds a request and its result, and stays where it is while it waits.
     let service = jobs.service();
-    let execution =
-        Box::pin(service.execute(&who.token_id, request, Io::default(), &mut ())).await?;
-    Ok(axum::Json(execution).into_response())
+    let mut nothing = ();
+    let execution = service.execute_held(&who.token_id, request, Io::default(), &mut nothing);
+    let (execution, room) = Box::pin(execution).await?;
+    let document = AnswerDocument::of(&execution).map_err(|error| {
+        tracing::error!(execution = %execution.id, %error, "an answer cannot be written");
+        http::Error::internal()
+    })?;
+    drop(execution);
+    Ok(document.held([room]).answer(StatusCode::OK))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::Error> {
@@ -139,13 +146,12 @@ async fn fetch(
     who: Principal,
     Id(id): Id,
     uri: Uri,
-) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+) -> Result<Response, http::Error> {
     let Wait { wait } = query(&uri)?;
-    let record = match wait {
-        true => Box::pin(jobs.ended(&who.token_id, &id)).await?,
-        false => jobs.get(&who.token_id, &id).await?,
-    };
-    Ok(axum::Json(record))
+    if wait {
+        Box::pin(jobs.ended(&who.token_id, &id)).await?;
+    }
+    Ok(jobs.document(&who.token_id, &id).await?.answer(StatusCode::OK))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -208,7 +214,21 @@ async fn list(
     uri: Uri,
 ) -> Result<axum::Json<ExecutionList>, http::Error> {
     let filter = query::<Listing>(&uri)?.filter()?;
+    if let Some(cursor) = filter.before.as_ref().filter(|cursor| !is_made_here(cursor))
+        && jobs.job(&who.token_id, cursor, QueueParts::default()).await.is_err()
+    {
+        let message = "must be the `next_cursor` of another page";
+        return Err(http::Error::invalid(message).at("cursor"));
+    }
     Ok(axum::Json(jobs.list(&who.token_id, filter).await?))
+}
+
+/// Tells ids of the form that Cove makes. Jobs of foreign producers have others.
+fn is_made_here(id: &ExecutionId) -> bool {
+    let digits = id.0.strip_prefix("ex_").unwrap_or_default();
+    let is_digit =
+        |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
+    digits.len() == 26 && digits.bytes().all(is_digit)
 }
 
 async fn cancel(
@@ -225,7 +245,7 @@ async fn retry(
     Id(id): Id,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
     jobs.replay(Some(&who.token_id), Some(&id)).await?;
-    Ok(axum::Json(jobs.get(&who.token_id, &id).await?))
+    Ok(axum::Json(jobs.state(&who.token_id, &id).await?))
 }
 
 /// On whose executions an operation on the queue works.
@@ -372,6 +392,21 @@ mod tests {
         ] {
             let error = filter(text).unwrap_err().to_string();
             assert!(error.starts_with(says), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn ids_have_a_form() {
+        for (id, expected) in [
+            ("ex_01JD5N3V9Q4ZK6T8R2W7XYABCD", true),
+            ("ex_01JD5N3V9Q4ZK6T8R2W7XYABC", false),
+            ("ex_01JD5N3V9Q4ZK6T8R2W7XYABCI", false),
+            ("ex_01jd5n3v9q4zk6t8r2w7xyabcd", false),
+            ("01JD5N3V9Q4ZK6T8R2W7XYABCD", false),
+            ("zzz", false),
+            ("", false),
+        ] {
+            assert_eq!(is_made_here(&ExecutionId(id.to_owned())), expected, "{id:?}");
         }
     }
 

@@ -30,6 +30,7 @@ pub(crate) use self::live::{Attachment, Subscription};
 use self::metrics::Metrics;
 use self::webhooks::Sender;
 use self::worker::{Attaching, Held, Pace};
+use crate::answers::{AnswerDocument, AnswerMemory, Patience};
 use crate::config::{ConfigError, JobsConfig};
 use crate::error::{Error, IDEMPOTENCY_KEY, Refusal};
 use crate::events;
@@ -177,7 +178,8 @@ impl Jobs {
                     answer.push(self.with_place(record).await?);
                 }
                 Pushed::Before(before) if before == id => answer.push(record),
-                Pushed::Before(before) => answer.push(self.get(tenant, &before).await?),
+                // Without its result: a batch of those could hold any number of them.
+                Pushed::Before(before) => answer.push(self.state(tenant, &before).await?),
             }
         }
         Ok(answer)
@@ -230,11 +232,75 @@ impl Jobs {
         }))
     }
 
-    /// What is known of an execution of this tenant.
+    /// The record of an execution of this tenant, without its result.
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn get(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+    pub async fn state(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+        let job = self.job(tenant, id, Parts::default()).await?;
+        self.with_place(self.record(job)).await
+    }
+
+    /// The record of an execution of this tenant, with its result.
+    ///
+    /// # Errors
+    /// When there is none with this id, or no memory for its result.
+    pub(crate) async fn document(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+    ) -> Result<AnswerDocument, Error> {
+        let parts = Parts { request: false, result: true };
+        let (mut job, room) = self.fetch(Some(tenant), id, parts, Patience::Caller).await?;
+        let stored = job.result.take().filter(|text| is_json(id, text));
+        let record = self.with_place(self.record(job)).await?;
+        Ok(written(&record, stored)?.held([room]))
+    }
+
+    /// The body of a webhook: the same, of a job that was read.
+    fn webhook_body(&self, mut job: Job) -> Result<AnswerDocument, Error> {
+        let stored = job.result.take().filter(|text| is_json(&job.id, text));
+        written(&self.record(job), stored)
+    }
+
+    /// A job with parts that may be large, and memory for them twice. `tenant` is whose it must be.
+    ///
+    /// # Errors
+    /// When there is none with this id, or no memory for it.
+    pub(crate) async fn fetch(
+        &self,
+        tenant: Option<&str>,
+        id: &ExecutionId,
+        parts: Parts,
+        patience: Patience,
+    ) -> Result<(Job, AnswerMemory), Error> {
+        let answers = self.inner.service.answers();
+        let deadline = answers.deadline(patience);
+        loop {
+            let reading = answers.reading().await;
+            let job = self.inner.queue.get(id.clone(), parts).await?;
+            let job = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
+            let job = job.ok_or(Error::NotFound)?;
+            let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
+            let bytes = length(&job.result).saturating_add(length(&job.request));
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
+            if let Some(room) = answers.try_enter(&job.tenant, bytes) {
+                return Ok((job, room));
+            }
+            let tenant = job.tenant.clone();
+            // Who waits holds neither what was read nor the right to read.
+            drop((job, reading));
+            answers.wait(&tenant, bytes, deadline).await?;
+        }
+    }
+
+    /// The record of an execution of this tenant, with its result.
+    #[cfg(test)]
+    pub(crate) async fn get(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+    ) -> Result<ExecutionRecord, Error> {
         let job = self.job(tenant, id, Parts { request: false, result: true }).await?;
         self.with_place(self.record(job)).await
     }
@@ -290,7 +356,7 @@ impl Jobs {
             CancelAnswer::Running => self.inner.lives.cancel(id, &message),
         }
         self.inner.webhooks.notify_one();
-        self.get(tenant, id).await
+        self.state(tenant, id).await
     }
 
     /// Cancels an execution that goes on, and forgets one that has ended.
@@ -299,7 +365,7 @@ impl Jobs {
     /// When there is none with this id.
     pub async fn delete(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
         let record = match self.cancel(tenant, id).await {
-            Err(Error::Conflict(_)) => self.get(tenant, id).await?,
+            Err(Error::Conflict(_)) => self.state(tenant, id).await?,
             other => other?,
         };
         if self.inner.queue.remove(tenant.to_owned(), id.clone()).await? {
@@ -312,16 +378,20 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
-        let mut subscription = self.subscribe(tenant, id, 0).await?;
-        while subscription.next().await.is_some() {}
-        self.get(tenant, id).await
+    pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<(), Error> {
+        let job = self.job(tenant, id, Parts::default()).await?;
+        if !job.state.is_final() {
+            let mut subscription = self.follow(&job, 0);
+            while subscription.next().await.is_some() {}
+        }
+        Ok(())
     }
 
     /// Follows an execution from the event after `after`; 0 is from the beginning.
     ///
     /// # Errors
     /// When there is none with this id.
+    #[cfg(test)]
     pub(crate) async fn subscribe(
         &self,
         tenant: &str,
@@ -345,15 +415,21 @@ impl Jobs {
     }
 
     /// The last event of an execution that has ended, from what the queue keeps.
-    async fn last_event(&self, id: &ExecutionId) -> Result<Option<Event>, Error> {
+    async fn last_event(&self, id: &ExecutionId) -> Result<Option<(Event, AnswerMemory)>, Error> {
+        let job = self.inner.queue.get(id.clone(), Parts::default()).await?;
+        if !job.ok_or(Error::NotFound)?.state.is_final() {
+            return Ok(None);
+        }
         let parts = Parts { request: false, result: true };
-        let job = self.inner.queue.get(id.clone(), parts).await?.ok_or(Error::NotFound)?;
+        let (job, mut room) = self.fetch(None, id, parts, Patience::Endless).await?;
+        // What is made of it, its text, and what a WebSocket makes of that.
+        room.set(job.result.as_ref().map_or(0, Vec::len).saturating_mul(3));
         if !job.state.is_final() {
             return Ok(None);
         }
         let attempts = job.attempts.max(1);
         let record = self.record(job);
-        Ok(Some(match record.result {
+        let event = match record.result {
             Some(result) => Event {
                 seq: if result.last_seq > 0 { result.last_seq } else { events::last(attempts) },
                 kind: EventKind::Verdict {
@@ -365,7 +441,8 @@ impl Jobs {
                 seq: events::last(attempts),
                 kind: EventKind::Ended { state: record.state, message: record.message },
             },
-        }))
+        };
+        Ok(Some((event, room)))
     }
 
     /// Figures of a tenant, or of all.
@@ -426,7 +503,7 @@ impl Jobs {
     /// Says in the events of this process that an execution has ended without a result.
     fn publish_end(&self, id: &ExecutionId, state: State, message: Option<String>) {
         self.inner.metrics.ended(state);
-        self.inner.lives.end(id, EventKind::Ended { state, message }, 0);
+        self.inner.lives.end(id, Some(EventKind::Ended { state, message }), 0);
     }
 
     /// A job in the words of the interface.
@@ -481,6 +558,29 @@ fn accepted(job: &NewJob) -> ExecutionRecord {
         message: None,
         result: None,
     }
+}
+
+/// A record, with its result as it was stored.
+fn written(record: &ExecutionRecord, stored: Option<Vec<u8>>) -> Result<AnswerDocument, Error> {
+    let document = match stored {
+        None => AnswerDocument::of(record),
+        Some(stored) => AnswerDocument::with_member(record, "result", stored),
+    };
+    document.map_err(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(execution = %record.id, error, "a record cannot be written");
+        Error::Unavailable("the record of the execution cannot be written at present")
+    })
+}
+
+/// Checks that a stored result is JSON, without making anything of it.
+fn is_json(id: &ExecutionId, text: &[u8]) -> bool {
+    let read: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(text);
+    if let Err(error) = &read {
+        let error = error as &dyn std::error::Error;
+        tracing::error!(execution = %id, error, "a stored result cannot be read");
+    }
+    read.is_ok()
 }
 
 fn parse_result(id: &ExecutionId, text: &[u8]) -> Option<Execution> {

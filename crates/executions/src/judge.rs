@@ -58,6 +58,26 @@ impl First {
     }
 }
 
+/// Amount of what a program has said to its interactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TalkVolume {
+    /// No more than it may write.
+    WithinLimit,
+    /// More than its output limit, which is this: it is passed on, at the program's risk.
+    BeyondLimit(u64),
+    /// More than is passed on, so that it was stopped.
+    TooMuch(u64),
+}
+
+/// The ends of a program and its interactor, and what led to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TalkEnding {
+    pub(crate) first: First,
+    /// True when the program was stopped for going on after the interactor.
+    pub(crate) stopped: bool,
+    pub(crate) said: TalkVolume,
+}
+
 /// What a checker or interactor says by its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opinion {
@@ -89,20 +109,39 @@ pub(crate) fn apply_checker(program: &mut Outcome, checker: &Outcome) {
     program.message = said("checker", checker);
 }
 
-/// Lays what an interactor said over the outcome of the program it talked to. `stopped` tells that
-/// the program was stopped for going on after the interactor.
+/// Lays what an interactor said over the outcome of the program it talked to.
 ///
 /// The program's own failure counts, unless it follows from the interactor's end: then that had
-/// decided before.
-pub(crate) fn apply_interactor(
-    program: &mut Outcome,
-    interactor: &Outcome,
-    first: First,
-    stopped: bool,
-) {
+/// decided before. An interactor that reaches one of its limits over a program that says more than
+/// its output limit has not failed: the program has.
+pub(crate) fn apply_interactor(program: &mut Outcome, interactor: &Outcome, ending: TalkEnding) {
+    let TalkEnding { first, stopped, said: talk } = ending;
     let opinion = opinion(interactor);
     let deaf = program.signal.as_deref() == Some(BROKEN_PIPE);
+    let flooded = match talk {
+        TalkVolume::TooMuch(max) => Some(format!("sent more than {max} bytes to the interactor")),
+        TalkVolume::BeyondLimit(max) => {
+            interactor.limit.filter(|_| opinion == Opinion::Broken).map(|limit| {
+                format!(
+                    "sent more than {max} bytes to the interactor, which reached its {limit} limit"
+                )
+            })
+        }
+        TalkVolume::WithinLimit => None,
+    };
     let own = program.verdict != Verdict::Ok && !deaf && !stopped;
+    let had_decided = opinion == Opinion::Wrong && first == First::Interactor;
+    if let Some(message) = flooded
+        && opinion != Opinion::Lost
+        && program.verdict != Verdict::Ie
+        && !had_decided
+        && (!own || first != First::Program || matches!(talk, TalkVolume::TooMuch(_)))
+    {
+        program.verdict = Verdict::Ole;
+        program.limit = Some(LimitHit::Output);
+        program.message = Some(message);
+        return;
+    }
     let verdict = match (opinion, first) {
         (Opinion::Lost, _) => Some(Verdict::Ie),
         _ if program.verdict == Verdict::Ie => None,

@@ -292,6 +292,7 @@ impl Languages {
             version: probe.and_then(Probe::known_version),
             compiled: way.or(language.ways.first()).is_some_and(|way| way.compile.is_some()),
             available: way.is_some(),
+            preparing: way.is_some_and(Way::is_preparing),
             reason: choice.as_ref().err().cloned(),
         }
     }
@@ -309,8 +310,8 @@ impl Language {
         let mut ways = Vec::new();
         for way in &entry.ways {
             let mut built = Way::new(way, &table.tools, tools).map_err(at)?;
-            if let (Some(words), Some(cache), []) = (&way.prepare, &host.cache, &*built.missing) {
-                built.prepared = Some(Prepared::new(name, words, way, tools, cache)?);
+            if let (Some(_), Some(cache), []) = (&way.prepare, &host.cache, &*built.missing) {
+                built.prepared = Some(Prepared::new(name, way, tools, cache)?);
             }
             ways.push(built);
         }
@@ -355,6 +356,11 @@ impl Language {
 }
 
 impl Way {
+    /// True while files that the compiler uses are being prepared.
+    pub(crate) fn is_preparing(&self) -> bool {
+        self.prepared.as_ref().is_some_and(Prepared::is_filling)
+    }
+
     fn new(
         entry: &WayEntry,
         known: &BTreeMap<String, ToolEntry>,
@@ -383,7 +389,7 @@ impl Way {
         let compile = entry.compile.as_ref();
         let compile =
             compile.map(|words| Template::parse(words, &locate, &mut used)).transpose()?;
-        if let Some(words) = &entry.prepare {
+        for words in entry.prepare.iter().chain(&entry.prepare_rest) {
             Template::parse(words, &locate, &mut used)?;
         }
         for (name, tool) in used.clone().iter().filter_map(|name| known.get_key_value(name)) {

@@ -53,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod answers;
 mod cache;
 mod config;
 mod error;

@@ -182,6 +182,12 @@ impl Rules {
         Ok(Rules { ranges })
     }
 
+    /// Defaults of a language with the most time there is.
+    pub(crate) fn with_all_time(&self, language: &LimitSpec) -> LimitSpec {
+        let [cpu, wall] = [CPU, WALL].map(|index| Some(self.ranges[index].max));
+        LimitSpec { cpu_ms: cpu, wall_ms: wall, ..*language }
+    }
+
     /// Brings what is asked into its range and fills in the server's defaults; for faces whose
     /// callers know of no maxima.
     pub(crate) fn capped(&self, asked: &LimitSpec) -> Limits {

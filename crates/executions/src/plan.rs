@@ -17,7 +17,7 @@ pub(crate) use self::checks::{check_env_name, check_path};
 use crate::config::{Config, ConfigError};
 use crate::error::Refusal;
 use crate::judge::compare::Rule;
-use crate::judge::{ANSWER, INPUT, OUTPUT, PEER_GRACE};
+use crate::judge::{ANSWER, INPUT, OUTPUT, PEER_GRACE, SAID_BYTES_MAX};
 use crate::languages::{ENVIRONMENT, Program, Template, Values};
 use crate::limits::{Kind, Rules};
 
@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) judge: Judge,
     /// The most that may be used at any one time.
     pub(crate) memory_bytes: u64,
+    /// The most that the answer may hold, but for what is small.
+    pub(crate) answer_bytes: u64,
     /// Canonical name of the language, or `argv`.
     pub(crate) language: String,
     /// Whether standard error goes where standard output goes.
@@ -235,11 +237,13 @@ impl Planner {
         let judge = (request.interactor, request.comparison);
         let judge = self.judge(judge, companion, has_tests, longest)?;
         let memory_bytes = self.memory(memory_bytes, &recipe, &judge)?;
+        let answer_bytes = self.answer_bytes(&recipe, &runs);
         Ok(Plan {
             program: recipe,
             runs,
             judge,
             memory_bytes,
+            answer_bytes,
             language: program.map_or(NO_LANGUAGE, |it| &it.language.name).to_owned(),
             merge_stderr: request.merge_stderr,
             fresh: request.fresh,
@@ -311,6 +315,27 @@ impl Planner {
         Ok(most)
     }
 
+    /// Most that the program and its compiler may write, as an answer holds it.
+    fn answer_bytes(&self, recipe: &Recipe, runs: &Runs) -> u64 {
+        let both = |limits: &Limits| base64_bytes(limits.output_bytes).saturating_mul(2);
+        let compiler = recipe.compile.as_ref().map_or(0, |compile| both(&compile.start.limits));
+        let run = match runs {
+            Runs::Single(single) if single.outputs.is_empty() => both(&single.start.limits),
+            Runs::Single(single) => {
+                both(&single.start.limits) + base64_bytes(single.outputs_bytes_max)
+            }
+            Runs::Cases(cases, _) => {
+                let all = cases.iter().map(|case| both(&case.start.limits));
+                let kept = all.clone().fold(0, u64::saturating_add);
+                let kept = kept.min(self.config.tests_output_bytes_max);
+                let judges = len_of(cases).saturating_mul(base64_bytes(SAID_BYTES_MAX) * 2);
+                // One more is held before it is left out.
+                kept.saturating_add(all.max().unwrap_or(0)).saturating_add(judges)
+            }
+        };
+        compiler.saturating_add(run)
+    }
+
     fn limits_of(
         &self,
         program: Option<&Program>,
@@ -330,8 +355,13 @@ impl Planner {
     ) -> Result<(Recipe, Starter<'a>), Refusal> {
         let files = self.files(&mut subject, program)?;
         let none = LimitSpec::default();
-        let of_language = program.map_or(&none, |program| &program.language.compile_limits);
-        let compile_limits = self.compile.resolve("compile_limits", compile_limits, of_language)?;
+        let mut of_language = *program.map_or(&none, |program| &program.language.compile_limits);
+        if program.is_some_and(|program| program.way().is_preparing()) {
+            // It compiles what it would else have found, beside others that do the same.
+            of_language = self.compile.with_all_time(&of_language);
+        }
+        let compile_limits =
+            self.compile.resolve("compile_limits", compile_limits, &of_language)?;
         let names = program.map_or_else(Vec::new, |program| {
             let names = language_files(&files, &program.language.extensions);
             names.into_iter().map(str::to_owned).collect()
@@ -713,6 +743,15 @@ fn check_room(path: &str, limits: &Limits, files: &[File]) -> Result<(), Refusal
 fn decode(field: &str, text: &str) -> Result<Vec<u8>, Refusal> {
     let refuse = |error| Refusal::invalid(field, format!("is not base64: {error}"));
     BASE64.decode(text).map_err(refuse)
+}
+
+/// Bytes of base64 for so many bytes.
+fn base64_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(3).saturating_mul(4)
+}
+
+fn len_of<T>(items: &[T]) -> u64 {
+    u64::try_from(items.len()).unwrap_or(u64::MAX)
 }
 
 fn len(bytes: &[u8]) -> u64 {

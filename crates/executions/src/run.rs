@@ -3,6 +3,7 @@
 //! It holds what it uses, so that dropping it ends everything; it decides nothing about verdicts.
 
 mod build;
+mod dialogue;
 mod pair;
 
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(crate) struct Machine {
     pub(crate) pairs: Semaphore,
     /// Bytes of output that one answer may hold of all its test cases.
     pub(crate) tests_output_bytes_max: u64,
+    /// Bytes that a solution may send to its interactor.
+    pub(crate) interaction_bytes_max: u64,
 }
 
 /// What an execution came to.
@@ -152,16 +155,25 @@ impl<'a> Run<'a> {
     }
 
     /// The result.
-    pub(crate) fn done(self) -> Done {
-        let failed = |outcome: &&Outcome| outcome.verdict != Verdict::Ok;
-        let tests = || self.tests.iter().map(|test| &test.outcome);
-        let stages = || self.stages.iter().map(|stage| &stage.outcome);
+    pub(crate) fn done(mut self) -> Done {
+        let failed = |outcome: &Outcome| outcome.verdict != Verdict::Ok;
         // A stage that follows the test cases is one that Cove failed at.
-        let outcome = match self.tests.is_empty() {
-            true => stages().next_back(),
-            false => stages().find(failed).or(tests().find(failed)).or(tests().next_back()),
+        let stage = match self.tests.is_empty() {
+            true => self.stages.last_mut(),
+            false => self.stages.iter_mut().find(|stage| failed(&stage.outcome)),
         };
-        let outcome = outcome.cloned().unwrap_or_else(verdict::infrastructure_failure);
+        let test = self.tests.iter().position(|test| failed(&test.outcome));
+        let test = test.or(self.tests.len().checked_sub(1));
+        let test = test.and_then(|index| self.tests.get_mut(index));
+        let outcome = match (stage, test) {
+            (Some(Stage { outcome, output_at_top, .. }), _)
+            | (None, Some(TestResult { outcome, output_at_top, .. })) => {
+                let (top, is_moved) = verdict::move_to_top(outcome);
+                *output_at_top = is_moved;
+                top
+            }
+            (None, None) => verdict::infrastructure_failure(),
+        };
         let mode = match (self.is_cached, self.warm) {
             (true, Mode::Zygote) => Mode::CachedZygote,
             (true, Mode::Prestarted) => Mode::CachedPrestarted,
@@ -290,13 +302,15 @@ impl<'a> Run<'a> {
                 Err(failure) => {
                     let outcome = verdict::infrastructure_failure();
                     let mode = Mode::Fresh;
-                    self.tests.push(TestResult { name, outcome, mode, judge: None });
+                    let (judge, output_at_top) = (None, false);
+                    self.tests.push(TestResult { name, outcome, mode, judge, output_at_top });
                     return Err(failure);
                 }
             };
             let stop = outcome.verdict != Verdict::Ok;
             judge::bound_output(&mut outcome, &mut self.output_left);
-            self.tests.push(TestResult { name, outcome, mode, judge });
+            let output_at_top = false;
+            self.tests.push(TestResult { name, outcome, mode, judge, output_at_top });
             if stop && go_on == Continue::WhileOk {
                 break;
             }
@@ -419,7 +433,7 @@ impl<'a> Run<'a> {
     }
 
     fn push(&mut self, name: StageName, mode: Mode, outcome: Outcome) {
-        self.stages.push(Stage { name, mode, outcome });
+        self.stages.push(Stage { name, mode, outcome, output_at_top: false });
     }
 
     /// Adds what was asked for and is not there yet.

@@ -4,6 +4,7 @@ use node::task::Boxed;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use api::{Comparison, Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName};
 use node::auth::Principal;
@@ -13,7 +14,8 @@ use node::telemetry::Registry;
 use sandbox::{Control, Stdin, Stream};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::admission::{Admission, Bounds, Origin};
+use crate::admission::{Admission, Bounds, Origin, Permit};
+use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, Patience};
 use crate::cache::{Cache, Tenants};
 use crate::config::{Capacity, Config, ConfigError};
 use crate::error::{Error, Refusal};
@@ -34,6 +36,7 @@ struct Inner {
     languages: Languages,
     planner: Planner,
     admission: Admission,
+    answers: Arc<AnswerBudget>,
     machine: Machine,
     gateways: Gateways,
     ids: Ids,
@@ -109,6 +112,11 @@ impl Service {
             queue_max: config.queue_max,
             queue_max_per_tenant: config.queue_max_per_tenant,
         });
+        let answers = AnswerBudget::new(AnswerBounds {
+            bytes_max: config.answers_bytes_max,
+            bytes_max_per_tenant: config.answers_bytes_max_per_tenant,
+            wait_max: Duration::from_secs(config.answers_wait_s),
+        });
         let tenants = if config.compile_cache_shared { Tenants::Together } else { Tenants::Apart };
         let cache = Cache::new(config.compile_cache_bytes_max, tenants);
         let machine = Machine {
@@ -117,11 +125,12 @@ impl Service {
             cache,
             pairs: Semaphore::new(1),
             tests_output_bytes_max: config.tests_output_bytes_max,
+            interaction_bytes_max: config.interaction_bytes_max,
         };
         let planner = Planner::new(config, memory_bytes_max, languages.path())?;
         let ids = Ids::new().map_err(StartError::Random)?;
         let gateways = Gateways::default();
-        let inner = Inner { languages, planner, admission, machine, gateways, ids };
+        let inner = Inner { languages, planner, admission, answers, machine, gateways, ids };
         Ok(Service { inner: Arc::new(inner) })
     }
 
@@ -165,9 +174,22 @@ impl Service {
         progress: &'a mut dyn Progress,
     ) -> Boxed<'a, Result<Execution, Error>> {
         Box::pin(async move {
-            let id = ExecutionId(self.inner.ids.next("ex_"));
-            self.run(Origin::Caller, (id, tenant), request, io, progress).await
+            let held = self.execute_held(tenant, request, io, progress).await;
+            held.map(|(execution, _room)| execution)
         })
+    }
+
+    /// [`Service::execute`] for what is answered to a client: with the memory of its output, to be
+    /// held until the answer is written.
+    pub(crate) async fn execute_held(
+        &self,
+        tenant: &str,
+        request: ExecutionRequest,
+        io: Io,
+        progress: &mut dyn Progress,
+    ) -> Result<(Execution, AnswerMemory), Error> {
+        let id = ExecutionId(self.inner.ids.next("ex_"));
+        self.run(Origin::Caller, (id, tenant), request, io, progress).await
     }
 
     /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
@@ -194,6 +216,11 @@ impl Service {
         &self.inner.admission
     }
 
+    /// Memory of answers.
+    pub(crate) fn answers(&self) -> &Arc<AnswerBudget> {
+        &self.inner.answers
+    }
+
     /// Where sandboxes come from, for the same.
     pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
         &*self.inner.machine.sandboxes
@@ -218,7 +245,7 @@ impl Service {
         request: ExecutionRequest,
         io: Io,
         progress: &mut dyn Progress,
-    ) -> Result<Execution, Error> {
+    ) -> Result<(Execution, AnswerMemory), Error> {
         self.run(Origin::Job, (id, tenant), request, io, progress).await
     }
 
@@ -229,16 +256,17 @@ impl Service {
         request: ExecutionRequest,
         io: Io,
         progress: &mut dyn Progress,
-    ) -> Result<Execution, Error> {
+    ) -> Result<(Execution, AnswerMemory), Error> {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
             let (plan, granted) = inner.plan((&id, tenant), request, io.stdin).await?;
-            let permit = inner.admission.enter_as(origin, tenant, plan.memory_bytes).await?;
-            Ok((plan, granted, permit))
+            let (permit, room) = inner.admit(origin, tenant, &plan).await?;
+            Ok((plan, granted, permit, room))
         };
         let metrics = &inner.machine.metrics;
-        let (plan, granted, permit) = admitted.await.inspect_err(|error| metrics.refused(error))?;
+        let (plan, granted, permit, room) =
+            admitted.await.inspect_err(|error| metrics.refused(error))?;
         let admitted = metrics.observe(Part::Queue, started);
 
         let language = plan.language.clone();
@@ -272,11 +300,33 @@ impl Service {
             execution = %id, tenant, language, verdict = %outcome.verdict,
             took = ?ended.duration_since(started), "executed"
         );
-        Ok(Execution { id, outcome, mode, stages, files, tests, last_seq: 0 })
+        Ok((Execution { id, outcome, mode, stages, files, tests, last_seq: 0 }, room))
     }
 }
 
 impl Inner {
+    /// Waits for a place to run in and for memory for what it may write. Nobody has a place and
+    /// waits for memory: what holds memory may be a client that does not read.
+    async fn admit(
+        &self,
+        origin: Origin,
+        tenant: &str,
+        plan: &Plan,
+    ) -> Result<(Permit, AnswerMemory), Error> {
+        let patience = match origin {
+            Origin::Caller => Patience::Caller,
+            Origin::Job => Patience::Endless,
+        };
+        loop {
+            let deadline = self.answers.deadline(patience);
+            self.answers.wait(tenant, plan.answer_bytes, deadline).await?;
+            let permit = self.admission.enter_as(origin, tenant, plan.memory_bytes).await?;
+            if let Some(room) = self.answers.try_enter(tenant, plan.answer_bytes) {
+                return Ok((permit, room));
+            }
+        }
+    }
+
     /// What is to be run, and what it may reach.
     async fn plan(
         &self,

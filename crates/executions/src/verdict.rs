@@ -12,6 +12,14 @@ const NOT_FOUND: i32 = 127;
 /// The exit code a shell gives for a program that cannot be started.
 const NOT_STARTED: i32 = 126;
 
+/// Output that stands twice in an answer, at the top and in its stage or test case; and how much of
+/// output that is not UTF-8 is there for reading, beside the exact bytes. What is longer would make
+/// answers several times as large as what they hold.
+pub(crate) const REPEATED_BYTES_MAX: usize = 64 << 10;
+/// Limit for text that JSON needs more than twice its length for: a control character takes six
+/// bytes there (RFC 8259 §7).
+const COSTLY_TEXT_BYTES_MAX: usize = 4 << 10;
+
 /// Judges how one stage ended.
 pub(crate) fn outcome(stage: StageName, program: &[u8], exit: Exit) -> Outcome {
     let (verdict, limit) = judge(&exit);
@@ -176,15 +184,64 @@ fn signal_name(signal: i32) -> String {
     }
 }
 
-/// The text, and the exact bytes too when they are not UTF-8.
+/// The text, and the exact bytes too when it is not all there is to them.
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
     match String::from_utf8(bytes) {
-        Ok(text) => (text, None),
+        Ok(text) if !is_costly(&text) => (text, None),
+        Ok(text) => (beginning(&text), Some(BASE64.encode(text))),
         Err(error) => {
             let bytes = error.as_bytes();
-            (String::from_utf8_lossy(bytes).into_owned(), Some(BASE64.encode(bytes)))
+            let shown = &bytes[..bytes.len().min(REPEATED_BYTES_MAX)];
+            let shown = String::from_utf8_lossy(shown).into_owned();
+            let shown = if is_costly(&shown) { beginning(&shown) } else { shown };
+            (shown, Some(BASE64.encode(bytes)))
         }
     }
+}
+
+/// Tells text that is better carried as bytes: it is long and JSON would take more than twice as
+/// much for it.
+pub(crate) fn is_costly(text: &str) -> bool {
+    text.len() > COSTLY_TEXT_BYTES_MAX && json_len(text) > 2 * text.len()
+}
+
+/// Bytes of a text in JSON, without its quotation marks, as serde_json writes it.
+pub(crate) fn json_len(text: &str) -> usize {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    });
+    bytes.sum()
+}
+
+/// The part of a costly text that is there for reading.
+fn beginning(text: &str) -> String {
+    let mut end = text.len().min(COSTLY_TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Takes the output out of `inner` where it is long and stands at the top of the answer as well;
+/// tells whether it did.
+pub(crate) fn move_to_top(inner: &mut Outcome) -> (Outcome, bool) {
+    let length = |text: &String, exact: &Option<String>| {
+        exact.as_ref().map_or(text.len(), |exact| (exact.len() / 4 * 3).saturating_sub(2))
+    };
+    let stdout = length(&inner.stdout, &inner.stdout_base64);
+    if stdout.max(length(&inner.stderr, &inner.stderr_base64)) <= REPEATED_BYTES_MAX {
+        return (inner.clone(), false);
+    }
+    let streams = (
+        std::mem::take(&mut inner.stdout),
+        std::mem::take(&mut inner.stderr),
+        inner.stdout_base64.take(),
+        inner.stderr_base64.take(),
+    );
+    let (stdout, stderr, stdout_base64, stderr_base64) = streams;
+    (Outcome { stdout, stderr, stdout_base64, stderr_base64, ..inner.clone() }, true)
 }
 
 /// Milliseconds with one decimal: finer figures would tell programs about each other.
@@ -196,7 +253,8 @@ fn milliseconds(duration: Duration) -> f64 {
 pub(crate) fn output_file(name: String, content: Result<Vec<u8>, String>) -> OutputFile {
     let (content, encoding, error) = match content {
         Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => (Some(text), Encoding::Utf8, None),
+            Ok(text) if !is_costly(&text) => (Some(text), Encoding::Utf8, None),
+            Ok(text) => (Some(BASE64.encode(text)), Encoding::Base64, None),
             Err(error) => (Some(BASE64.encode(error.as_bytes())), Encoding::Base64, None),
         },
         Err(error) => (None, Encoding::Utf8, Some(error)),

@@ -44,6 +44,7 @@ use serde_json::{Value, json};
 pub use self::config::Config;
 use self::run::{Remote, RunError, Runner};
 use self::store::StoreError;
+use crate::answers::AnswerDocument;
 use crate::service::Service;
 
 /// Longest pause between two pieces of an upload.
@@ -84,7 +85,13 @@ async fn run(
     };
     // Boxed: it holds programs and their results, and stays where it is while it waits.
     match Box::pin(runner.run(&who.token_id, request, Remote::default())).await {
-        Ok(outcomes) => Json(outcomes).into_response(),
+        Ok((outcomes, room)) => match serde_json::to_value(outcomes) {
+            Ok(answer) => AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK),
+            Err(error) => {
+                tracing::error!(%error, "an answer cannot be written");
+                RunError::Internal.into_response()
+            }
+        },
         Err(error) => error.into_response(),
     }
 }

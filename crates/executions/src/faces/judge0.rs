@@ -41,6 +41,7 @@ use tokio::sync::Semaphore;
 use self::languages::Numbered;
 use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
 use self::submission::{Complaints, LABEL, Remembered};
+use crate::answers::{AnswerDocument, Patience};
 use crate::error::Error;
 use crate::faces::{parameters, shown};
 use crate::jobs::{Jobs, Submission};
@@ -142,6 +143,8 @@ struct Failure {
 }
 
 type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Failure>;
+/// An answer that may hold what programs have written.
+type LongAnswer = Result<Response, Failure>;
 
 /// Judge0's own paths, for [`node::http::Shell`] to wrap.
 pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
@@ -348,9 +351,11 @@ async fn create(
     let record =
         records.into_iter().next().ok_or_else(|| Failure::from(node::http::Error::internal()))?;
     let token = token::of(&record.id);
+    let mut room = None;
     let answer = if wait {
         face.jobs.ended(&who.token_id, &record.id).await?;
-        let submitted = face.whole(&who, &token, &fields).await?;
+        let mut submitted = face.whole(&who, &token, &fields).await?;
+        room = submitted.room.take();
         match submitted.render(fields, query.texts(&face.config), &languages) {
             Ok(answer) => answer,
             // It was accepted and has run: the token must not be lost.
@@ -359,7 +364,7 @@ async fn create(
     } else {
         json!({ "token": token })
     };
-    Ok((StatusCode::CREATED, axum::Json(answer)).into_response())
+    Ok(AnswerDocument::of_tree(answer).held(room).answer(StatusCode::CREATED))
 }
 
 async fn create_batch(
@@ -427,13 +432,15 @@ async fn show(
     who: Principal,
     Segment(token): Segment,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> LongAnswer {
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let submitted = face.whole(&who, &token, &fields).await?;
+    let mut submitted = face.whole(&who, &token, &fields).await?;
+    let room = submitted.room.take();
     let shown = submitted.render(fields, query.texts(&face.config), &languages);
-    Ok((StatusCode::OK, axum::Json(shown.map_err(|NotText| Failure::not_text())?)))
+    let shown = shown.map_err(|NotText| Failure::not_text())?;
+    Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
 }
 
 async fn show_batch(
@@ -441,7 +448,7 @@ async fn show_batch(
     who: Principal,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> LongAnswer {
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let header = headers.get("tokens").and_then(|value| value.to_str().ok());
@@ -450,19 +457,29 @@ async fn show_batch(
     face.check_batch(tokens.len())?;
     let languages = face.languages().await;
     let mut shown = Vec::with_capacity(tokens.len());
+    let mut rooms = Vec::new();
     for token in tokens {
         shown.push(match face.submitted(&who, token).await {
-            Ok(submitted) => submitted
-                .render(fields.iter().copied(), query.texts(&face.config), &languages)
-                .map_err(|NotText| Failure::not_text())?,
+            Ok(mut submitted) => {
+                rooms.extend(submitted.room.take());
+                submitted
+                    .render(fields.iter().copied(), query.texts(&face.config), &languages)
+                    .map_err(|NotText| Failure::not_text())?
+            }
             Err(failure) if failure.status == StatusCode::NOT_FOUND => Value::Null,
             Err(failure) => return Err(failure),
         });
     }
-    Ok((StatusCode::OK, axum::Json(json!({ "submissions": shown }))))
+    let answer = tree([("submissions", Value::Array(shown))]);
+    Ok(AnswerDocument::of_tree(answer).held(rooms).answer(StatusCode::OK))
 }
 
-async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuery) -> Answer {
+/// An object of parts that are not copied.
+fn tree<const COUNT: usize>(members: [(&str, Value); COUNT]) -> Value {
+    Value::Object(members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
+}
+
+async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuery) -> LongAnswer {
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let page = query.counting("page", 1)?;
@@ -478,9 +495,11 @@ async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuer
     })
     .await?;
     let mut shown = Vec::with_capacity(tokens.len());
+    let mut rooms = Vec::new();
     for token in tokens {
         match face.submitted(&who, &token).await {
-            Ok(submitted) => {
+            Ok(mut submitted) => {
+                rooms.extend(submitted.room.take());
                 let texts = query.texts(&face.config);
                 let rendered = submitted.render(fields.iter().copied(), texts, &languages);
                 shown.push(rendered.map_err(|NotText| Failure::not_text())?);
@@ -498,7 +517,8 @@ async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuer
         "total_pages": pages,
         "total_count": total,
     });
-    Ok((StatusCode::OK, axum::Json(json!({ "submissions": shown, "meta": meta }))))
+    let answer = tree([("submissions", Value::Array(shown)), ("meta", meta)]);
+    Ok(AnswerDocument::of_tree(answer).held(rooms).answer(StatusCode::OK))
 }
 
 async fn delete(
@@ -506,25 +526,26 @@ async fn delete(
     who: Principal,
     Segment(token): Segment,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> LongAnswer {
     if !face.config.enable_submission_delete {
         return Err(Failure::new(StatusCode::FORBIDDEN, "delete not allowed"));
     }
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let submitted = face.whole(&who, &token, &fields).await?;
+    let mut submitted = face.whole(&who, &token, &fields).await?;
     if !submitted.is_final() {
         let id = submitted.status();
         let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
         let message = format!("submission cannot be deleted because its status is {id} ({status})");
         return Err(Failure::bad(message));
     }
+    let room = submitted.room.take();
     let shown = submitted.render(fields, query.texts(&face.config), &languages);
     let shown = shown.map_err(|NotText| Failure::not_text())?;
     let removed = face.jobs.queue().remove(who.token_id.to_string(), token::id(&token)).await;
     removed.map_err(Error::from)?;
-    Ok((StatusCode::OK, axum::Json(shown)))
+    Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
 }
 
 impl Face {
@@ -614,8 +635,10 @@ impl Face {
     /// One of this caller's submissions, with everything that belongs to it.
     async fn submitted(&self, who: &Principal, token: &str) -> Result<Submitted, Failure> {
         let parts = Parts { request: true, result: true };
-        let job = match self.jobs.job(&who.token_id, &token::id(token), parts).await {
-            Ok(job) => Submitted::of(job),
+        let id = token::id(token);
+        let fetched = self.jobs.fetch(Some(&who.token_id), &id, parts, Patience::Caller).await;
+        let job = match fetched {
+            Ok((job, room)) => Submitted::of(job).map(|submitted| submitted.holding(room)),
             Err(error) if error.code() == ErrorCode::NotFound => None,
             Err(error) => return Err(error.into()),
         };

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use self::stage::Together;
 pub(super) use self::version::Version;
+use crate::answers::AnswerDocument;
 use crate::error::Error;
 use crate::service::{Io, Service};
 
@@ -181,17 +182,19 @@ async fn execute(
     State(face): State<Face>,
     who: Principal,
     request: Request,
-) -> Result<axum::Json<Value>, Failure> {
+) -> Result<Response, Failure> {
     let body = body(request).await?;
     let languages = face.service.languages().await.languages;
     let mut job = request::parse(&body, &languages, &face.config).map_err(Failure::bad)?;
     drop(body);
     let request = std::mem::take(&mut job.request);
     let mut together = Together::default();
-    let execution = face.service.execute(&who.token_id, request, Io::default(), &mut together);
+    let execution = face.service.execute_held(&who.token_id, request, Io::default(), &mut together);
     // Boxed: it holds a request and its result, and stays where it is while it waits.
-    let execution = Box::pin(execution).await?;
-    Ok(axum::Json(stage::answer(&job, &execution, &together)))
+    let (execution, room) = Box::pin(execution).await?;
+    let answer = stage::answer(&job, &execution, &together);
+    drop((execution, together));
+    Ok(AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK))
 }
 
 async fn body(request: Request) -> Result<Value, Failure> {

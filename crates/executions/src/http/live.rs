@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ClientMessage, Event, ExecutionId};
+use axum::body::Body;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, Request, State, WebSocketUpgrade};
-use axum::response::sse::{self, KeepAlive, Sse};
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use futures_util::stream::{self, SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
@@ -26,6 +28,7 @@ use serde::Deserialize;
 use tokio::time;
 
 use super::Id;
+use crate::answers::AnswerDocument;
 use crate::events::Log;
 use crate::jobs::{Attachment, Jobs, Subscription, is_interactive};
 use crate::queue::Parts;
@@ -104,24 +107,57 @@ pub(super) async fn events(
 }
 
 fn server_sent(subscription: Subscription, drain: Drain) -> Response {
-    let events = stream::unfold((subscription, drain), |(mut subscription, drain)| async move {
-        // Whoever only watches comes back to the next server, with the number it has seen.
-        let events = tokio::select! {
-            events = subscription.next() => events?,
-            () = drain.begun() => return None,
-        };
-        let events: Vec<Result<sse::Event, Infallible>> =
-            events.iter().map(|event| Ok(as_sse(event))).collect();
-        Some((stream::iter(events), (subscription, drain)))
+    let following = EventFeed { subscription, drain, events: VecDeque::new(), open: None };
+    let pieces = stream::unfold(following, |mut following| async move {
+        let piece = following.next().await?;
+        Some((Ok::<_, Infallible>(piece), following))
     });
-    let answer = Sse::new(events.flatten()).keep_alive(KeepAlive::new().interval(HEARTBEAT));
-    // Proxies must hand events on as they come.
-    ([("x-accel-buffering", "no")], answer).into_response()
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Proxies must hand events on as they come.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, Body::from_stream(pieces)).into_response()
 }
 
-fn as_sse(event: &Event) -> sse::Event {
-    let text = serde_json::to_string(event).unwrap_or_default();
-    sse::Event::default().id(event.seq.to_string()).event(event.kind.name()).data(text)
+/// Server-sent events of one client, which are written down one by one as it takes them.
+struct EventFeed {
+    subscription: Subscription,
+    drain: Drain,
+    events: VecDeque<Arc<Event>>,
+    /// The rest of the event that is being sent.
+    open: Option<AnswerDocument>,
+}
+
+impl EventFeed {
+    /// The next piece of an event, or a sign of life; `None` behind the last event.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(piece) = self.open.as_mut().and_then(AnswerDocument::next_piece) {
+                return Some(piece);
+            }
+            self.open = None;
+            if let Some(event) = self.events.pop_front() {
+                self.open = as_sse(&event);
+                continue;
+            }
+            // Whoever only watches comes back to the next server, with the number it has seen.
+            let events = tokio::select! {
+                events = self.subscription.next() => events?,
+                () = self.drain.begun() => return None,
+                () = time::sleep(HEARTBEAT) => return Some(Bytes::from_static(b":\n\n")),
+            };
+            self.events = events.into();
+        }
+    }
+}
+
+/// An event in the text that server-sent events have.
+fn as_sse(event: &Event) -> Option<AnswerDocument> {
+    let before = format!("id: {}\nevent: {}\ndata: ", event.seq, event.kind.name());
+    // JSON has no line ends outside of its texts, and writes those within as escapes.
+    AnswerDocument::between(&before, event, "\n\n").ok()
 }
 
 /// Says goodbye. A client that does not take it is gone already.
@@ -283,7 +319,7 @@ impl Incoming {
         attachment: Option<&Attachment>,
     ) -> Result<(), String> {
         let message: ClientMessage =
-            serde_json::from_str(text).map_err(|error| format!("not a message: {error}"))?;
+            http::parse_json("the message", text.as_bytes()).map_err(|error| error.to_string())?;
         let control = match message {
             ClientMessage::Stdin { data: Some(text), data_base64: None } => {
                 pending.push(text.into_bytes());

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use super::{Jobs, POLL_INTERVAL};
+use crate::answers::AnswerMemory;
 use crate::error::Error;
 use crate::events::{self, Listener, Log};
 use crate::queue::Job;
@@ -135,12 +136,15 @@ impl Lives {
         }
     }
 
-    /// Appends the last event, where somebody may be listening. `bytes` is the size of the result
-    /// in it.
-    pub(super) fn end(&self, id: &ExecutionId, kind: EventKind, bytes: usize) {
+    /// Appends the last event, where somebody may be listening; without one, they ask the queue for
+    /// it. `bytes` is the size of the result in it.
+    pub(super) fn end(&self, id: &ExecutionId, last: Option<EventKind>, bytes: usize) {
         let mut table = self.table.lock();
         let Some(live) = table.lives.get(id).cloned() else { return };
-        live.log.push(kind);
+        match last {
+            Some(kind) => live.log.push(kind),
+            None => live.log.abandon(),
+        }
         let bytes = bytes + live.log.bytes();
         table.ended_bytes += bytes;
         table.ended.push_back(Ended { since: clock::now(), id: id.clone(), live, bytes });
@@ -242,6 +246,8 @@ pub(crate) struct Subscription {
     after: u64,
     /// Keeps the execution known here; `None` for one that had ended before anybody listened.
     listening: Option<(Listener, Arc<Live>)>,
+    /// Memory of a result that was read for this subscription alone.
+    room: Option<AnswerMemory>,
     over: bool,
 }
 
@@ -255,7 +261,7 @@ impl Subscription {
             (None, _) => None,
         };
         let listening = live.map(|live| (live.log.listen(after), live));
-        Subscription { id: job.id.clone(), after, listening, over: false, jobs }
+        Subscription { id: job.id.clone(), after, listening, room: None, over: false, jobs }
     }
 
     /// The next events; `None` after the last one. Cancel-safe.
@@ -291,7 +297,8 @@ impl Subscription {
     /// Looks into the queue for the end.
     async fn ask(&mut self) -> Vec<Arc<Event>> {
         match self.jobs.last_event(&self.id).await {
-            Ok(Some(event)) if event.seq > self.after => {
+            Ok(Some((event, room))) if event.seq > self.after => {
+                self.room = Some(room);
                 let mut events = Vec::with_capacity(2);
                 events.extend(events::gap(self.after + 1, event.seq).map(Arc::new));
                 events.push(Arc::new(event));

@@ -144,7 +144,8 @@ impl Fixture {
     }
 
     async fn ended(&self, id: &ExecutionId) -> ExecutionRecord {
-        self.jobs.ended(TENANT, id).await.unwrap()
+        self.jobs.ended(TENANT, id).await.unwrap();
+        self.jobs.get(TENANT, id).await.unwrap()
     }
 
     /// Names of all events, with what they say.
@@ -410,7 +411,7 @@ async fn what_has_ended_is_not_kept_whatever_it_weighs() {
     let kind = || EventKind::Ended { state: State::Finished, message: None };
     let other = ExecutionId("ex_other".to_owned());
     drop(lives.get_or_create(&other, 1));
-    lives.end(&other, kind(), 1 << 30);
+    lives.end(&other, Some(kind()), 1 << 30);
     assert!(lives.get(&id).is_none() && lives.get(&other).is_none());
     // Its end is still known.
     assert_eq!(fixture.events(&id, 5).await, ["verdict OK"]);

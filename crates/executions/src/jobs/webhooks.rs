@@ -22,6 +22,8 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::{Jobs, granted};
+use crate::answers::Patience;
+use crate::error::Error;
 use crate::faces::judge0;
 use crate::queue::{Delivery, Parts};
 
@@ -131,9 +133,13 @@ impl Jobs {
 
     async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {
         let parts = Parts { request: true, result: true };
-        let job = self.inner.queue.get(id.clone(), parts).await.map_err(|it| it.to_string())?;
-        // Forgotten meanwhile; then there is nothing to tell.
-        let Some(job) = job else { return Ok(()) };
+        // The memory is held until the receiver has answered.
+        let (job, _room) = match self.fetch(None, id, parts, Patience::Caller).await {
+            Ok(fetched) => fetched,
+            // Forgotten meanwhile; then there is nothing to tell.
+            Err(Error::NotFound) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
         let request = job.request.as_deref().unwrap_or_default();
         let request = granted::request(&self.inner.sender.key, &job.tenant, request)?;
         let Some(webhook) = request.webhook else { return Ok(()) };
@@ -145,8 +151,8 @@ impl Jobs {
         let (method, body) = match judge0::callback_body(&job) {
             Some(body) => (Method::PUT, body),
             None => {
-                let record = self.record(job);
-                (Method::POST, serde_json::to_vec(&record).map_err(|error| error.to_string())?)
+                let document = self.webhook_body(job).map_err(|error| error.to_string())?;
+                (Method::POST, document.whole())
             }
         };
         let timestamp = now_ms() / 1000;

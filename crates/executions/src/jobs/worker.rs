@@ -15,6 +15,7 @@ use tokio::time;
 
 use super::live::Live;
 use super::{Inner, Jobs, granted};
+use crate::answers::AnswerMemory;
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
@@ -37,6 +38,9 @@ const ATTACHING_MAX: usize = 256;
 const ATTACHING_MAX_PER_TENANT: usize = 32;
 /// How often the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a result that is kept with the events of its execution, for those who follow it. Each
+/// of them could else make a larger one last in memory for as long as it does not read.
+const FOLLOWED_BYTES_MAX: usize = 64 << 10;
 /// Weight of the latest execution in the average of their times.
 const PACE_WEIGHT: f64 = 0.1;
 
@@ -162,7 +166,8 @@ impl Drop for Place<'_> {
 
 /// How an attempt was left.
 enum Attempt {
-    Ran(Box<Execution>),
+    /// The memory of its output is held until its end is published.
+    Ran(Box<Execution>, AnswerMemory),
     Cancelled(String),
     Failed(String),
     /// Somebody else has the job now.
@@ -425,11 +430,11 @@ impl Worker {
         let service = &self.inner().service;
         let mut recorder = Recorder::new(Arc::clone(&live.log));
         match service.execute_as(id.clone(), tenant, request, io, &mut recorder).await {
-            Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
+            Ok((execution, _room)) if execution.outcome.verdict == Verdict::Ie => {
                 let message = execution.outcome.message;
                 Attempt::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
             }
-            Ok(execution) => Attempt::Ran(Box::new(execution)),
+            Ok((execution, room)) => Attempt::Ran(Box::new(execution), room),
             Err(error) => Attempt::Failed(refused(&error)),
         }
     }
@@ -437,11 +442,15 @@ impl Worker {
     /// Tells the queue how the attempt was left, and then those who listen.
     async fn publish(&self, lease: Lease, attempt: u32, live: &Live, left: Attempt) {
         let id = lease.id.clone();
+        let mut held = None;
         let (finish, last) = match left {
-            Attempt::Ran(mut execution) => {
+            Attempt::Ran(mut execution, room) => {
+                held = Some(room);
                 execution.last_seq = live.log.next_seq();
                 let verdict = execution.outcome.verdict;
                 match serde_json::to_vec(&execution) {
+                    // Who follows it reads it from the queue, where what is read is counted.
+                    Ok(text) if text.len() > FOLLOWED_BYTES_MAX => (Finish::Result(text), None),
                     Ok(text) => (
                         Finish::Result(text),
                         Some(EventKind::Verdict { verdict, result: execution }),
@@ -477,7 +486,7 @@ impl Worker {
             Some(Ended::Now(State::Dead)) => {
                 self.inner().metrics.ended(State::Dead);
                 tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
-                lives.end(&id, EventKind::Ended { state: State::Dead, message }, 0);
+                lives.end(&id, Some(EventKind::Ended { state: State::Dead, message }), 0);
             }
             Some(Ended::Now(State::Queued | State::Running)) => {
                 self.inner().metrics.requeued.inc();
@@ -487,14 +496,16 @@ impl Worker {
             Some(Ended::Now(state)) => {
                 self.inner().metrics.ended(state);
                 // A failure of what its owner wanted to end is an end, too.
-                let last = last.unwrap_or(EventKind::Ended { state, message });
-                lives.end(&id, last, bytes);
+                let ended =
+                    || (state != State::Finished).then_some(EventKind::Ended { state, message });
+                lives.end(&id, last.or_else(ended), bytes.min(FOLLOWED_BYTES_MAX));
             }
             Some(Ended::Fenced) | None => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; its end is not ours");
                 self.forget(&lease);
             }
         }
+        drop(held);
         self.inner().webhooks.notify_one();
     }
 

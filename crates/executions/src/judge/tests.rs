@@ -23,7 +23,10 @@ fn ended(text: &str) -> Outcome {
         "TLE" => {
             Outcome { limit: Some(LimitHit::Wall), ..outcome(Verdict::Tle, None, Some("SIGKILL")) }
         }
-        "MLE" => outcome(Verdict::Mle, None, Some("SIGKILL")),
+        "MLE" => Outcome {
+            limit: Some(LimitHit::Memory),
+            ..outcome(Verdict::Mle, None, Some("SIGKILL"))
+        },
         "IE" => outcome(Verdict::Ie, None, None),
         _ => panic!("{text}"),
     }
@@ -85,10 +88,11 @@ fn the_first_to_decide_decides() {
         ("OK", "IE", Program, "IE"),
     ] {
         let mut outcome = ended(program);
-        apply_interactor(&mut outcome, &ended(interactor), first, false);
+        let ending = TalkEnding { first, stopped: false, said: TalkVolume::WithinLimit };
+        apply_interactor(&mut outcome, &ended(interactor), ending);
         let shown = outcome.verdict.as_str();
         assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}");
-        assert!(outcome.limit.is_none() || shown == "TLE");
+        assert!(outcome.limit.is_none() || ["TLE", "MLE"].contains(&shown));
     }
 }
 
@@ -112,10 +116,45 @@ fn ends_have_an_order_when_they_are_far_enough_apart() {
 fn a_program_that_goes_on_is_stopped_by_the_clock() {
     for (interactor, expected) in [("OK", "TLE"), ("RE 1", "WA"), ("RE 9", "JF")] {
         let mut program = ended("SG SIGKILL");
-        apply_interactor(&mut program, &ended(interactor), First::Interactor, true);
+        let ending =
+            TalkEnding { first: First::Interactor, stopped: true, said: TalkVolume::WithinLimit };
+        apply_interactor(&mut program, &ended(interactor), ending);
         assert_eq!(program.verdict.as_str(), expected, "{interactor}");
         let limit = (expected == "TLE").then_some(LimitHit::Wall);
         assert_eq!(program.limit, limit);
+    }
+}
+
+/// A contestant whose answer is wrong must not be able to make it a failure of the judge's.
+#[test]
+fn a_program_that_says_too_much_fails_by_itself() {
+    let (beyond, flood) = (TalkVolume::BeyondLimit(10), TalkVolume::TooMuch(20));
+    for (program, interactor, first, stopped, said, expected) in [
+        ("SG SIGPIPE", "MLE", First::Interactor, false, beyond, "OLE"),
+        ("SG SIGKILL", "TLE", First::Interactor, true, beyond, "OLE"),
+        ("OK", "MLE", First::Program, false, beyond, "OLE"),
+        // Python does not die of a broken pipe, it fails at it.
+        ("RE 1", "MLE", First::Interactor, false, beyond, "OLE"),
+        ("RE 1", "MLE", First::Together, false, beyond, "OLE"),
+        ("SG SIGKILL", "OK", First::Program, true, flood, "OLE"),
+        ("SG SIGKILL", "RE 1", First::Program, true, flood, "OLE"),
+        ("TLE", "MLE", First::Program, false, flood, "OLE"),
+        // It said no more than it may: what the interactor fails at is its own.
+        ("SG SIGPIPE", "MLE", First::Interactor, false, TalkVolume::WithinLimit, "JF"),
+        // No limit made the interactor fail.
+        ("SG SIGPIPE", "RE 3", First::Interactor, false, beyond, "JF"),
+        ("OK", "SG SIGSEGV", First::Program, false, beyond, "JF"),
+        // It was judged before, failed by itself, or did as it should.
+        ("SG SIGPIPE", "RE 1", First::Interactor, false, flood, "WA"),
+        ("RE 1", "MLE", First::Program, false, beyond, "RE"),
+        ("OK", "OK", First::Program, false, beyond, "OK"),
+        ("OK", "IE", First::Program, false, flood, "IE"),
+    ] {
+        let mut outcome = ended(program);
+        apply_interactor(&mut outcome, &ended(interactor), TalkEnding { first, stopped, said });
+        let shown = outcome.verdict.as_str();
+        assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}, {said:?}");
+        assert_eq!(outcome.limit == Some(LimitHit::Output), expected == "OLE");
     }
 }
 

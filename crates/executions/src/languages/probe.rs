@@ -22,8 +22,10 @@ const VERSION_WAIT: Duration = Duration::from_secs(60);
 const PREPARE_WAIT: Duration = Duration::from_secs(1800);
 /// A version is a line, not a book.
 const VERSION_CHARS_MAX: usize = 120;
-/// Says that a prepared directory is complete.
+/// Says that a prepared directory can be used ...
 const READY: &str = ".ready";
+/// ... and that nothing is to be added any more.
+const COMPLETE: &str = ".complete";
 
 /// How to ask a tool for its version, and what it said.
 #[derive(Debug)]
@@ -109,15 +111,17 @@ pub(crate) struct Prepared {
     toolchain: sandbox::Toolchain,
     inside: String,
     argv: Vec<Vec<u8>>,
+    /// Run after it, while what it made is used.
+    rest: Option<Vec<Vec<u8>>>,
     env: Vec<(String, Vec<u8>)>,
     ready: AtomicBool,
+    filling: AtomicBool,
 }
 
 impl Prepared {
     /// Makes the directory. Its name tells the version of the tool: a newer tool starts anew.
     pub(super) fn new(
         language: &str,
-        words: &[String],
         way: &WayEntry,
         tools: &BTreeMap<String, Found>,
         cache: &Path,
@@ -156,9 +160,11 @@ impl Prepared {
         let name = format!("{language}-prepared");
         Ok(Prepared {
             inside: format!("/opt/{name}"),
-            argv: fill(words)?,
+            argv: fill(way.prepare.as_deref().unwrap_or_default())?,
+            rest: way.prepare_rest.as_deref().map(fill).transpose()?,
             env,
             ready: AtomicBool::new(source.join(READY).exists()),
+            filling: AtomicBool::new(false),
             toolchain: sandbox::Toolchain { source, name },
         })
     }
@@ -172,21 +178,50 @@ impl Prepared {
         self.ready.load(Ordering::Acquire).then_some(self.inside.as_str())
     }
 
+    /// True while it is being filled.
+    pub(super) fn is_filling(&self) -> bool {
+        self.filling.load(Ordering::Acquire)
+    }
+
     /// Fills it, unless that was done before. A failure costs speed, nothing else.
     pub(super) async fn fill(&self, language: &str, tie: super::Tie) {
-        use std::os::unix::ffi::OsStrExt;
-        if self.inside().is_some() {
-            return;
+        self.filling.store(true, Ordering::Release);
+        let filled = self.fill_all(language, tie).await;
+        self.filling.store(false, Ordering::Release);
+        if let Err(failure) = filled {
+            tracing::warn!(language, failure, "prepare failed; compiling will be slow");
         }
+    }
+
+    async fn fill_all(&self, language: &str, tie: super::Tie) -> Result<(), String> {
+        if self.inside().is_none() {
+            self.run(&self.argv, READY, tie).await?;
+            self.ready.store(true, Ordering::Release);
+            self.remove_older(language);
+            tracing::info!(language, "prepared");
+        }
+        match &self.rest {
+            Some(rest) if !self.toolchain.source.join(COMPLETE).exists() => {
+                self.run(rest, COMPLETE, tie).await?;
+                tracing::info!(language, "prepared completely");
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Runs a tool that adds to it, and says in a file of this name that it has.
+    async fn run(&self, argv: &[Vec<u8>], done: &str, tie: super::Tie) -> Result<(), String> {
+        use std::os::unix::ffi::OsStrExt;
         let directory = &self.toolchain.source;
         let text = |bytes: &[u8]| std::ffi::OsStr::from_bytes(bytes).to_owned();
         // The shell gives up priority and makes the files readable for sandboxes.
         let shell = ["/bin/sh", "-c", "umask 022; exec nice -n 19 \"$@\"", "sh"];
         let words = shell.iter().map(std::ffi::OsString::from);
         // Compilers that it starts would outlive a server that is killed.
-        let argv: Vec<_> = words.chain(self.argv.iter().map(|word| text(word))).collect();
+        let argv: Vec<_> = words.chain(argv.iter().map(|word| text(word))).collect();
         let argv = tie(&argv);
-        let Some((program, args)) = argv.split_first() else { return };
+        let Some((program, args)) = argv.split_first() else { return Ok(()) };
         let output = Command::new(program)
             .args(args)
             // Ctrl-C goes to the whole foreground group; the server alone decides when this ends.
@@ -199,23 +234,13 @@ impl Prepared {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let failure = match tokio::time::timeout(PREPARE_WAIT, output).await {
+        match tokio::time::timeout(PREPARE_WAIT, output).await {
             Ok(Ok(output)) if output.status.success() => {
-                fs::write(directory.join(READY), b"").err().map(|error| error.to_string())
+                fs::write(directory.join(done), b"").map_err(|error| error.to_string())
             }
-            Ok(Ok(output)) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("takes too long".to_owned()),
-        };
-        match failure {
-            None => {
-                self.ready.store(true, Ordering::Release);
-                self.remove_older(language);
-                tracing::info!(language, "prepared");
-            }
-            Some(failure) => {
-                tracing::warn!(language, failure, "prepare failed; compiling will be slow");
-            }
+            Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("takes too long".to_owned()),
         }
     }
 }

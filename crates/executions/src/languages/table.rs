@@ -108,6 +108,7 @@ pub(super) struct WayEntry {
     #[serde(default)]
     pub(super) at_least: BTreeMap<String, String>,
     pub(super) prepare: Option<Vec<String>>,
+    pub(super) prepare_rest: Option<Vec<String>>,
     pub(super) artifacts: Option<Artifacts>,
     pub(super) warm: Option<WarmEntry>,
 }

@@ -25,6 +25,7 @@ fn the_built_in_table_has_every_promised_language() {
         "cpp",
         "go",
         "java",
+        "java-source",
         "javascript",
         "multi-file",
         "python",

@@ -54,8 +54,9 @@ impl Subject {
     }
 
     pub(super) fn of_companion(companion: api::Companion) -> Subject {
-        let api::Companion { language, argv, source, files, args, env, .. } = companion;
-        Subject { language, argv, source, files, args, compile_args: Vec::new(), env }
+        let api::Companion { language, argv, source, files, args, compile_args, env, .. } =
+            companion;
+        Subject { language, argv, source, files, args, compile_args, env }
     }
 
     /// Exactly one of language and argv, what belongs to each, and words that are words.

@@ -1,19 +1,27 @@
 //! A program and its interactor: two sandboxes at once, each one's output the other one's input.
 //!
-//! Nothing is copied in between; the pipes are the kernel's, and no end of them stays here.
+//! Output of the interactor goes through a pipe of the kernel's, of which no end stays here. Output
+//! of the program is passed on and counted ([`super::dialogue`]).
 
+use std::io;
 use std::pin::Pin;
 
 use tokio::time;
 
+use super::dialogue::{SentBytes, pass_on};
 use super::*;
-use crate::judge::{First, PEER_GRACE, apply_interactor};
+use crate::judge::{First, PEER_GRACE, TalkEnding, TalkVolume, apply_interactor};
 
 /// How two programs ended.
 struct Ends {
     program: Exit,
     interactor: Exit,
+    /// True when the program was stopped for what it sent to the interactor.
+    is_flood: bool,
 }
+
+/// Passes on the answers of a program; its result tells whether there were too many.
+type AnswersRelay<'a> = Pin<Box<dyn Future<Output = io::Result<bool>> + Send + 'a>>;
 
 /// What was asked for in `outputs`, as far as it is there.
 type Contents = Vec<Result<Vec<u8>, String>>;
@@ -56,13 +64,18 @@ impl Run<'_> {
         let mut interactor = self.judge_command(other, other_start, files);
         let pipe = || std::io::pipe().map_err(|error| Failure::Infrastructure(error.into()));
         let (reads_answers, writes_answers) = pipe()?;
+        let (reads_passed, passes_on) = pipe()?;
         let (reads_questions, writes_questions) = pipe()?;
         program.stdin = Stdin::Handle(reads_questions.into());
         program.stdout = Output::Handle(writes_answers.into());
         program.outputs = outputs;
         program.outputs_bytes_max = outputs_bytes_max;
-        interactor.stdin = Stdin::Handle(reads_answers.into());
+        interactor.stdin = Stdin::Handle(reads_passed.into());
         interactor.stdout = Output::Handle(writes_questions.into());
+        let sent = SentBytes::new();
+        let sent_max = self.machine.interaction_bytes_max;
+        let answers = pass_on(reads_answers.into(), passes_on.into(), sent_max, sent.clone());
+        let allowed = program.limits.output_bytes;
         let serving = self.give(&mut program)?;
         let names = (program_name(&program), program_name(&interactor));
 
@@ -76,17 +89,27 @@ impl Run<'_> {
         self.progress.stage(StageName::Interactor, test);
         self.progress.stage(StageName::Run, test);
         let mut sink = Sink(&mut *self.progress);
-        let ends = both((&mut *one, program, serving, &mut sink), (&mut *two, interactor)).await;
+        let ends = both(
+            (&mut *one, program, serving, &mut sink),
+            (&mut *two, interactor),
+            Box::pin(answers),
+        )
+        .await;
         self.since = self.machine.metrics.observe(Part::Run, self.since);
-        let Ends { program: mut exit, interactor } = ends?;
+        let Ends { program: mut exit, interactor, is_flood } = ends?;
         // By the clock, not by who was heard of first: a report takes longer when there is
         // something left to end.
         let first = First::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
-        let stopped = exit.stopped;
+        let said = match sent.get() {
+            _ if is_flood => TalkVolume::TooMuch(sent_max),
+            sent if sent > allowed => TalkVolume::BeyondLimit(allowed),
+            _ => TalkVolume::WithinLimit,
+        };
+        let ending = TalkEnding { first, stopped: exit.stopped, said };
         let contents = std::mem::take(&mut exit.outputs);
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
         let interactor = self.judged(StageName::Interactor, &names.1, interactor);
-        apply_interactor(&mut outcome, &interactor, first, stopped);
+        apply_interactor(&mut outcome, &interactor, ending);
         self.progress.exit(StageName::Interactor, test, Mode::Fresh, &interactor);
         self.progress.exit(StageName::Run, test, Mode::Fresh, &outcome);
         Ok(((outcome, contents), interactor))
@@ -102,6 +125,7 @@ async fn both(
         &mut dyn OutputSink,
     ),
     (two, mut interactor): (&mut dyn Sandbox, Command),
+    mut answers: AnswersRelay<'_>,
 ) -> Result<Ends, Failure> {
     let (stop_program, control) = mpsc::channel(1);
     program.control = Some(control);
@@ -110,18 +134,40 @@ async fn both(
     let mut nothing = ();
     let mut one = grants::run(one, program, serving, sink);
     let mut two = two.run(interactor, &mut nothing);
-    tokio::select! {
-        ended = two.as_mut() => {
-            let interactor = ended?;
-            let program = finish(one.as_mut(), &stop_program).await?;
-            Ok(Ends { program, interactor })
+    let mut is_flood = false;
+    let (program, interactor) = loop {
+        tokio::select! {
+            ended = two.as_mut() => {
+                let interactor = ended?;
+                // Nobody reads it any more; the program is told by the end of its pipe.
+                drop(answers);
+                break (finish(one.as_mut(), &stop_program).await?, interactor);
+            }
+            ended = one.as_mut() => {
+                let program = ended?;
+                // What it said last may not have been passed on yet.
+                let passing = async {
+                    drop(answers.as_mut().await);
+                    std::future::pending::<()>().await;
+                };
+                let interactor = tokio::select! {
+                    ended = finish(two.as_mut(), &stop_interactor) => ended?,
+                    // It never ends.
+                    () = passing => continue,
+                };
+                break (program, interactor);
+            }
+            passed = answers.as_mut() => {
+                is_flood = passed.map_err(|error| Failure::Infrastructure(error.into()))?;
+                // Its pipes are closed by now.
+                answers = Box::pin(std::future::pending());
+                if is_flood {
+                    stop_program.try_send(Control::Stop).ok();
+                }
+            }
         }
-        ended = one.as_mut() => {
-            let program = ended?;
-            let interactor = finish(two.as_mut(), &stop_interactor).await?;
-            Ok(Ends { program, interactor })
-        }
-    }
+    };
+    Ok(Ends { program, interactor, is_flood })
 }
 
 /// Waits for the end, and brings it about after a moment.

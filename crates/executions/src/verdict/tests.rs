@@ -79,6 +79,54 @@ fn output_that_is_not_text_is_exact_in_base64() {
     assert_eq!(outcome.stderr_base64.as_deref(), Some("Yf9iAA=="));
 }
 
+/// A NUL is six bytes in JSON, and each stream stands in an answer twice.
+#[test]
+fn no_output_makes_an_answer_several_times_as_large() {
+    let mib = 1 << 20;
+    for (bytes, twice) in [
+        (vec![0; 16 * mib], false),
+        (vec![0xff; 16 * mib], false),
+        ("\n".repeat(mib).into_bytes(), false),
+        (vec![0; 60 << 10], true),
+        (vec![0xff; 64 << 10], true),
+        ("é\u{1b}[1mx".repeat(8 << 10).into_bytes(), true),
+    ] {
+        let length = bytes.len();
+        let mut inner = outcome(StageName::Run, b"", Exit { stdout: bytes.clone(), ..exited(0) });
+        assert_eq!(crate::judge::stdout_bytes(&inner), bytes);
+        let (top, is_moved) = move_to_top(&mut inner);
+        assert_eq!(is_moved, !twice);
+        assert_eq!(crate::judge::stdout_bytes(&top), bytes);
+        let json = |outcome: &Outcome| serde_json::to_vec(outcome).unwrap().len();
+        let all = json(&top) + json(&inner);
+        let most = if twice { 9 * length } else { 2 * length };
+        assert!(all < most + (300 << 10), "{length} bytes became {all}");
+        let file = output_file("x".to_owned(), Ok(bytes));
+        assert!(serde_json::to_vec(&file).unwrap().len() < 2 * length + 100);
+    }
+}
+
+#[test]
+fn text_is_whole_unless_json_would_be_much_longer() {
+    let long = "\u{0}".repeat(5000);
+    for (text, shown, has_exact) in [
+        ("\u{0}".repeat(4096), 4096, false),
+        (long.clone(), 4096, true),
+        ("x".repeat(1 << 20), 1 << 20, false),
+        ("\u{1}ab".repeat(2000), 4096, true),
+        ("\u{1}abcde\n".repeat(2000), 14_000, false),
+    ] {
+        let exit = Exit { stdout: text.clone().into_bytes(), ..exited(0) };
+        let outcome = outcome(StageName::Run, b"", exit);
+        assert_eq!(outcome.stdout.len(), shown);
+        assert_eq!(outcome.stdout_base64.is_some(), has_exact);
+        assert!(text.starts_with(&outcome.stdout));
+    }
+    for text in [long.as_str(), "é€\u{7f}\"\\\n\r\t\u{8}\u{c}\u{1f} x"] {
+        assert_eq!(json_len(text) + 2, serde_json::to_string(text).unwrap().len());
+    }
+}
+
 #[test]
 fn figures_have_one_decimal() {
     for (micros, ms) in [(0, 0.0), (49, 0.0), (50, 0.1), (1_249, 1.2), (300_000, 300.0)] {

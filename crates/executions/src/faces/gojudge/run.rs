@@ -20,6 +20,7 @@ use super::store::Store;
 use super::stream::Chunk;
 use super::wire::{self, Outcome, Status};
 use crate::admission::Permit;
+use crate::answers::{AnswerMemory, Patience};
 use crate::error::Error;
 use crate::limits::Kind;
 use crate::sandboxes::Failure;
@@ -27,6 +28,10 @@ use crate::service::Service;
 
 /// What may wait to be done to one program: more than a caller has reason to ask at once.
 const CONTROLS_MAX: usize = 16;
+/// Bytes that an answer is taken to hold before it is known. It is counted when the programs have
+/// ended, and nothing begins while more is held than may be: what can be too much is the answers of
+/// those that run at one time.
+const ANSWER_BYTES: u64 = 64 << 10;
 /// When to come again after all places were taken.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// What a terminal measures before its caller says anything.
@@ -92,7 +97,9 @@ impl From<Error> for RunError {
             | Error::QueueBytesFull { .. }
             | Error::TooManyWaiting { .. }
             | Error::TooManyBytesWaiting { .. }
-            | Error::Unavailable => RunError::Full(format!("worker queue is full: {text}")),
+            | Error::TooManyAnswerBytes { .. }
+            | Error::AnswerBytesFull { .. }
+            | Error::Unavailable(_) => RunError::Full(format!("worker queue is full: {text}")),
             Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => {
                 RunError::invalid("", text)
             }
@@ -142,12 +149,18 @@ impl Runner {
         tenant: &str,
         request: wire::Request,
         mut remote: Remote,
-    ) -> Result<Vec<Outcome>, RunError> {
+    ) -> Result<(Vec<Outcome>, AnswerMemory), RunError> {
         let mut plan = self.plan(tenant, request, remote.output.is_some())?;
         let mut sizes = HashMap::new();
-        let admitted = self.admit(tenant, plan.programs.len(), plan.memory_bytes);
-        let permits = tokio::select! {
-            permits = admitted => permits?,
+        let answers = self.service.answers();
+        let admitted = async {
+            let deadline = answers.deadline(Patience::Caller);
+            let room = answers.room(tenant, ANSWER_BYTES, deadline).await?;
+            let permits = self.admit(tenant, plan.programs.len(), plan.memory_bytes).await?;
+            Ok::<_, RunError>((permits, room))
+        };
+        let (permits, mut room) = tokio::select! {
+            admitted = admitted => admitted?,
             // Nothing else is asked before there is anything.
             () = until_cancelled(&mut remote.asked, &mut sizes) => return Err(RunError::Cancelled),
         };
@@ -156,9 +169,11 @@ impl Runner {
                 program.command.terminal = Some(*sizes.get(&index).unwrap_or(&TERMINAL_SIZE));
             }
         }
-        let outcomes = self.run_admitted(tenant, plan, remote).await;
+        let outcomes = self.run_admitted(tenant, plan, remote).await?;
         drop(permits);
-        outcomes
+        let held = outcomes.iter().flat_map(|outcome| outcome.files.values()).map(String::len);
+        room.set(held.sum());
+        Ok((outcomes, room))
     }
 
     fn plan(

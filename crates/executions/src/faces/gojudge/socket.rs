@@ -20,6 +20,7 @@ use tokio::time::{self, MissedTickBehavior};
 
 use super::run::{Asked, Remote, RunError, Runner};
 use super::wire;
+use crate::answers::AnswerMemory;
 
 /// How often a ping is sent, as by go-judge.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
@@ -29,7 +30,7 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is said to those who are still there when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
-/// Room for what a client wants of one request: there is nothing but its end.
+/// AnswerMemory for what a client wants of one request: there is nothing but its end.
 const ASKED_MAX: usize = 1;
 
 pub(super) async fn connect(
@@ -129,7 +130,10 @@ impl Requests {
     fn take(&mut self, message: &[u8]) -> Option<wire::Response> {
         let request: wire::Request = match serde_json::from_slice(message) {
             Ok(request) => request,
-            Err(error) => return Some(refusal("", format!("the message is no request: {error}"))),
+            Err(error) => {
+                let error = node::http::plain_json_error(&error);
+                return Some(refusal("", format!("the message is no request: {error}")));
+            }
         };
         if !request.cancel_request_id.is_empty() {
             if let Some(cancel) = self.cancels.get(&request.cancel_request_id) {
@@ -170,16 +174,19 @@ impl Requests {
 /// The answer to a request that was run, or could not be.
 pub(super) fn response(
     request_id: String,
-    ended: Result<Vec<wire::Outcome>, RunError>,
+    ended: Result<(Vec<wire::Outcome>, AnswerMemory), RunError>,
 ) -> wire::Response {
     match ended {
-        Ok(results) => wire::Response { request_id, results, error: String::new() },
+        Ok((results, room)) => {
+            wire::Response { request_id, results, error: String::new(), room: Some(room) }
+        }
         Err(error) => refusal(&request_id, error.to_string()),
     }
 }
 
 fn refusal(request_id: &str, error: impl Into<String>) -> wire::Response {
-    wire::Response { request_id: request_id.to_owned(), results: Vec::new(), error: error.into() }
+    let (request_id, error) = (request_id.to_owned(), error.into());
+    wire::Response { request_id, results: Vec::new(), error, room: None }
 }
 
 /// When pings are due; the first one is not at once.

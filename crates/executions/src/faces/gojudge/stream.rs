@@ -126,8 +126,10 @@ async fn first_request(stream: &mut impl Messages) -> Result<wire::Request, Over
     let bytes = next(stream).await?;
     match bytes.split_first() {
         Some((&REQUEST, json)) => {
-            let request: wire::Request = serde_json::from_slice(json)
-                .map_err(|error| Over::Malformed(format!("the request is malformed: {error}")))?;
+            let request: wire::Request = serde_json::from_slice(json).map_err(|error| {
+                let error = node::http::plain_json_error(&error);
+                Over::Malformed(format!("the request is malformed: {error}"))
+            })?;
             check_tags(&request)?;
             Ok(request)
         }
@@ -291,8 +293,11 @@ impl Incoming {
                 return Ok(Some(Given { tag: *tag, bytes: bytes.to_vec() }));
             }
             [RESIZE, json @ ..] => {
-                let wire::Resize { index, fd, rows, cols } = serde_json::from_slice(json)
-                    .map_err(|error| format!("the size is malformed: {error}"))?;
+                let wire::Resize { index, fd, rows, cols } =
+                    serde_json::from_slice(json).map_err(|error| {
+                        let error = node::http::plain_json_error(&error);
+                        format!("the size is malformed: {error}")
+                    })?;
                 let (index, fd) = (usize::from(index), usize::from(fd));
                 let is_known = index.max(fd) <= TAG_PART_MAX;
                 if !is_known || !self.terminals.contains(&tag(index, fd)) {

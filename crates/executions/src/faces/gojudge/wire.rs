@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use serde::de::{Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
 
+use crate::answers::AnswerMemory;
+
 /// Body of `POST /run`, and a message of `/ws` and `/stream`.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -213,13 +215,17 @@ pub(super) enum FileErrorKind {
 }
 
 /// An answer on `/ws` and `/stream`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Response {
     pub(super) request_id: String,
     pub(super) results: Vec<Outcome>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) error: String,
+    /// Memory of the results, until they are sent.
+    #[serde(skip)]
+    #[expect(dead_code, reason = "held, not read")]
+    pub(super) room: Option<AnswerMemory>,
 }
 
 /// Takes `null` for the zero value, as go-judge does.

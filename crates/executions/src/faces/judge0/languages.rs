@@ -155,6 +155,7 @@ mod tests {
             version: Some(version.to_owned()),
             compiled: true,
             available: true,
+            preparing: false,
             reason: None,
         };
         let languages = [

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::languages::Numbered;
 use super::submission::Remembered;
 use super::{archive, token};
+use crate::answers::AnswerMemory;
 use crate::faces::from_base64;
 use crate::jobs;
 use crate::queue::Job;
@@ -124,6 +125,8 @@ pub(super) struct Submitted {
     judged: Judged,
     /// `additional_files`, where they were packed.
     archive: Option<String>,
+    /// Memory for what it holds, and for the same in an answer.
+    pub(super) room: Option<AnswerMemory>,
 }
 
 impl Submitted {
@@ -131,7 +134,12 @@ impl Submitted {
     pub(super) fn of(job: Job) -> Option<Submitted> {
         let remembered = Remembered::of(&job)?;
         let judged = Judged::of(&job, &remembered);
-        Some(Submitted { job, remembered, judged, archive: None })
+        Some(Submitted { job, remembered, judged, archive: None, room: None })
+    }
+
+    /// Ties memory for it to it.
+    pub(super) fn holding(self, room: AnswerMemory) -> Submitted {
+        Submitted { room: Some(room), ..self }
     }
 
     /// The same with its additional files as an archive, for [`Submitted::render`]. Takes a while.
@@ -338,7 +346,7 @@ impl Judged {
 
     fn finished(execution: &Execution, remembered: &Remembered) -> Judged {
         let compile = execution.stages.iter().find(|stage| stage.name == StageName::Compile);
-        let compile = compile.map(|stage| &stage.outcome);
+        let compile = compile.map(|stage| execution.of_stage(stage));
         let compile_output = compile.and_then(|outcome| {
             // Compilers complain on standard error; what they say on the other comes behind it.
             let mut all = stream(&outcome.stderr, outcome.stderr_base64.as_ref());
@@ -360,7 +368,7 @@ impl Judged {
         }
         let runs: Vec<&Outcome> = match &*execution.tests {
             [] => vec![&execution.outcome],
-            tests => tests.iter().map(|test| &test.outcome).collect(),
+            tests => tests.iter().map(|test| execution.of_test(test)).collect(),
         };
         let expected = remembered.expected.as_deref().and_then(from_base64);
         let status = |outcome: &Outcome| status_of(outcome, remembered, expected.as_deref());

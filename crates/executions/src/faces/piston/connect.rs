@@ -194,7 +194,9 @@ fn said(message: Message) -> Result<Option<Said>, Stop> {
         Message::Ping(_) | Message::Pong(_) => return Ok(None),
         Message::Close(_) => return Err(Stop::Gone),
     };
-    let invalid = |error: serde_json::Error| Stop::Error(format!("not a message: {error}"));
+    let invalid = |error: serde_json::Error| {
+        Stop::Error(format!("not a message: {}", node::http::plain_json_error(&error)))
+    };
     let mut message: Value = serde_json::from_slice(&bytes).map_err(invalid)?;
     let text = |name: &str| message.get(name).and_then(Value::as_str);
     match text("type") {

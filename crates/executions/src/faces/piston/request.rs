@@ -38,7 +38,13 @@ pub(super) fn parse(body: &Value, languages: &[Language], config: &Config) -> Re
     let Some(main) = files.iter().position(is_utf8) else {
         return Err("files must include at least one utf8 encoded file".to_owned());
     };
-    let limits = limits(body, config)?;
+    let mut limits = limits(body, config)?;
+    if runtime.cove.preparing {
+        // What is configured is meant for a compiler that has what it needs.
+        let asked = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+        limits.0.wall_ms = limits.0.wall_ms.filter(|_| asked("compile_timeout"));
+        limits.0.cpu_ms = limits.0.cpu_ms.filter(|_| asked("compile_cpu_time"));
+    }
     let files = place(files, main, &runtime)?;
     let request = ExecutionRequest {
         language: Some(runtime.cove.name.clone()),
@@ -215,6 +221,10 @@ fn with_extension(name: String, language: &Language) -> String {
     match language.extensions.first() {
         Some(extension) if language.compiled && !language.extensions.iter().any(has) => {
             format!("{name}.{extension}")
+        }
+        // The launcher takes what does not end so for the name of a class.
+        None if language.name == runtimes::JAVA_SOURCE && !name.ends_with(".java") => {
+            format!("{name}.java")
         }
         _ => name,
     }

@@ -26,16 +26,23 @@ const NAMES: [(&str, &str, &[&str], Option<&str>); 9] = [
     ("c", "c", &["gcc"], Some("gcc")),
     ("cpp", "c++", &["cpp", "g++"], Some("gcc")),
     ("go", "go", &["go", "golang"], None),
-    ("java", "java", &[], None),
+    (JAVA_SOURCE, "java", &[], None),
     ("javascript", "javascript", &["node-javascript", "node-js", "javascript", "js"], Some("node")),
     ("python", "python", &["py", "py3", "python3", "python3.x"], None),
     ("rust", "rust", &["rs"], None),
     ("typescript", "typescript", &["ts", "node-ts", "tsc", "typescript5", "ts5"], None),
 ];
 
+/// Piston's package of Java starts the source file (`java $1.java`): its class may have any name.
+pub(super) const JAVA_SOURCE: &str = "java-source";
+
 /// Everything that can be run here.
 pub(super) fn all(languages: &[Language]) -> Vec<Runtime> {
-    languages.iter().filter(|language| language.available).map(runtime).collect()
+    let available = languages.iter().filter(|language| language.available);
+    let has_source = available.clone().any(|language| language.name == JAVA_SOURCE);
+    // It would have the same name.
+    let hidden = |language: &&Language| has_source && language.name == "java";
+    available.filter(|language| !hidden(language)).map(runtime).collect()
 }
 
 fn runtime(cove: &Language) -> Runtime {
@@ -106,8 +113,19 @@ mod tests {
             version: Some(version.to_owned()),
             compiled: false,
             available: true,
+            preparing: false,
             reason: None,
         }
+    }
+
+    #[test]
+    fn java_is_what_starts_a_source_file_where_there_is_one() {
+        let both = [language("java", &[], "javac 17.0.1"), language(JAVA_SOURCE, &[], "javac 17")];
+        let names = |languages: &[Language]| -> Vec<(String, String)> {
+            all(languages).into_iter().map(|it| (it.language, it.cove.name)).collect()
+        };
+        assert_eq!(names(&both), [("java".to_owned(), JAVA_SOURCE.to_owned())]);
+        assert_eq!(names(&both[..1]), [("java".to_owned(), "java".to_owned())]);
     }
 
     #[test]

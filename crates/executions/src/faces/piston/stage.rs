@@ -1,6 +1,6 @@
 //! Results in Piston's words.
 
-use api::{Execution, LimitHit, Outcome, Stage, StageName};
+use api::{Execution, LimitHit, Outcome, StageName};
 use sandbox::Stream;
 use serde_json::{Map, Value, json};
 
@@ -33,11 +33,11 @@ impl Progress for Together {
 pub(super) fn answer(job: &Job, execution: &Execution, together: &Together) -> Value {
     let mut answer = Map::new();
     let mut last = Value::Null;
-    for (index, Stage { name, outcome, .. }) in execution.stages.iter().enumerate() {
+    for (index, stage) in execution.stages.iter().enumerate() {
         let output = together.stages.get(index).filter(|output| !output.is_empty());
         let output = output.map(|output| String::from_utf8_lossy(output).into_owned());
-        last = stage(outcome, output);
-        let name = if *name == StageName::Compile { "compile" } else { "run" };
+        last = shown(execution.of_stage(stage), output);
+        let name = if stage.name == StageName::Compile { "compile" } else { "run" };
         answer.insert(name.to_owned(), last.clone());
     }
     // A program that did not compile has a run stage all the same: a copy.
@@ -49,7 +49,7 @@ pub(super) fn answer(job: &Job, execution: &Execution, together: &Together) -> V
 
 /// One stage. Without `output` (what a cache repeats has none), the streams stand one behind the
 /// other in it.
-fn stage(outcome: &Outcome, output: Option<String>) -> Value {
+fn shown(outcome: &Outcome, output: Option<String>) -> Value {
     let end = End::of(outcome);
     let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
     json!({
@@ -236,7 +236,7 @@ mod tests {
             "memory": 1000, "message": null, "status": null, "cpu_time": 1, "wall_time": 3,
         });
         let outcome = outcome(Some(0), None, None);
-        assert_eq!(stage(&outcome, Some("eorurt".to_owned())), expected);
-        assert_eq!(stage(&outcome, None)["output"], "outerr");
+        assert_eq!(shown(&outcome, Some("eorurt".to_owned())), expected);
+        assert_eq!(shown(&outcome, None)["output"], "outerr");
     }
 }

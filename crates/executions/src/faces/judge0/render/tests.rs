@@ -147,7 +147,12 @@ fn a_failed_compilation_shows_what_the_compiler_said_and_no_run() {
     {
         let mut execution = execution(compile(limit));
         let outcome = compile(limit);
-        execution.stages = vec![Stage { name: StageName::Compile, mode: Mode::Fresh, outcome }];
+        execution.stages = vec![Stage {
+            name: StageName::Compile,
+            mode: Mode::Fresh,
+            outcome,
+            output_at_top: false,
+        }];
         let judged = Judged::finished(&execution, &remembered());
         let expected = Judged {
             status: COMPILATION,
@@ -171,6 +176,7 @@ fn figures_of_several_runs_are_their_mean_and_the_first_failure_is_shown() {
         },
         mode: Mode::Fresh,
         judge: None,
+        output_at_top: false,
     };
     let mut execution = execution(outcome(Verdict::Ok, Some(0), None));
     execution.tests = vec![run(Verdict::Ok, 10.0, 1024, "a"), run(Verdict::Ok, 20.0, 3072, "b")];

@@ -12,12 +12,16 @@ fn languages() -> Vec<Language> {
         version: Some(version.to_owned()),
         compiled,
         available: true,
+        preparing: false,
         reason: None,
     };
     vec![
         language("python", "py", "Python 3.11.7", false),
         language("c", "c", "gcc 12.2.0", true),
-        language("java", "java", "javac 17.0.1", true),
+        Language {
+            extensions: Vec::new(),
+            ..language("java-source", "java", "javac 17.0.1", false)
+        },
     ]
 }
 

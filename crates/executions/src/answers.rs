@@ -1,0 +1,215 @@
+//! Memory of answers: what programs have written is held until a client has taken it, so it is
+//! counted, by tenant and in all.
+//!
+//! [`AnswerBudget`] hands out [`AnswerMemory`]. A program that runs for a caller has it for the
+//! most that it may write from before it starts; a result that is read from the queue has it from
+//! when it is read. An [`AnswerDocument`] keeps it until its last byte is written or its connection
+//! is gone. A caller who finds none waits for a bounded time, without holding anything that others
+//! need.
+
+mod document;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::clock;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time;
+
+pub(crate) use self::document::AnswerDocument;
+use crate::error::Error;
+
+/// Results that are read from the queue before it is known how large they are, at one time.
+const READS_MAX: usize = 4;
+
+/// Bounds of what answers take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AnswerBounds {
+    /// Bytes of all answers together.
+    pub(crate) bytes_max: u64,
+    /// Bytes of one tenant's answers.
+    pub(crate) bytes_max_per_tenant: u64,
+    /// Time that a caller waits for room.
+    pub(crate) wait_max: Duration,
+}
+
+/// Counts what answers hold. Shared by everything that answers.
+#[derive(Debug)]
+pub(crate) struct AnswerBudget {
+    bounds: AnswerBounds,
+    used: Mutex<UsedBytes>,
+    /// AnswerMemory became free.
+    freed: Notify,
+    reads: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct UsedBytes {
+    total: u64,
+    by_tenant: HashMap<Arc<str>, u64>,
+}
+
+/// Memory for one answer, given back on drop.
+#[derive(Debug)]
+pub(crate) struct AnswerMemory {
+    answers: Arc<AnswerBudget>,
+    tenant: Arc<str>,
+    bytes: u64,
+}
+
+/// Time to wait for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// The time that a caller is made to wait.
+    Caller,
+    /// Without end: for what was accepted already.
+    Endless,
+}
+
+impl AnswerBudget {
+    pub(crate) fn new(bounds: AnswerBounds) -> Arc<AnswerBudget> {
+        let reads = Semaphore::new(READS_MAX);
+        Arc::new(AnswerBudget { bounds, used: Mutex::default(), freed: Notify::new(), reads })
+    }
+
+    /// The end of a wait that begins now.
+    pub(crate) fn deadline(&self, patience: Patience) -> Option<Instant> {
+        match patience {
+            Patience::Caller => Some(clock::now() + self.bounds.wait_max),
+            Patience::Endless => None,
+        }
+    }
+
+    /// The right to read one result of unknown size.
+    pub(crate) async fn reading(&self) -> Option<SemaphorePermit<'_>> {
+        // Never closed.
+        self.reads.acquire().await.ok()
+    }
+
+    /// Memory for an answer, where there is some now. What is larger than all that a tenant may
+    /// have gets it when nothing else of that tenant's has any.
+    pub(crate) fn try_enter(
+        self: &Arc<AnswerBudget>,
+        tenant: &str,
+        bytes: u64,
+    ) -> Option<AnswerMemory> {
+        self.enter(tenant, bytes).ok()
+    }
+
+    fn enter(self: &Arc<AnswerBudget>, tenant: &str, bytes: u64) -> Result<AnswerMemory, Error> {
+        let mut used = self.used.lock();
+        used.check(&self.bounds, tenant, bytes)?;
+        let tenant: Arc<str> = tenant.into();
+        used.add(&tenant, bytes);
+        Ok(AnswerMemory { answers: Arc::clone(self), tenant, bytes })
+    }
+
+    /// Waits until there would be room, and takes none. Cancel-safe.
+    ///
+    /// # Errors
+    /// When there was none until the deadline: the tenant's own answers, or everybody's, take it.
+    pub(crate) async fn wait(
+        &self,
+        tenant: &str,
+        bytes: u64,
+        deadline: Option<Instant>,
+    ) -> Result<(), Error> {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // Before the look, so that what is freed during it is not missed.
+            freed.as_mut().enable();
+            let Err(error) = self.used.lock().check(&self.bounds, tenant, bytes) else {
+                return Ok(());
+            };
+            match deadline {
+                None => freed.await,
+                Some(deadline) => {
+                    time::timeout_at(deadline.into(), freed).await.map_err(|_| error)?;
+                }
+            }
+        }
+    }
+
+    /// Waits for room and takes it. Cancel-safe.
+    ///
+    /// # Errors
+    /// When there was none until the deadline.
+    pub(crate) async fn room(
+        self: &Arc<AnswerBudget>,
+        tenant: &str,
+        bytes: u64,
+        deadline: Option<Instant>,
+    ) -> Result<AnswerMemory, Error> {
+        loop {
+            self.wait(tenant, bytes, deadline).await?;
+            if let Some(room) = self.try_enter(tenant, bytes) {
+                return Ok(room);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.lock().total
+    }
+}
+
+impl UsedBytes {
+    fn of(&self, tenant: &str) -> u64 {
+        self.by_tenant.get(tenant).copied().unwrap_or(0)
+    }
+
+    fn check(&self, bounds: &AnswerBounds, tenant: &str, bytes: u64) -> Result<(), Error> {
+        let fits = |used: u64, max: u64| used == 0 || used.saturating_add(bytes) <= max;
+        if !fits(self.of(tenant), bounds.bytes_max_per_tenant) {
+            return Err(Error::TooManyAnswerBytes { bytes_max: bounds.bytes_max_per_tenant });
+        }
+        if !fits(self.total, bounds.bytes_max) {
+            return Err(Error::AnswerBytesFull { bytes_max: bounds.bytes_max });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, tenant: &Arc<str>, bytes: u64) {
+        self.total = self.total.saturating_add(bytes);
+        let used = self.by_tenant.entry(Arc::clone(tenant)).or_insert(0);
+        *used = used.saturating_add(bytes);
+    }
+
+    fn remove(&mut self, tenant: &Arc<str>, bytes: u64) {
+        self.total = self.total.saturating_sub(bytes);
+        if let Some(used) = self.by_tenant.get_mut(tenant) {
+            *used = used.saturating_sub(bytes);
+            if *used == 0 {
+                self.by_tenant.remove(tenant);
+            }
+        }
+    }
+}
+
+impl AnswerMemory {
+    /// Counts what an answer came to. It may be more than was asked for, which keeps the next one
+    /// waiting.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let mut used = self.answers.used.lock();
+        used.remove(&self.tenant, self.bytes);
+        used.add(&self.tenant, bytes);
+        self.bytes = bytes;
+        drop(used);
+        self.answers.freed.notify_waiters();
+    }
+}
+
+impl Drop for AnswerMemory {
+    fn drop(&mut self) {
+        self.answers.used.lock().remove(&self.tenant, self.bytes);
+        self.answers.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! JSON documents that are written to their clients piece by piece.
+//!
+//! No client makes the server hold a document several times: short parts are serialized, long texts
+//! of a tree are escaped as they are sent, and stored JSON goes out as it was stored.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::AnswerMemory;
+use crate::verdict::json_len;
+
+/// Bytes of one piece. A connection holds a few of them beside the document.
+const PIECE_BYTES: usize = 64 << 10;
+/// Text of a tree that is escaped when it is sent; shorter text is cheaper to copy.
+const LONG_TEXT_BYTES: usize = 16 << 10;
+/// Text that is escaped at one time: a piece has six times as much at most.
+const ESCAPED_AT_ONCE_BYTES: usize = 16 << 10;
+
+/// A JSON document on its way to a client, with the memory it takes.
+#[derive(Debug)]
+pub(crate) struct AnswerDocument {
+    parts: VecDeque<DocumentPart>,
+    /// Bytes that are not sent yet.
+    left: usize,
+    room: Option<AnswerMemory>,
+}
+
+#[derive(Debug)]
+enum DocumentPart {
+    Written(Bytes),
+    /// To be escaped, from `at` on.
+    Text {
+        text: String,
+        at: usize,
+    },
+}
+
+impl AnswerDocument {
+    /// Serializes a value that holds no text that is costly in JSON.
+    ///
+    /// # Errors
+    /// When it cannot be JSON.
+    pub(crate) fn of(value: &impl Serialize) -> Result<AnswerDocument, serde_json::Error> {
+        let mut pieces = DocumentWriter::default();
+        serde_json::to_writer(&mut pieces, value)?;
+        Ok(pieces.finish())
+    }
+
+    /// A tree, whose long texts are escaped as they are sent.
+    pub(crate) fn of_tree(value: Value) -> AnswerDocument {
+        let mut pieces = DocumentWriter::default();
+        pieces.tree(value);
+        pieces.finish()
+    }
+
+    /// Serializes a value with text before and behind it.
+    ///
+    /// # Errors
+    /// When it cannot be JSON.
+    pub(crate) fn between(
+        before: &str,
+        value: &impl Serialize,
+        behind: &str,
+    ) -> Result<AnswerDocument, serde_json::Error> {
+        let mut pieces =
+            DocumentWriter { open: before.as_bytes().to_vec(), ..DocumentWriter::default() };
+        serde_json::to_writer(&mut pieces, value)?;
+        pieces.open.extend_from_slice(behind.as_bytes());
+        Ok(pieces.finish())
+    }
+
+    /// An object with one more member, whose value is stored JSON. The object has others.
+    ///
+    /// # Errors
+    /// When it cannot be JSON.
+    pub(crate) fn with_member(
+        object: &impl Serialize,
+        name: &str,
+        stored: Vec<u8>,
+    ) -> Result<AnswerDocument, serde_json::Error> {
+        let mut text = serde_json::to_vec(object)?;
+        text.pop();
+        let mut pieces = DocumentWriter { open: text, ..DocumentWriter::default() };
+        pieces.open.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        pieces.push(DocumentPart::Written(stored.into()));
+        pieces.open.push(b'}');
+        Ok(pieces.finish())
+    }
+
+    /// Bytes that are not sent yet.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Ties memory to the document until it is sent; it counts for what the document holds.
+    #[must_use]
+    pub(crate) fn held(mut self, rooms: impl IntoIterator<Item = AnswerMemory>) -> AnswerDocument {
+        let held = self.parts.iter().map(|part| match part {
+            DocumentPart::Written(bytes) => bytes.len(),
+            DocumentPart::Text { text, .. } => text.len(),
+        });
+        let held: usize = held.sum();
+        // Others are all of the same tenant, and give theirs back.
+        self.room = rooms.into_iter().next();
+        if let Some(room) = &mut self.room {
+            room.set(held);
+        }
+        self
+    }
+
+    /// The next piece; none behind the last one.
+    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
+        let piece = loop {
+            match self.parts.front_mut()? {
+                DocumentPart::Written(bytes) if bytes.is_empty() => {}
+                DocumentPart::Written(bytes) => break bytes.split_to(bytes.len().min(PIECE_BYTES)),
+                DocumentPart::Text { text, at } if *at == text.len() => {}
+                DocumentPart::Text { text, at } => {
+                    let mut end = text.len().min(*at + ESCAPED_AT_ONCE_BYTES);
+                    while !text.is_char_boundary(end) {
+                        end -= 1;
+                    }
+                    let piece = escaped(&text[*at..end]);
+                    *at = end;
+                    break piece;
+                }
+            }
+            self.parts.pop_front();
+        };
+        self.left = self.left.saturating_sub(piece.len());
+        Some(piece)
+    }
+
+    /// All of it at once, for what is signed as a whole.
+    pub(crate) fn whole(mut self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.left);
+        while let Some(piece) = self.next_piece() {
+            bytes.extend_from_slice(&piece);
+        }
+        bytes
+    }
+
+    /// An answer with this status.
+    pub(crate) fn answer(self, status: StatusCode) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        (status, [(header::CONTENT_TYPE, json)], Body::new(self)).into_response()
+    }
+}
+
+/// A text in JSON, without its quotation marks.
+fn escaped(text: &str) -> Bytes {
+    // A string is always JSON.
+    let mut quoted = serde_json::to_vec(text).unwrap_or_default();
+    quoted.pop();
+    Bytes::from(quoted).slice(1..)
+}
+
+impl HttpBody for AnswerDocument {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(u64::try_from(self.left).unwrap_or(u64::MAX))
+    }
+}
+
+/// Gathers a document in pieces, so that none of it is moved when it grows.
+#[derive(Debug, Default)]
+struct DocumentWriter {
+    parts: VecDeque<DocumentPart>,
+    open: Vec<u8>,
+    length: usize,
+}
+
+impl DocumentWriter {
+    fn push(&mut self, part: DocumentPart) {
+        self.close();
+        self.length += match &part {
+            DocumentPart::Written(bytes) => bytes.len(),
+            DocumentPart::Text { text, .. } => json_len(text),
+        };
+        self.parts.push_back(part);
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.length += self.open.len();
+            self.parts.push_back(DocumentPart::Written(mem::take(&mut self.open).into()));
+        }
+    }
+
+    fn text(&mut self, text: String) {
+        if text.len() < LONG_TEXT_BYTES {
+            return self.small(&text);
+        }
+        self.open.push(b'"');
+        self.push(DocumentPart::Text { text, at: 0 });
+        self.open.push(b'"');
+    }
+
+    fn small(&mut self, value: &impl Serialize) {
+        // Strings, numbers and null are always JSON; a vector takes everything.
+        drop(serde_json::to_writer(self, value));
+    }
+
+    /// Recursion ends where the parser's does: no tree is deeper than what it takes.
+    fn tree(&mut self, value: Value) {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.small(&value),
+            Value::String(text) => self.text(text),
+            Value::Array(values) => {
+                self.open.push(b'[');
+                for (index, value) in values.into_iter().enumerate() {
+                    self.comma(index);
+                    self.tree(value);
+                }
+                self.open.push(b']');
+            }
+            Value::Object(members) => {
+                self.open.push(b'{');
+                for (index, (name, value)) in members.into_iter().enumerate() {
+                    self.comma(index);
+                    self.small(&name);
+                    self.open.push(b':');
+                    self.tree(value);
+                }
+                self.open.push(b'}');
+            }
+        }
+    }
+
+    fn comma(&mut self, index: usize) {
+        if index > 0 {
+            self.open.push(b',');
+        }
+    }
+
+    fn finish(mut self) -> AnswerDocument {
+        self.close();
+        AnswerDocument { parts: self.parts, left: self.length, room: None }
+    }
+}
+
+impl io::Write for DocumentWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PIECE_BYTES - self.open.len().min(PIECE_BYTES - 1));
+        self.open.extend_from_slice(&bytes[..taken]);
+        if self.open.len() >= PIECE_BYTES {
+            self.close();
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
