@@ -429,11 +429,15 @@ impl Audit {
     }
 
     /// Writes behind, and removes what is too old, until it is dropped.
+    ///
+    /// An outage of the store is logged once, when it begins, and once when it is over: the loop
+    /// tries again each [`WRITE_INTERVAL`].
     pub(crate) fn write_for_ever(&self) -> impl Future<Output = ()> + Send + use<> {
         let audit = self.clone();
         async move {
             let many = audit.0.limits.records.all / RECORDS_PER_SWEEP;
             let (mut writes, mut lost, mut swept) = (0_u32, 0, 0);
+            let mut is_failing = false;
             loop {
                 sleep(WRITE_INTERVAL).await;
                 let mut done = audit.write().await;
@@ -443,9 +447,15 @@ impl Audit {
                     swept = audit.written();
                     done = audit.shorten().await;
                 }
-                if let Err(error) = done {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "write the audit");
+                match &done {
+                    Err(error) if !is_failing => {
+                        let error: &dyn std::error::Error = error;
+                        tracing::warn!(error, "the audit cannot be written; records are kept");
+                    }
+                    Ok(()) if is_failing => tracing::info!("the audit is written again"),
+                    Err(_) | Ok(()) => {}
                 }
+                is_failing = done.is_err();
                 let now = audit.lost();
                 if now > lost {
                     tracing::warn!(lost = now - lost, "records of the audit did not fit");

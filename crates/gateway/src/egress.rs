@@ -12,7 +12,9 @@
 pub(crate) mod accounts;
 mod body;
 pub mod dial;
+mod echo;
 mod exchange;
+mod first_read;
 mod headers;
 pub mod hello;
 pub mod host;
@@ -46,6 +48,8 @@ use self::accounts::Account;
 use self::body::{BoxError, Connection, Cut, Passing};
 use self::dial::{DialError, Dialer, Terms};
 use self::exchange::{Exchange, Usage, Way};
+use self::first_read::ShortFirstRead;
+use self::headers::InspectedParts;
 pub use self::headers::REFUSED;
 use self::host::Host;
 use self::path::Path;
@@ -144,7 +148,7 @@ impl Proxy {
             .header_read_timeout(HEAD_TIME_MAX)
             .max_header_size(HEAD_BYTES_MAX)
             .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(ShortFirstRead::new(stream)), service)
             .with_upgrades()
             .await;
         if let Err(error) = served
@@ -177,17 +181,17 @@ impl Proxy {
     }
 
     /// Asks rules and limits.
-    fn decide(&self, method: &str, target: &Target) -> Result<(&Rule, bool), Refusal> {
+    fn decide(&self, method: &str, target: &Target) -> Result<(&Rule, InspectedParts), Refusal> {
         self.usage.request().map_err(Refusal::limit)?;
         let Target { host, port, path } = target;
         match self.rules.decide(&Asked { method, host, port: *port, path: path.as_ref() }) {
-            Verdict::Allow { rule, looked_at_path } => Ok((rule, looked_at_path)),
+            Verdict::Allow { rule, inspected } => Ok((rule, inspected)),
             Verdict::Refuse(why) => Err(Refusal::forbidden(why)),
         }
     }
 
     fn terms<'a>(&'a self, rule: &'a Rule, any_protocol: bool) -> Terms<'a> {
-        Terms { guard: &rule.guard, any_protocol, lookups: &self.lookups }
+        Terms { guard: &rule.guard, networks: &rule.networks, any_protocol, lookups: &self.lookups }
     }
 
     /// A body that is known to be too long does not begin.
@@ -221,19 +225,25 @@ impl Proxy {
     ) -> Result<Response<Body>, Refusal> {
         let target = target_of_request(request.uri())?;
         check_framing(request.headers())?;
-        let (rule, looked_at_path) = self.decide(request.method().as_str(), &target)?;
+        let (rule, mut inspected) = self.decide(request.method().as_str(), &target)?;
+        let compared_path = inspected.path;
+        // Nobody is lent a secret for another request than the one that is seen.
+        inspected.path |= rule.scanner.is_some();
+        inspected.method |= rule.scanner.is_some();
+        check_query(request.uri(), inspected)?;
         self.check_length(request.body())?;
         let Target { host, port, path } = target;
         // Port 80 is what an address without one means inside; outside it is TLS's then.
         let port = if rule.is_tls && port == 80 { 443 } else { port };
         let (mut head, body) = request.into_parts();
+        let has_secret = rule.scanner.is_some();
         let query = head.uri.query().map_or(String::new(), |query| format!("?{query}"));
         let sent = match &path {
-            Some(Path::Plain { sent, .. }) if looked_at_path => sent.as_str(),
+            Some(Path::Plain { sent, .. }) if compared_path => sent.as_str(),
             _ => head.uri.path(),
         };
         let uri: Uri = format!("{sent}{query}").parse().map_err(|_| Refusal::malformed("path"))?;
-        headers::of_request(&mut head.headers, &rule.added, !rule.secrets.is_empty());
+        headers::of_request(&mut head.headers, &rule.added, inspected, has_secret);
         let usual = if rule.is_tls { 443 } else { 80 };
         let suffix = if port == usual { String::new() } else { format!(":{port}") };
         let authority = HeaderValue::from_str(&format!("{}{suffix}", host.authority()));
@@ -253,7 +263,7 @@ impl Proxy {
         let answer = timeout(ANSWER_TIME_MAX, ask(sender, message)).await;
         let answer = answer.map_err(|_| Refusal::slow("no answer in time"))??;
         self.check_length(answer.body())?;
-        Ok(passed(answer, rule, connection, exchange))
+        passed(answer, rule, connection, exchange)
     }
 }
 
@@ -263,15 +273,34 @@ fn passed(
     rule: &Rule,
     connection: Connection,
     exchange: &Arc<Exchange>,
-) -> Response<Body> {
-    let (head, body) = answer.into_parts();
+) -> Result<Response<Body>, Refusal> {
+    let (mut head, body) = answer.into_parts();
+    if rule.scanner.is_some()
+        && let Some(reason) = headers::reason_not_searchable(head.status, &head.headers)
+    {
+        return Err(Refusal::of(502, reason));
+    }
+    if !headers::of_answer(&mut head.headers, rule.scanner.as_ref()) {
+        return Err(Refusal::of(502, "the answer repeats a secret in its headers"));
+    }
     let body = Passing::new(body, Way::In, Arc::clone(exchange));
-    let body = body.searched(rule.secrets.clone()).of(connection);
+    let body = body.searched(rule.scanner.clone()).of(connection);
     let mut passed = Response::new(body.boxed_unsync());
     *passed.status_mut() = head.status;
     *passed.headers_mut() = head.headers;
-    headers::of_answer(passed.headers_mut(), &rule.secrets);
-    passed
+    Ok(passed)
+}
+
+/// Refuses a query that asks for another method than the one that a rule compared.
+fn check_query(uri: &Uri, inspected: InspectedParts) -> Result<(), Refusal> {
+    let field = uri.query().filter(|_| inspected.method).and_then(headers::method_field);
+    match field {
+        None => Ok(()),
+        Some(field) => Err(Refusal::forbidden(format!(
+            "query: `{field}` stands for another method, and the rule compares methods or adds a \
+             secret"
+        ))),
+    }
 }
 
 async fn speak<S>(stream: S) -> Result<(SendRequest<Passing>, Connection), Refusal>

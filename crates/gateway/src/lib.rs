@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `service.rs` | [`Service`]: who may give grants, what they mean |
 //! | `offers.rs` | what holders of tokens may give, pure |
+//! | `schema.rs` | which schemas of databases a grant can name, pure |
 //! | `environment.rs` | what clients inside look for in their environment, pure |
 //! | `gate.rs` | the listeners of one sandbox |
 //! | `doors.rs` | what others implement, and what they are given |
@@ -26,6 +27,7 @@ mod gate;
 pub mod http;
 mod metrics;
 mod offers;
+mod schema;
 mod service;
 mod store;
 

@@ -25,7 +25,7 @@ use crate::egress::rules::Rules;
 use crate::environment::environment;
 use crate::gate::{Meaning, Ready};
 use crate::store::AuditStore;
-use crate::{metrics, offers};
+use crate::{metrics, offers, schema};
 
 /// Grants of one sandbox.
 pub const GRANTS_MAX: usize = 16;
@@ -248,6 +248,7 @@ impl Shared {
                     _ => TenantEngine::Postgres,
                 };
                 check_limits(&it.limits)?;
+                it.schema.as_deref().map_or(Ok(()), |it| schema::check(engine, it))?;
                 let databases = self.databases.as_ref().ok_or_else(|| missing("bouncer"))?;
                 let facts = databases.check(engine, it)?;
                 let limits = self.config.database.complete(&it.limits);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::echo::{EchoFilter, SecretScanner};
 use super::exchange::{Exchange, Way};
-use super::headers::{WORD_BYTES_MIN, contains};
 
 /// Longest pause between two pieces of a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
@@ -51,7 +51,7 @@ pub(super) struct Passing {
     way: Way,
     exchange: Arc<Exchange>,
     pause: Pin<Box<Sleep>>,
-    search: Search,
+    echoes: EchoFilter,
     /// What it comes by, which lives as long.
     connection: Option<Connection>,
     is_done: bool,
@@ -59,14 +59,14 @@ pub(super) struct Passing {
 
 impl Passing {
     pub(super) fn new(inner: Incoming, way: Way, exchange: Arc<Exchange>) -> Passing {
-        let search = Search { secrets: Vec::new(), held: Bytes::new() };
+        let echoes = EchoFilter::new(None);
         let pause = Box::pin(sleep(PAUSE_MAX));
-        Passing { inner, way, exchange, pause, search, connection: None, is_done: false }
+        Passing { inner, way, exchange, pause, echoes, connection: None, is_done: false }
     }
 
-    /// One that breaks off where one of these is in it.
-    pub(super) fn searched(mut self, secrets: Vec<Box<[u8]>>) -> Passing {
-        self.search.secrets = secrets;
+    /// A body that breaks off where a part of a secret is in it.
+    pub(super) fn searched(mut self, scanner: Option<SecretScanner>) -> Passing {
+        self.echoes = EchoFilter::new(scanner);
         self
     }
 
@@ -118,11 +118,7 @@ impl Body for Passing {
                     return it.cut(Cut::Broken);
                 }
                 None => {
-                    let held = std::mem::take(&mut it.search.held);
-                    // Too long to be an accident: the rest could come with the next answer.
-                    if held.len() >= WORD_BYTES_MIN {
-                        return it.cut(Cut::Secret);
-                    }
+                    let Some(held) = it.echoes.finish() else { return it.cut(Cut::Secret) };
                     it.is_done = true;
                     return match held.is_empty() {
                         true => Poll::Ready(None),
@@ -133,7 +129,7 @@ impl Body for Passing {
             if !it.exchange.count(it.way, data.len()) {
                 return it.cut(Cut::Limit);
             }
-            match it.search.pass(data) {
+            match it.echoes.pass(data) {
                 Some(data) if data.is_empty() => {}
                 Some(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 None => return it.cut(Cut::Secret),
@@ -142,11 +138,11 @@ impl Body for Passing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_done || (self.inner.is_end_stream() && self.search.held.is_empty())
+        self.is_done || (self.inner.is_end_stream() && self.echoes.held_bytes() == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = u64::try_from(self.search.held.len()).unwrap_or(u64::MAX);
+        let held = u64::try_from(self.echoes.held_bytes()).unwrap_or(u64::MAX);
         let inner = self.inner.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower().saturating_add(held));
@@ -154,65 +150,5 @@ impl Body for Passing {
             hint.set_upper(upper.saturating_add(held));
         }
         hint
-    }
-}
-
-/// Looks for secrets in pieces that are passed on.
-struct Search {
-    secrets: Vec<Box<[u8]>>,
-    /// The end of what came, which may be the beginning of a secret.
-    held: Bytes,
-}
-
-impl Search {
-    /// What may be passed on; none when there is a secret in it.
-    fn pass(&mut self, data: Bytes) -> Option<Bytes> {
-        if self.secrets.is_empty() {
-            return Some(data);
-        }
-        let mut all = BytesMut::with_capacity(self.held.len() + data.len());
-        all.extend_from_slice(&self.held);
-        all.extend_from_slice(&data);
-        if self.secrets.iter().any(|secret| contains(&all, secret)) {
-            return None;
-        }
-        let held = self.secrets.iter().map(|secret| begun(&all, secret)).max().unwrap_or(0);
-        self.held = all.split_off(all.len() - held).freeze();
-        Some(all.freeze())
-    }
-}
-
-/// Bytes at the end of `all` that are the beginning of `secret`.
-fn begun(all: &[u8], secret: &[u8]) -> usize {
-    let longest = all.len().min(secret.len().saturating_sub(1));
-    (1..=longest).rev().find(|length| all.ends_with(&secret[..*length])).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_is_found_however_it_is_cut() {
-        let secret = b"planted-canary";
-        let text = b"a planted-plan, and the planted-canary itself";
-        for cut in 1..text.len() {
-            let mut search = Search { secrets: vec![secret[..].into()], held: Bytes::new() };
-            let mut passed = Vec::new();
-            let is_found = text.chunks(cut).any(|piece| {
-                let found = search.pass(Bytes::copy_from_slice(piece));
-                passed.extend_from_slice(found.as_deref().unwrap_or_default());
-                found.is_none()
-            });
-            assert!(is_found, "{cut}");
-            assert!(text.starts_with(&passed) && passed.len() <= 24, "{cut}");
-        }
-        let mut search = Search { secrets: vec![secret[..].into()], held: Bytes::new() };
-        let mut passed = Vec::new();
-        for piece in [&b"planted"[..], b"-can", b"opy plant"] {
-            passed.extend_from_slice(&search.pass(Bytes::copy_from_slice(piece)).unwrap());
-        }
-        assert_eq!(passed, b"planted-canopy ");
-        assert_eq!(&search.held[..], b"plant");
     }
 }

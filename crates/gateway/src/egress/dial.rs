@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::host::Host;
+use super::rules::DeniedNetworks;
 
 /// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile, also
 /// when nobody waits for it any more. Far more than a few tenants can take together whose names are
@@ -106,6 +107,8 @@ impl Resolver for Machine {
 pub(super) struct Terms<'a> {
     /// Which addresses are good.
     pub(super) guard: &'a Guard,
+    /// Which of those are not.
+    pub(super) networks: &'a DeniedNetworks,
     /// Whether ports that belong to other protocols than HTTP are good as well.
     pub(super) any_protocol: bool,
     /// Turns of the tenant to look up a name.
@@ -140,7 +143,7 @@ impl Dialer {
         port: u16,
         terms: Terms<'_>,
     ) -> Result<TcpStream, DialError> {
-        let Terms { guard, any_protocol, lookups } = terms;
+        let Terms { guard, networks, any_protocol, lookups } = terms;
         let shown = || host.to_string();
         let addresses = match host {
             Host::Address(address) => vec![SocketAddr::new(*address, port)],
@@ -160,6 +163,7 @@ impl Dialer {
         };
         // Before the number is cut: all of them are checked.
         guard.check(&shown(), &checked)?;
+        networks.check(&shown(), &checked)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
         for address in addresses.iter().take(ADDRESSES_MAX) {
             let address = SocketAddr::new(address.ip(), port);

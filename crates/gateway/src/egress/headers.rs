@@ -1,9 +1,12 @@
 //! Headers on their way: what belongs to one connection stays, what is added replaces.
 
+use hyper::StatusCode;
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap,
+    HeaderName, HeaderValue, IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+
+use super::echo::SecretScanner;
 
 /// Says why there is no answer from outside.
 pub const REFUSED: HeaderName = HeaderName::from_static("x-cove-refused");
@@ -22,6 +25,96 @@ const OF_ONE_CONNECTION: [HeaderName; 11] = [
     HeaderName::from_static("proxy-authorization"),
     HeaderName::from_static("proxy-authentication-info"),
 ];
+
+/// Headers by which servers, frameworks and their proxies take another host, or another client,
+/// than the connection says (RFC 7239 and its predecessors). Rules always look at the host.
+const HOST_OVERRIDES: &[&str] = &[
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-client-ip",
+    "x-host",
+    "x-http-host-override",
+    "x-original-host",
+    "x-real-ip",
+    "true-client-ip",
+];
+
+/// Headers that stand for the method: Google's and Microsoft's interfaces, Rails, Express, Symfony.
+const METHOD_OVERRIDES: &[&str] = &[
+    "x-forwarded-method",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-method",
+];
+
+/// Headers that stand for the path: IIS' URL Rewrite, Zend, Symfony, Envoy, Traefik; and WebDAV's
+/// second path (RFC 4918 §10.3).
+const PATH_OVERRIDES: &[&str] = &[
+    "destination",
+    "x-envoy-original-path",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-uri",
+    "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-request-uri",
+    "x-rewrite-url",
+    "x-waws-unencoded-url",
+];
+
+/// Fields of a query that stand for the method, in lower case.
+const METHOD_FIELDS: &[&str] =
+    &["_method", "$httpmethod", "x-http-method", "x-http-method-override", "x-method-override"];
+
+/// Parts of a request that the rules compared before they let it pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InspectedParts {
+    /// What is sent has to be the path that was compared.
+    pub(super) path: bool,
+    /// Nothing in the request may stand for another method.
+    pub(super) method: bool,
+}
+
+/// Name of a header as the variable of a CGI-like gateway has it: `x_key` and `x-key` are one.
+fn normalized(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
+/// Removes headers that say another host, method or path than the rules have compared.
+fn strip_overrides(headers: &mut HeaderMap, inspected: InspectedParts) {
+    let is_override = |name: &HeaderName| {
+        let name = normalized(name);
+        let listed = |list: &[&str]| list.contains(&&*name);
+        listed(HOST_OVERRIDES)
+            || (inspected.method && listed(METHOD_OVERRIDES))
+            || (inspected.path && listed(PATH_OVERRIDES))
+    };
+    let overrides: Vec<HeaderName> =
+        headers.keys().filter(|name| is_override(name)).cloned().collect();
+    for name in overrides {
+        headers.remove(name);
+    }
+}
+
+/// First field of a query by which frameworks take another method than the request's.
+pub(super) fn method_field(query: &str) -> Option<&'static str> {
+    query.split(['&', ';']).find_map(|pair| {
+        let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
+        let name = percent_encoding::percent_decode_str(&name).decode_utf8_lossy().to_lowercase();
+        // PHP takes `_method[]` and ` _method` for the same.
+        let name = name.trim_start();
+        let name = name.split('[').next().unwrap_or_default();
+        METHOD_FIELDS.iter().copied().find(|field| *field == name)
+    })
+}
 
 /// Whether a rule may set a header of this name.
 #[must_use]
@@ -53,17 +146,20 @@ pub(super) struct Added {
 
 /// Makes the headers of a request those that go outside. The length of its body is added anew from
 /// the body itself.
-pub(super) fn of_request(headers: &mut HeaderMap, added: &[Added], has_secret: bool) {
+pub(super) fn of_request(
+    headers: &mut HeaderMap,
+    added: &[Added],
+    inspected: InspectedParts,
+    has_secret: bool,
+) {
     strip(headers);
+    strip_overrides(headers, inspected);
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
     for one in added {
-        // Behind gateways of the old kind `x_key` and `x-key` are one variable.
-        let alike: Vec<HeaderName> = headers
-            .keys()
-            .filter(|name| name.as_str().replace('_', "-") == one.name.as_str().replace('_', "-"))
-            .cloned()
-            .collect();
+        let name = normalized(&one.name);
+        let alike: Vec<HeaderName> =
+            headers.keys().filter(|it| normalized(it) == name).cloned().collect();
         for name in alike {
             headers.remove(name);
         }
@@ -78,23 +174,46 @@ pub(super) fn of_request(headers: &mut HeaderMap, added: &[Added], has_secret: b
     }
 }
 
-/// Makes the headers of an answer those that go inside: without those that hold a secret.
-pub(super) fn of_answer(headers: &mut HeaderMap, secrets: &[Box<[u8]>]) {
+/// Reason to refuse an answer to a request with a secret because its body cannot be searched.
+pub(super) fn reason_not_searchable(
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Option<&'static str> {
+    let has_only = |name: HeaderName, plain: &str| {
+        let tokens = headers.get_all(name);
+        tokens.iter().all(|value| value.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
+    };
+    if !has_only(CONTENT_ENCODING, "identity") || !has_only(TRANSFER_ENCODING, "chunked") {
+        return Some("the answer is compressed, so it cannot be searched for the secret");
+    }
+    let is_part = status == StatusCode::PARTIAL_CONTENT;
+    is_part.then_some("the answer is a part that was not requested")
+}
+
+/// Makes the headers of an answer those that go inside: without those that hold a part of a secret.
+/// False when only several of them together do, and none can be named.
+#[must_use]
+pub(super) fn of_answer(headers: &mut HeaderMap, scanner: Option<&SecretScanner>) -> bool {
     // Of two lengths the one of the chunks holds.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
     strip(headers);
     headers.remove(REFUSED);
-    let holds = |bytes: &[u8]| secrets.iter().any(|secret| contains(bytes, secret));
+    let Some(scanner) = scanner else { return true };
     let bad: Vec<HeaderName> = headers
         .iter()
-        .filter(|(name, value)| holds(value.as_bytes()) || holds(name.as_str().as_bytes()))
+        .filter(|(name, value)| {
+            scanner.finds(value.as_bytes()) || scanner.finds(name.as_str().as_bytes())
+        })
         .map(|(name, _)| name.clone())
         .collect();
     for name in bad {
         headers.remove(name);
     }
+    let values: Vec<u8> = headers.values().flat_map(HeaderValue::as_bytes).copied().collect();
+    let names: String = headers.keys().map(HeaderName::as_str).collect();
+    !scanner.finds(&values) && !scanner.finds(names.as_bytes())
 }
 
 /// Whether an answer says more than one thing of its length. Of one without a body nobody has
@@ -105,25 +224,10 @@ pub(super) fn differs_in_length(headers: &HeaderMap) -> bool {
     lengths.any(|length| Some(length) != first)
 }
 
-/// Whether `part` stands somewhere in `bytes`.
-pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
-}
-
-/// Bytes from which a word is searched for by itself, and from which the beginning of one is told.
-pub(super) const WORD_BYTES_MIN: usize = 8;
-
-/// What must not come back of a secret: its words that are long enough to be no accident, or all
-/// of it. `Bearer KEY` is not returned as `KEY` either.
-#[must_use]
-pub(super) fn words_of(secret: &str) -> Vec<Box<[u8]>> {
-    let long = secret.split_whitespace().filter(|word| word.len() >= WORD_BYTES_MIN);
-    let words: Vec<Box<[u8]>> = long.map(|word| word.as_bytes().into()).collect();
-    if words.is_empty() { vec![secret.as_bytes().into()] } else { words }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -153,11 +257,11 @@ mod tests {
             ("if-range", "\"a\""),
         ]);
         let mut without = headers(&[("range", "bytes=0-9")]);
-        of_request(&mut without, &[], false);
+        of_request(&mut without, &[], InspectedParts::default(), false);
         assert_eq!(without, headers(&[("range", "bytes=0-9")]));
         let name = HeaderName::from_static("x-key");
         let added = [Added { name, value: HeaderValue::from_static("secret") }];
-        of_request(&mut given, &added, true);
+        of_request(&mut given, &added, InspectedParts::default(), true);
         let expected =
             headers(&[("accept", "*/*"), ("x-key", "secret"), ("accept-encoding", "identity")]);
         assert_eq!(given, expected);
@@ -177,8 +281,79 @@ mod tests {
             ("content-length", "7"),
             ("location", "/elsewhere"),
         ]);
-        of_answer(&mut given, &words_of("Bearer planted-canary"));
+        let scanner = SecretScanner::new(["Bearer planted-canary"]).unwrap();
+        assert!(of_answer(&mut given, Some(&scanner)));
         assert_eq!(given, headers(&[("location", "/elsewhere")]));
-        assert_eq!(words_of("short"), [Box::from(b"short".as_slice())]);
+        let mut split = headers(&[("x-a", "planted-"), ("x-b", "canary")]);
+        assert!(!of_answer(&mut split, Some(&scanner)));
+        let mut plain = headers(&[("x-a", "planted-")]);
+        assert!(of_answer(&mut plain, Some(&scanner)) && of_answer(&mut split, None));
+    }
+
+    #[test]
+    fn headers_that_override_what_rules_compared_stay_behind() {
+        let sent = [
+            "x-http-method-override",
+            "x_http_method",
+            "x-original-url",
+            "x-rewrite-url",
+            "destination",
+            "x-forwarded-host",
+            "forwarded",
+            "accept",
+        ];
+        for (inspected, kept) in [
+            ((false, false), &sent[..5]),
+            ((false, true), &sent[2..5]),
+            ((true, false), &sent[..2]),
+            ((true, true), &[]),
+        ] {
+            let (path, method) = inspected;
+            let mut given = headers(&sent.map(|name| (name, "/admin")));
+            of_request(&mut given, &[], InspectedParts { path, method }, false);
+            let names: BTreeSet<&str> = given.keys().map(HeaderName::as_str).collect();
+            let kept: BTreeSet<&str> = kept.iter().copied().chain(["accept"]).collect();
+            assert_eq!(names, kept, "{inspected:?}");
+        }
+        // The operator may set what a program may not.
+        let name = HeaderName::from_static("x-http-method-override");
+        let added = [Added { name, value: HeaderValue::from_static("GET") }];
+        let mut given = headers(&[("x-http-method-override", "DELETE")]);
+        let inspected = InspectedParts { path: true, method: true };
+        of_request(&mut given, &added, inspected, false);
+        assert_eq!(given, headers(&[("x-http-method-override", "GET")]));
+    }
+
+    #[test]
+    fn fields_of_a_query_that_stand_for_a_method_are_found() {
+        for (query, expected) in [
+            ("a=1&_method=DELETE", Some("_method")),
+            ("%5FMethod=delete", Some("_method")),
+            ("_method[]=delete", Some("_method")),
+            ("+_method=delete", Some("_method")),
+            ("a;_method=put", Some("_method")),
+            ("%24httpMethod=DELETE", Some("$httpmethod")),
+            ("method=DELETE&a=_method", None),
+            ("", None),
+        ] {
+            assert_eq!(method_field(query), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn answers_that_cannot_be_searched_are_refused() {
+        for (status, list, is_searchable) in [
+            (200, headers(&[]), true),
+            (200, headers(&[("content-encoding", "identity")]), true),
+            (200, headers(&[("transfer-encoding", "Chunked")]), true),
+            (200, headers(&[("content-encoding", "gzip")]), false),
+            (200, headers(&[("content-encoding", "identity"), ("content-encoding", "br")]), false),
+            (200, headers(&[("transfer-encoding", "gzip, chunked")]), false),
+            (206, headers(&[]), false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let reason = reason_not_searchable(status, &list);
+            assert_eq!(reason.is_none(), is_searchable, "{status} {list:?}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! The rules of an `http` grant: which requests go outside, pure. The first rule that fits decides.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr as _;
 
 use api::{HeaderSource, HttpEffect, HttpRule};
 use hyper::header::{HeaderName, HeaderValue};
-use node::client::{Allowed, Guard};
+use node::client::{Allowed, Guard, Refused};
 
-use super::headers::{Added, may_be_set, words_of};
+use super::echo::SecretScanner;
+use super::headers::{Added, InspectedParts, may_be_set};
 use super::host::{Host, Pattern as HostPattern};
 use super::path::{Path, Pattern as PathPattern};
 use crate::config::Secrets;
@@ -47,14 +48,43 @@ pub(super) struct Rule {
     methods: Vec<String>,
     paths: Vec<PathPattern>,
     pub(super) added: Vec<Added>,
-    /// What must not come back.
-    pub(super) secrets: Vec<Box<[u8]>>,
+    /// Finds in answers what must not come back; none without a secret.
+    pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
     /// Whether the ports were named, and are meant then.
     pub(super) names_ports: bool,
     /// Which addresses its hosts may have.
     pub(super) guard: Guard,
+    /// Which of those they may not have.
+    pub(super) networks: DeniedNetworks,
 }
+
+/// Addresses that the hosts of a rule may not have, public ones among them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeniedNetworks {
+    denied: Vec<Allowed>,
+    excepted: Vec<Allowed>,
+}
+
+impl DeniedNetworks {
+    /// Decides about what a name leads to: all of it, as [`Guard::check`] does.
+    ///
+    /// # Errors
+    /// When one of the addresses may not be reached.
+    pub(super) fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
+        for address in addresses {
+            let address = address.ip().to_canonical();
+            let has = |list: &[Allowed]| list.iter().any(|network| network.has_address(address));
+            if has(&self.denied) && !has(&self.excepted) {
+                return Err(Refused::Address { host: host.to_owned(), class: DENIED });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an address is that a rule denies.
+const DENIED: &str = "of a network that the rule denies";
 
 /// What is asked of the rules.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +105,8 @@ pub(super) enum Verdict<'a> {
     /// It is sent.
     Allow {
         rule: &'a Rule,
-        /// Whether what is sent has to be the path that was compared.
-        looked_at_path: bool,
+        /// Parts that it or a rule before it compared.
+        inspected: InspectedParts,
     },
     /// It is not. Says why, in the form of the header.
     Refuse(String),
@@ -107,16 +137,16 @@ impl Rules {
         if ECHOES.contains(&asked.method) {
             return Verdict::Refuse(format!("method: {} is not sent", asked.method));
         }
-        let mut looked_at_path = false;
+        let mut inspected = InspectedParts::default();
         for (index, rule) in self.0.iter().enumerate() {
-            match rule.fits(asked, &mut looked_at_path) {
+            match rule.fits(asked, &mut inspected) {
                 Fit::No => {}
                 Fit::Odd => {
                     let why = "servers may read it in different ways";
                     return Verdict::Refuse(format!("path: {why}, and rules[{index}] looks at it"));
                 }
                 Fit::Yes if rule.denies => return Verdict::Refuse(format!("rules[{index}]")),
-                Fit::Yes => return Verdict::Allow { rule, looked_at_path },
+                Fit::Yes => return Verdict::Allow { rule, inspected },
             }
         }
         Verdict::Refuse("no rule fits".to_owned())
@@ -157,7 +187,8 @@ impl Rule {
             let field = if rule.tls { "tls" } else { "headers" };
             return Err(FieldError::new(field, "a rule that denies changes nothing"));
         }
-        let (added, secrets) = headers(rule, secrets)?;
+        let networks = denied_networks(rule)?;
+        let (added, scanner) = headers(rule, secrets)?;
         let names_ports = !rule.ports.is_empty();
         Ok(Rule {
             denies,
@@ -166,14 +197,15 @@ impl Rule {
             methods,
             paths,
             added,
-            secrets,
+            scanner,
             is_tls: rule.tls,
             names_ports,
             guard: Guard::Public(internal),
+            networks,
         })
     }
 
-    fn fits(&self, asked: &Asked<'_>, looked_at_path: &mut bool) -> Fit {
+    fn fits(&self, asked: &Asked<'_>, inspected: &mut InspectedParts) -> Fit {
         let is_host = self.hosts.iter().any(|pattern| pattern.fits(asked.host));
         // A rule that denies means all ports unless it names some.
         let any_port = self.denies && !self.names_ports;
@@ -181,13 +213,16 @@ impl Rule {
             return Fit::No;
         }
         let Some(path) = asked.path else { return self.fits_tunnel(asked.port) };
-        if !self.methods.is_empty() && !self.methods.iter().any(|it| it == asked.method) {
-            return Fit::No;
+        if !self.methods.is_empty() {
+            inspected.method = true;
+            if !self.methods.iter().any(|it| it == asked.method) {
+                return Fit::No;
+            }
         }
         if self.paths.is_empty() {
             return Fit::Yes;
         }
-        *looked_at_path = true;
+        inspected.path = true;
         match path {
             Path::Odd => Fit::Odd,
             Path::Plain { text, .. } if self.paths.iter().any(|it| it.fits(text)) => Fit::Yes,
@@ -208,6 +243,19 @@ impl Rule {
         let fits = self.denies || (sees_nothing && is_meant);
         if fits { Fit::Yes } else { Fit::No }
     }
+}
+
+fn denied_networks(rule: &HttpRule) -> Result<DeniedNetworks, FieldError> {
+    let read = |field: &str, list: &[String]| {
+        if rule.effect == HttpEffect::Deny && !list.is_empty() {
+            return Err(FieldError::new(field, "is for rules that allow"));
+        }
+        entries(field, list, |text| network(text).ok_or("must be a network such as `8.8.8.0/24`"))
+    };
+    Ok(DeniedNetworks {
+        denied: read("deny_networks", &rule.deny_networks)?,
+        excepted: read("allow_networks", &rule.allow_networks)?,
+    })
 }
 
 /// Reads the entries of a list, and says which of them is wrong.
@@ -233,10 +281,10 @@ fn network(text: &str) -> Option<Allowed> {
     Allowed::from_str(text).ok()
 }
 
-type Headers = (Vec<Added>, Vec<Box<[u8]>>);
+type Headers = (Vec<Added>, Option<SecretScanner>);
 
 fn headers(rule: &HttpRule, secrets: &Secrets) -> Result<Headers, FieldError> {
-    let (mut added, mut words) = (Vec::new(), Vec::new());
+    let (mut added, mut values) = (Vec::new(), Vec::new());
     if rule.headers.len() > ENTRIES_MAX {
         return Err(FieldError::new("headers", format!("must be at most {ENTRIES_MAX}")));
     }
@@ -259,11 +307,11 @@ fn headers(rule: &HttpRule, secrets: &Secrets) -> Result<Headers, FieldError> {
             .ok_or_else(|| wrong("cannot be the value of a header"))?;
         if matches!(source, HeaderSource::Secret(_)) {
             value.set_sensitive(true);
-            words.extend(words_of(text));
+            values.push(text.as_str());
         }
         added.push(Added { name: header, value });
     }
-    Ok((added, words))
+    Ok((added, SecretScanner::new(values)))
 }
 
 #[cfg(test)]
@@ -358,6 +406,33 @@ mod tests {
     }
 
     #[test]
+    fn networks_are_denied_but_for_those_that_are_excepted() {
+        let check = |text: &str, addresses: &[&str]| {
+            let rules = rules(&[text]);
+            let port = |it: &&str| SocketAddr::new(it.parse().unwrap(), 443);
+            let addresses: Vec<SocketAddr> = addresses.iter().map(port).collect();
+            rules.0[0].networks.check("a.example", &addresses).is_ok()
+        };
+        let open = "hosts = ['*']";
+        let one = "hosts = ['*']\ndeny_networks = ['8.8.8.0/24']";
+        let all = "hosts = ['*']\ndeny_networks = ['0.0.0.0/0', '::/0']\n\
+                   allow_networks = ['1.1.1.0/24']";
+        for (text, addresses, expected) in [
+            (open, &["8.8.8.8"][..], true),
+            (one, &["8.8.8.8"], false),
+            (one, &["8.8.9.8"], true),
+            // An answer that is half good is an attempt.
+            (one, &["8.8.9.8", "8.8.8.8"], false),
+            (one, &["::ffff:8.8.8.8"], false),
+            (all, &["1.1.1.1"], true),
+            (all, &["1.1.2.1"], false),
+            (all, &["2606:4700::1111"], false),
+        ] {
+            assert_eq!(check(text, addresses), expected, "{text} {addresses:?}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, field) in [
             ("hosts = []", "rules[0].hosts"),
@@ -367,6 +442,12 @@ mod tests {
             ("hosts = ['a']\npaths = ['/a/../b']", "rules[0].paths[0]"),
             ("hosts = ['a']\nports = [0]", "rules[0].ports"),
             ("hosts = ['a']\ninternal = ['localhost']", "rules[0].internal[0]"),
+            ("hosts = ['a']\ndeny_networks = ['localhost']", "rules[0].deny_networks[0]"),
+            ("hosts = ['a']\nallow_networks = ['1.1.1.1/8']", "rules[0].allow_networks[0]"),
+            (
+                "hosts = ['a']\neffect = 'deny'\ndeny_networks = ['1.1.1.1']",
+                "rules[0].deny_networks",
+            ),
             ("hosts = ['a']\ninternal = ['10.0.0.0/33']", "rules[0].internal[0]"),
             ("hosts = ['a']\n[headers.host]\ntext = 'b'", "rules[0].headers.host"),
             ("hosts = ['a']\n[headers.x]\ntext = \"a\\r\\nb: c\"", "rules[0].headers.x"),
@@ -412,8 +493,8 @@ mod tests {
             let raw = format!("/{}", parts.concat());
             let path = (method != CONNECT).then(|| Path::read(&raw));
             let asked = Asked { method, host: &host, port: 80, path: path.as_ref() };
-            if let Verdict::Allow { looked_at_path, .. } = rules.decide(&asked) {
-                prop_assert!(looked_at_path && method == "GET");
+            if let Verdict::Allow { inspected, .. } = rules.decide(&asked) {
+                prop_assert!(inspected.path && method == "GET");
                 prop_assert_eq!(host.to_string(), "a.example");
                 let Some(Path::Plain { sent, .. }) = path else { panic!("odd") };
                 prop_assert!(sent.starts_with("/v1/") && !sent.starts_with("/v1/keys"), "{}", sent);

@@ -249,7 +249,7 @@ async fn an_answer_that_repeats_a_secret_breaks_off() {
     let all = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
          9\r\nyou sent \r\n9\r\nplanted-c\r\n6\r\nanary!\r\n0\r\n\r\n";
     // The rest of it would come with another answer.
-    let half = "HTTP/1.1 206 Partial Content\r\ntransfer-encoding: chunked\r\n\r\n\
+    let half = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
          11\r\nyou sent planted-\r\n0\r\n\r\n";
     for answer in [all, half] {
         let mut origin = origin(answer).await;
@@ -267,6 +267,71 @@ async fn an_answer_that_repeats_a_secret_breaks_off() {
         let (outcome, _, error, ..) = proxy.record().await;
         assert_eq!(outcome, AuditOutcome::Refused);
         assert_eq!(error, "the answer has a secret in it");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_searched_is_refused() {
+    for (answer, reason) in [
+        (
+            "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\nxx",
+            "the answer is compressed",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nx-a: planted-\r\nx-b: canary\r\ncontent-length: 0\r\n\r\n",
+            "the answer repeats a secret in its headers",
+        ),
+    ] {
+        let origin = origin(answer).await;
+        let rules = rule(origin.port, "[rules.headers.authorization]\nsecret = 'key'");
+        let proxy = setup(&rules).serve().await;
+        let answer = proxy.get(&format!("http://a.example:{}/", origin.port)).await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+        assert!(!answer.contains("planted") && !answer.contains("xx"), "{answer}");
+        let (outcome, _, error, ..) = proxy.record().await;
+        assert_eq!(outcome, AuditOutcome::Failed);
+        assert!(error.starts_with(reason), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_cannot_stand_for_another_method_path_or_host() {
+    let overrides = "X-HTTP-Method-Override: DELETE\r\nX_HTTP_Method: DELETE\r\n\
+                     X-Original-URL: /admin/x\r\nX-Rewrite-URL: /admin/x\r\n\
+                     X-Forwarded-Host: b.example\r\nForwarded: host=b.example\r\n";
+    for (rest, kept) in [
+        ("", ["x-http-method-override", "x-original-url"].as_slice()),
+        ("methods = ['GET']", &["x-original-url"]),
+        ("paths = ['/v1/*']", &["x-http-method-override"]),
+        ("[rules.headers.authorization]\nsecret = 'key'", &[]),
+    ] {
+        let mut origin = origin(HELLO).await;
+        let proxy = setup(&rule(origin.port, rest)).serve().await;
+        let ask = |query: &str| {
+            format!(
+                "GET http://a.example:{}/v1/h{query} HTTP/1.1\r\nHost: x\r\n{overrides}\
+                 Connection: close\r\n\r\n",
+                origin.port
+            )
+        };
+        let (plain, with_field) = (ask(""), ask("?_method=DELETE"));
+        let answer = proxy.send(&plain).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{rest}: {answer}");
+        let seen = origin.next().await.to_lowercase();
+        for name in ["x-http-method-override", "x_http_method", "x-original-url", "x-rewrite-url"] {
+            let expected = match name {
+                "x_http_method" => kept.contains(&"x-http-method-override"),
+                "x-rewrite-url" => kept.contains(&"x-original-url"),
+                other => kept.contains(&other),
+            };
+            assert_eq!(seen.contains(&format!("{name}:")), expected, "{rest}: {name}");
+        }
+        assert!(!seen.contains("b.example"), "{rest}: {seen}");
+        proxy.record().await;
+        let answer = proxy.send(&with_field).await;
+        let compares_method = !kept.contains(&"x-http-method-override");
+        let status = if compares_method { "403" } else { "200" };
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{rest}: {answer}");
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{sleep, timeout};
 
 use super::exchange::{Exchange, Way};
+use super::first_read::ShortFirstRead;
 use super::hello::{self, Hello};
 use super::host::Host;
 
@@ -56,11 +57,11 @@ impl Tunnel {
             exchange.failed("the client left");
             return;
         };
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        let Ok(parts) = upgraded.downcast::<TokioIo<ShortFirstRead<TcpStream>>>() else {
             exchange.failed("the connection is of another kind");
             return;
         };
-        let (mut client, read) = (parts.io.into_inner(), parts.read_buf.to_vec());
+        let (mut client, read) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
         let activity = Activity::new();
         let cut = {
             let (mut from_client, mut to_client) = client.split();
