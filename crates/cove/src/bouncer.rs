@@ -116,6 +116,11 @@ impl Ground {
     }
 }
 
+/// Settings that help where another program listens already, PgBouncer for example.
+const MOVE: &str = "choose another address by `[bouncer] listen`, `[bouncer.mysql] listen`, \
+                    `--bouncer` or `--bouncer-mysql`, or have no bouncer by `[bouncer] enabled = \
+                    false`";
+
 impl Running {
     /// Starts it, when there is to be one. Somebody else at an address that nobody chose is a
     /// warning only: that is another bouncer, most often another Cove.
@@ -171,8 +176,15 @@ impl Running {
             Ok(relay) => Arc::new(relay),
             Err(error @ StartError::Listen(_)) if config.listen.is_default() => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "there is no bouncer, because its address is taken");
+                tracing::warn!(
+                    error,
+                    "there is no bouncer, because its address is taken: {}",
+                    MOVE
+                );
                 return Ok(None);
+            }
+            Err(error @ StartError::Listen(_)) => {
+                return Err(error).with_context(|| format!("failed to start the bouncer: {MOVE}"));
             }
             Err(error) => return Err(error).context("failed to start the bouncer"),
         };

@@ -139,6 +139,11 @@ impl Running {
         let sealer = Arc::new(objects::sealer(config, environment, data_dir)?);
         let settings =
             Settings { sealer: Some(sealer), ..settings(config, environment, data_dir)? };
+        if config.catalog.root.is_none() {
+            let hint = "tables are in the data directory, which clients of other users cannot open: \
+                        `catalog.root` names another place";
+            tracing::info!(root = settings.root, hint, "the catalog has a warehouse");
+        }
         let access =
             AccessSettings { audit: audit_limits(config), issuers: config.catalog.issuers.clone() };
         let access = Access::open(store.clone(), tokens.clone(), access).await;
@@ -233,6 +238,7 @@ fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Resu
             vended_credentials: table.vended_credentials,
             remote_signing: table.remote_signing,
             credentials_seconds: table.credentials_seconds,
+            plain_locations: table.plain_locations,
             ..StorageSettings::default()
         },
         warehouse_roots,

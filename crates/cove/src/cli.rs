@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::Grant;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use node::auth::Scope;
 
 use self::grants::parse_grant;
@@ -50,8 +50,8 @@ const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
 #[command(
     name = "cove",
     version,
+    disable_version_flag = true,
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Examples:
   cove run hello.py                 run a file; its extension names the language
@@ -63,6 +63,9 @@ Examples:
   cove doctor                       which isolation is active here, and what is missing"
 )]
 pub(crate) struct Cli {
+    /// Print the version
+    #[arg(short = 'v', short_alias = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use axum::Router;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
@@ -9,7 +10,7 @@ use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
 use node::auth::{Principal, Scope, Tokens};
 use node::drain::Drain;
-use node::http::{self, Access, Face, Listener, Shell};
+use node::http::{self, Access, Face, Listener, Shell, Site};
 use node::http::{Routes, get};
 use node::telemetry::Metrics;
 use sessions::faces::{ash, e2b};
@@ -84,7 +85,7 @@ pub(crate) async fn e2b(
     shell: &Shell,
     sessions: sessions::Sessions,
     tokens: &Tokens,
-) -> Result<Option<(Listener, Router)>> {
+) -> Result<Option<(Listener, Site)>> {
     let Some(address) = &config.e2b.listen else { return Ok(None) };
     let listener = Listener::bind(address).await.context("failed to listen for e2b")?;
     let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
@@ -103,16 +104,17 @@ pub(crate) async fn dbbouncer(
     bouncer: Option<&Bouncer>,
     drain: &Drain,
     metrics: Metrics,
-) -> Result<Option<(Listener, Router)>> {
+) -> Result<Option<(Listener, Site)>> {
     let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
     let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
     let listener = Listener::bind(address).await.context("failed to listen for dbbouncer")?;
-    let metrics = get(move || async move { metrics.response() });
+    let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers) });
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::Error) -> Response);
     let face = Face { access: Access::Token, render, scope: Some(Scope::Tenants) };
-    Ok(Some((listener, shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]))))
+    let site = Site::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
+    Ok(Some((listener, site.with_errors(render))))
 }
 
 /// Mounts them beside the native routes, and says how each is protected there.
@@ -129,7 +131,7 @@ pub(crate) async fn listen(
     faces: Vec<Foreign>,
     config: &CompatConfig,
     shell: &Shell,
-) -> Result<Vec<(Listener, Router)>> {
+) -> Result<Vec<(Listener, Site)>> {
     let mut listeners = Vec::new();
     for foreign in faces {
         let name = foreign.name();

@@ -41,6 +41,7 @@ pub(crate) struct Config {
     /// Where the server keeps its state.
     pub(crate) data_dir: PathBuf,
     /// Where the HTTP interface listens: `host:port`, port 0 for any.
+    #[serde(deserialize_with = "listen_address")]
     pub(crate) http: String,
     /// Seconds that running programs may take to end once the server is told to stop.
     #[serde(deserialize_with = "seconds")]
@@ -115,6 +116,7 @@ pub(crate) struct CompatConfig {
 pub(crate) struct FaceConfig<T> {
     /// Where it has a listener for itself, at `/`: `host:port`. Programs of this machine need no
     /// token there.
+    #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) listen: Option<String>,
     /// Its own settings.
     pub(crate) settings: T,
@@ -134,11 +136,15 @@ pub(crate) struct LogConfig {
     pub(crate) level: LevelFilter,
 }
 
+/// Least room on the data directory's disk with which the server says that it is ready.
+const DISK_FREE_BYTES_MIN: u64 = 64 << 20;
+
 /// The `[limits]` table: limits of the HTTP server, by the names of [`Limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HttpConfig {
     connections_max: usize,
+    connections_per_address_max: usize,
     streams_max: usize,
     header_bytes_max: usize,
     #[serde(deserialize_with = "seconds")]
@@ -146,9 +152,11 @@ pub(crate) struct HttpConfig {
     body_bytes_max: u64,
     #[serde(deserialize_with = "seconds")]
     body_pause_s: Duration,
+    body_bytes_per_s_min: u64,
     bodies_bytes_max: u64,
     #[serde(deserialize_with = "seconds")]
     write_stall_s: Duration,
+    disk_free_bytes_min: u64,
 }
 
 /// The `[sandbox]` table. What is left out follows the number of cores.
@@ -203,13 +211,16 @@ impl Default for HttpConfig {
         let limits = Limits::default();
         HttpConfig {
             connections_max: limits.connections_max,
+            connections_per_address_max: limits.connections_per_address_max,
             streams_max: limits.streams_max,
             header_bytes_max: limits.header_bytes_max,
             header_read_s: limits.header_read_max,
             body_bytes_max: limits.body_bytes_max,
             body_pause_s: limits.body_pause_max,
+            body_bytes_per_s_min: limits.body_bytes_per_s_min,
             bodies_bytes_max: limits.bodies_bytes_max,
             write_stall_s: limits.write_stall_max,
+            disk_free_bytes_min: DISK_FREE_BYTES_MIN,
         }
     }
 }
@@ -228,14 +239,21 @@ impl Default for SandboxConfig {
 }
 
 impl HttpConfig {
+    /// Room on the data directory's disk with which the server is ready.
+    pub(crate) fn disk_free_bytes_min(&self) -> u64 {
+        self.disk_free_bytes_min
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             connections_max: self.connections_max,
+            connections_per_address_max: self.connections_per_address_max,
             streams_max: self.streams_max,
             header_bytes_max: self.header_bytes_max,
             header_read_max: self.header_read_s,
             body_bytes_max: self.body_bytes_max,
             body_pause_max: self.body_pause_s,
+            body_bytes_per_s_min: self.body_bytes_per_s_min,
             bodies_bytes_max: self.bodies_bytes_max,
             write_stall_max: self.write_stall_s,
             ..Limits::default()
@@ -256,6 +274,27 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Er
     };
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| de::Error::custom(format!("{seconds} is not a number of seconds")))
+}
+
+/// An address to listen at: a host or an address, and a port.
+fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
+        // An address of IPv6 stands in brackets, or its last group would be the port.
+        let is_host = !host.is_empty() && (host.starts_with('[') || !host.contains(':'));
+        is_host && port.parse::<u16>().is_ok()
+    });
+    if !is_address {
+        let message = format!("`{text}` is not HOST:PORT, such as `127.0.0.1:4100`");
+        return Err(de::Error::custom(message));
+    }
+    Ok(text)
+}
+
+fn optional_listen_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    listen_address(deserializer).map(Some)
 }
 
 fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durability, D::Error> {

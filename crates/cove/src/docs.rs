@@ -291,36 +291,35 @@ impl Page {
                 }
             }
         }
-        for choice in choices {
+        let forms: Vec<_> = entries(&schema["discriminator"]["mapping"]).collect();
+        let tag = text(&schema["discriminator"]["propertyName"]);
+        for (value, form) in &forms {
+            self.raw("<tr><td>").element("code", &format!("{tag}: \"{value}\"")).raw("</td><td>");
+            self.kind(&serde_json::json!({ "$ref": form })).raw("</td></tr>");
+        }
+        for choice in choices.iter().filter(|_| forms.is_empty()) {
             self.choice(choice);
         }
-        if properties.is_empty() && choices.is_empty() {
+        let values = list(&schema["enum"]);
+        for value in values {
+            let description = &schema["x-enumDescriptions"][text(value)];
+            self.raw("<tr><td>").element("code", &value.to_string()).raw("</td><td>");
+            self.prose(text(description)).raw("</td></tr>");
+        }
+        if properties.is_empty() && choices.is_empty() && values.is_empty() {
             self.raw("<tr><td>").kind(schema).raw("</td></tr>");
         }
         self.raw("</table></section>");
     }
 
-    /// One of several forms: a value, or an object that says by one of its fields which it is.
+    /// One of several forms of which no field says which it is.
     fn choice(&mut self, choice: &Value) {
-        let fields: Vec<_> = entries(&choice["properties"]).collect();
-        self.raw("<tr><td>");
-        match fields.iter().find(|(_, field)| !field["const"].is_null()) {
-            None if choice["const"].is_null() => {
-                self.kind(choice);
-            }
-            None => {
-                self.element("code", &choice["const"].to_string());
-            }
-            Some((tag, value)) => {
-                self.element("code", &format!("{tag}: {}", value["const"]));
-            }
-        }
+        self.raw("<tr><td>").kind(choice);
         self.raw("</td><td>").prose(text(&choice["description"]));
         let required: Vec<_> = list(&choice["required"]).iter().map(text).collect();
-        let untold = fields.iter().filter(|(_, field)| field["const"].is_null());
-        for (name, field) in untold {
+        for (name, field) in entries(&choice["properties"]) {
             self.raw("<br>").element("code", name).raw(" (");
-            self.kind(field).raw(if required.contains(name) { ", required): " } else { "): " });
+            self.kind(field).raw(if required.contains(&name) { ", required): " } else { "): " });
             self.prose(text(&field["description"]));
         }
         self.raw("</td></tr>");
@@ -338,6 +337,9 @@ impl Page {
                 self.raw(if index > 0 { " or " } else { "" }).kind(alternative);
             }
             return self;
+        }
+        if let Some(value) = schema["const"].as_str() {
+            return self.element("code", &format!("\"{value}\""));
         }
         if schema["items"].is_object() {
             return self.raw("list of ").kind(&schema["items"]);

@@ -39,6 +39,7 @@ mod gateway;
 mod host;
 mod languages;
 mod queue;
+mod ready;
 mod remote;
 mod run;
 mod serve;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox::spawner_main_if_asked() {
         return code;
     }
+    sandbox::return_large_blocks();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),

@@ -85,14 +85,25 @@ pub(crate) fn with_server(
     environment: &Environment,
     act: impl AsyncFnOnce(Remote) -> Result<u8>,
 ) -> ExitCode {
-    let result = Remote::find(
-        args.server.as_deref(),
-        args.token_file.as_deref(),
-        &config.data_dir,
-        environment,
-    )
-    .and_then(|server| in_runtime(act(server)));
+    let result =
+        Remote::find(args.server.as_deref(), args.token_file.as_deref(), config, environment)
+            .and_then(|server| in_runtime(act(server)));
     conclude(result)
+}
+
+/// URL of a server of this machine that listens as configured and has not started yet.
+fn configured_base(http: &str) -> String {
+    let (host, port) = http.rsplit_once(':').unwrap_or((http, ""));
+    if port == "0" {
+        // Any free port: there is no better guess than the default.
+        return format!("http://{HTTP_DEFAULT}");
+    }
+    let host = match host {
+        // All addresses of the machine, of which this is one.
+        "0.0.0.0" | "[::]" => "127.0.0.1",
+        host => host,
+    };
+    format!("http://{host}:{port}")
 }
 
 /// Runs a future on a runtime of its own.
@@ -132,13 +143,14 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
 }
 
 impl Remote {
-    /// The server that flags, the environment or the data directory name.
+    /// The server that flags, the environment, the data directory or the configuration name.
     pub(crate) fn find(
         server: Option<&str>,
         token_file: Option<&Path>,
-        data_dir: &Path,
+        config: &Config,
         environment: &Environment,
     ) -> Result<Remote> {
+        let data_dir = &config.data_dir;
         let named = server.map(|url| (url, "--server"));
         let named = named.or_else(|| Some((environment.get("COVE_URL")?, "COVE_URL")));
         let base = match named {
@@ -150,13 +162,13 @@ impl Remote {
                 }
                 url.trim_end_matches('/').to_owned()
             }
-            None => address_in(data_dir).unwrap_or_else(|| format!("http://{HTTP_DEFAULT}")),
+            None => address_in(data_dir).unwrap_or_else(|| configured_base(&config.http)),
         };
         let (token, token_origin) = token(token_file, environment, &base, data_dir)?;
         Ok(Remote {
             client: Client::new(Guard::Open),
             base,
-            data_dir: named.is_none().then(|| data_dir.to_owned()),
+            data_dir: named.is_none().then(|| data_dir.clone()),
             token,
             token_origin,
         })
@@ -274,7 +286,7 @@ impl Remote {
             };
             return Failure::new(fault, format!("{base} answers with status {status}: {hint}"));
         };
-        let shown: String = plain(&error.message).chars().take(ERROR_BYTES_SHOWN).collect();
+        let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let field = error.field.as_deref().map(|field| format!("{}: ", plain(field)));
         let message = format!("{}{shown}", field.unwrap_or_default());
         let later = later(wait);
@@ -298,7 +310,7 @@ impl Remote {
 
     /// The same for an error of the catalog's, which has Iceberg's shape.
     fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> Failure {
-        let shown: String = plain(&error.message).chars().take(ERROR_BYTES_SHOWN).collect();
+        let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let base = &self.base;
         match error.code {
             401 => self.unknown(),
@@ -444,6 +456,12 @@ fn read_small(path: &Path) -> io::Result<String> {
 /// Text of others for a terminal: without anything that would steer it.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+/// Text of others for a terminal that has several lines: those after the first are indented, so
+/// that none looks like a message of its own.
+fn plain_lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n  ")
 }
 
 /// Milliseconds as people say them: `1.2 s`, `3 min 20 s`.

@@ -173,11 +173,11 @@ pub(crate) fn show_compiler(execution: &Execution) {
         .iter()
         .find(|stage| stage.name == StageName::Compile && stage.outcome.verdict != Verdict::Ok);
     let Some(stage) = failed else { return };
+    let outcome = execution.of_stage(stage);
     let mut err = io::stderr().lock();
-    for (text, base64) in [
-        (&stage.outcome.stdout, &stage.outcome.stdout_base64),
-        (&stage.outcome.stderr, &stage.outcome.stderr_base64),
-    ] {
+    for (text, base64) in
+        [(&outcome.stdout, &outcome.stdout_base64), (&outcome.stderr, &outcome.stderr_base64)]
+    {
         let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
         let bytes = exact.as_deref().unwrap_or(text.as_bytes());
         // Nobody is left to tell when standard error is closed.

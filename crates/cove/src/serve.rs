@@ -1,6 +1,6 @@
 //! The server, piece by piece: read this to know what it consists of.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use ::bouncer::Bouncer;
 use anyhow::{Context as _, Result};
-use api::TenantEngine;
+use api::{ErrorCode, TenantEngine};
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use executions::{Capacity, Host, Jobs, Languages, Service};
 use node::auth::{Scope, Tokens};
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::gateway::Gateway;
 use node::http::{self, Face, Listener, Routes, Shell, Site, get};
+use node::readiness::Readiness;
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use sandbox::{Engine, Launched};
 use tokio::runtime::Runtime;
 use toml::Value;
@@ -27,9 +28,9 @@ use toml::Value;
 use crate::bouncer::Ground;
 use crate::cli::ServeArgs;
 use crate::config::Flags;
-use crate::sessions::Settings;
+use crate::sessions::{SessionNeighbours, Settings};
 use crate::storage::Storage;
-use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, storage};
+use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, ready, storage};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -101,13 +102,25 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
     let toolchains = languages.toolchains().into_iter().chain(sessions.toolchain()).collect();
     let engine_config =
         engine::for_server(config, capacity, toolchains, runtimes, environment.is_root);
+    refuse_cores().context("failed to lower the limit of core dumps")?;
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
+    // Spawners have their own rule. What has been forked before keeps what it needs to make
+    // sandboxes without root: files of a process that cannot be dumped belong to root (proc(5)).
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .context("failed to keep other processes from reading this one")?;
     if launched.layers().insecure_no_limits {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
     let runtime = runtime()?;
     let parts = Parts { source, data_dir, storage, sessions, tokens, languages, capacity };
     runtime.block_on(parts.run(launched))
+}
+
+/// Keeps secrets in memory from being written to a disk when the server, or what it starts,
+/// crashes.
+fn refuse_cores() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    Ok(())
 }
 
 /// What requests are served on.
@@ -172,9 +185,10 @@ impl Parts<'_> {
         let queue = storage.queue.open(&store, &settings).await?;
         let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
             .context("failed to start executions")?;
-        let ground = (store.clone(), Arc::new(gate.clone()) as Arc<dyn Gateway>);
-        let sessions = self.sessions.start(config, engine.clone(), ground, &mut registry);
-        let sessions = sessions.await?;
+        let (store_handle, gateway) = (store.clone(), Arc::new(gate.clone()));
+        let neighbours = SessionNeighbours { store: store_handle, gateway, tokens: tokens.clone() };
+        let sessions =
+            self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
         let ids = Ids::new().context("failed to seed the id generator")?;
         let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
@@ -183,7 +197,9 @@ impl Parts<'_> {
             .streaming(&::catalog::http::STREAMING);
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = Metrics::new(registry);
-        let open = open_routes(&drain, metrics.clone()).merge(docs::routes());
+        let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
+        let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
+        let open = open_routes(&drain, metrics.clone(), readiness).merge(docs::routes());
         let ending = lake.as_ref().map(catalog::Running::ending);
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let native = native.merge(::gateway::http::routes(gate.clone()));
@@ -204,7 +220,7 @@ impl Parts<'_> {
 
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
-        let mut listeners: Vec<_> = others.map(|(at, routes)| (at, Site::from(routes))).collect();
+        let mut listeners: Vec<_> = others.collect();
         listeners.push((listener, catalog::site(&shell, routes, shapes, of_lake)));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
         let working = async {
@@ -312,7 +328,7 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
 
 /// Where listeners are that are not the main one.
 fn addresses<const N: usize>(
-    faces: [(&'static str, &Option<(Listener, Router)>); N],
+    faces: [(&'static str, &Option<(Listener, Site)>); N],
     pooler: Option<&bouncer::Running>,
 ) -> Vec<(&'static str, SocketAddr)> {
     let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
@@ -344,22 +360,32 @@ async fn beside(
 }
 
 /// What everybody who reaches the server may ask.
-pub(crate) fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
+pub(crate) fn open_routes(drain: &Drain, metrics: Metrics, readiness: Readiness) -> Router {
     let drain = drain.clone();
     let ready = move || {
-        let draining = drain.is_draining();
+        let (draining, readiness) = (drain.is_draining(), readiness.clone());
         async move {
             if draining {
-                Err(node::http::Error::draining())
-            } else {
-                Ok((StatusCode::OK, "ready\n"))
+                return Err(node::http::Error::draining());
             }
+            let missing = readiness.missing().await;
+            if missing.is_empty() {
+                let preparing = readiness.preparing();
+                let text = match preparing.is_empty() {
+                    true => "ready\n".to_owned(),
+                    false => format!("ready\npreparing: {}\n", preparing.join(", ")),
+                };
+                return Ok((StatusCode::OK, text));
+            }
+            let message = format!("the server is not ready: {}", missing.join("; "));
+            let error = node::http::Error::new(ErrorCode::Overloaded, message);
+            Err(error.retry_after(node::readiness::CHECK_INTERVAL))
         }
     };
     Router::new()
         .at("/health/live", get(|| async { "live\n" }))
         .at("/health/ready", get(ready))
-        .at("/metrics", get(move || async move { metrics.response() }))
+        .at("/metrics", get(move |headers: HeaderMap| async move { metrics.response(&headers) }))
 }
 
 /// Who says what to try.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use node::auth::Tokens;
 use node::clock::Ids;
 use node::data_dir::{DataDir, write_atomic};
 use node::gateway::Gateway;
@@ -38,6 +39,13 @@ pub(crate) struct Settings {
     is_shared: bool,
     data_dir: PathBuf,
     is_root: bool,
+}
+
+/// Parts of the server that sessions use.
+pub(crate) struct SessionNeighbours {
+    pub(crate) store: Store,
+    pub(crate) gateway: Arc<dyn Gateway>,
+    pub(crate) tokens: Tokens,
 }
 
 /// Where Claude's program is.
@@ -83,7 +91,7 @@ impl Settings {
         self,
         config: &Config,
         engine: Engine,
-        (store, gateway): (Store, Arc<dyn Gateway>),
+        neighbours: SessionNeighbours,
         registry: &mut Registry,
     ) -> Result<Sessions> {
         if !self.is_root {
@@ -92,6 +100,7 @@ impl Settings {
         if config.sessions.resident_max == 0 {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
+        let SessionNeighbours { store, gateway, tokens } = neighbours;
         let parts = Parts {
             config: config.sessions.clone(),
             engine,
@@ -104,6 +113,7 @@ impl Settings {
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
             gateway: Some(gateway),
+            tokens: Some(tokens),
         };
         Sessions::start(parts, registry).await.context("failed to start sessions")
     }

@@ -13,6 +13,7 @@ use toml::Value;
 use super::{Running, site};
 use crate::cli::CatalogServeArgs;
 use crate::config::Flags;
+use crate::ready;
 use crate::serve::{Greeting, greet, open_routes, runtime};
 use crate::{Source, storage};
 
@@ -61,7 +62,9 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
         .streaming(&catalog::http::STREAMING);
     let ending = lake.ending();
-    let routes = open_routes(&drain, Metrics::new(registry));
+    let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
+    let readiness = ready::checks(&store, None, disk);
+    let routes = open_routes(&drain, Metrics::new(registry), readiness);
     let address = listener.address();
     let written = data_dir.write_addresses(address, &[]);
     written.context("failed to say where the server listens")?;

@@ -26,7 +26,6 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 The levels of a namespace, and what is in it, are divided by dots: `shop.eu.orders`. A dot
 that belongs to a name is written `\\.`: `shop.v1\\.5` is `v1.5` in `shop`. Without
@@ -102,7 +101,6 @@ pub(crate) enum CatalogCommand {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A warehouse is the directory or the bucket that namespaces and tables are in. That of the
 configuration is there always. A bucket's key comes from a file of JSON: access-key-id,
@@ -190,7 +188,6 @@ pub(crate) struct WarehouseSettings {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Examples:
   cove catalog undrop list
@@ -294,7 +291,6 @@ pub(crate) struct CatalogServeArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Examples:
   cove catalog namespace create shop --property owner=sales
@@ -394,7 +390,6 @@ pub(crate) struct PropertyArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Examples:
   cove catalog view create shop.recent --sql 'select id from shop.orders' --column id:long
@@ -489,7 +484,6 @@ pub(crate) enum ViewCommand {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A client of the catalog has an id and a secret, and gets access tokens by them as OAuth 2
 has it. What `add` and `rotate` print on standard output is `ID:SECRET`, which is what
@@ -544,7 +538,6 @@ pub(crate) enum PrincipalCommand {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Rights are read, write (and read), manage (and write), and grant: to give what one has.
 A right to something is one to all that is in it; without --namespace, --table or --view

@@ -27,7 +27,6 @@ pub(crate) struct ServerArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 The server is the one of --server, of COVE_URL, of the data directory's addresses.json,
 or http://127.0.0.1:4100. The token is that of --token-file, of COVE_TOKEN, or of the
@@ -296,7 +295,6 @@ pub(crate) struct ListArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 `cove exec --help` says which server it is and where the token is from. What concerns
 everybody's executions (pause, resume, --all) needs an operator's token.

@@ -17,7 +17,6 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 An agent is a folder. With a CLAUDE.md in it, sessions start Claude's command line; an
 agent.toml says what else they start, with which environment, limits and options.
@@ -149,7 +148,6 @@ pub(crate) struct AgentUpdateArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 `cove exec --help` says which server it is and where the token is from.
 
@@ -483,7 +481,6 @@ pub(crate) struct SessionExecArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A file of a session is ID:PATH; a relative PATH begins in /workspace, `~/` is /home/user.
 
@@ -529,8 +526,8 @@ pub(crate) enum FilesCommand {
         /// The file here; `-` is standard input
         #[arg(value_name = "FILE")]
         local: PathBuf,
-        /// Where to; behind a `/` at its end goes the file's own name
-        #[arg(value_name = "ID:PATH", value_parser = file)]
+        /// Where to; a directory (`ID:`, `ID:in/`) gets the file under its own name
+        #[arg(value_name = "ID[:PATH]", value_parser = place)]
         place: Place,
     },
     /// Remove a file, or an empty directory

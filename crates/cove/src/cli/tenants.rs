@@ -16,7 +16,6 @@ const NAME_BYTES_MAX: usize = 63;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A tenant is a database behind the bouncer. The token has to be an operator's, with the
 scope `tenants`; that of the data directory is. Tenants of the configuration file are
@@ -199,7 +198,6 @@ impl From<Mode> for PoolMode {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Without a command it is the bouncer alone: tenants of the [bouncer] table, no HTTP, no
 sandboxes, no data directory. `cove serve` has it as well, with everything else.

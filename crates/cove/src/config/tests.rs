@@ -163,7 +163,7 @@ fn the_example_file_is_the_default_configuration() {
     config.gateway.secrets = gateway::config::Secrets::default();
     let defaults = bouncer::config::Config::default();
     assert_eq!(config.bouncer.defaults.limits, bouncer::config::LIMITS_DEFAULT);
-    assert_eq!((config.bouncer.tenants.len(), config.bouncer.servers.len()), (1, 2));
+    assert_eq!((config.bouncer.tenants.len(), config.bouncer.servers.len()), (1, 3));
     assert_eq!(config.bouncer.bound.len(), 1);
     config.bouncer = bouncer::config::Config {
         unix_socket_dir: None,

@@ -43,6 +43,7 @@ fn values_of_a_query_are_escaped() {
 #[test]
 fn nothing_steers_the_terminal() {
     assert_eq!(plain("a\x1b[2Jb\r\nc"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
+    assert_eq!(plain_lines("Invalid:\n- a\r\n- \x1bb"), "Invalid:\n  - a\n  - \u{fffd}b");
 }
 
 #[test]
@@ -90,4 +91,17 @@ fn answers_that_refuse_say_whose_turn_it_is() {
     check(true, 502, None, "<html>", lost, &["502", "Cove server?"]);
     check(true, 404, None, "<html>", unavailable, &["404", "Cove server?"]);
     check(true, 301, None, "", unavailable, &["301", "not followed"]);
+}
+
+#[test]
+fn a_server_that_has_not_started_is_looked_for_where_it_would_listen() {
+    for (http, expected) in [
+        ("127.0.0.1:41700", "http://127.0.0.1:41700"),
+        ("0.0.0.0:80", "http://127.0.0.1:80"),
+        ("[::]:80", "http://127.0.0.1:80"),
+        ("localhost:4190", "http://localhost:4190"),
+        ("127.0.0.1:0", "http://127.0.0.1:4100"),
+    ] {
+        assert_eq!(configured_base(http), expected, "{http}");
+    }
 }

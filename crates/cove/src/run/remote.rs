@@ -33,7 +33,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Runs the program and passes its exit code on.
 pub(super) fn run(args: &RunArgs, config: &Config, environment: &Environment) -> ExitCode {
     let server = args.server.as_deref();
-    let found = Remote::find(server, args.token_file.as_deref(), &config.data_dir, environment);
+    let found = Remote::find(server, args.token_file.as_deref(), config, environment);
     let run = async |remote: Remote| {
         let size = match args.tty {
             true if !terminal::is_there() => {

@@ -140,10 +140,10 @@ async fn put(local: &Path, place: &Place, server: &Remote, json: bool) -> Result
         let max = human_bytes(PUT_BYTES_MAX);
         return Err(usage(format!("it is larger than {max}; send it in an archive")));
     }
-    let into_directory = place.path.as_deref().is_some_and(|path| path.ends_with('/'));
+    let into_directory = place.path.as_deref().is_none_or(|path| path.ends_with('/'));
     let name = match (into_directory, is_stdin) {
         (false, _) => None,
-        (true, true) => return Err(usage("say what to call it there")),
+        (true, true) => return Err(usage("standard input has no name: give one as ID:PATH")),
         (true, false) => local.file_name().and_then(|name| name.to_str()),
     };
     let mut request = server.request(Method::PUT, &address(place, name));

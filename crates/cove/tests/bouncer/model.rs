@@ -26,6 +26,9 @@ CREATE FUNCTION hidden_set(name text, value text) RETURNS void LANGUAGE plpgsql 
   $$ BEGIN PERFORM set_config(name, value, false); END $$;
 CREATE FUNCTION hidden_table(name text, mark text) RETURNS void LANGUAGE plpgsql AS
   $$ BEGIN EXECUTE format('CREATE TEMP TABLE %I AS SELECT %L::text AS mark', name, mark); END $$;
+CREATE EXTENSION dblink;
+CREATE FUNCTION hidden_link(name text, target text) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN RETURN dblink_connect(name, target); END $$;
 CREATE FUNCTION hidden_lock(k int) RETURNS void LANGUAGE plpgsql AS
   $$ BEGIN PERFORM pg_advisory_lock(9, k); END $$;
 ";
@@ -141,6 +144,8 @@ struct Beyond {
     /// Cursors WITH HOLD, with how many rows are left in each.
     cursors: BTreeMap<String, u64>,
     locks: BTreeSet<u64>,
+    /// Connections of dblink.
+    links: BTreeSet<String>,
     /// What it last took of a sequence.
     taken: Option<String>,
 }
@@ -256,8 +261,12 @@ impl Actor {
         (self.session, self.before, self.beyond) = Default::default();
         (self.state, self.names) = (State::Idle, 0);
         let mark = self.mark();
-        let memory =
-            self.random.pick(&["", "-c work_mem=5MB", "-c work_mem=6MB -c cove.a=from\\ start"]);
+        let memory = self.random.pick(&[
+            "",
+            "-c work_mem=5MB",
+            "-c work_mem=6MB -c cove.a=from\\ start",
+            "-c work_mem=7MB -c search_path=public,\\ \"cove\\ start\"",
+        ]);
         self.note(&format!("login with {memory:?}"));
         let parameters = [
             ("user", USER),
@@ -277,7 +286,15 @@ impl Actor {
             ("work_mem", memory.get(12..15).unwrap_or("4MB").to_owned()),
             ("cove.a", if memory.contains("from") { "from start" } else { "" }.to_owned()),
             ("cove.b", String::new()),
-            ("search_path", "\"$user\", public".to_owned()),
+            (
+                "search_path",
+                if memory.contains("path") {
+                    "public, \"cove start\""
+                } else {
+                    "\"$user\", public"
+                }
+                .to_owned(),
+            ),
         ]);
         self.session.settings = self.defaults.clone();
         self.look()

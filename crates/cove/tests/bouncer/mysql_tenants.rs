@@ -362,6 +362,11 @@ fn a_mysql_tenant_for_reading_is_not_written_to() {
             "/*!50000 SET tx_read_only = 0 */; INSERT INTO t VALUES (1)",
             "SeT /**/ SESSION tx_read_only = DEFAULT; INSERT INTO t VALUES (1)",
             "SET STATEMENT tx_read_only = 0 FOR INSERT INTO t VALUES (1)",
+            "SET STATEMENT max_statement_time = 9 FOR SET tx_read_only = 0",
+            "SET STATEMENT max_statement_time = 9 FOR SET STATEMENT tx_read_only = 0 \
+             FOR INSERT INTO t VALUES (1)",
+            "PREPARE p FROM 'SET STATEMENT max_statement_time = 9 FOR SET tx_read_only = 0'; \
+             EXECUTE p",
             "EXECUTE IMMEDIATE 'SET tx_read_only = 0'; INSERT INTO t VALUES (1)",
             "EXECUTE IMMEDIATE CONCAT('SET tx_', 'read_only = 0')",
             "PREPARE p FROM 'START TRANSACTION READ WRITE'; EXECUTE p; INSERT INTO t VALUES (1)",

@@ -6,7 +6,7 @@
 //! | `guests.rs` | PyIceberg works with an address and nothing else, and reaches what was granted |
 //! | `managing.rs` | who may do what, what was done, and jobs are managed by what is typed |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
-//! | `rck.rs` | Iceberg's compatibility kit finds no fault, with either store |
+//! | `rck.rs` | Iceberg's compatibility kit and its own client find no fault |
 //! | `readers.rs` | a follower of the log that does not read costs little, and is cut |
 //! | `servers.rs` | two servers with one store and one warehouse are one catalog |
 //! | `serving.rs` | what is served where, to whom, and what is there after a kill |

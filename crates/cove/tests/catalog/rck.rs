@@ -1,5 +1,5 @@
-//! Iceberg's REST compatibility kit, unmodified, and four of its tests that it leaves out for
-//! every catalog.
+//! Iceberg's REST compatibility kit, unmodified, four of its tests that it leaves out for every
+//! catalog, and scans that are planned for Iceberg's own client.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -62,16 +62,22 @@ impl Drop for Leftovers {
     }
 }
 
+/// Compiles a program that is beside the kit's `pom.xml`. Answers the class path that it runs with.
+fn compiled(program: &str, scratch: &Path) -> String {
+    let (packages, classes) = (class_path("iceberg/rck/pom.xml"), scratch.join("classes"));
+    let mut javac = Command::new("javac");
+    javac.args(["-cp", &packages, "-d"]).arg(&classes);
+    finish(javac.arg(Path::new(COMPAT).join("iceberg/rck").join(program)));
+    format!("{}:{packages}", classes.display())
+}
+
 /// Runs what is selected against a new server, and compares the kit's own counts.
 fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
     let leftovers = Leftovers::watch();
     let config = format!("{store}[catalog]\nlocations = [\"file://{FIXED}\"]\n");
     let server = Server::start_with(COVE, &[], Some(&config));
     let scratch = server.scratch().path();
-    let (packages, classes) = (class_path("iceberg/rck/pom.xml"), scratch.join("classes"));
-    let mut javac = Command::new("javac");
-    javac.args(["-cp", &packages, "-d"]).arg(&classes);
-    finish(javac.arg(Path::new(COMPAT).join("iceberg/rck/MoreTests.java")));
+    let packages = compiled("MoreTests.java", scratch);
     let mut kit = Command::new("java");
     kit.args(SWITCHES)
         // It is over before a better compiler would pay.
@@ -79,8 +85,7 @@ fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
         .arg(format!("-Djava.io.tmpdir={}", scratch.display()))
         .arg(format!("-Duri=http://{}/catalog", server.client().address()))
         .arg(format!("-Dtoken={}", server.token()))
-        .args(["-Dwarehouse=main", "-cp"])
-        .arg(format!("{}:{packages}", classes.display()))
+        .args(["-Dwarehouse=main", "-cp", &packages])
         .args(["org.junit.platform.console.ConsoleLauncher", "execute"])
         .args(["--details=tree", "--details-theme=ascii", "--disable-ansi-colors"])
         .args(selection)
@@ -129,4 +134,22 @@ fn what_the_compatibility_kit_leaves_out_holds_as_well() {
         let expected = [("started", all), ("successful", all), ("aborted", 0), ("failed", 0)];
         check("", &selection, &expected);
     }
+}
+
+/// Statistics of columns, keys, offsets, partitions of all types, and all kinds of deletes.
+#[test]
+fn planned_scans_tell_icebergs_client_what_it_plans_itself() {
+    let server = Server::start(COVE);
+    let scratch = server.scratch().path();
+    let packages = compiled("PlannedScans.java", scratch);
+    let mut client = Command::new("java");
+    client
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"])
+        .arg(format!("-Djava.io.tmpdir={}", scratch.display()))
+        .args(["-cp", &packages, "org.apache.iceberg.rest.PlannedScans"])
+        .arg(format!("http://{}/catalog", server.client().address()))
+        .arg(server.token())
+        .current_dir(scratch);
+    let said = finish(&mut client);
+    assert!(said.ends_with("ok\n"), "{said}");
 }

@@ -236,3 +236,24 @@ fn a_producer_of_bullmq_gets_results_and_reasons() {
         assert!(failed.contains(says), "{name}: {}", answers[name]);
     }
 }
+
+#[test]
+fn a_server_whose_queue_does_not_answer_is_not_ready() {
+    let _guard = beside_others();
+    let queue = Redis::start();
+    let server = serve_with(&redis(&queue));
+    let client = server.client().anonymous();
+    assert_eq!(client.get("/health/ready").status, 200);
+    queue.signal("STOP");
+    until("readiness to notice", SOON, || {
+        let response = client.get("/health/ready");
+        let text = response.text();
+        if response.status == 503 && text.contains("queue: ") { Ok(()) } else { Err(text) }
+    });
+    assert_eq!(client.get("/health/live").status, 200);
+    queue.signal("CONT");
+    until("readiness to come back", SOON, || {
+        let response = client.get("/health/ready");
+        if response.status == 200 { Ok(()) } else { Err(response.text()) }
+    });
+}

@@ -211,6 +211,11 @@ fn grants_are_checked_before_there_is_a_sandbox() {
     let sessions = Sessions::from(&server);
     for (grants, field) in [
         (json!([{"kind": "postgres", "tenant": "nothing"}]), "grants[0].tenant"),
+        (
+            json!([{"kind": "postgres", "tenant": "nothing", "schema": "x, pg_catalog; drop"}]),
+            "grants[0].schema",
+        ),
+        (json!([{"kind": "mysql", "tenant": "nothing", "schema": "mysql"}]), "grants[0].schema"),
         (json!([{"kind": "catalog", "warehouse": "nothing"}]), "grants[0]"),
         (json!([{"kind": "http", "rules": []}]), "grants[0].rules"),
     ] {

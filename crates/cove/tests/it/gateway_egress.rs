@@ -301,7 +301,7 @@ const SMUGGLED: &[Attempt] = &[
         "POST /{N}\nok",
     ),
     ("GET http://plain.test:{P}/{N}\r\n\r\n{HIDDEN}", &[400], ""),
-    ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{HIDDEN}", &[], ""),
+    ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N} HTTP/1.1 HTTP/1.1\r\n\r\n{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N}\t HTTP/1.1\r\n\r\n{HIDDEN}", &[400], ""),
     (

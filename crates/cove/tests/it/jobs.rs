@@ -86,6 +86,9 @@ fn bad_requests_say_what_is_wrong() {
         ("/v1/executions?state=queued,", "state"),
         ("/v1/executions?limit=0", "limit"),
         ("/v1/executions?limit=201", "limit"),
+        ("/v1/executions?cursor=zzz", "cursor"),
+        ("/v1/executions?cursor=", "cursor"),
+        ("/v1/executions?cursor='%20OR%201=1&limit=200", "cursor"),
     ] {
         check(Request::new("GET", target), 400, "invalid_request", Some(field));
     }
@@ -227,7 +230,6 @@ fn lists_are_filtered_and_walked_newest_first() {
         ("label=none", vec![]),
         ("language=cobol", vec![]),
         ("cursor=ex_00000000000000000000000000", vec![]),
-        ("cursor='%20OR%201=1&limit=200", vec![]),
     ] {
         assert_eq!(walk(&client, query), expected, "{query}");
     }
@@ -283,7 +285,10 @@ fn a_key_makes_a_second_submission_harmless() {
     ended(&client, &first);
     let again = keyed(&client, one, "k1", &request);
     assert_eq!((again.status, id(&again.json())), (202, first.clone()));
-    assert_eq!(again.json()["result"]["stdout"], "once\n");
+    // A repeat is answered from the record alone; the result is read by its id.
+    assert_eq!(again.json()["result"], Value::Null);
+    let record = client.get(&format!("/v1/executions/{first}")).json();
+    assert_eq!(record["result"]["stdout"], "once\n");
     let field = Some("idempotency-key");
     assert_error(&keyed(&client, one, "k1", &shell("echo other")), 409, "conflict", field);
     // Keys are a tenant's own.
@@ -479,7 +484,8 @@ fn tenants_know_nothing_of_each_other() {
         assert_eq!(opened.map(|_| ()).unwrap_err().status, 404);
     }
     assert_eq!(walk(&two, "limit=200"), Vec::<String>::new());
-    assert_eq!(walk(&two, &format!("cursor={waiting}z")), Vec::<String>::new());
+    let cursor = "/v1/executions?cursor=ex_7ZZZZZZZZZZZZZZZZZZZZZZZZZ";
+    assert_eq!(two.get(cursor).json()["executions"], json!([]));
     let stats = figures(&two);
     assert_eq!((&stats["queued"], &stats["finished"]), (&json!(0), &json!(0)), "{stats}");
     assert_eq!(post(&two, "/v1/queue/drain", &Value::Null).json()["changed"], 0);

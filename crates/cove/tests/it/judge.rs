@@ -107,6 +107,9 @@ fn a_checker_decides_in_any_language() {
         assert_eq!(answer["tests"][3]["judge"]["verdict"], "TLE", "{answer}");
         assert_eq!(answer["tests"][0]["judge"]["exit_code"], 0, "{answer}");
     }
+    let defined = json!({"mode": "checker", "language": "cpp", "source": "int main() { return CODE; }",
+        "compile_args": ["-std=c++17", "-DCODE=1"]});
+    check(&client, &tested("print(1)", defined, &[("", "")]), "WA WA");
     let broken = json!({"mode": "checker", "language": "cpp", "source": "int main( {"});
     let answer = check(&client, &tested("print(1)", broken, &[("", "")]), "JF");
     assert_eq!(answer["stages"][0]["name"], "checker", "{answer}");
@@ -191,6 +194,39 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
         let answer = run(&client, &pair(solution, interactor));
         assert_eq!(answer["verdict"], expected, "{solution:?}, {interactor:?}: {answer}");
     }
+}
+
+/// A contestant whose answer is wrong made the judge fail: by a line that the interactor has no
+/// memory for, or by talking until the interactor's time is over.
+#[test]
+fn a_solution_that_says_too_much_is_no_failure_of_its_judge() {
+    let _guard = beside_others();
+    let server = serve_with("interaction_bytes_max = 4194304\n");
+    let client = server.client();
+    let flood = "import os\nwhile True: os.write(1, b'x' * 65536)";
+    let reads = "import sys; sys.stdin.readline()";
+    let lines = "while True: print('x' * 99)";
+    let keeps = "import sys\nx = []\nfor line in sys.stdin: x.append('y' * 20000)";
+    let counts = "import sys\nfor line in sys.stdin:\n    for _ in range(20000): pass";
+    for (solution, interactor, limits, message) in [
+        (flood, reads, json!({}), "more than 4194304 bytes"),
+        (lines, keeps, json!({"memory_bytes": 32 << 20}), "reached its memory limit"),
+        (lines, counts, json!({"cpu_ms": 1000}), "reached its cpu limit"),
+    ] {
+        let mut request = pair(solution, interactor);
+        request["interactor"]["limits"] = limits;
+        request["limits"]["wall_ms"] = json!(20_000);
+        let answer = run(&client, &request);
+        assert_eq!(answer["verdict"], "OLE", "{interactor}: {answer}");
+        assert_eq!(answer["limit"], "output", "{answer}");
+        let said = answer["message"].as_str().unwrap();
+        assert!(said.contains(message), "{said}");
+    }
+    // One that has said little finds a judge that fails by itself.
+    let mut request = pair("import time; print(1); time.sleep(1)", "while True: pass");
+    request["interactor"]["limits"] = json!({"cpu_ms": 300});
+    request["limits"]["wall_ms"] = json!(20_000);
+    assert_eq!(run(&client, &request)["verdict"], "JF");
 }
 
 #[test]

@@ -413,3 +413,14 @@ fn health_metrics_and_documentation_need_no_token() {
     assert!(metrics.contains("cove_"), "{metrics}");
     assert!(metrics.contains("\"RE\"") || metrics.contains("\"re\""), "{metrics}");
 }
+
+/// A core dump would hold tokens' hashes, passwords of databases and keys.
+#[test]
+fn the_server_writes_no_core_dumps() {
+    let _guard = beside_others();
+    let server = serve();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let values: Vec<&str> = line.split_whitespace().skip(4).take(2).collect();
+    assert_eq!(values, ["0", "0"], "{line}");
+}

@@ -314,16 +314,16 @@ fn rude_messages_end_the_conversation_and_say_why() {
     let client = server.client();
     let endless = interactive("echo ready; sleep 64131");
     for (text, says) in [
-        ("", "not a message"),
-        ("{", "not a message"),
-        ("[]", "not a message"),
+        ("", "is empty"),
+        ("{", "is not JSON"),
+        ("[]", "expected an object"),
         (r#"{"type": "stdin"}"#, "exactly one"),
         (r#"{"type": "stdin", "data": "a", "data_base64": "YQ=="}"#, "exactly one"),
         (r#"{"type": "stdin", "data_base64": "%"}"#, "data_base64"),
-        (r#"{"type": "stdin", "data": "a", "more": 1}"#, "not a message"),
+        (r#"{"type": "stdin", "data": "a", "more": 1}"#, "more"),
         (r#"{"type": "signal", "signal": "SIGNONE"}"#, "there is no signal"),
-        (r#"{"type": "resize", "rows": -1, "cols": 2}"#, "not a message"),
-        (r#"{"type": "shutdown"}"#, "not a message"),
+        (r#"{"type": "resize", "rows": -1, "cols": 2}"#, "whole number"),
+        (r#"{"type": "shutdown"}"#, "shutdown"),
     ] {
         let id = submit(&client, &endless);
         let mut socket = socket(&client, &id);

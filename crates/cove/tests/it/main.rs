@@ -7,7 +7,10 @@
 //! | `judge.rs` | test cases, checkers, interactors, and compilations that are done once |
 //! | `gojudge.rs` | go-judge's clients get what they expect |
 //! | `requests.rs` | bad input gets a 4xx that says what is wrong |
+//! | `revocation.rs` | a revoked token ends all that it has opened |
+//! | `answers.rs` | clients that do not read their answers hold a bounded amount of memory |
 //! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
+//! | `routes.rs` | every route of every face refuses what a token is not for |
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
 //! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
 //! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
@@ -16,6 +19,7 @@
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
+//! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_limits.rs` | what a session is held to, and who gives way to whom |
@@ -32,6 +36,7 @@
 )]
 
 mod admission;
+mod answers;
 mod ash;
 mod asynchronous;
 mod backends;
@@ -40,11 +45,13 @@ mod cli_remote;
 mod command_line;
 mod durability;
 mod e2b;
+mod e2b_ports;
 mod foreign;
 mod gateway;
 mod gateway_drivers;
 mod gateway_egress;
 mod gateway_flood;
+mod gateway_hashes;
 mod gateway_lake;
 mod gateway_models;
 mod gateway_outside;
@@ -59,6 +66,8 @@ mod lifecycle;
 mod live;
 mod piston;
 mod requests;
+mod revocation;
+mod routes;
 mod sessions_claude;
 mod sessions_crash;
 mod sessions_faults;

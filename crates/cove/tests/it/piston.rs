@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::{Client, Request, Response};
 
 use crate::foreign;
-use crate::support::{beside_others, serve};
+use crate::support::{beside_others, serve, serve_with};
 
 const EXECUTE: &str = "/compat/piston/api/v2/execute";
 
@@ -46,6 +46,32 @@ fn ended(stdout: &str, code: i32) -> Value {
 fn killed(status: &str, signal: &str, message: &str) -> Value {
     json!({"stdout": "", "stderr": "", "output": "", "code": null, "signal": signal,
            "status": status, "message": message})
+}
+
+/// Piston starts a source file, so that its class has any name: its own package's test does.
+#[test]
+fn java_s_class_may_have_any_name() {
+    let _guard = beside_others();
+    // Piston's three seconds are for a machine that does nothing else.
+    let server = serve_with("[compat.piston.settings]\nrun_timeout = 60000\nrun_cpu_time = 30000");
+    let client = server.client();
+    let main = "{ public static void main(String[] a) { System.out.println(\"OK\"); } }";
+    for (name, source) in [
+        (None, format!("public class HelloWorld {main}")),
+        (Some("test.java"), format!("public class HelloWorld {main}")),
+        (Some("Test"), format!("class HelloWorld {main}")),
+        (None, format!("package foo.bar;\nclass Other {main}")),
+        (Some("Main.java"), format!("public class Main {main}")),
+    ] {
+        let mut body = json!({"language": "java", "version": "*", "files": [{"content": source}]});
+        if let Some(name) = name {
+            body["files"][0]["name"] = json!(name);
+        }
+        let response = post(&client, EXECUTE, body.to_string());
+        let answer = response.json();
+        assert_eq!(answer["run"]["stdout"], "OK\n", "{name:?}, {source}: {answer}");
+        assert_eq!(answer.get("compile"), None, "{answer}");
+    }
 }
 
 #[test]

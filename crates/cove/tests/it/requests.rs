@@ -71,6 +71,11 @@ fn shapes() -> Vec<(&'static str, Value, Refusal)> {
             json!({"argv": ["x"], "source": "x"}),
             invalid(Some("source"), "language"),
         ),
+        (
+            "no test cases",
+            json!({"argv": ["true"], "tests": []}),
+            invalid(Some("tests"), "at least one test case"),
+        ),
         ("an array", json!([1, 2]), invalid(None, "")),
         ("a string", json!("run"), invalid(None, "")),
         ("null", json!(null), invalid(None, "")),
@@ -80,12 +85,16 @@ fn shapes() -> Vec<(&'static str, Value, Refusal)> {
             invalid(None, "unknown field `sudo`"),
         ),
         ("unknown limit", with_limit("gpu_ms", 1), invalid(None, "unknown field `gpu_ms`")),
-        ("wrong type", json!({"argv": "ls"}), invalid(Some("argv"), "invalid type")),
-        ("wrong type inside", json!({"argv": ["a", 1]}), invalid(Some("argv[1]"), "invalid type")),
+        ("wrong type", json!({"argv": "ls"}), invalid(Some("argv"), "expected an array, got")),
+        (
+            "wrong type inside",
+            json!({"argv": ["a", 1]}),
+            invalid(Some("argv[1]"), "expected a string, got the number 1"),
+        ),
         (
             "limit as text",
             with_limit("cpu_ms", "1s"),
-            invalid(Some("limits.cpu_ms"), "invalid type"),
+            invalid(Some("limits.cpu_ms"), "expected a whole number"),
         ),
     ]
 }
@@ -153,9 +162,9 @@ fn limits() -> Vec<(&'static str, Value, Refusal)> {
     ] {
         rows.push((name, with_limit(name, 0), invalid(None, "at least")));
         rows.push((name, with_limit(name, u64::MAX), invalid(None, "at most")));
-        rows.push((name, with_limit(name, -1), invalid(None, "invalid")));
-        rows.push((name, with_limit(name, 1.5), invalid(None, "invalid")));
-        rows.push((name, with_limit(name, true), invalid(None, "invalid")));
+        rows.push((name, with_limit(name, -1), invalid(None, "expected a whole number")));
+        rows.push((name, with_limit(name, 1.5), invalid(None, "expected a whole number")));
+        rows.push((name, with_limit(name, true), invalid(None, "expected a whole number")));
     }
     let compile = json!({"language": "c", "source": "", "compile_limits": {"cpu_ms": u64::MAX}});
     rows.push(("compile", compile, invalid(Some("compile_limits.cpu_ms"), "at most")));

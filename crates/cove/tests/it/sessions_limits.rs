@@ -1,11 +1,13 @@
 //! What a session is held to, and who gives way to whom.
 
-use serde_json::json;
-use testkit::process;
+use std::{fs, thread};
+
+use serde_json::{Value, json};
+use testkit::{Client, Request, Response, Server, process};
 
 use crate::asynchronous::{assert_error, post};
-use crate::sessions_support::{Sessions, ok, path, probe, serve_sessions, start_inside};
-use crate::support::beside_others;
+use crate::sessions_support::{Sessions, config, ok, path, probe, serve_sessions, start_inside};
+use crate::support::{COVE, beside_others};
 
 #[test]
 fn running_sessions_are_never_evicted_and_waiting_ones_in_their_order() {
@@ -181,4 +183,39 @@ for child in children:
     sessions.out(&other, "head -c 40M /dev/zero > big");
     let inside = start_inside(&sessions, &other);
     assert!(process::name(inside) == "sleep");
+}
+
+/// Sandboxes of E2B's clients are at work from the moment that they are made: a create that waits
+/// for a place must not take the one of another create whose answer is on its way.
+#[test]
+fn a_burst_of_creates_fills_every_place_and_the_rest_is_refused() {
+    const PLACES: usize = 50;
+    let _guard = beside_others();
+    let settings = format!("memory_bytes = 67108864\nresident_max = {PLACES}\ncapacity = {PLACES}");
+    let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config(&settings)));
+    let addresses = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
+    let addresses: Value = serde_json::from_str(&addresses).unwrap();
+    let address = addresses["e2b"].as_str().unwrap().parse().unwrap();
+    let ask = |method: &str, path: &str, body: &Value| {
+        let request = Request::new(method, path).header("x-api-key", server.token());
+        Client::new(address, None).send(&request.body(body.to_string()))
+    };
+    for count in [60, 200] {
+        let create = || ask("POST", "/sandboxes", &json!({ "templateID": "base", "timeout": 600 }));
+        let answers: Vec<Response> = thread::scope(|scope| {
+            let asking: Vec<_> = (0..count).map(|_| scope.spawn(create)).collect();
+            asking.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        let (made, refused): (Vec<_>, Vec<_>) =
+            answers.into_iter().partition(|answer| answer.status == 201);
+        let others: Vec<_> = refused.iter().filter(|answer| answer.status != 503).collect();
+        assert!(others.is_empty(), "{others:?}");
+        assert_eq!((made.len(), refused.len()), (PLACES, count - PLACES));
+        let running = ask("GET", "/v2/sandboxes?state=running&limit=100", &json!({})).json();
+        assert_eq!(running.as_array().unwrap().len(), PLACES, "none was given up for another");
+        for answer in made {
+            let id = answer.json()["sandboxID"].as_str().unwrap().to_owned();
+            assert_eq!(ask("DELETE", &format!("/sandboxes/{id}"), &json!({})).status, 204);
+        }
+    }
 }

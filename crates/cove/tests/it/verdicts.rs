@@ -46,6 +46,16 @@ fn after_oom(rest: &str) -> Value {
         "limits": {"memory_bytes": 64 << 20, "cpu_ms": 500, "wall_ms": 5000}})
 }
 
+/// `go build` makes an archive of a package that is no program, and is content.
+#[test]
+fn a_go_package_that_is_no_program_does_not_compile() {
+    let _guard = beside_others();
+    let server = serve();
+    let answer =
+        run(&server.client(), &json!({"language": "go", "source": "package foo\nfunc main() {}"}));
+    assert_eq!((&answer["verdict"], &answer["exit_code"]), (&json!("CE"), &json!(1)), "{answer}");
+}
+
 #[test]
 fn every_verdict_is_reached_and_the_strongest_wins() {
     let _guard = beside_others();
@@ -141,6 +151,11 @@ fn every_language_that_is_listed_as_available_says_hello() {
             Some(file) => {
                 let file_name = file.file_name().unwrap().to_str().unwrap().to_owned();
                 (file_name, fs::read_to_string(&file).unwrap())
+            }
+            // The source launcher has the extension of the language that is compiled.
+            None if name == "java-source" => {
+                let source = fs::read_to_string(examples.join("Hello.java")).unwrap();
+                ("Hello.java".to_owned(), source)
             }
             // A program that brings the scripts that build and run it.
             None if extensions.is_empty() => ("run".to_owned(), "echo hello".to_owned()),
@@ -310,13 +325,15 @@ fn outputs_are_regular_files_of_the_workspace_and_nothing_else() {
             "binary" => Some(json!(STANDARD.encode(b"\xff\x00"))),
             "sub/deep/f" => Some(json!("x\n")),
             "empty" => Some(json!("")),
-            "sparse" => Some(json!("\0".repeat(1 << 20))),
+            // Long content that is no text is exact in Base64, which is shorter than escapes.
+            "sparse" => Some(json!(STANDARD.encode(vec![0; 1 << 20]))),
             _ => None,
         };
         match expected {
             Some(content) => {
                 assert!(file["content"] == content, "{name}: {:.200}", file.to_string());
-                assert_eq!(file["encoding"] == "base64", name == "binary", "{name}");
+                let is_base64 = matches!(name, "binary" | "sparse");
+                assert_eq!(file["encoding"] == "base64", is_base64, "{name}");
                 assert!(file.get("error").is_none(), "{name}: {file}");
             }
             None => {

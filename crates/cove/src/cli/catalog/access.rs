@@ -13,7 +13,6 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 What is granted to `role:NAME` holds for everybody who has the role. Those are principals:
 `client:ID`, `tenant:NAME`, `oidc:ISSUER:SUBJECT` and `group:ISSUER:GROUP`.
@@ -86,7 +85,6 @@ pub(crate) enum RoleCommand {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 An API key stands for its client and is shown as it is, as a bearer's token. What `add` and
 `rotate` print on standard output is the key. It is told once.
@@ -154,7 +152,6 @@ pub(crate) enum KeyCommand {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A policy says what part of a table a principal may read: which rows, and which columns in
 another way. Its principal gets no credentials for the table's files unless --trusted, for

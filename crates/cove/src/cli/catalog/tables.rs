@@ -13,7 +13,6 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 Examples:
   cove catalog table create shop.orders --column id:long:required --column 'price:decimal(9,2)'

@@ -14,7 +14,6 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A job runs on the server and goes on when this command ends; `show` finds it again, `cancel`
 stops it. One whose server has ended is `interrupted`: to ask again does what is left. With
@@ -109,7 +108,6 @@ pub(crate) struct JobArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 What is protected can be changed, but neither dropped, renamed, unregistered nor overwritten.
 
@@ -157,7 +155,6 @@ pub(crate) struct ThingArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 How long what is dropped in a warehouse can come back. A namespace has its own time by its
 property `undrop.retention`.
@@ -201,7 +198,6 @@ fn keep(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
     after_help = "\
 A function is a document that engines read: `FunctionMetadata` of Iceberg's interface.
 

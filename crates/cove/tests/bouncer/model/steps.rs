@@ -3,7 +3,7 @@
 use testkit::{PgAnswer, PgBatch, PgClient, PgFailure, pg};
 
 use super::{Actor, Beyond, Character, Outcome, Session, State, Trouble, differs, equal};
-use crate::support::USER;
+use crate::support::{PASSWORD, USER};
 
 pub(super) type Step = fn(&mut Actor) -> Outcome;
 
@@ -29,7 +29,8 @@ pub(super) const STEPS: &[(u64, Step)] = &[
     (1, Actor::role),
     (1, Actor::discard),
     (1, Actor::cancel),
-    (1, Actor::sequence),
+    (2, Actor::sequence),
+    (2, Actor::link),
     (3, Actor::leave),
 ];
 impl Actor {
@@ -68,7 +69,17 @@ impl Actor {
             0 if !local => {
                 let default = self.defaults[name].clone();
                 self.session.settings.insert(name, default);
-                return self.run(&format!("RESET {name}")).map(drop);
+                return self.reset(name);
+            }
+            0 => {
+                // Until the end of the transaction, whatever it was before.
+                let default = self.defaults[name].clone();
+                self.run(&format!("SET LOCAL {name} TO DEFAULT"))?;
+                self.expect(
+                    &format!("SELECT coalesce(current_setting('{name}', true), '')"),
+                    &[&default],
+                )?;
+                return self.end();
             }
             1 if name != "search_path" => format!("SET {name} TO {spelt}"),
             2 => format!("SELECT set_config('{name}', {}, {local})", quoted(&value)),
@@ -83,6 +94,28 @@ impl Actor {
             return self.end();
         }
         self.session.settings.insert(name, value);
+        self.run(&sql).map(drop)
+    }
+
+    /// Gives a setting the value that the session began with, in one of the ways to do that.
+    fn reset(&mut self, name: &str) -> Outcome {
+        let sql = match self.random.below(6) {
+            0 => format!("RESET {name}"),
+            1 => format!("SET {name} TO DEFAULT"),
+            2 => format!("SELECT set_config('{name}', NULL, false)"),
+            3 => format!("SELECT 1; RESET {name}; SELECT 2"),
+            4 => {
+                let batch = PgBatch::new().parse("", &format!("RESET {name}")).bind("", "", &[]);
+                let answer = self.ask("RESET in a batch", &batch.execute("", 0).sync())?;
+                return equal("RESET in a batch", &answer.tags(), &vec!["RESET".to_owned()]);
+            }
+            _ if self.state == State::Idle => format!("SET SESSION {name} TO DEFAULT"),
+            _ => {
+                // Within a transaction all are reset, so that its end is looked at as well.
+                self.session.settings = self.defaults.clone();
+                return self.run("RESET ALL").map(drop);
+            }
+        };
         self.run(&sql).map(drop)
     }
 
@@ -504,7 +537,9 @@ impl Actor {
                 let lines = self.session.lines;
                 self.session =
                     Session { settings: self.defaults.clone(), lines, ..Session::default() };
-                self.beyond = Beyond::default();
+                // These outlive it.
+                let links = std::mem::take(&mut self.beyond.links);
+                self.beyond = Beyond { links, ..Beyond::default() };
             }
         }
         self.look()
@@ -554,6 +589,28 @@ impl Actor {
         }
     }
 
+    /// Connections of dblink: there are its own, and nobody else's.
+    fn link(&mut self) -> Outcome {
+        let mark = self.mark();
+        let name = format!("{mark}link");
+        if self.beyond.links.is_empty() && self.random.one_in(3) {
+            let call = self.random.pick(&["dblink_connect", "hidden_link"]);
+            let sql = format!(
+                "SELECT public.{call}('{name}', format('host=127.0.0.1 port=%s dbname=%s user=%s \
+                 password={PASSWORD}', current_setting('port'), current_database(), '{USER}'))"
+            );
+            self.beyond.links.insert(name);
+            return self.expect(&sql, &["OK"]);
+        }
+        if self.beyond.links.contains(&name) && self.random.one_in(3) {
+            self.beyond.links.remove(&name);
+            return self.expect(&format!("SELECT public.dblink_disconnect('{name}')"), &["OK"]);
+        }
+        let links: Vec<String> = self.beyond.links.iter().cloned().collect();
+        let sql = "SELECT coalesce(array_to_string(public.dblink_get_connections(), ' '), '')";
+        self.expect(sql, &[&links.join(" ")])
+    }
+
     /// Leaves, in the middle of something or not.
     fn leave(&mut self) -> Outcome {
         let how = self.random.below(6);
@@ -578,7 +635,14 @@ impl Actor {
             _ if self.random.one_in(2) => {
                 PgBatch::new().parse("left", &much).bind("", "left", &[]).execute("", 10).flush().0
             }
-            _ => PgBatch::new().query("COPY public.lines FROM STDIN").copy_data(b"x").0,
+            // In the middle of a message of it, too: of its header, or of its data.
+            _ => {
+                let data = b"x".repeat(20_000);
+                let copy = PgBatch::new().query("COPY public.lines FROM STDIN");
+                let whole = copy.copy_data(b"x").copy_data(&data).0;
+                let cut = self.random.pick(&[0, 1, 10_000, data.len() + 2]);
+                whole[..whole.len() - cut].to_vec()
+            }
         };
         // The end may come before that.
         drop(client.send(&bytes));

@@ -292,13 +292,27 @@ impl Actor {
     fn number(&mut self) -> Outcome {
         let mark = self.mark();
         let table = format!("`{}`.ids", self.character.database);
-        let answer =
-            self.run(&format!("INSERT INTO {table} (mark) VALUES ('{mark}'), ('{mark}')"))?;
-        let given = answer.ok().last_insert_id;
+        let insert = format!("INSERT INTO {table} (mark) VALUES ('{mark}'), ('{mark}')");
+        let kind = self.random.below(6);
+        let is_counted = kind > 1;
+        let given = match kind {
+            // Replies that do not tell the number in their last packet.
+            0 => {
+                let answer = self.run(&format!("{insert} RETURNING id"))?;
+                answer.rows()[0][0].as_deref().and_then(|id| id.parse().ok()).unwrap_or_default()
+            }
+            1 => {
+                let given = 1_000_000_000 + self.random.below(1_000_000);
+                self.session.last_id = given;
+                self.run(&format!("DO LAST_INSERT_ID({given})"))?;
+                return self.look();
+            }
+            _ => self.run(&insert)?.ok().last_insert_id,
+        };
         self.session.last_id = given;
         match self.random.below(4) {
             0 => self.expect("SELECT LAST_INSERT_ID()", &[&[&given.to_string()]]),
-            1 => self.expect("SELECT ROW_COUNT()", &[&["2"]]),
+            1 if is_counted => self.expect("SELECT ROW_COUNT()", &[&["2"]]),
             2 => {
                 let sql = format!("SELECT mark FROM {table} WHERE id = LAST_INSERT_ID()");
                 self.expect(&sql, &[&[&mark]])

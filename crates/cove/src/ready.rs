@@ -1,0 +1,81 @@
+//! What `/health/ready` looks at: the store, the queue, room on the disk.
+
+use std::path::{Path, PathBuf};
+
+use api::ExecutionId;
+use executions::queue::Parts;
+use executions::{Jobs, Languages};
+use node::readiness::Readiness;
+use node::store::{Store, StoreError};
+
+/// The id of no execution: to look for it asks the queue's back end, and costs it nothing.
+const NO_EXECUTION: &str = "ex_00000000000000000000000000";
+
+/// All checks. `disk` is the data directory, and how many bytes have to be free there.
+pub(crate) fn checks(
+    store: &Store,
+    executions: Option<(&Jobs, &Languages)>,
+    disk: (&Path, u64),
+) -> Readiness {
+    let readiness = Readiness::default();
+    check_store(&readiness, store);
+    if let Some((jobs, languages)) = executions {
+        check_queue(&readiness, jobs);
+        let languages = languages.clone();
+        // Programs run meanwhile, with more time to compile.
+        readiness.add_progress(move || {
+            let known = languages.list().languages.into_iter();
+            known.filter(|language| language.preparing).map(|language| language.name).collect()
+        });
+    }
+    check_disk(&readiness, disk.0, disk.1);
+    readiness
+}
+
+/// Looks whether the store answers.
+fn check_store(readiness: &Readiness, store: &Store) {
+    let store = store.clone();
+    readiness.add("store", move || {
+        let store = store.clone();
+        Box::pin(async move {
+            let look = |transaction: &mut dyn node::store::Transaction| {
+                transaction.query_one("SELECT 1", &[]).map(drop)
+            };
+            store.read("ready", look).await.map_err(|error| match error {
+                StoreError::Full(_) => "its disk is full".to_owned(),
+                StoreError::Busy { .. } => "too many transactions wait for it".to_owned(),
+                _ => "it cannot be reached".to_owned(),
+            })
+        })
+    });
+}
+
+/// Looks whether the back end of the queue answers.
+fn check_queue(readiness: &Readiness, jobs: &Jobs) {
+    let jobs = jobs.clone();
+    readiness.add("queue", move || {
+        let jobs = jobs.clone();
+        Box::pin(async move {
+            let id = ExecutionId(NO_EXECUTION.to_owned());
+            let found = jobs.queue().get(id, Parts::default()).await;
+            found.map(drop).map_err(|_| "its back end cannot be reached".to_owned())
+        })
+    });
+}
+
+/// Looks whether there is room where the data directory is.
+fn check_disk(readiness: &Readiness, directory: &Path, bytes_min: u64) {
+    let directory: PathBuf = directory.to_owned();
+    readiness.add("disk", move || {
+        let found = rustix::fs::statvfs(&directory);
+        Box::pin(async move {
+            let stat = found.map_err(|_| "its room cannot be read".to_owned())?;
+            match stat.f_bavail.saturating_mul(stat.f_frsize) {
+                free if free < bytes_min => Err(format!(
+                    "{free} bytes are free for the data directory, of {bytes_min} at least"
+                )),
+                _ => Ok(()),
+            }
+        })
+    });
+}

@@ -1,0 +1,122 @@
+//! Ports of sandboxes by name, and what the server itself serves in a sandbox: whoever knows the id
+//! of a sandbox reaches its programs, and nothing that acts in their name.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use testkit::{Client, MariaDb, Postgres, Request, Response, Scratch, Server, until};
+
+use crate::gateway::{CANARY, patch, shop};
+use crate::gateway_outside::Target;
+use crate::sessions_support::{SOON, Sessions, config, probe, with};
+use crate::support::{COVE, beside_others};
+
+/// Ports of one grant of each kind, as they are when nobody says otherwise.
+const PORTS: [u16; 5] = [5432, 3306, 8181, 3128, 8100];
+
+/// A server with everything that can be granted, and E2B's interface.
+fn serve(postgres: &Postgres, mariadb: &MariaDb, model: &Target, lake: &Scratch) -> Server {
+    let mut table = config("memory_bytes = 536870912");
+    let _ = write!(
+        table,
+        "[sessions.model]\nurl = \"http://{}\"\n\
+         [catalog]\nwarehouse = \"main\"\nroot = \"{}\"\n\
+         [bouncer]\nlisten = \"127.0.0.1:0\"\nmysql.listen = \"127.0.0.1:0\"\n\
+         [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n\
+         [[bouncer.tenants]]\nname = \"judge\"\nengine = \"mysql\"\nserver = \"{}\"\n\
+         users = [{{ name = \"judge\", password = \"{CANARY}\" }}]\n",
+        model.address,
+        lake.path().display(),
+        postgres.tcp(),
+        mariadb.tcp(),
+    );
+    Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&table))
+}
+
+/// E2B's listener, for somebody without any token.
+fn stranger(server: &Server) -> Client {
+    let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
+    let addresses: Value = serde_json::from_str(&text).unwrap();
+    let address: SocketAddr = addresses["e2b"].as_str().unwrap().parse().unwrap();
+    Client::new(address, None)
+}
+
+/// Every way in which a request can name a port of a sandbox.
+fn ways(sandbox: &str, port: u16) -> [Request; 4] {
+    let ask = || Request::new("POST", "/v1/main/namespaces").body("{\"namespace\":[\"stranger\"]}");
+    let of_headers = || ask().header("e2b-sandbox-id", sandbox);
+    [
+        ask().header("host", &format!("{port}-{sandbox}.localhost")),
+        ask().header("host", &format!("{port}-{}.example.com:80", sandbox.to_uppercase())),
+        of_headers().header("e2b-sandbox-port", &port.to_string()),
+        ask()
+            .header("host", &format!("{port}-{sandbox}.localhost"))
+            .header("upgrade", "websocket")
+            .header("connection", "upgrade"),
+    ]
+}
+
+fn check_refused(stranger: &Client, sandbox: &str, port: u16) {
+    for (way, request) in ways(sandbox, port).into_iter().enumerate() {
+        let answer = stranger.send(&request);
+        let text = answer.text();
+        let names_it = text.contains(&format!("port {port} of the sandbox is served by Cove"));
+        assert!(answer.status == 403 && names_it, "way {way} to {port}: {} {text}", answer.status);
+    }
+}
+
+#[test]
+fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
+    let _guard = beside_others();
+    let (postgres, mariadb, lake) = (Postgres::start(), MariaDb::start(), Scratch::new());
+    let model = Target::start();
+    let server = serve(&postgres, &mariadb, &model, &lake);
+    let (sessions, stranger) = (Sessions::from(&server), stranger(&server));
+    let grants = json!([
+        shop("read_write"), {"kind": "mysql", "tenant": "judge"}, {"kind": "model"},
+        {"kind": "catalog", "warehouse": "main", "access": "read_write"},
+        {"kind": "http", "rules": [{"hosts": ["api.example.com"]}]},
+    ]);
+    sessions.deploy(&with(probe("granted"), &json!({ "grants": grants })));
+    // An agent without a grant of the model reaches it, too, at the same port.
+    sessions.deploy(&probe("relayed"));
+    for (template, ports) in [("granted", &PORTS[..]), ("relayed", &[8100])] {
+        let create = Request::new("POST", "/sandboxes")
+            .body(json!({ "templateID": template, "timeout": 600 }).to_string());
+        let created = stranger.send(&create.header("x-api-key", server.token()));
+        assert_eq!(created.status, 201, "{}", created.text());
+        let sandbox = created.json()["sandboxID"].as_str().unwrap().to_owned();
+        // The agent is started, and what it may reach is there for it.
+        sessions.hear(&sandbox, "hello");
+        for port in ports {
+            check_refused(&stranger, &sandbox, *port);
+        }
+        // What one of its programs serves is everybody's, as before.
+        let listen = "nohup python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 &";
+        sessions.exec(&sandbox, listen);
+        let program = Request::new("GET", "/").header("host", &format!("8000-{sandbox}.localhost"));
+        until("the program's answer", SOON, || {
+            let Response { status, .. } = stranger.send(&program);
+            if status == 200 { Ok(()) } else { Err(status.to_string()) }
+        });
+        // Nor is a grant that comes later, wherever it is asked to listen.
+        let later = json!({ "grants": [
+            {"kind": "catalog", "warehouse": "main", "access": "read_write", "port": 9181},
+        ] });
+        let patched = patch(&sessions.client, &sandbox, &later);
+        assert_eq!(patched.status, 200, "{}", patched.text());
+        check_refused(&stranger, &sandbox, 9181);
+        // What was taken back meanwhile stays closed to strangers.
+        check_refused(&stranger, &sandbox, ports[0]);
+        // The sandbox itself reaches it, and finds nothing of what strangers asked for.
+        let own = "python3 -c \"import urllib.request as r; \
+                   print(r.urlopen('http://127.0.0.1:9181/v1/main/namespaces').read().decode())\"";
+        let namespaces = sessions.out(&sandbox, own);
+        assert!(namespaces.contains("namespaces") && !namespaces.contains("stranger"));
+    }
+    let asked = model.seen();
+    assert!(!asked.iter().any(|it| it.contains("stranger")), "{asked:?}");
+}

@@ -1,0 +1,33 @@
+//! Grants to databases show no password, no hash of one and no statement of others.
+
+use serde_json::json;
+
+use crate::gateway::{CANARY, Stage, judge, python, shop, stage};
+use crate::support::beside_others;
+
+/// Asks for them in many ways.
+const PROGRAM: &str = include_str!("../programs/secrets_of_databases.py");
+
+#[test]
+fn databases_show_a_sandbox_no_password_and_no_statement_of_others() {
+    let _guard = beside_others();
+    let stage = stage("");
+    let Stage { sessions, postgres, mariadb, .. } = &stage;
+    postgres.sql(&format!(
+        "CREATE EXTENSION postgres_fdw; \
+         CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw; \
+         GRANT USAGE ON FOREIGN SERVER elsewhere TO clerk; \
+         CREATE USER MAPPING FOR clerk SERVER elsewhere OPTIONS (password '{CANARY}')"
+    ));
+    let hash = mariadb.sql(&format!("SELECT PASSWORD('{CANARY}')"));
+    for access in ["read_only", "read_write"] {
+        let mut judge = judge();
+        judge["access"] = json!(access);
+        let session = sessions.create(&json!({"grants": [shop(access), judge]}));
+        let said = python(sessions, &session, PROGRAM, "2> told");
+        let told = sessions.read(&session, "told").text();
+        assert!(said.ends_with(" asked, 0 told"), "{access}: {said}: {told}");
+        assert!(!told.contains(CANARY) && !told.contains(&hash), "{access}: {told}");
+        sessions.end(&session);
+    }
+}

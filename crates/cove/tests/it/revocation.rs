@@ -1,0 +1,196 @@
+//! What a token has opened ends with it, on every face, and cannot be opened again.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testkit::{Client, Request, Server, until};
+
+use crate::asynchronous::{id, post, submit};
+use crate::sessions_support::{SOON, config};
+use crate::support::{COVE, beside_others, held};
+
+/// Something that lasts, and what it was asked for with.
+struct Lasting {
+    name: &'static str,
+    client: Client,
+    request: Request,
+    stream: TcpStream,
+}
+
+/// Asks for something and waits until it has begun.
+fn open(name: &'static str, client: &Client, request: Request) -> Lasting {
+    let mut stream = client.open(&request).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let head = read_until(&mut stream, "\r\n\r\n");
+    let status = head.split(' ').nth(1);
+    assert!(matches!(status, Some("200" | "101")), "{name}: {head}");
+    Lasting { name, client: client.clone(), request, stream }
+}
+
+fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(end.as_bytes()) {
+        let count = stream.read(&mut byte).unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&bytes));
+        bytes.extend(byte);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Lasting {
+    /// Waits for the end, and for the refusal of a second attempt.
+    fn ends(mut self) {
+        let name = self.name;
+        let mut scrap = [0; 4096];
+        loop {
+            match self.stream.read(&mut scrap) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("{name} goes on: {error}"),
+            }
+        }
+        let again = self.client.send(&self.request);
+        assert_eq!(again.status, 401, "{name}: {}", again.text());
+    }
+}
+
+fn events(target: &str) -> Request {
+    Request::new("GET", target).header("accept", "text/event-stream")
+}
+
+fn websocket(target: &str) -> Request {
+    Request::new("GET", target)
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+}
+
+/// What Connect's clients send to have a stream.
+fn call(sandbox: &Value, procedure: &str, message: &Value) -> Request {
+    let body = message.to_string();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    Request::new("POST", procedure)
+        .header("e2b-sandbox-id", sandbox["sandboxID"].as_str().unwrap())
+        .header("x-access-token", sandbox["envdAccessToken"].as_str().unwrap())
+        .header("content-type", "application/connect+json")
+        .body([&[0][..], &length, body.as_bytes()].concat())
+}
+
+fn e2b_address(server: &Server) -> SocketAddr {
+    let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
+    let addresses: Value = serde_json::from_str(&text).unwrap();
+    addresses["e2b"].as_str().unwrap().parse().unwrap()
+}
+
+/// Id and text of a new operator's token, which may follow the catalog's changes.
+fn token(server: &Server) -> (String, String) {
+    let mut create = Command::new(COVE);
+    create.args(["token", "--data-dir"]).arg(server.data_dir());
+    let output = create.args(["create", "--name", "leaked", "--operator"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let records = fs::read_to_string(server.data_dir().join("tokens.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(records.lines().last().unwrap()).unwrap();
+    (last["id"].as_str().unwrap().to_owned(), text)
+}
+
+fn of_executions(client: &Client) -> Vec<Lasting> {
+    let script = "sleep 61.7";
+    let followed = format!("/v1/executions/{}/events", submit(client, &held(script)));
+    let mut interactive = held("sleep 61.6");
+    interactive["interactive"] = json!(true);
+    let attached = submit(client, &interactive);
+    let attached = format!("/v1/executions/{attached}/events?attach=true");
+    vec![
+        open("events of an execution", client, events(&followed)),
+        open("a WebSocket of an execution", client, websocket(&followed)),
+        open("an attached execution", client, websocket(&attached)),
+    ]
+}
+
+fn of_sessions(client: &Client) -> Vec<Lasting> {
+    let created = post(client, "/v1/sessions", &json!({}));
+    assert_eq!(created.status, 201, "{}", created.text());
+    let path = format!("/v1/sessions/{}", id(&created.json()));
+    vec![
+        open("a terminal", client, websocket(&format!("{path}/terminal?argv=sh"))),
+        open("events of a session", client, events(&format!("{path}/events"))),
+        open("a watch", client, events(&format!("{path}/watch"))),
+    ]
+}
+
+/// Streams with an access token of E2B's, and a request with it that has an end.
+fn of_e2b(server: &Server, token: &str) -> (Vec<Lasting>, Client, Request) {
+    let client = Client::new(e2b_address(server), None);
+    let create = Request::new("POST", "/v2/sandboxes").header("x-api-key", token);
+    let created = client.send(&create.body(json!({"templateID": "base"}).to_string()));
+    assert_eq!(created.status, 201, "{}", created.text());
+    let sandbox = created.json();
+    let start = json!({"process": {"cmd": "/bin/sleep", "args": ["61.9"]}, "stdin": false});
+    let streams = vec![
+        open("E2B's process", &client, call(&sandbox, "/process.Process/Start", &start)),
+        open(
+            "E2B's watch",
+            &client,
+            call(&sandbox, "/filesystem.Filesystem/WatchDir", &json!({"path": "/tmp"})),
+        ),
+    ];
+    let read = Request::new("GET", "/files?path=/etc/hostname")
+        .header("e2b-sandbox-id", sandbox["sandboxID"].as_str().unwrap())
+        .header("x-access-token", sandbox["envdAccessToken"].as_str().unwrap());
+    (streams, client, read)
+}
+
+fn of_the_catalog(client: &Client) -> Vec<Lasting> {
+    let changes = "/catalog/management/v1/main/changes?after=latest";
+    vec![
+        open("changes of the catalog", client, events(changes)),
+        open("a WebSocket of changes", client, websocket(changes)),
+    ]
+}
+
+#[test]
+fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
+    let _guard = beside_others();
+    let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config("")));
+    let (token_id, text) = token(&server);
+    let client = Client::new(server.client().address(), Some(text.clone()));
+    until("the new token to be known", SOON, || {
+        let response = client.get("/v1/languages");
+        if response.status == 200 { Ok(()) } else { Err(response.text()) }
+    });
+    let mut all = of_executions(&client);
+    all.extend(of_sessions(&client));
+    all.extend(of_the_catalog(&client));
+    let (of_e2b, e2b, read) = of_e2b(&server, &text);
+    assert_ne!(e2b.send(&read).status, 401);
+    // A request that waits has no answer yet.
+    let waits = client.execution(&held("sleep 61.8"));
+    let mut waiting = client.open(&waits).unwrap();
+    waiting.set_read_timeout(Some(SOON)).unwrap();
+    crate::support::wait_for_sleep("61.8");
+
+    let mut revoke = Command::new(COVE);
+    revoke.args(["token", "--data-dir"]).arg(server.data_dir()).args(["revoke", &token_id]);
+    assert!(revoke.status().unwrap().success());
+    all.into_iter().for_each(Lasting::ends);
+    let refused = read_until(&mut waiting, "\r\n");
+    assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+    for Lasting { name, mut stream, .. } in of_e2b {
+        let mut rest = Vec::new();
+        let end = stream.read_to_end(&mut rest).err().map(|error| error.kind());
+        assert!(matches!(end, None | Some(ErrorKind::ConnectionReset)), "{name}: {end:?}");
+    }
+    let refused = e2b.send(&read);
+    assert_eq!(refused.status, 401, "{}", refused.text());
+    // What was queued is the tenant's, and goes on.
+    crate::support::wake("61.7");
+    // Others are not touched, nor is what belongs to the tenant.
+    assert_eq!(server.client().get("/v1/languages").status, 200);
+}

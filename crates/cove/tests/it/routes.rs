@@ -1,0 +1,298 @@
+//! Every route with every kind of token: what is not for a token is refused, on each face.
+//!
+//! The native routes come from the server's own `openapi.json`, so that a new one is tested without
+//! a word here; those of other faces are listed.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testkit::{Client, Request, Response, Server, until};
+
+use crate::asynchronous::{id, post};
+use crate::sessions_support::{Sessions, config, ok, path, probe};
+use crate::support::{COVE, SOON, beside_others};
+
+/// A word in everything that the first tenant has, and in no answer to anybody else.
+const CANARY: &str = "planted-canary";
+
+/// Routes of other systems' interfaces on the main listener, with the scope that they need. `{s}`
+/// stands for a session, `{a}` for an agent.
+const FOREIGN: &[(&str, &str, &str)] = &[
+    ("GET", "/compat/piston/api/v2/runtimes", "executions"),
+    ("POST", "/compat/piston/api/v2/execute", "executions"),
+    ("GET", "/compat/judge0/submissions", "executions"),
+    ("POST", "/compat/judge0/submissions", "executions"),
+    ("GET", "/compat/judge0/submissions/batch?tokens=a", "executions"),
+    ("GET", "/compat/judge0/languages", "executions"),
+    ("POST", "/compat/go-judge/run", "executions"),
+    ("GET", "/compat/go-judge/file", "executions"),
+    ("GET", "/compat/go-judge/stream", "executions"),
+    ("GET", "/compat/go-judge/ws", "executions"),
+    ("GET", "/api/agents", "agents"),
+    ("GET", "/api/agents/{a}", "agents"),
+    ("DELETE", "/api/agents/{a}", "agents"),
+    ("GET", "/api/agents/{a}/files", "agents"),
+    ("GET", "/api/agents/{a}/versions", "agents"),
+    ("GET", "/api/agents/{a}/eval-cases", "agents"),
+    ("GET", "/api/sessions", "sessions"),
+    ("GET", "/api/sessions/{s}", "sessions"),
+    ("DELETE", "/api/sessions/{s}", "sessions"),
+    ("GET", "/api/sessions/{s}/messages", "sessions"),
+    ("GET", "/api/sessions/{s}/events", "sessions"),
+    ("GET", "/api/sessions/{s}/logs", "sessions"),
+    ("GET", "/api/sessions/{s}/files", "sessions"),
+    ("GET", "/api/sessions/{s}/workspace", "sessions"),
+    ("POST", "/api/sessions/{s}/pause", "sessions"),
+    ("POST", "/api/sessions/{s}/fork", "sessions"),
+    ("GET", "/api/credentials", "sessions"),
+    ("GET", "/api/queue", "sessions"),
+    ("GET", "/api/usage", "sessions"),
+    ("GET", "/catalog/v1/config", "catalog"),
+    ("GET", "/catalog/v1/main/namespaces", "catalog"),
+    ("POST", "/catalog/v1/main/namespaces", "catalog"),
+];
+
+/// One route, filled in with things of the first tenant.
+#[derive(Debug)]
+struct Route {
+    method: String,
+    target: String,
+    body: Option<Value>,
+    /// The scope that a token needs for it.
+    scope: &'static str,
+    /// Whether it names something that the first tenant has.
+    names_a_thing: bool,
+}
+
+impl Route {
+    fn send(&self, client: &Client) -> Response {
+        let mut request = Request::new(&self.method, &self.target);
+        if let Some(body) = &self.body {
+            let bytes = serde_json::to_vec(body).unwrap();
+            request = request.header("content-type", "application/json").body(bytes);
+        }
+        client.send(&request)
+    }
+}
+
+/// Things of the first tenant, by the parameter that names them.
+struct Owned {
+    agent: String,
+    session: String,
+    execution: String,
+    snapshot: String,
+    credential: String,
+    attachment: String,
+}
+
+fn make_things(sessions: &Sessions) -> Owned {
+    let client = &sessions.client;
+    let agent = CANARY.to_owned();
+    sessions.deploy(&probe(&agent));
+    let session = sessions.create(&json!({"agent": agent, "metadata": {"note": CANARY}}));
+    assert!(sessions.write(&session, "secret.txt", CANARY.as_bytes()).status < 300);
+    sessions.ask(&session, CANARY);
+    let made = |target: &str, body: &Value| {
+        let response = post(client, target, body);
+        assert!(response.status < 300, "{target}: {}", response.text());
+        response.json()
+    };
+    let own = path(&session);
+    let snapshot = id(&made(&format!("{own}/snapshots"), &json!({"name": CANARY})));
+    let credential = id(&made(
+        "/v1/credentials",
+        &json!({"kind": "anthropic", "label": CANARY, "secret": "sk-not-a-key"}),
+    ));
+    let attachment = Request::new("POST", &format!("{own}/attachments?name={CANARY}.txt"))
+        .header("content-type", "text/plain")
+        .body(CANARY);
+    let attachment = id(&ok(&client.send(&attachment)));
+    let execution = id(&made("/v1/executions", &json!({"argv": ["/bin/true"], "label": CANARY})));
+    Owned { agent, session, execution, snapshot, credential, attachment }
+}
+
+/// The value of a parameter of a path: something that the first tenant has.
+fn value_of<'a>(owned: &'a Owned, path: &str, parameter: &'a Value) -> &'a str {
+    let name = parameter["name"].as_str().unwrap();
+    match name {
+        "id" if path.starts_with("/v1/executions") => &owned.execution,
+        "id" if path.starts_with("/v1/snapshots") => &owned.snapshot,
+        "id" if path.starts_with("/v1/credentials") => &owned.credential,
+        "id" if path.starts_with("/v1/attachments") => &owned.attachment,
+        "id" => &owned.session,
+        "name" if path.starts_with("/v1/agents") => &owned.agent,
+        "path" if path.starts_with("/v1/agents") => "probe.py",
+        "path" => "secret.txt",
+        _ => parameter["example"].as_str().unwrap_or("1"),
+    }
+}
+
+/// The routes of the server's own interface that need a token.
+fn native(server: &Server, owned: &Owned) -> Vec<Route> {
+    let document = server.client().anonymous().get("/openapi.json").json();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            if operation["security"] == json!([]) {
+                continue;
+            }
+            let mut target = path.clone();
+            let mut query = Vec::new();
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let value = value_of(owned, path, parameter);
+                let name = parameter["name"].as_str().unwrap();
+                match parameter["in"].as_str().unwrap() {
+                    "path" => target = target.replace(&format!("{{{name}}}"), value),
+                    "query" if parameter["required"] == true => {
+                        query.push(format!("{name}={value}"))
+                    }
+                    _ => {}
+                }
+            }
+            if !query.is_empty() {
+                target = format!("{target}?{}", query.join("&"));
+            }
+            let examples = &operation["requestBody"]["content"]["application/json"]["examples"];
+            let example = examples.as_object().and_then(|examples| examples.values().next());
+            let scope = match operation["tags"][0].as_str().unwrap() {
+                "agents" => "agents",
+                "sessions" => "sessions",
+                "tenants" => "tenants",
+                // For every token; of the audit, what its own sandboxes did.
+                "gateway" => "",
+                _ if path == "/v1/languages" => "",
+                _ => "executions",
+            };
+            routes.push(Route {
+                method: method.to_uppercase(),
+                names_a_thing: path.contains('{'),
+                target,
+                body: example.map(|example| example["value"].clone()),
+                scope,
+            });
+        }
+    }
+    routes
+}
+
+fn foreign(owned: &Owned) -> Vec<Route> {
+    let route = |(method, target, scope): &(&str, &str, &'static str)| Route {
+        method: (*method).to_owned(),
+        target: target.replace("{s}", &owned.session).replace("{a}", &owned.agent),
+        body: (*method == "POST").then(|| json!({})),
+        scope,
+        names_a_thing: target.contains('{'),
+    };
+    FOREIGN.iter().map(route).collect()
+}
+
+/// Runs `cove token …` on the server's data directory, and answers what it prints.
+fn token_command(server: &Server, arguments: &[&str]) -> String {
+    let mut command = Command::new(COVE);
+    command.args(["token", "--data-dir"]).arg(server.data_dir()).args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A client whose token is known, which a route that needs no scope tells.
+fn known(server: &Server, token: String) -> Client {
+    let client = Client::new(server.client().address(), Some(token));
+    until("the token to be known", SOON, || match client.get("/v1/languages").status {
+        401 => Err("401".to_owned()),
+        status => Ok(status),
+    });
+    client
+}
+
+/// A client whose token was taken back.
+fn revoked(server: &Server) -> Client {
+    let token = token_command(server, &["create", "--name", "revoked"]);
+    let client = known(server, token);
+    let list = token_command(server, &["list"]);
+    let line = list.lines().find(|line| line.contains("revoked")).expect("the token is listed");
+    token_command(server, &["revoke", line.split_whitespace().next().unwrap()]);
+    until("the token to be refused", SOON, || match client.get("/v1/languages").status {
+        401 => Ok(()),
+        status => Err(status.to_string()),
+    });
+    client
+}
+
+/// Sends every route as `client` and collects answers that `is_right` does not accept.
+fn wrong_answers<'a>(
+    routes: impl IntoIterator<Item = &'a Route>,
+    client: &Client,
+    is_right: impl Fn(&Response) -> bool,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for route in routes {
+        let response = route.send(client);
+        if !is_right(&response) || response.text().contains(CANARY) {
+            let Route { method, target, .. } = route;
+            wrong.push(format!("{method} {target}: {} {}", response.status, response.text()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
+    let _guard = beside_others();
+    let server = Server::start_with(COVE, &[], Some(&config("")));
+    let sessions = Sessions::from(&server);
+    let owned = make_things(&sessions);
+    let mut routes = native(&server, &owned);
+    assert!(routes.len() > 70, "{}", routes.len());
+    routes.extend(foreign(&owned));
+
+    let anonymous = server.client().anonymous();
+    let unknown = Client::new(anonymous.address(), Some("cove_0123456789abcdef".to_owned()));
+    for (who, client) in
+        [("no token", anonymous), ("unknown", unknown), ("revoked", revoked(&server))]
+    {
+        let wrong = wrong_answers(&routes, &client, |response| response.status == 401);
+        assert_eq!(wrong, [""; 0], "{who}");
+    }
+
+    // A token of the same tenant's that is for other things.
+    for (scope, is_covered) in [
+        ("executions", ["executions"].as_slice()),
+        ("sessions", &["sessions"]),
+        ("agents", &["agents"]),
+        ("catalog", &["catalog"]),
+    ] {
+        let token = token_command(&server, &["create", "--name", scope, "--scope", scope]);
+        let client = known(&server, token);
+        let others = routes
+            .iter()
+            .filter(|route| !route.scope.is_empty() && !is_covered.contains(&route.scope));
+        let wrong = wrong_answers(others, &client, |response| response.status == 403);
+        assert_eq!(wrong, [""; 0], "{scope}");
+    }
+
+    // Another tenant's token, for everything.
+    let other = server.other_client("other", &[]);
+    let named: Vec<Route> = routes.into_iter().filter(|route| route.names_a_thing).collect();
+    let wrong = wrong_answers(&named, &other, |response| (400..=426).contains(&response.status));
+    assert_eq!(wrong, [""; 0], "another tenant");
+    for target in [
+        "/v1/executions",
+        "/v1/sessions",
+        "/v1/agents",
+        "/v1/snapshots",
+        "/v1/usage",
+        "/v1/credentials",
+        "/v1/audit",
+        "/api/agents",
+        "/api/sessions",
+        "/api/credentials",
+    ] {
+        let response = other.get(target);
+        assert!(response.status == 200 && !response.text().contains(CANARY), "{target}");
+    }
+    // All of it is still there for its owner.
+    assert_eq!(sessions.record(&owned.session)["state"], "active");
+    assert_eq!(sessions.read(&owned.session, "secret.txt").body, CANARY.as_bytes());
+    drop(sessions.end(&owned.session));
+}
