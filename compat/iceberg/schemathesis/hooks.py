@@ -52,12 +52,16 @@ def make_all():
 # Where the description says less than it means. Every other answer is as it is described.
 ERROR = {"$ref": "#/components/schemas/IcebergErrorResponse"}
 NOT_FOUND = {"description": "see below", "content": {"application/json": {"schema": ERROR}}}
+OAUTH_ERROR = {"$ref": "#/components/schemas/OAuthError"}
+TOO_MANY = {"description": "see below", "content": {"application/json": {"schema": OAUTH_ERROR}}}
 UNSAID = {
     # A namespace is made in one that is not there. The operation speaks of namespaces of several
     # levels, and not of this; listing those of such a namespace is 404 by the description.
-    ("/v1/{prefix}/namespaces", "post"): NOT_FOUND,
+    ("/v1/{prefix}/namespaces", "post"): ("404", NOT_FOUND),
     # A table that is not there, as of all other operations of a table.
-    ("/v1/{prefix}/namespaces/{namespace}/tables/{table}/sign", "post"): NOT_FOUND,
+    ("/v1/{prefix}/namespaces/{namespace}/tables/{table}/sign", "post"): ("404", NOT_FOUND),
+    # Many wrong secrets in a short time.
+    ("/v1/oauth/tokens", "post"): ("429", TOO_MANY),
 }
 KEYS = itertools.count()
 
@@ -78,10 +82,10 @@ def before_load_schema(context, raw_schema):
     for path, operations in raw_schema["paths"].items():
         raw_schema["paths"][path] = mend(operations)
     raw_schema["components"]["responses"] = mend(raw_schema["components"]["responses"])
-    for (path, method), answer in UNSAID.items():
+    for (path, method), (status, answer) in UNSAID.items():
         answers = raw_schema["paths"][path][method]["responses"]
-        assert "404" not in answers, f"{path} says it by now"
-        answers["404"] = answer
+        assert status not in answers, f"{path} says it by now"
+        answers[status] = answer
 
 
 def is_uuid(text):

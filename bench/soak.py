@@ -1,0 +1,443 @@
+#!/usr/bin/python3
+"""Honest and hostile clients on every listener at once, for as long as one likes.
+
+    bench/soak.py --binary target/release/cove --minutes 60 --out soak
+
+Starts one server with PostgreSQL and MariaDB behind its bouncer. Honest clients of each service
+check every answer; hostile ones hold connections, send garbage, read nothing, flood with a token of
+their own. Memory, descriptors and disk of the server are sampled. Writes OUT.json and OUT.svg, and
+exits with 1 when an honest answer was wrong or refused, or when the last third of the samples lies
+above the middle third by more than the tolerance.
+
+Debian's Python, with python3-psycopg2 and python3-pymysql; root, for sandboxes.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import socket
+import statistics
+import struct
+import sys
+import threading
+import time
+
+import machine
+import rivals
+from client import Client
+from gateway import servers
+from sessions.servers import Process
+
+SAMPLE_SECONDS = 5
+# What the last third may be above the middle one: allocators keep what a peak took.
+TOLERANCE = 1.25
+ECHO = rivals.ROOT / "examples" / "agents" / "echo"
+NULS = "import os\nb=bytes(1<<20)\nfor f in (1,2):\n for _ in range(16): os.write(f,b)"
+
+
+class Ledger:
+    """Latencies and failures of honest clients, by service."""
+
+    def __init__(self):
+        self.lock, self.rows = threading.Lock(), {}
+
+    def note(self, service, seconds, failure=None):
+        with self.lock:
+            row = self.rows.setdefault(service, {"ms": [], "failures": [], "count": 0})
+            row["count"] += 1
+            if failure is None:
+                row["ms"].append(seconds * 1000)
+            elif len(row["failures"]) < 20:
+                row["failures"].append(failure)
+
+    def summary(self):
+        def quantile(values, share):
+            return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+        with self.lock:
+            return {
+                service: {
+                    "requests": row["count"],
+                    "failed": row["count"] - len(row["ms"]),
+                    "failures": row["failures"],
+                    **{
+                        f"p{share}_ms": round(quantile(row["ms"], share / 100), 2)
+                        for share in (50, 95, 99)
+                        if row["ms"]
+                    },
+                }
+                for service, row in self.rows.items()
+            }
+
+
+class World:
+    """The server under test, its addresses and its tokens."""
+
+    def __init__(self, binary, scratch, postgres, mariadb):
+        self.binary = binary
+        self.data = pathlib.Path(scratch) / "data"
+        config = pathlib.Path(scratch) / "cove.toml"
+        config.write_text(
+            "[sandbox]\nwarm_runtimes = false\n[sessions]\ndisk_bytes = 67108864\ndisk_inodes = 8192\n"
+            + "".join(
+                f'[[bouncer.tenants]]\nname = "{name}"\nengine = "{engine}"\nserver = "{name}"\n'
+                f'database = "{servers.DATABASE}"\n'
+                "[[bouncer.tenants.users]]\n"
+                f'name = "{servers.USER}"\npassword = "{servers.PASSWORD}"\n'
+                f'[bouncer.servers.{name}]\naddress = "127.0.0.1:{at.port}"\n'
+                for name, engine, at in (("pg", "postgres", postgres), ("my", "mysql", mariadb))
+            ),
+            encoding="utf-8",
+        )
+        argv = [binary, "serve", "--data-dir", self.data, "--config", config]
+        for listener in ("--http", "--bouncer", "--bouncer-mysql"):
+            argv += [listener, f"127.0.0.1:{rivals.free_port()}"]
+        self.process = Process(argv, pathlib.Path(scratch) / "cove.log")
+
+    def start(self):
+        self.process.start()
+        addresses = self.data / "addresses.json"
+        self.addresses = rivals.wait_until(
+            lambda: json.loads(addresses.read_text()),
+            self.process.process,
+            self.process.log,
+            "cove",
+        )
+        token = [self.binary, "token", "--data-dir", self.data]
+        self.token = rivals.run(token).strip()
+        self.hostile = rivals.run([*token, "create", "--name", "mallory"]).strip()
+        time.sleep(2)
+
+    def address(self, name):
+        host, port = self.addresses[name].rsplit(":", 1)
+        return host, int(port)
+
+    def client(self, token=None):
+        return Client(self.addresses["http"], token or self.token)
+
+    def sample(self):
+        pid = self.process.pid
+        status = machine.read(f"/proc/{pid}/status")
+        anonymous = int(status.partition("RssAnon:")[2].split()[0])
+        disk = int(rivals.run(["du", "-sk", self.data]).split()[0])
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        processes = len(machine.descendants(pid))
+        return {"rss_anon_mib": anonymous / 1024, "descriptors": descriptors,
+                "disk_mib": disk / 1024, "processes": processes}
+
+
+# --- Honest clients: each is a generator that does one thing for each step.
+
+
+def executions(world):
+    client, number = world.client(), 0
+    while True:
+        number += 1
+        body = {"argv": ["/bin/echo", str(number)]}
+        result = client.json("POST", "/v1/executions?wait=true", body)
+        yield result["verdict"] == "OK" and result["stdout"] == f"{number}\n"
+
+
+def sessions(world):
+    client = world.client()
+    while True:
+        made = client.json("POST", "/v1/sessions", {"agent": "echo"}, status=201)
+        yield True
+        for number in range(40):
+            body = {"argv": ["/bin/echo", str(number)]}
+            result = client.json("POST", f"/v1/sessions/{made['id']}/exec", body)
+            yield result["stdout"] == f"{number}\n"
+        client.json("DELETE", f"/v1/sessions/{made['id']}")
+        yield True
+
+
+def catalog(world):
+    client, base, number = world.client(), "/catalog/v1/main", 0
+    while True:
+        number += 1
+        name = f"n{number}"
+        client.json("POST", f"{base}/namespaces", {"namespace": [name]})
+        yield True
+        schema = {"type": "struct", "schema-id": 0, "fields": [
+            {"id": 1, "name": "id", "type": "long", "required": False}]}
+        client.json("POST", f"{base}/namespaces/{name}/tables", {"name": "t", "schema": schema})
+        for _ in range(40):
+            table = client.json("GET", f"{base}/namespaces/{name}/tables/t")
+            yield table["metadata"]["schemas"][0]["fields"][0]["name"] == "id"
+        client.request("DELETE", f"{base}/namespaces/{name}/tables/t?purgeRequested=true")
+        client.request("DELETE", f"{base}/namespaces/{name}")
+
+
+def postgres_client(world):
+    import psycopg2
+
+    host, port = world.address("bouncer")
+    while True:
+        with contextlib.closing(psycopg2.connect(
+            host=host, port=port, dbname="pg", user=servers.USER, password=servers.PASSWORD
+        )) as connection:
+            for number in range(200):
+                with connection, connection.cursor() as cursor:
+                    cursor.execute("SELECT %s::int", (number,))
+                    yield cursor.fetchone() == (number,)
+
+
+def mysql_client(world):
+    import pymysql
+
+    host, port = world.address("mysql")
+    while True:
+        with contextlib.closing(pymysql.connect(
+            host=host, port=port, database="my", user=servers.USER, password=servers.PASSWORD
+        )) as connection:
+            for number in range(200):
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT %s", (number,))
+                    yield cursor.fetchone() == (number,)
+
+
+HONEST = {
+    "executions": executions,
+    "sessions": sessions,
+    "catalog": catalog,
+    "postgres": postgres_client,
+    "mysql": mysql_client,
+}
+
+
+# --- Hostile clients: each holds or floods for a while and begins again.
+
+
+def connection(address):
+    made = socket.create_connection(address, 10)
+    made.settimeout(5)
+    return made
+
+
+def hold(world, listener, first, count, seconds=8):
+    """Connections that say `first` and nothing more."""
+    held = []
+    try:
+        for _ in range(count):
+            with contextlib.suppress(OSError):
+                one = connection(world.address(listener))
+                held.append(one)
+                one.sendall(first)
+        time.sleep(seconds)
+    finally:
+        for one in held:
+            one.close()
+
+
+def silent(world):
+    hold(world, "http", b"", 150)
+
+
+def half_heads(world):
+    hold(world, "http", b"GET / HTTP/1.1\r\nx-long: ", 150)
+
+
+def slow_bodies(world):
+    head = (f"POST /v1/executions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {world.hostile}"
+            "\r\ncontent-type: application/json\r\ncontent-length: 1048576\r\n\r\n{").encode()
+    hold(world, "http", head, 64)
+
+
+def unread_answers(world):
+    """Answers of 32 MiB of NULs that nobody reads."""
+    body = json.dumps({"argv": ["/usr/bin/python3", "-c", NULS],
+                       "limits": {"output_bytes": 16 << 20, "memory_bytes": 128 << 20}})
+    head = (f"POST /v1/executions?wait=true HTTP/1.1\r\nhost: a\r\nauthorization: Bearer "
+            f"{world.hostile}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n{body}").encode()
+    hold(world, "http", head, 8, 15)
+
+
+def flood_executions(world):
+    client = world.client(world.hostile)
+    for _ in range(50):
+        client.request("POST", "/v1/executions", {"argv": ["/bin/sleep", "0.2"]})
+    client.close()
+
+
+def flood_sessions(world):
+    client, made = world.client(world.hostile), []
+    for _ in range(20):
+        status, text = client.request("POST", "/v1/sessions", {"agent": "mallory"})
+        if status == 201:
+            made.append(json.loads(text)["id"])
+    time.sleep(3)
+    for session in made:
+        client.request("DELETE", f"/v1/sessions/{session}")
+    client.close()
+
+
+def garbage(world):
+    """Bytes that mean nothing, and beginnings that mean something, to every listener."""
+    for listener in ("http", "bouncer", "mysql"):
+        for _ in range(20):
+            with contextlib.suppress(OSError), connection(world.address(listener)) as one:
+                first = random.choice([b"", struct.pack("!II", 8, 80877103), b"\x16\x03\x01\x02"])
+                one.sendall(first + random.randbytes(random.randrange(1, 4096)))
+                one.recv(4096)
+
+
+def half_logins(world):
+    startup = struct.pack("!II", 60, 196608) + b"user\0bench\0"
+    hold(world, "bouncer", startup, 100, 4)
+    hold(world, "mysql", b"\x20\x00", 100, 4)
+
+
+def wrong_passwords(world):
+    import psycopg2
+
+    host, port = world.address("bouncer")
+    for _ in range(10):
+        with contextlib.suppress(psycopg2.Error):
+            psycopg2.connect(host=host, port=port, dbname="pg", user="nobody", password="x")
+    client = world.client("cove_0000000000000000")
+    for _ in range(50):
+        client.request("GET", "/v1/sessions")
+        client.request("POST", "/catalog/v1/oauth/tokens", {"grant_type": "client_credentials"})
+    client.close()
+
+
+def bad_documents(world):
+    """Documents that are deep, long or no documents."""
+    for body in (b"[" * 5000 + b"]" * 5000, b'{"a":' * 2000, b'"' + b"x" * (1 << 20) + b'"'):
+        for path in ("/v1/executions", "/v1/sessions", "/catalog/v1/main/namespaces"):
+            with contextlib.closing(connection(world.address("http"))) as one:
+                one.sendall(
+                    f"POST {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {world.hostile}"
+                    f"\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+                    "\r\n\r\n".encode() + body
+                )
+                one.recv(4096)
+
+
+HOSTILE = [silent, half_heads, slow_bodies, unread_answers, flood_executions, flood_sessions,
+           garbage, half_logins, wrong_passwords, bad_documents]
+
+
+def run_honest(world, service, ledger, stop):
+    while not stop.is_set():
+        steps = HONEST[service](world)
+        try:
+            while not stop.is_set():
+                started = time.monotonic()
+                is_right = next(steps)
+                failure = None if is_right else "a wrong answer"
+                ledger.note(service, time.monotonic() - started, failure)
+                time.sleep(0.02)
+        except Exception as error:  # Whatever a driver raises is a failure of the service.
+            ledger.note(service, 0, f"{type(error).__name__}: {error}"[:300])
+            time.sleep(0.5)
+
+
+def run_hostile(world, attack, stop):
+    while not stop.is_set():
+        # Refused, cut or broken: that is what hostile clients are for.
+        with contextlib.suppress(Exception):
+            attack(world)
+        stop.wait(0.5)
+
+
+def drift(samples, key):
+    """Median of the last third over that of the middle third."""
+    third = max(1, len(samples) // 3)
+    values = [sample[key] for sample in samples]
+    middle, last = values[third:2 * third] or values, values[-third:]
+    return statistics.median(last) / max(statistics.median(middle), 1)
+
+
+def plot(samples, path):
+    """One line for each figure, scaled to its own largest value, as SVG."""
+    width, height, lines = 720, 260, []
+    colours = {"rss_anon_mib": "#c33", "descriptors": "#36c", "disk_mib": "#383",
+               "processes": "#963"}
+    for index, (key, colour) in enumerate(colours.items()):
+        top = max(sample[key] for sample in samples) or 1
+        points = " ".join(
+            f"{40 + (width - 60) * n / max(1, len(samples) - 1):.1f},"
+            f"{height - 20 - (height - 60) * sample[key] / top:.1f}"
+            for n, sample in enumerate(samples)
+        )
+        lines.append(f'<polyline fill="none" stroke="{colour}" points="{points}"/>')
+        lines.append(f'<text x="{40 + 170 * index}" y="18" fill="{colour}" font-size="12">'
+                     f"{key}: at most {top:.0f}</text>")
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif">{"".join(lines)}</svg>\n', encoding="utf-8")
+
+
+def soak(world, minutes, with_hostile):
+    ledger, stop, samples = Ledger(), threading.Event(), []
+    for agent in (("echo", world.token), ("mallory", world.hostile)):
+        files = [{"path": "agent.py", "content": (ECHO / "agent.py").read_text()}]
+        body = {"name": agent[0], "files": files,
+                "runtime": {"type": "command", "argv": ["python3", "agent.py"]}}
+        Client(world.addresses["http"], agent[1]).json("POST", "/v1/agents", body, status=201)
+    threads = [threading.Thread(target=run_honest, args=(world, service, ledger, stop))
+               for service in HONEST]
+    if with_hostile:
+        threads += [threading.Thread(target=run_hostile, args=(world, attack, stop))
+                    for attack in HOSTILE]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + minutes * 60
+    try:
+        while time.monotonic() < end and world.process.process.poll() is None:
+            time.sleep(SAMPLE_SECONDS)
+            samples.append(world.sample())
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    return samples, ledger.summary()
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--binary", default="target/release/cove")
+    arguments.add_argument("--minutes", type=float, default=60)
+    arguments.add_argument("--out", type=pathlib.Path, default=pathlib.Path("soak"))
+    arguments.add_argument("--quiet-minutes", type=float, default=1,
+                           help="honest clients alone before, to compare with")
+    given = arguments.parse_args()
+    binary = pathlib.Path(given.binary).resolve()
+    with rivals.disk_directory() as scratch:
+        with servers.postgres(scratch) as pg, servers.mariadb(scratch) as my:
+            world = World(binary, scratch, pg, my)
+            world.start()
+            try:
+                _, quiet = soak(world, given.quiet_minutes, with_hostile=False)
+                for name, token in (("echo", world.token), ("mallory", world.hostile)):
+                    world.client(token).request("DELETE", f"/v1/agents/{name}")
+                samples, busy = soak(world, given.minutes, with_hostile=True)
+                alive = world.process.process.poll() is None
+                log = machine.read(world.process.log)
+            finally:
+                sys.stderr.write(world.process.tail() + "\n")
+                world.process.stop()
+    errors = [line for line in log.splitlines() if " ERROR " in line]
+    drifts = {key: round(drift(samples, key), 3) for key in samples[0]}
+    result = {"minutes": given.minutes, "alive": alive, "drift": drifts, "quiet": quiet,
+              "under_attack": busy, "errors_logged": errors[:10], "samples": samples}
+    given.out.with_suffix(".json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    plot(samples, given.out.with_suffix(".svg"))
+    print(f"{'service':12}{'requests':>10}{'failed':>8}{'p50 ms':>9}{'p99 ms':>9}{'quiet p99':>11}")
+    for service, row in busy.items():
+        before = quiet.get(service, {}).get("p99_ms", float("nan"))
+        print(f"{service:12}{row['requests']:10}{row['failed']:8}{row.get('p50_ms', 0):9.1f}"
+              f"{row.get('p99_ms', 0):9.1f}{before:11.1f}")
+    print("last third over middle third:", drifts, "| server alive:", alive,
+          "| errors logged:", len(errors))
+    is_good = alive and not errors and all(row["failed"] == 0 for row in busy.values())
+    return 0 if is_good and all(value <= TOLERANCE for value in drifts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
