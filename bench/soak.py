@@ -115,6 +115,11 @@ class World:
         host, port = self.addresses[name].rsplit(":", 1)
         return host, int(port)
 
+    def login(self, listener):
+        """How a driver logs in at one of the bouncer's listeners."""
+        host, port = self.address(listener)
+        return {"host": host, "port": port, "user": servers.USER, "password": servers.PASSWORD}
+
     def client(self, token=None):
         return Client(self.addresses["http"], token or self.token)
 
@@ -171,32 +176,30 @@ def catalog(world):
         client.request("DELETE", f"{base}/namespaces/{name}")
 
 
+def questions(connect, statement):
+    """Asks for numbers over connections of `connect`, each for two hundred of them."""
+    while True:
+        with contextlib.closing(connect()) as connection:
+            for number in range(200):
+                with connection.cursor() as cursor:
+                    cursor.execute(statement, (number,))
+                    answer = cursor.fetchone()
+                connection.commit()
+                yield answer == (number,)
+
+
 def postgres_client(world):
     import psycopg2
 
-    host, port = world.address("bouncer")
-    while True:
-        with contextlib.closing(psycopg2.connect(
-            host=host, port=port, dbname="pg", user=servers.USER, password=servers.PASSWORD
-        )) as connection:
-            for number in range(200):
-                with connection, connection.cursor() as cursor:
-                    cursor.execute("SELECT %s::int", (number,))
-                    yield cursor.fetchone() == (number,)
+    login = world.login("bouncer")
+    return questions(lambda: psycopg2.connect(dbname="pg", **login), "SELECT %s::int")
 
 
 def mysql_client(world):
     import pymysql
 
-    host, port = world.address("mysql")
-    while True:
-        with contextlib.closing(pymysql.connect(
-            host=host, port=port, database="my", user=servers.USER, password=servers.PASSWORD
-        )) as connection:
-            for number in range(200):
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT %s", (number,))
-                    yield cursor.fetchone() == (number,)
+    login = world.login("mysql")
+    return questions(lambda: pymysql.connect(database="my", **login), "SELECT %s")
 
 
 HONEST = {
