@@ -101,7 +101,7 @@ use crate::warehouse::Warehouse;
 /// How long another server may go on honouring what was taken back at this one.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often those who are connected are asked whether their credential is still valid.
+/// Interval between two checks whether the credentials of open connections are still valid.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often is kept what need not be kept at once, and forgotten what has ended.
@@ -138,7 +138,7 @@ struct Inner {
     loaded: RwLock<Loaded>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
-    /// Told when a credential may have ended.
+    /// Signals that a credential may have ended.
     changes: watch::Sender<()>,
 }
 

@@ -61,7 +61,7 @@ pub enum Kind {
     TooLarge,
     /// The body is encoded in a way that is not decoded here.
     UnsupportedEncoding,
-    /// The same was tried in vain too often. It can be tried again later.
+    /// Too many failed attempts; another one is possible later.
     TooManyRequests,
     /// Something that another system of this interface has, and this one has not.
     NotImplemented,

@@ -18,11 +18,12 @@ use serde_json::error::Category;
 use crate::{Error, Kind};
 use cursor::{Cursor, Text};
 
-/// How many objects and arrays may lie within each other. A schema has three for each struct within
-/// a struct; Iceberg's own reader takes a thousand.
+/// Most objects and arrays within each other. A schema has three for each struct within a struct;
+/// Iceberg's own reader takes a thousand. Schemas and filters are read by recursion: the threads
+/// that serve requests need a stack for this depth.
 pub const DEPTH_MAX: usize = 400;
 
-/// How many of them `serde_json` reads (https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit).
+/// Most of them that `serde_json` reads (https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit).
 const DECODED_DEPTH_MAX: usize = 127;
 
 /// Bytes of the longest text that is looked at. Metadata of 250 MB has been seen in the wild, and

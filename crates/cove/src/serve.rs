@@ -35,8 +35,10 @@ use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, ready
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
 
-/// Their stacks. Futures live on the heap; what is deep is JSON, which stops at 128 levels.
-const STACK_BYTES: usize = 1 << 20;
+/// Stack of each of them. Futures live on the heap. Schemas and filters of the catalog are read by
+/// recursion, as deep as `catalog::json::DEPTH_MAX` allows: without the optimiser that took a little
+/// more than 1 MiB. Pages that are not used take no memory.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Threads for blocking calls, which start when they are needed and end when they are idle.
 const BLOCKING_THREADS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Tells when what a request has shown is not valid any more.
+//! Revocation of the credential that a request has shown.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use node::auth::Revocation;

@@ -28,6 +28,61 @@ fn commit(key: &str) -> Value {
     ]})
 }
 
+/// Puts something within itself so many times.
+fn nested(inner: Value, levels: usize, around: impl Fn(usize, Value) -> Value) -> Value {
+    (0..levels).fold(inner, |inner, level| around(level, inner))
+}
+
+/// A server thread whose stack is too small for what the limit lets through ends the server.
+#[test]
+fn schemas_and_filters_are_read_to_the_limit_of_depth_and_refused_beyond_it() {
+    let server = Server::start(COVE);
+    let client = server.client();
+    assert_eq!(post(&client, "main/namespaces", &json!({"namespace": ["n"]})).status, 200);
+    let structs = |levels| {
+        nested(json!("int"), levels, |level, inner| {
+            let field = json!({"id": level + 2, "name": "f", "required": false, "type": inner});
+            json!({"type": "struct", "fields": [field]})
+        })
+    };
+    let lists = |levels| {
+        nested(json!("int"), levels, |level, inner| {
+            json!({"type": "list", "element-id": level + 2, "element": inner,
+                "element-required": false})
+        })
+    };
+    let tables = "main/namespaces/n/tables";
+    for (name, kind, expected) in [
+        ("structs", structs(132), 200),
+        ("more-structs", structs(133), 400),
+        ("lists", lists(396), 200),
+        ("more-lists", lists(397), 400),
+    ] {
+        let column = json!({"id": 1, "name": "deep", "required": false, "type": kind});
+        let schema = json!({"type": "struct", "fields": [column]});
+        let made = post(&client, tables, &json!({"name": name, "schema": schema}));
+        assert_eq!(made.status, expected, "{name}: {}", made.text());
+        let loaded = client.get(&format!("/catalog/v1/{tables}/{name}"));
+        assert_eq!(loaded.status, if expected == 200 { 200 } else { 404 }, "{name}");
+        let planned = post(&client, &format!("{tables}/{name}/plan"), &json!({}));
+        assert_eq!(planned.status, loaded.status, "{name}: {}", planned.text());
+    }
+    assert_eq!(post(&client, tables, &table("t")).status, 200);
+    let is = json!({"type": "eq", "term": "id", "value": 1});
+    let not =
+        |levels| nested(is.clone(), levels, |_, child| json!({"type": "not", "child": child}));
+    let and = |levels| {
+        nested(is.clone(), levels, |level, left| {
+            let right = json!({"type": "gt", "term": "id", "value": level});
+            json!({"type": "and", "left": left, "right": right})
+        })
+    };
+    for (filter, expected) in [(not(398), 200), (and(398), 200), (not(399), 400), (and(399), 400)] {
+        let planned = post(&client, &format!("{tables}/t/plan"), &json!({"filter": filter}));
+        assert_eq!(planned.status, expected, "{}", planned.text());
+    }
+}
+
 #[test]
 fn the_catalog_is_beside_the_rest_with_errors_of_its_own() {
     let server = Server::start(COVE);
