@@ -37,7 +37,8 @@ import org.apache.iceberg.types.Types;
 
 /**
  * Plans scans by the server and by Iceberg's own client, and compares every field of every file: of tables of both
- * versions, partitioned by values of almost all types, with statistics, keys, offsets and all kinds of deletes.
+ * versions, partitioned by values of almost all types, with statistics (of nested columns too), keys, offsets and all
+ * kinds of deletes.
  *
  * <p>Arguments: the catalog's address and a token. Ends with `ok`, or with an exception that says what differs.
  */
@@ -63,7 +64,20 @@ public class PlannedScans {
     column("four", Types.FixedType.ofLength(4), ByteBuffer.wrap(new byte[] {0, 1, (byte) 0xab, (byte) 0xff}));
     column("bytes", Types.BinaryType.get(), ByteBuffer.wrap(SIXTEEN));
     column("price", Types.DecimalType.of(9, 2), new BigDecimal("-12.30"));
+    column("total", Types.DecimalType.of(38, 10), new BigDecimal("12345678901234567890.0123456789"));
   }
+
+  /** Columns within columns, which have bounds as well: of a struct, and of structs in a list. */
+  private static final Types.NestedField INNER = Types.NestedField.optional(101, "x", Types.LongType.get());
+
+  private static final Types.NestedField DEEP = Types.NestedField.optional(105, "y", Types.StringType.get());
+  private static final Types.NestedField NANOS =
+      Types.NestedField.optional(106, "nanos", Types.TimestampNanoType.withoutZone());
+  private static final List<Types.NestedField> NESTED =
+      List.of(
+          Types.NestedField.optional(100, "point", Types.StructType.of(INNER)),
+          Types.NestedField.optional(
+              102, "points", Types.ListType.ofOptional(103, Types.StructType.of(DEEP))));
 
   private static void column(String name, Type type, Object value) {
     COLUMNS.put(Types.NestedField.optional(COLUMNS.size() + 1, name, type), value);
@@ -93,7 +107,12 @@ public class PlannedScans {
   }
 
   private static void check(RESTCatalog own, RESTCatalog server, int version, boolean isPartitioned) throws Exception {
-    Schema schema = new Schema(new ArrayList<>(COLUMNS.keySet()));
+    List<Types.NestedField> columns = new ArrayList<>(COLUMNS.keySet());
+    columns.addAll(NESTED);
+    if (version == 3) {
+      columns.add(NANOS);
+    }
+    Schema schema = new Schema(columns);
     PartitionSpec.Builder builder = PartitionSpec.builderFor(schema);
     if (isPartitioned) {
       for (Types.NestedField column : COLUMNS.keySet()) {
@@ -118,9 +137,12 @@ public class PlannedScans {
 
     Table planned = server.loadTable(name);
     List<String> names = schema.columns().stream().map(Types.NestedField::name).collect(Collectors.toList());
+    List<String> nested = List.of("point.x", "points.element.y", "point");
     for (Expression filter :
-        new Expression[] {Expressions.alwaysTrue(), Expressions.lessThan("id", 6_000_000_000L)}) {
-      for (Collection<String> stats : Arrays.asList(List.<String>of(), List.of("id"), names)) {
+        new Expression[] {
+          Expressions.alwaysTrue(), Expressions.lessThan("id", 6_000_000_000L), Expressions.equal("point.x", 77L)
+        }) {
+      for (Collection<String> stats : Arrays.asList(List.<String>of(), List.of("id"), names, nested)) {
         List<String> expected = tasks(own.loadTable(name), filter, stats);
         List<String> found = tasks(planned, filter, stats);
         // The server may leave out more: a partition of null has no value below another.
@@ -168,6 +190,16 @@ public class PlannedScans {
         (column, value) -> {
           counts.put(column.fieldId(), 10L);
           bounds.put(column.fieldId(), Conversions.toByteBuffer(column.type(), value));
+        });
+    Schema schema = table.schema();
+    Map<String, Object> inner = Map.of("point.x", 77L, "points.element.y", "z", "nanos", 1_700_000_000_123_456_789L);
+    inner.forEach(
+        (path, value) -> {
+          Types.NestedField column = schema.findField(path);
+          if (column != null) {
+            counts.put(column.fieldId(), 10L);
+            bounds.put(column.fieldId(), Conversions.toByteBuffer(column.type(), value));
+          }
         });
     Metrics metrics = new Metrics(10L, counts, counts, Map.of(3, 0L), Map.of(4, 1L), bounds, bounds);
     DataFiles.Builder builder =
