@@ -86,12 +86,14 @@ fn render(document: &Value) -> String {
     page.raw("<meta name=\"color-scheme\" content=\"light dark\">");
     page.element("title", &format!("{title} {version}: interface"));
     page.raw("<style>").raw(STYLE).raw("</style></head><body>");
-    page.contents(document);
-    page.raw("<main><h1>").escaped(title).raw(" <small>").escaped(version).raw("</small></h1>");
+    // First of all, also where the contents have no room beside it.
+    page.raw("<header><h1>").escaped(title).raw(" <small>").escaped(version).raw("</small></h1>");
     page.paragraph(text(&document["info"]["description"]));
     let token = &document["components"]["securitySchemes"]["token"]["description"];
     page.paragraph(text(token));
-    page.raw("<p>For machines: <a href=\"/openapi.json\">openapi.json</a>.</p>");
+    page.raw("<p>For machines: <a href=\"/openapi.json\">openapi.json</a>.</p></header>");
+    page.contents(document);
+    page.raw("<main>");
     for tag in list(&document["tags"]) {
         let name = text(&tag["name"]);
         page.raw("<h2>").escaped(name).raw("</h2>");
@@ -162,18 +164,28 @@ impl Page {
         if text.is_empty() { self } else { self.raw("<p>").prose(text).raw("</p>") }
     }
 
+    /// Appends the contents: operations by tag, then the types, each group folded.
     fn contents(&mut self, document: &Value) {
-        self.raw("<nav><strong>").escaped(text(&document["info"]["title"])).raw("</strong><ul>");
-        for (_, _, operation) in operations(document) {
-            let id = text(&operation["operationId"]);
-            self.raw("<li><a href=\"#").escaped(id).raw("\">");
-            self.escaped(text(&operation["summary"])).raw("</a></li>");
+        self.raw("<nav>");
+        for tag in list(&document["tags"]) {
+            let name = text(&tag["name"]);
+            self.raw("<details>").element("summary", name).raw("<ul>");
+            for (_, _, operation) in operations(document) {
+                if list(&operation["tags"]).iter().any(|it| it == name) {
+                    self.link(text(&operation["operationId"]), text(&operation["summary"]));
+                }
+            }
+            self.raw("</ul></details>");
         }
-        self.raw("</ul><strong>Types</strong><ul>");
+        self.raw("<details><summary>types</summary><ul>");
         for (name, _) in entries(&document["components"]["schemas"]) {
-            self.raw("<li><a href=\"#").escaped(name).raw("\">").escaped(name).raw("</a></li>");
+            self.link(name, name);
         }
-        self.raw("</ul></nav>");
+        self.raw("</ul></details></nav>");
+    }
+
+    fn link(&mut self, id: &str, words: &str) {
+        self.raw("<li><a href=\"#").escaped(id).raw("\">").escaped(words).raw("</a></li>");
     }
 
     fn operation(&mut self, path: &str, method: &str, operation: &Value) {
@@ -428,6 +440,24 @@ mod tests {
         for link in html.split("href=\"#").skip(1) {
             let target = link.split('"').next().unwrap();
             assert!(html.contains(&format!("id=\"{target}\"")), "{target}");
+        }
+    }
+
+    #[test]
+    fn contents_are_grouped_and_come_after_the_introduction() {
+        let html = rendered();
+        let (before, rest) = html.split_once("<nav>").unwrap();
+        assert!(before.contains("<h1>") && before.contains("openapi.json"), "{before}");
+        let (nav, after) = rest.split_once("</nav>").unwrap();
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        let tags = list(&document["tags"]);
+        assert_eq!(nav.matches("<details><summary>").count(), tags.len() + 1);
+        for (path, _, operation) in operations(&document) {
+            let link = format!("href=\"#{}\"", text(&operation["operationId"]));
+            assert_eq!(nav.matches(&link).count(), 1, "{path}");
+        }
+        for link in nav.split("href=\"#").skip(1).filter_map(|it| it.split('"').next()) {
+            assert!(after.contains(&format!("id=\"{link}\"")), "{link}");
         }
     }
 
