@@ -123,7 +123,7 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::
         ("connections_idle", "Server connections that wait for a client", |row| {
             row.sum(|it| it.servers_idle.load())
         }),
-        ("connections_total", "Server connections", |row| row.sum(|it| it.servers.load())),
+        ("connections", "Server connections", |row| row.sum(|it| it.servers.load())),
         ("connections_waiting", "Clients that wait for a server connection", |row| {
             row.sum(|it| it.clients_waiting.load())
         }),
@@ -171,10 +171,17 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt
     for (name, help, of) in counters {
         counter(encoder, &format!("cove_bouncer_{name}"), help, rows, |row| row.sum(of))?;
     }
-    let help = "Microseconds in which clients had server connections";
-    counter(encoder, "cove_bouncer_busy_microseconds", help, rows, |row| {
-        row.sum(|it| it.busy_us.load())
-    })?;
+    let help = "Time in which clients had server connections";
+    let mut told = encoder.encode_descriptor(
+        "cove_bouncer_busy",
+        help,
+        Some(&Unit::Seconds),
+        MetricType::Counter,
+    )?;
+    for row in rows {
+        let busy = seconds(row.sum(|it| it.busy_us.load()));
+        told.encode_family(&row.labels())?.encode_counter::<NoLabelSet, _, u64>(&busy, None)?;
+    }
     let help = "Resets of server connections";
     let name = "cove_bouncer_backend_resets";
     let mut told = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

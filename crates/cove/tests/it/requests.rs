@@ -366,3 +366,29 @@ fn what_is_not_http_is_refused_or_dropped() {
     }
     assert_eq!(run(&client, &shell("echo fine"))["stdout"], "fine\n");
 }
+
+/// Families of the metrics are named as Prometheus' own rules have it, and each is documented.
+#[test]
+fn metrics_are_named_by_the_rules_and_documented() {
+    let _guard = beside_others();
+    let server = serve();
+    // Prometheus' older format, in which the names of counters are whole.
+    let request = Request::new("GET", "/metrics").header("accept", "text/plain");
+    let metrics = server.client().send(&request).text();
+    let page = include_str!("../../../../docs/metrics.md");
+    let mut count = 0;
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = line.split_once(' ').unwrap();
+        count += 1;
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+        for unit in ["milliseconds", "microseconds", "_ms", "_us", "kilobytes"] {
+            assert!(!name.contains(unit), "{line}");
+        }
+        // The page leaves out how several names begin that are alike.
+        let mut ends = name.match_indices('_').map(|(at, _)| format!("…{}`", &name[at..]));
+        let is_documented =
+            page.contains(&format!("`{name}`")) || ends.any(|end| page.contains(&end));
+        assert!(is_documented, "docs/metrics.md lacks {line}");
+    }
+    assert!(count > 50, "{metrics}");
+}
