@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use self::folder::Folder;
 use crate::cli::{AgentArgs, AgentCommand, AgentUpdateArgs, DeployArgs};
+use crate::complain;
 use crate::config::{Config, Environment};
 use crate::remote::progress::Progress;
 use crate::remote::{self, Remote, plain};
@@ -69,7 +70,7 @@ async fn obey(args: &AgentArgs, server: &Remote) -> Result<()> {
                 let request = server.request(Method::DELETE, &format!("/v1/agents/{name}"));
                 server.open(request).await?;
                 if !args.json {
-                    writeln!(io::stdout(), "{name} is deleted")?;
+                    writeln!(io::stdout(), "deleted {name}")?;
                 }
             }
             Ok(())
@@ -116,14 +117,36 @@ impl Manifest {
 async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     let mut progress = Progress::new(json);
     progress.say("reading the folder");
-    let (request, bytes) = request(args)?;
+    let Upload { request, bytes, left_out } = request(args)?;
     let noun = if request.files.len() == 1 { "file" } else { "files" };
     let size = format!("{} {noun}, {}", request.files.len(), human_bytes(bytes));
+    if !left_out.is_empty() {
+        progress.clear();
+        complain(&format!(
+            "left out {}; a line such as `!{}` in `{}` takes it along",
+            plain(&left_out.join(", ")),
+            plain(left_out.first().map_or("", |path| path)),
+            folder::IGNORE
+        ));
+    }
     progress.say(&format!("deploying {}: {size}", request.name));
     let mut request = server.request_with(Method::POST, "/v1/agents", &request)?;
     request.timeout = DEPLOY_TIMEOUT;
-    let agent: Agent = server.ask(request).await?;
+    let agent: Agent = server.ask(request).await.map_err(|failure| {
+        failure.with_remedy_for_size(&format!(
+            "the folder has {size}: name what is not needed in `{}`, or raise \
+             `limits.body_bytes_max` of the server",
+            folder::IGNORE
+        ))
+    })?;
     progress.clear();
+    if agent.runtime == AgentRuntime::None {
+        complain(&format!(
+            "{} has no runtime, because the folder has neither a `CLAUDE.md` nor a `{MANIFEST}` with \
+             `runtime`: its sessions run commands and keep files, but take no messages",
+            plain(&agent.name)
+        ));
+    }
     if json {
         return Ok(print_json(&agent)?);
     }
@@ -131,8 +154,16 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What is sent, and the bytes of its files.
-fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
+/// A folder that is ready to be sent.
+struct Upload {
+    request: DeployRequest,
+    /// Bytes of its files.
+    bytes: u64,
+    /// Paths that were left out although nobody named them.
+    left_out: Vec<String>,
+}
+
+fn request(args: &DeployArgs) -> Result<Upload> {
     let manifest = Manifest::read(&args.directory)?;
     let folder = Folder::read(&args.directory, &[MANIFEST, folder::IGNORE])?;
     let name = match args.name.clone().or(manifest.name) {
@@ -152,7 +183,7 @@ fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
         options: manifest.options,
         grants: args.grants.chosen(),
     };
-    Ok((request, folder.bytes))
+    Ok(Upload { request, bytes: folder.bytes, left_out: folder.left_out })
 }
 
 async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<()> {
@@ -167,7 +198,7 @@ async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<(
     if json {
         return Ok(print_json(&agent)?);
     }
-    Ok(writeln!(io::stdout(), "{} is changed", plain(&agent.name))?)
+    Ok(writeln!(io::stdout(), "updated {}", plain(&agent.name))?)
 }
 
 async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
@@ -267,7 +298,7 @@ mod tests {
             description: Some("d".to_owned()),
             grants: Default::default(),
         };
-        let (found, bytes) = request(&args).unwrap();
+        let Upload { request: found, bytes, .. } = request(&args).unwrap();
         assert_eq!((found.name.as_str(), found.description.as_deref()), ("echo", Some("d")));
         let argv = vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(found.runtime, Some(AgentRuntime::Command { argv }));
@@ -278,7 +309,7 @@ mod tests {
         assert_eq!(files, ["a.txt"], "what is for deploying is not deployed");
         assert_eq!(bytes, 1);
         scratch.file("agent.toml", "nmae = \"echo\"\n");
-        let error = request(&args).unwrap_err();
+        let error = request(&args).err().unwrap();
         assert!(error.is::<Usage>() && format!("{error:#}").contains("nmae"), "{error:#}");
     }
 }

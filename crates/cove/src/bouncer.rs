@@ -3,6 +3,7 @@
 mod pgbouncer;
 mod top;
 
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -393,17 +394,25 @@ pub(crate) fn run(args: &BouncerArgs, source: &Source) -> Result<ExitCode> {
                 top::watch(top, &server).await.map(|()| 0)
             }))
         }
-        Some(BouncerCommand::Reload) => {
+        Some(BouncerCommand::Reload { json }) => {
             Ok(remote::with_server(&args.server, config, environment, async |server| {
-                reload_server(&server).await.map(|()| 0)
+                reload_server(&server, *json).await.map(|()| 0)
             }))
         }
     }
 }
 
-async fn reload_server(server: &Remote) -> Result<()> {
+async fn reload_server(server: &Remote, json: bool) -> Result<()> {
     let done: BouncerReloaded = server.call(Method::POST, "/v1/bouncer/reload").await?;
-    Ok(print_json(&done)?)
+    if json {
+        return Ok(print_json(&done)?);
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "reloaded; tenants: {}", done.tenants)?;
+    if !done.restart_needed_for.is_empty() {
+        writeln!(out, "a restart is needed for: {}", done.restart_needed_for.join(", "))?;
+    }
+    Ok(())
 }
 
 /// A runtime for what decides: the relay has threads of its own.

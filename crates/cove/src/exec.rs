@@ -20,6 +20,7 @@ use crate::complain;
 use crate::config::{Config, Environment};
 use crate::remote::follow::{Follow, News};
 use crate::remote::show::{End, Show, Shown};
+use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote, escaped};
 use crate::run::print_json;
 
@@ -57,7 +58,10 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
     }
     let loud = !args.json && !args.quiet;
     let shown = Shown { output: args.watch && !args.json, words: loud, progress: loud };
-    let code = follow(server, &id, shown).await?;
+    let code = match follow(server, &id, shown).await? {
+        FollowEnd::Ended(code) => code,
+        FollowEnd::Left(code) => return Ok(code),
+    };
     if args.json {
         print_json(&fetch(server, &id).await?)?;
     }
@@ -67,18 +71,42 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
 async fn watch(args: &WatchArgs, server: &Remote) -> Result<u8> {
     let loud = !args.json && !args.quiet;
     let shown = Shown { output: !args.json, words: loud, progress: loud };
-    let code = follow(server, &args.id, shown).await?;
+    let code = match follow(server, &args.id, shown).await? {
+        FollowEnd::Ended(code) => code,
+        FollowEnd::Left(code) => return Ok(code),
+    };
     if args.json {
         print_json(&fetch(server, &args.id).await?)?;
     }
     Ok(code)
 }
 
-/// Shows an execution until it ends; the exit code is that of `cove run`.
-async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<u8> {
+/// Reason why an execution is followed no longer, with the exit code.
+enum FollowEnd {
+    /// The execution ended; the code is that of `cove run`.
+    Ended(u8),
+    /// A signal ended the following; the execution goes on.
+    Left(u8),
+}
+
+/// Shows an execution until it ends, or until a signal ends this process.
+async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<FollowEnd> {
+    let mut signals = EndSignals::new()?;
     let mut show = Show::new(shown);
-    let end = until_end(server, id, &mut show).await?;
-    Ok(show.end(&end).await?)
+    let end = tokio::select! {
+        end = until_end(server, id, &mut show) => end?,
+        code = signals.next() => {
+            show.progress.clear();
+            if shown.words {
+                complain(&format!(
+                    "the execution goes on: `cove exec watch {id}` follows it, `cove exec cancel \
+                     {id}` ends it"
+                ));
+            }
+            return Ok(FollowEnd::Left(code));
+        }
+    };
+    Ok(FollowEnd::Ended(show.end(&end).await?))
 }
 
 async fn until_end(server: &Remote, id: &str, show: &mut Show) -> Result<End> {

@@ -6,7 +6,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `cli.rs` | what there is to type |
+//! | `cli.rs` | command-line definitions |
 //! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
 //! | `serve.rs` | the server, piece by piece |
 //! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
@@ -55,10 +55,9 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use crate::cli::{Cli, Command, ConfigArgs};
+use crate::cli::{Cli, Command, ConfigArgs, VersionArgs};
 use crate::config::{Config, Environment, Flags};
 
 /// Wrong usage, in the command line or in the configuration.
@@ -70,7 +69,7 @@ fn main() -> ExitCode {
         return code;
     }
     sandbox::return_large_blocks();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::of_this_process() {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };
@@ -131,7 +130,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Catalog(args) => return catalog::run(&args, &environment),
         Command::Token(args) => {
-            token::run(&load(&args.config, Flags::new())?.data_dir, args.command, args.e2b)?
+            let data_dir = load(&args.config, Flags::new())?.data_dir;
+            let style = token::TokenStyle { e2b: args.e2b, json: args.json };
+            token::run(&data_dir, args.command, style)?;
         }
         Command::Languages(args) => {
             languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;
@@ -139,7 +140,13 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => {
             return doctor::run(&load(&args.config, Flags::new())?, &environment, args.json);
         }
-        Command::Version => writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?,
+        Command::Version(VersionArgs { json: false }) => {
+            writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?;
+        }
+        Command::Version(_) => {
+            let document = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
+            run::print_json(&document)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -188,9 +195,16 @@ fn show_usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if asked {
-        // Nobody is left to tell when standard output is closed.
-        drop(write!(io::stdout(), "{text}"));
-        return ExitCode::SUCCESS;
+        let mut out = io::stdout().lock();
+        return match write!(out, "{text}").and_then(|()| out.flush()) {
+            Ok(()) => ExitCode::SUCCESS,
+            // A reader that has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&format!("failed to write to standard output: {error}"));
+                ExitCode::FAILURE
+            }
+        };
     }
     drop(write!(io::stderr(), "{text}"));
     ExitCode::from(EXIT_USAGE)

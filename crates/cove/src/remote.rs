@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod progress;
 pub(crate) mod show;
+pub(crate) mod signals;
 pub(crate) mod socket;
 
 use std::fs;
@@ -45,6 +46,8 @@ const ERROR_BYTES_SHOWN: usize = 2 << 10;
 pub(crate) enum Fault {
     /// The request is wrong as it is.
     Refused,
+    /// The request has more bytes than the server takes.
+    TooLarge,
     /// The server cannot or will not do it.
     Unavailable,
     /// No answer, or none for the moment: the same may work a little later.
@@ -62,6 +65,15 @@ pub(crate) struct Failure {
 impl Failure {
     fn new(fault: Fault, message: impl Into<String>) -> Failure {
         Failure { message: message.into(), fault }
+    }
+
+    /// Adds what can be done about a request that is too large.
+    pub(crate) fn with_remedy_for_size(mut self, remedy: &str) -> Failure {
+        if self.fault == Fault::TooLarge {
+            self.message.push_str(": ");
+            self.message.push_str(remedy);
+        }
+        self
     }
 }
 
@@ -127,7 +139,9 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
         return ExitCode::from(EXIT_PIPE);
     }
     complain(&format!("{error:#}"));
-    let refused = error.downcast_ref::<Failure>().map(|it| it.fault == Fault::Refused);
+    let refused = error
+        .downcast_ref::<Failure>()
+        .map(|it| matches!(it.fault, Fault::Refused | Fault::TooLarge));
     // A file that was named and cannot be read.
     let misnamed = matches!(
         kind,
@@ -304,6 +318,7 @@ impl Remote {
             ErrorCode::Forbidden | ErrorCode::LanguageUnavailable => {
                 Failure::new(Fault::Unavailable, message)
             }
+            ErrorCode::BodyTooLarge => Failure::new(Fault::TooLarge, message),
             _ => Failure::new(Fault::Refused, message),
         }
     }

@@ -271,7 +271,10 @@ async fn change_all(server: &Remote, ids: &[String], verb: Option<&str>, json: b
         if json {
             print_line(&session)?;
         } else {
-            writeln!(io::stdout(), "{id} is {}", session.state.as_str())?;
+            match verb {
+                Some(_) => writeln!(io::stdout(), "{id} is {}", session.state.as_str())?,
+                None => writeln!(io::stdout(), "ended {id}")?,
+            }
         }
     }
     Ok(())

@@ -36,14 +36,14 @@ async fn obey(args: &TenantArgs, server: &Remote) -> Result<()> {
         TenantCommand::Add(added) => {
             let spec = spec(added)?;
             let (method, path, done) = match added.replace {
-                true => (Method::PUT, format!("/v1/tenants/{}", spec.name), "changed"),
-                false => (Method::POST, "/v1/tenants".to_owned(), "made"),
+                true => (Method::PUT, format!("/v1/tenants/{}", spec.name), "updated"),
+                false => (Method::POST, "/v1/tenants".to_owned(), "created"),
             };
             let tenant: Tenant = server.ask(server.request_with(method, &path, &spec)?).await?;
             if args.json {
                 return Ok(print_json(&tenant)?);
             }
-            Ok(writeln!(io::stdout(), "{} is {done}", plain(&tenant.spec.name))?)
+            Ok(writeln!(io::stdout(), "{done} {}", plain(&tenant.spec.name))?)
         }
         TenantCommand::List => {
             let rows = look(server).await?;
@@ -92,15 +92,15 @@ async fn each(
             continue;
         }
         let done = match what {
-            "" => "is removed".to_owned(),
-            "reconnect" => "opens its connections anew".to_owned(),
+            "" => format!("removed {name}"),
+            "reconnect" => format!("{name} opens its connections anew"),
             _ => {
                 let tenant: Tenant =
                     server.call(Method::GET, &format!("/v1/tenants/{name}")).await?;
-                format!("is {}", admission(tenant.admission))
+                format!("{name} is {}", admission(tenant.admission))
             }
         };
-        writeln!(io::stdout(), "{name} {done}")?;
+        writeln!(io::stdout(), "{done}")?;
     }
     Ok(())
 }

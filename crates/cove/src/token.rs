@@ -5,12 +5,25 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::{self, NewToken, Scopes, Tokens};
+use node::auth::{self, NewToken, Scopes, TokenRecord, Tokens};
+use serde_json::{Value, json};
 
+use crate::agent::print_line;
 use crate::cli::TokenCommand;
+use crate::run::print_json;
+
+/// Form in which tokens are printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenStyle {
+    /// As E2B's clients want them.
+    pub(crate) e2b: bool,
+    /// In JSON.
+    pub(crate) json: bool,
+}
 
 /// Runs `cove token` on a data directory.
-pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, e2b: bool) -> Result<()> {
+pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, style: TokenStyle) -> Result<()> {
+    let TokenStyle { e2b, json } = style;
     // A mistyped directory must not silently become a new one.
     if !data_dir.is_dir() {
         bail!(
@@ -20,7 +33,6 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, e2b: bool) -> 
         );
     }
     let tokens = Tokens::open(data_dir).context("failed to read the tokens")?;
-    let mut out = io::stdout().lock();
     match command {
         None => {
             let path = tokens.first_token_path();
@@ -28,18 +40,30 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, e2b: bool) -> 
             let text = text.trim();
             let shown = if e2b { auth::as_e2b(text) } else { Some(text.to_owned()) };
             let shown = shown.with_context(|| format!("`{}` holds no token", path.display()))?;
-            writeln!(out, "{shown}")?;
+            match json {
+                true => print_json(&json!({ "token": shown }))?,
+                false => writeln!(io::stdout(), "{shown}")?,
+            }
         }
         Some(TokenCommand::Create { name, operator, tenant, scope }) => {
             let scopes = if scope.is_empty() { Scopes::ALL } else { scope.into_iter().collect() };
             let new = NewToken { name: &name, operator, tenant: tenant.as_deref(), scopes };
             let (record, secret) = tokens.create_as(&new).context("failed to create a token")?;
             let text = if e2b { secret.expose_as_e2b() } else { secret.expose() };
-            writeln!(out, "{text}")?;
+            if json {
+                let mut document = public(&record);
+                document["token"] = text.into();
+                return Ok(print_json(&document)?);
+            }
+            writeln!(io::stdout(), "{text}")?;
             note(&format!("`{}` is {}; this is the only time it is shown", record.name, record.id));
         }
         Some(TokenCommand::List) => {
             for record in tokens.list() {
+                if json {
+                    print_line(&public(&record))?;
+                    continue;
+                }
                 let mark = if record.operator { "  (operator)" } else { "" };
                 let tenant = record.tenant.map(|it| format!("  tenant {it}")).unwrap_or_default();
                 let scopes = match record.scopes {
@@ -47,15 +71,28 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, e2b: bool) -> 
                     some => format!("  for {some}"),
                 };
                 let about = format!("{mark}{tenant}{scopes}");
-                writeln!(out, "{}  {}  {}{about}", record.id, record.created, record.name)?;
+                let (id, created, name) = (record.id, record.created, record.name);
+                writeln!(io::stdout(), "{id}  {created}  {name}{about}")?;
             }
         }
         Some(TokenCommand::Revoke { id }) => {
             let record = tokens.revoke(&id).context("failed to revoke the token")?;
-            note(&format!("revoked {} (`{}`)", record.id, record.name));
+            match json {
+                true => print_json(&public(&record))?,
+                false => note(&format!("revoked {} (`{}`)", record.id, record.name)),
+            }
         }
     }
     Ok(())
+}
+
+/// A token as others may see it: without the hash of its secret.
+fn public(record: &TokenRecord) -> Value {
+    let TokenRecord { id, name, created, operator, tenant, scopes, .. } = record;
+    json!({
+        "id": id, "name": name, "created": created, "operator": operator, "tenant": tenant,
+        "scopes": scopes,
+    })
 }
 
 /// Says what to do about a token file that cannot be read.

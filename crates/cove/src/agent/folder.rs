@@ -1,4 +1,5 @@
-//! A folder on this machine, as it is deployed: every file, hidden ones, too.
+//! A folder on this machine, as it is deployed: every file but secrets, repositories and what is
+//! named not to be.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -14,6 +15,22 @@ use crate::run::request::Usage;
 
 /// What names files that are not deployed.
 pub(super) const IGNORE: &str = ".coveignore";
+/// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have all
+/// that was ever in the folder, and files in which tools keep secrets.
+const LEFT_OUT: [&str; 12] = [
+    ".git",
+    ".hg",
+    ".svn",
+    ".env",
+    ".env.*",
+    ".netrc",
+    ".pgpass",
+    ".pypirc",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".DS_Store",
+];
 /// Files of one folder, and bytes of all of them: a little more than any server takes, so that its
 /// own answer is heard where it takes less.
 const FILES_MAX: usize = 20_000;
@@ -28,6 +45,8 @@ pub(super) struct Folder {
     pub(super) files: Vec<AgentFile>,
     /// Bytes of all of them.
     pub(super) bytes: u64,
+    /// Paths that were left out although nobody named them.
+    pub(super) left_out: Vec<String>,
 }
 
 /// What is read of a folder.
@@ -80,8 +99,13 @@ impl Folder {
             }
             let path = format!("{prefix}{name}");
             let kind = entry.file_type().with_context(failed)?;
-            if rules.ignored.has(&path, kind.is_dir()) {
-                continue;
+            match rules.ignored.has(&path, kind.is_dir()) {
+                Some(true) => continue,
+                None if LEFT_OUT.iter().any(|pattern| fits(pattern, name)) => {
+                    self.left_out.push(path);
+                    continue;
+                }
+                Some(false) | None => {}
             }
             if kind.is_dir() {
                 let below = format!("{path}/");
@@ -155,6 +179,8 @@ struct Pattern {
     is_anchored: bool,
     /// It is for directories.
     is_directory: bool,
+    /// It brings back what is left out otherwise.
+    is_exception: bool,
 }
 
 impl Patterns {
@@ -163,18 +189,21 @@ impl Patterns {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let pattern = |line: &str| {
+            let is_exception = line.starts_with('!');
+            let line = line.trim_start_matches('!');
             let is_directory = line.ends_with('/');
             let inner = line.trim_end_matches('/');
             let is_anchored = inner.contains('/');
             let parts = inner.split('/').filter(|part| !part.is_empty()).map(str::to_owned);
-            Pattern { parts: parts.collect(), is_anchored, is_directory }
+            Pattern { parts: parts.collect(), is_anchored, is_directory, is_exception }
         };
         Patterns(lines.map(pattern).filter(|pattern| !pattern.parts.is_empty()).collect())
     }
 
-    /// Whether it names what is at this path.
-    fn has(&self, path: &str, is_directory: bool) -> bool {
-        self.0.iter().any(|pattern| {
+    /// Tells whether what is at this path is left out; the last pattern that names it decides, and
+    /// none where there is no such.
+    fn has(&self, path: &str, is_directory: bool) -> Option<bool> {
+        let last = self.0.iter().rfind(|pattern| {
             if pattern.is_directory && !is_directory {
                 return false;
             }
@@ -189,7 +218,8 @@ impl Patterns {
                     pattern.parts.first().is_some_and(|it| fits(it, name))
                 }
             }
-        })
+        });
+        last.map(|pattern| !pattern.is_exception)
     }
 }
 
@@ -226,11 +256,19 @@ mod tests {
     }
 
     #[test]
-    fn every_file_goes_along_and_what_is_named_stays() {
+    fn files_go_along_but_for_secrets_repositories_and_what_is_named() {
         let scratch = Scratch::new();
-        for path in
-            [".git/HEAD", ".env", "src/a.py", "src/a.pyc", "build/x", "src/build/y", "b.lock"]
-        {
+        for path in [
+            ".git/HEAD",
+            ".env",
+            "src/.env.local",
+            ".mcp.json",
+            "src/a.py",
+            "src/a.pyc",
+            "build/x",
+            "src/build/y",
+            "b.lock",
+        ] {
             make(&scratch, path, b"x");
         }
         make(&scratch, "bin/tool", b"\xff\x00");
@@ -242,8 +280,7 @@ mod tests {
         };
         let folder = Folder::read(scratch.path(), &[]).unwrap();
         let all = [
-            ".env",
-            ".git/HEAD",
+            ".mcp.json",
             "b.lock",
             "bin/tool",
             "build/x",
@@ -253,14 +290,18 @@ mod tests {
             "src/build/y",
         ];
         assert_eq!(paths(&folder), all);
-        let tool = &folder.files[3];
+        let mut left_out = folder.left_out.clone();
+        left_out.sort();
+        assert_eq!(left_out, [".env", ".git", "src/.env.local"]);
+        let tool = &folder.files[2];
         assert!(tool.base64 && tool.executable, "{tool:?}");
         assert!(!folder.files[0].base64 && !folder.files[0].executable);
-        make(&scratch, IGNORE, b"# not these\n*.pyc\n/build/\n\n");
+        make(&scratch, IGNORE, b"# not these\n*.pyc\n/build/\n\n!.env\n.git\n");
         let folder = Folder::read(scratch.path(), &[IGNORE]).unwrap();
         let left =
-            [".env", ".git/HEAD", "b.lock", "bin/tool", "link.py", "src/a.py", "src/build/y"];
+            [".env", ".mcp.json", "b.lock", "bin/tool", "link.py", "src/a.py", "src/build/y"];
         assert_eq!(paths(&folder), left);
+        assert_eq!(folder.left_out, ["src/.env.local"], "what was named is not told");
     }
 
     #[test]
@@ -294,6 +335,9 @@ mod tests {
     #[test]
     fn patterns_begin_at_the_top_or_are_names_anywhere() {
         let patterns = Patterns::new("node_modules/\n/dist\nsrc/*.tmp\n");
+        let exceptions = Patterns::new("*.tmp\n!keep.tmp\n");
+        assert_eq!(exceptions.has("a/keep.tmp", false), Some(false));
+        assert_eq!(exceptions.has("a/b.tmp", false), Some(true));
         for (path, is_directory, expected) in [
             ("node_modules", true, true),
             ("web/node_modules", true, true),
@@ -304,7 +348,7 @@ mod tests {
             ("dist", false, true),
             ("web/dist", false, false),
         ] {
-            assert_eq!(patterns.has(path, is_directory), expected, "{path}");
+            assert_eq!(patterns.has(path, is_directory), expected.then_some(true), "{path}");
         }
     }
 }

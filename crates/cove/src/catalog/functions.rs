@@ -31,7 +31,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &FunctionCommand) -> Result<(
             let body = json!({"namespace": namespace, "name": own, "metadata": read(from)?,
                 "overwrite": overwrite});
             let answer = lake.post(&lake.management("functions"), &body).await?;
-            lake.show(&answer, || format!("{} is made\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.shown()))
         }
         FunctionCommand::Remove { names } => {
             let path = |name: &Name| {

@@ -32,7 +32,7 @@ pub(super) async fn obey_role(
         RoleCommand::Add { name, member } => {
             let body = json!({"name": name, "members": member});
             let answer = ask(server, Method::POST, &roles, Some(&body)).await?;
-            show(is_json, &answer, || format!("role:{name} is made\n"))
+            show(is_json, &answer, || format!("created role:{name}\n"))
         }
         RoleCommand::Show { name } => {
             let answer = ask(server, Method::GET, &roles, None).await?;
@@ -67,7 +67,7 @@ pub(super) async fn obey_role(
         RoleCommand::Remove { names } => {
             for name in names {
                 let answer = ask(server, Method::DELETE, &role(name), None).await?;
-                show(is_json, &answer, || format!("role:{name} is removed\n"))?;
+                show(is_json, &answer, || format!("removed role:{name}\n"))?;
             }
             Ok(())
         }
@@ -109,7 +109,7 @@ pub(super) async fn obey_key(server: &Remote, is_json: bool, command: &KeyComman
         KeyCommand::Remove { client, keys } => {
             for id in keys {
                 let answer = ask(server, Method::DELETE, &key(client, id), None).await?;
-                show(is_json, &answer, || format!("{id} is removed\n"))?;
+                show(is_json, &answer, || format!("removed {id}\n"))?;
             }
             Ok(())
         }

@@ -176,7 +176,7 @@ impl<'a> Lake<'a> {
     ) -> Result<()> {
         for name in names {
             let answer = self.delete(&path(name)).await?;
-            self.show(&answer, || format!("{} is dropped\n", name.shown()))?;
+            self.show(&answer, || format!("dropped {}\n", name.shown()))?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &NamespaceCommand) -> Result<
         NamespaceCommand::Create { name, property } => {
             let body = json!({"namespace": name.levels(), "properties": pairs(property)});
             let answer = lake.post(&lake.path("namespaces"), &body).await?;
-            lake.show(&answer, || format!("{} is made\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.shown()))
         }
         NamespaceCommand::Show { name } => {
             let answer = lake.get(&lake.namespace(name.levels(), "")).await?;

@@ -47,7 +47,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &PolicyCommand) -> Result<()>
         PolicyCommand::Remove { names } => {
             for name in names {
                 let answer = lake.delete(&path(name)).await?;
-                lake.show(&answer, || format!("{name} is removed\n"))?;
+                lake.show(&answer, || format!("removed {name}\n"))?;
             }
             Ok(())
         }

@@ -32,7 +32,7 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &PrincipalComm
             for id in ids {
                 let path = format!("{clients}/{}", escaped(id));
                 let answer = ask(server, Method::DELETE, &path, None).await?;
-                show(is_json, &answer, || format!("{id} is removed\n"))?;
+                show(is_json, &answer, || format!("removed {id}\n"))?;
             }
             Ok(())
         }

@@ -28,7 +28,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
             let path = lake.namespace(namespace, "/tables");
             let answer = lake.post(&path, &definition(args)?).await?;
             let location = text(&answer["metadata"]["location"]);
-            lake.show(&answer, || format!("{} is made at {location}\n", args.name.shown()))
+            lake.show(&answer, || format!("created {} at {location}\n", args.name.shown()))
         }
         TableCommand::Show { name, as_of } => {
             let answer = lake.get(&as_of.laid_on(lake.relation(Kind::Table, name))).await?;

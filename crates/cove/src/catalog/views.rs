@@ -28,7 +28,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
                 },
             });
             let answer = lake.post(&lake.namespace(namespace, "/views"), &body).await?;
-            lake.show(&answer, || format!("{} is made\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.shown()))
         }
         ViewCommand::Register { name, location } => {
             let (namespace, own) = name.split();

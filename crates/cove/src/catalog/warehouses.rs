@@ -31,7 +31,7 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseComm
             let body = Value::Object(body);
             let path = management("warehouses");
             let answer = ask(server, Method::POST, &path, Some(&body)).await?;
-            show(is_json, &answer, || format!("{name} is made\n"))
+            show(is_json, &answer, || format!("created {name}\n"))
         }
         WarehouseCommand::Set { name, settings } => {
             let body = body(settings)?;
@@ -40,14 +40,14 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseComm
             }
             let body = Value::Object(body);
             let answer = ask(server, Method::PATCH, &path(name), Some(&body)).await?;
-            show(is_json, &answer, || format!("{name} is changed\n"))
+            show(is_json, &answer, || format!("updated {name}\n"))
         }
         WarehouseCommand::Remove { names, force } => {
             for name in names {
                 let query = if *force { "?force=true" } else { "" };
                 let path = format!("{}{query}", path(name));
                 let answer = ask(server, Method::DELETE, &path, None).await?;
-                show(is_json, &answer, || format!("{name} is removed; its files are there\n"))?;
+                show(is_json, &answer, || format!("removed {name}; its files are there\n"))?;
             }
             Ok(())
         }

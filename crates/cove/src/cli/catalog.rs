@@ -1,4 +1,4 @@
-//! What there is to type for the catalog: `cove catalog`.
+//! Command-line definitions of `cove catalog`.
 
 mod access;
 mod tables;
@@ -61,7 +61,7 @@ pub(crate) struct CatalogArgs {
 /// What to do with a catalog.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CatalogCommand {
-    /// Be the catalog alone: no sandboxes, no bouncer
+    /// Run only the catalog: no sandboxes, no bouncer
     Serve(CatalogServeArgs),
     /// Make namespaces; list, show, change and drop them
     Namespace(NamespaceArgs),
@@ -109,6 +109,7 @@ secret-access-key, session-token. What --storage has is in docs/catalog-warehous
 Examples:
   cove catalog warehouse add lake --root s3://bucket/lake --credentials-file key.json \\
     --storage region=eu-west-1 --storage vended-credentials=true
+  cove catalog warehouse list
   cove catalog warehouse show lake
   cove catalog warehouse set lake --status read-only
   cove catalog warehouse remove lake"
@@ -296,6 +297,7 @@ Examples:
   cove catalog namespace create shop --property owner=sales
   cove catalog namespace create shop.eu
   cove catalog namespace list shop
+  cove catalog namespace show shop
   cove catalog namespace properties shop --set owner=eu --unset old
   cove catalog namespace drop shop.eu"
 )]
@@ -393,7 +395,10 @@ pub(crate) struct PropertyArgs {
     after_help = "\
 Examples:
   cove catalog view create shop.recent --sql 'select id from shop.orders' --column id:long
+  cove catalog view list shop
   cove catalog view show shop.recent
+  cove catalog view properties shop.recent --set owner=sales
+  cove catalog view register shop.old file:///data/old/metadata/00001-….metadata.json
   cove catalog view rename shop.recent shop.latest
   cove catalog view drop shop.latest"
 )]
@@ -492,7 +497,8 @@ Iceberg's clients want as `credential`. The secret is told once.
 Examples:
   credential=$(cove catalog principal add spark)
   cove catalog principal rotate cl_4Q2M8V3T5W --grace 1h
-  cove catalog principal list"
+  cove catalog principal list
+  cove catalog principal remove cl_4Q2M8V3T5W"
 )]
 pub(crate) struct PrincipalArgs {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! What there is to type for a server: `cove exec` and `cove queue`.
+//! Command-line definitions of `cove exec` and `cove queue`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Address of the server [default: COVE_URL, or the server of the data directory]
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, help_heading = "Server")]
     pub(crate) server: Option<String>,
     /// File with the token [default: COVE_TOKEN, or the data directory's for a local server]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Server")]
     pub(crate) token_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
@@ -302,6 +302,7 @@ everybody's executions (pause, resume, --all) needs an operator's token.
 Examples:
   cove queue stats
   cove queue pause
+  cove queue resume
   cove queue retry --all
   cove queue drain --yes
 

@@ -78,9 +78,12 @@ pub(crate) enum AgentCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Every file of the folder is uploaded, hidden ones, too, but for agent.toml and what
-.coveignore names: one pattern on a line, `*` for anything within a name, a `/` in it
-or at its front for a place in the folder, at its end for directories. A file
+Every file of the folder is uploaded but agent.toml, repositories (.git, .hg, .svn), files
+that usually hold secrets (.env, .env.*, .netrc, .pgpass, .pypirc, .ssh, .aws, .gnupg), and
+what .coveignore names: one pattern on a line, `*` for anything within a name, a `/` in it
+or at its front for a place in the folder, at its end for directories, a `!` at its front
+for what is uploaded all the same. The whole has to fit into one request: see
+limits.body_bytes_max of the server. A file
 install.sh is run once, in a sandbox, and what it makes is part of the version. A file
 grants.json says what the agent's sessions may reach: a list of grants. --grant takes its
 place; without either they reach nothing.
@@ -120,6 +123,7 @@ pub(crate) struct DeployArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     help_template = HELP_TEMPLATE,
+    override_usage = "cove agent update [OPTIONS] NAME",
     group = ArgGroup::new("change").required(true).multiple(true).args(["grants", "no_grants"]),
     after_help = "\
 What changes holds for sessions that are made from now on; `cove session grants` changes
@@ -155,11 +159,15 @@ Examples:
   id=$(cove session create echo)
   cove session send $id 'hello'
   cove session chat --agent echo
+  cove session list; cove session info $id
   cove session exec $id -- ls -la
   cove session exec --tty $id
   cove session files put data.csv $id:in/data.csv
   cove session grants $id --set postgres:shop
+  cove session logs $id
+  cove session pause $id; cove session resume $id
   cove session stop $id; cove session resume $id
+  cove session fork $id --count 3
   cove session end $id
 
 Exit codes: 0 done, 1 the turn failed, 2 wrong usage or refused, 125 no server answers or
@@ -239,9 +247,7 @@ pub(crate) struct ManyArgs {
 /// What becomes of a turn that nobody listens to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Disconnect {
-    /// It goes on.
     Continue,
-    /// It is interrupted.
     Interrupt,
 }
 
@@ -282,8 +288,8 @@ pub(crate) struct NewArgs {
     /// Time without a message after which it gives up its sandbox, such as 10m
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) idle: Option<Duration>,
-    /// What becomes of a turn when its last listener goes away [default: continue]
-    #[arg(long, value_name = "WHAT")]
+    /// Fate of a turn whose last listener goes away: continue or interrupt [default: continue]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub(crate) on_disconnect: Option<Disconnect>,
     #[command(flatten)]
     pub(crate) grants: GrantOptions,

@@ -1,4 +1,4 @@
-//! What there is to type for databases: `cove tenant` and `cove bouncer`.
+//! Command-line definitions of `cove tenant` and `cove bouncer`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,11 @@ Examples:
   cove tenant add blog --mysql db:3306 --user app --password-file app.password
   mariadb -h 127.0.0.1 -P 6433 -u app -p blog
   cove tenant list
+  cove tenant show shop --connections
   cove tenant pause shop && cove tenant resume shop
+  cove tenant drain shop
+  cove tenant reconnect shop
+  cove tenant remove blog
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
 )]
@@ -114,13 +118,15 @@ pub(crate) struct AddTenantArgs {
     /// Address of the MySQL or MariaDB server, its socket, or a server of the configuration
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "postgres")]
     pub(crate) mysql: Option<String>,
-    /// What the server speaks, where --from does not say it
-    #[arg(long, value_name = "ENGINE", conflicts_with_all = ["postgres", "mysql"])]
+    /// Protocol of the server, where --from does not name it: postgres, or mysql, which MariaDB
+    /// speaks as well
+    #[arg(long, value_name = "ENGINE", hide_possible_values = true, conflicts_with_all = ["postgres", "mysql"])]
     pub(crate) engine: Option<Engine>,
     /// Database there [default: the tenant's name]
     #[arg(long, value_name = "DATABASE")]
     pub(crate) database: Option<String>,
-    /// When a server connection goes back
+    /// When a server connection goes back: after each transaction, after each statement, or when its
+    /// client leaves (session)
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     /// A user that may come
@@ -158,9 +164,7 @@ pub(crate) struct AddTenantArgs {
 /// What a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// PostgreSQL's protocol
     Postgres,
-    /// MySQL's protocol, which MariaDB speaks as well
     Mysql,
 }
 
@@ -176,11 +180,8 @@ impl From<Engine> for TenantEngine {
 /// When a server connection goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// When its client leaves
     Session,
-    /// After every transaction
     Transaction,
-    /// After every statement
     Statement,
 }
 
@@ -199,7 +200,7 @@ impl From<Mode> for PoolMode {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Without a command it is the bouncer alone: tenants of the [bouncer] table, no HTTP, no
+Without a command it runs only the bouncer: tenants of the [bouncer] table, no HTTP, no
 sandboxes, no data directory. `cove serve` has it as well, with everything else.
 
 SIGHUP reads the configuration again. SIGTERM ends it when the transactions that run
@@ -209,6 +210,7 @@ Examples:
   cove bouncer --config cove.toml
   cove bouncer --pgbouncer-ini pgbouncer.ini
   cove bouncer top
+  cove bouncer reload
 
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 )]
@@ -232,14 +234,25 @@ pub(crate) struct BouncerArgs {
 /// What to do with a bouncer.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BouncerCommand {
-    /// Be the bouncer alone; the same as without a command
-    #[command(help_template = HELP_TEMPLATE)]
+    /// Run only the bouncer; the same as without a command
+    #[command(
+        help_template = HELP_TEMPLATE,
+        after_help = "\
+Examples:
+  cove bouncer serve --config cove.toml
+
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
+    )]
     Serve,
     /// Watch a server's tenants: clients, connections, transactions and their times
     Top(BouncerTopArgs),
     /// Have a server read its configuration again
     #[command(help_template = HELP_TEMPLATE)]
-    Reload,
+    Reload {
+        /// Print the answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// `cove bouncer top`.

@@ -3,7 +3,7 @@
 //! The execution is submitted as interactive and attached to a WebSocket, so that it ends when this
 //! process does, however that comes about.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::{print_json, read_ahead};
 use crate::cli::RunArgs;
 use crate::config::{Config, Environment};
 use crate::remote::show::{End, Show, Shown};
+use crate::remote::signals::EndSignals;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{self, Remote, plain};
 
@@ -58,32 +59,6 @@ pub(super) fn run(args: &RunArgs, config: &Config, environment: &Environment) ->
     remote::conclude(found.and_then(|remote| remote::in_runtime(run(remote))))
 }
 
-/// Signals to this process that concern the program.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for one; the exit code that it leads to.
-    async fn next(&mut self) -> u8 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 128 + 2,
-            _ = self.terminate.recv() => 128 + 15,
-            _ = self.hang_up.recv() => 128 + 1,
-        }
-    }
-}
-
 async fn converse(
     remote: &Remote,
     request: &ExecutionRequest,
@@ -91,7 +66,7 @@ async fn converse(
     shown: Shown,
     tty: bool,
 ) -> Result<u8> {
-    let mut signals = Signals::new()?;
+    let mut signals = EndSignals::new()?;
     let submitted = tokio::select! {
         record = remote.post::<ExecutionRecord>("/v1/executions", request, None) => record?,
         // What nobody attaches to never starts.

@@ -141,10 +141,10 @@ fn the_command_line_makes_shows_and_removes_tenants() {
         let all = ["tenant", "add", "by_hand", "--postgres", &at, "--user", USER];
         cove(&server, &[&all[..], &["--password-file", &*file], more].concat())
     };
-    assert_eq!(said(&add(&["--limit", "server_connections_max=2"])), "by_hand is made\n");
+    assert_eq!(said(&add(&["--limit", "server_connections_max=2"])), "created by_hand\n");
     let again = add(&[]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
-    assert_eq!(said(&add(&["--replace", "--weight", "3"])), "by_hand is changed\n");
+    assert_eq!(said(&add(&["--replace", "--weight", "3"])), "updated by_hand\n");
     let parameters = [("user", USER), ("database", "by_hand")];
     let mut client = PgClient::login(&address(&server).into(), &parameters, PASSWORD).unwrap();
     client.value("SELECT 1");
@@ -158,9 +158,10 @@ fn the_command_line_makes_shows_and_removes_tenants() {
     assert!(said(&cove(&server, &["tenant", "list"])).contains("by_hand"));
     assert_eq!(said(&cove(&server, &["tenant", "pause", "by_hand"])), "by_hand is paused\n");
     assert_eq!(said(&cove(&server, &["tenant", "resume", "by_hand"])), "by_hand is open\n");
-    let reloaded = said(&cove(&server, &["bouncer", "reload"]));
+    assert_eq!(said(&cove(&server, &["bouncer", "reload"])), "reloaded; tenants: 1\n");
+    let reloaded = said(&cove(&server, &["bouncer", "reload", "--json"]));
     assert!(reloaded.contains("\"tenants\":1"), "{reloaded}");
-    assert_eq!(said(&cove(&server, &["tenant", "remove", "by_hand"])), "by_hand is removed\n");
+    assert_eq!(said(&cove(&server, &["tenant", "remove", "by_hand"])), "removed by_hand\n");
     assert_eq!(cove(&server, &["tenant", "show", "by_hand"]).status.code(), Some(2));
 }
 

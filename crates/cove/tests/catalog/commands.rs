@@ -57,10 +57,10 @@ fn namespaces_tables_and_views_are_made_shown_changed_and_dropped() {
         &server,
         &[
             ("namespace list", 0, "="),
-            ("namespace create shop --property owner=sales", 0, "=shop is made\n"),
+            ("namespace create shop --property owner=sales", 0, "=created shop\n"),
             ("namespace create shop", REFUSED, "Namespace already exists: shop"),
-            ("namespace create shop.eu", 0, "=shop.eu is made\n"),
-            (r"namespace create shop.v1\.5", 0, "is made"),
+            ("namespace create shop.eu", 0, "=created shop.eu\n"),
+            (r"namespace create shop.v1\.5", 0, "created "),
             ("namespace create none.eu", REFUSED, "Namespace does not exist: none"),
             ("namespace create a..b", REFUSED, "a level of the name is empty"),
             ("namespace list", 0, "=shop\n"),
@@ -78,11 +78,11 @@ fn namespaces_tables_and_views_are_made_shown_changed_and_dropped() {
                 "table create shop.orders --column id:long:required --column price:decimal(9,2) \
                  --property owner=sales --format-version 3",
                 0,
-                "shop.orders is made at file:///",
+                "created shop.orders at file:///",
             ),
             ("table create shop.orders --column id:long", REFUSED, "Table already exists"),
             ("table create shop.wrong --column id:longer", REFUSED, "longer"),
-            (r"table create shop.v1\.5.x\.y --column id:long", 0, r"shop.v1\.5.x\.y is made"),
+            (r"table create shop.v1\.5.x\.y --column id:long", 0, r"created shop.v1\.5.x\.y"),
             (r"table list shop.v1\.5", 0, "=shop.v1\\.5.x\\.y\n"),
             ("table show shop.orders", 0, "format 3"),
             ("table show shop.orders", 0, "property owner=sales"),
@@ -94,17 +94,17 @@ fn namespaces_tables_and_views_are_made_shown_changed_and_dropped() {
             ("table history shop.orders --metadata", 0, "00001-"),
             ("table rename shop.orders shop.eu.sold", 0, "=shop.orders is shop.eu.sold now\n"),
             ("table list shop", 0, "="),
-            ("view create shop.recent --sql select --column id:long", 0, "=shop.recent is made\n"),
+            ("view create shop.recent --sql select --column id:long", 0, "=created shop.recent\n"),
             ("view show shop.recent", 0, "spark select"),
             ("view show shop.recent", 0, "1 id long"),
             ("view properties shop.recent --set a=b", 0, "=a=b\n"),
             ("view rename shop.recent shop.latest", 0, "=shop.recent is shop.latest now\n"),
             ("view list shop", 0, "=shop.latest\n"),
-            ("view drop shop.latest", 0, "=shop.latest is dropped\n"),
+            ("view drop shop.latest", 0, "=dropped shop.latest\n"),
             ("view drop shop.latest", REFUSED, "View does not exist: shop.latest"),
             ("namespace drop shop", REFUSED, "is not empty"),
-            ("table drop shop.eu.sold --purge", 0, "=shop.eu.sold is dropped\n"),
-            ("namespace drop shop.eu", 0, "=shop.eu is dropped\n"),
+            ("table drop shop.eu.sold --purge", 0, "=dropped shop.eu.sold\n"),
+            ("namespace drop shop.eu", 0, "=dropped shop.eu\n"),
             ("namespace list --warehouse none", REFUSED, "Warehouse does not exist: none"),
             ("namespace list --server http://127.0.0.1:1", UNAVAILABLE, "nobody listens"),
         ],
@@ -123,8 +123,8 @@ fn a_table_that_is_released_is_registered_again_and_json_is_the_answer_itself() 
     check(
         &server,
         &[
-            ("namespace create n", 0, "is made"),
-            (&format!("table create n.t --from {from}"), 0, "n.t is made"),
+            ("namespace create n", 0, "created "),
+            (&format!("table create n.t --from {from}"), 0, "created n.t"),
             (&format!("table create n.u --from {wrong}"), REFUSED, "no JSON object"),
             ("table create n.u --from /nowhere", REFUSED, "read `/nowhere`"),
             ("table show n.t", 0, "1 tags list<string>"),
@@ -153,9 +153,9 @@ fn what_was_dropped_comes_back_and_every_change_is_told() {
     check(
         &server,
         &[
-            ("namespace create n", 0, "is made"),
-            ("table create n.t --column id:long", 0, "n.t is made"),
-            ("table drop n.t", 0, "=n.t is dropped\n"),
+            ("namespace create n", 0, "created "),
+            ("table create n.t --column id:long", 0, "created n.t"),
+            ("table drop n.t", 0, "=dropped n.t\n"),
             ("undrop list", 0, "table n.t"),
             ("undrop restore none", REFUSED, ""),
         ],
@@ -174,7 +174,7 @@ fn what_was_dropped_comes_back_and_every_change_is_told() {
             ("changes --table n.t", 0, "drop-table n.t"),
             ("changes --after latest", 0, "="),
             ("changes --after x", REFUSED, "after"),
-            ("table drop n.again", 0, "=n.again is dropped\n"),
+            ("table drop n.again", 0, "=dropped n.again\n"),
             (&format!("undrop purge {id}"), 0, "is gone for good"),
             (&restore, REFUSED, ""),
         ],
@@ -199,20 +199,20 @@ fn warehouses_are_made_changed_and_removed() {
             ("warehouse list", 0, "main file://"),
             ("warehouse add lake", REFUSED, "--root"),
             ("warehouse add lake --root file:///elsewhere", UNAVAILABLE, "catalog.warehouse_roots"),
-            (&add, 0, "=lake is made\n"),
+            (&add, 0, "=created lake\n"),
             (&add, REFUSED, "exists"),
-            ("namespace create n --warehouse lake", 0, "=n is made\n"),
+            ("namespace create n --warehouse lake", 0, "=created n\n"),
             ("namespace list --warehouse lake", 0, "=n\n"),
             ("namespace list", 0, "="),
             ("warehouse show lake", 0, "namespaces 1"),
             ("warehouse set lake", REFUSED, "nothing to change"),
-            ("warehouse set lake --status read-only", 0, "=lake is changed\n"),
+            ("warehouse set lake --status read-only", 0, "=updated lake\n"),
             ("warehouse show lake", 0, "status read-only"),
             ("namespace create m --warehouse lake", UNAVAILABLE, "read-only"),
-            ("warehouse set lake --status active", 0, "=lake is changed\n"),
+            ("warehouse set lake --status active", 0, "=updated lake\n"),
             ("warehouse remove lake", REFUSED, ""),
-            ("namespace drop n --warehouse lake", 0, "=n is dropped\n"),
-            ("warehouse remove lake", 0, "is removed"),
+            ("namespace drop n --warehouse lake", 0, "=dropped n\n"),
+            ("warehouse remove lake", 0, "removed "),
             ("warehouse show lake", REFUSED, "Warehouse does not exist: lake"),
         ],
     );
@@ -225,9 +225,9 @@ fn changes_are_followed_over_a_restart() {
     follow.args(["catalog", "changes", "--follow", "--limit", "3", "--json", "--data-dir"]);
     let follow = follow.arg(server.data_dir()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let follow = follow.spawn().unwrap();
-    check(&server, &[("namespace create a", 0, "is made"), ("namespace create b", 0, "is made")]);
+    check(&server, &[("namespace create a", 0, "created "), ("namespace create b", 0, "created ")]);
     server.restart();
-    check(&server, &[("namespace create c", 0, "is made")]);
+    check(&server, &[("namespace create c", 0, "created ")]);
     let output = follow.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8(output.stdout).unwrap();
@@ -258,7 +258,7 @@ fn clients_get_secrets_and_rights_and_lose_them() {
     check(
         &server,
         &[
-            ("namespace create n", 0, "is made"),
+            ("namespace create n", 0, "created "),
             (&as_spark("table list n"), UNAVAILABLE, "has no right to read"),
             (&add, 0, &format!("=client:{id} may read, write\n")),
             (&as_spark("table list n"), 0, "="),
@@ -267,14 +267,14 @@ fn clients_get_secrets_and_rights_and_lose_them() {
             ("grant list", 0, &format!("client:{id} n read, write")),
             (&format!("grant add client:{id} fly"), REFUSED, "fly"),
             (&format!("grant add client:{id} read --table n.t"), REFUSED, "does not exist: n.t"),
-            ("table create n.t --column id:long", 0, "n.t is made"),
+            ("table create n.t --column id:long", 0, "created n.t"),
             (&format!("grant add client:{id} read --table n.t"), 0, "may read"),
             (&format!("grant list --principal client:{id}"), 0, "n.t read"),
             (&revoke, 0, "may not any more"),
             (&revoke, REFUSED, ""),
             ("principal list", 0, &format!("client:{id} spark what is granted")),
             (&format!("principal rotate {id} --grace 1h"), 0, &format!("{id}:")),
-            (&format!("principal remove {id}"), 0, "is removed"),
+            (&format!("principal remove {id}"), 0, "removed "),
             (&format!("principal remove {id}"), REFUSED, "does not exist"),
             (&as_spark("table list n"), UNAVAILABLE, "does not know the token"),
         ],
@@ -296,7 +296,7 @@ fn the_catalog_alone_has_its_own_paths_health_and_figures_and_no_others() {
         assert_eq!(client.get(path).status, status, "{path}");
     }
     assert_eq!(client.anonymous().get("/catalog/v1/config").status, 401);
-    check(&server, &[("namespace create kept", 0, "is made")]);
+    check(&server, &[("namespace create kept", 0, "created ")]);
     server.restart();
     check(&server, &[("namespace list", 0, "=kept\n")]);
     server.signal("TERM");

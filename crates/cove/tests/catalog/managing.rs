@@ -42,7 +42,7 @@ fn with_a_table() -> Server {
     let server = Server::start_catalog(COVE, None);
     let columns = "--column id:long --column region:string --column email:string";
     let create = format!("table create n.t {columns}");
-    check(&server, &[("namespace create n", 0, "is made"), (&create, 0, "n.t is made")]);
+    check(&server, &[("namespace create n", 0, "created "), (&create, 0, "created n.t")]);
     server
 }
 
@@ -60,7 +60,7 @@ fn roles_are_given_and_taken() {
         &server,
         &[
             ("role list", 0, "=role  members\n"),
-            (&format!("role add etl --member client:{id}"), 0, "=role:etl is made\n"),
+            (&format!("role add etl --member client:{id}"), 0, "=created role:etl\n"),
             ("role add etl", REFUSED, "etl"),
             ("role add none --member nobody", REFUSED, "a principal is one of"),
             ("role list", 0, "role:etl 1"),
@@ -85,7 +85,7 @@ fn roles_are_given_and_taken() {
     check(
         &server,
         &[
-            ("role remove etl", 0, "=role:etl is removed\n"),
+            ("role remove etl", 0, "=removed role:etl\n"),
             ("role remove etl", REFUSED, "etl"),
             ("grant list", 0, "=principal  to  rights\n"),
         ],
@@ -118,7 +118,7 @@ fn keys_are_told_once_and_are_good_until_they_are_removed() {
             (&format!("key list {id} --token-file {new}"), UNAVAILABLE, "operator"),
             (&format!("key add {id} ci --expires soon"), REFUSED, "soon"),
             ("key add none ci", REFUSED, "none"),
-            (&format!("key remove {id} {key_id}"), 0, &format!("={key_id} is removed\n")),
+            (&format!("key remove {id} {key_id}"), 0, &format!("=removed {key_id}\n")),
             (&as_key(&new), UNAVAILABLE, "does not know the token"),
             (&format!("key remove {id} {key_id}"), REFUSED, ""),
         ],
@@ -134,7 +134,7 @@ fn policies_are_set_shown_and_removed() {
     check(
         &server,
         &[
-            ("role add bi", 0, "is made"),
+            ("role add bi", 0, "created "),
             (set, REFUSED, "it restricts nothing"),
             ("policy set eu --principal role:bi", REFUSED, "--table"),
             (&format!("{set} --where region"), REFUSED, "is not COLUMN=VALUE"),
@@ -169,7 +169,7 @@ fn policies_are_set_shown_and_removed() {
     check(
         &server,
         &[
-            ("policy remove eu nulls", 0, "=eu is removed\nnulls is removed\n"),
+            ("policy remove eu nulls", 0, "=removed eu\nremoved nulls\n"),
             ("policy remove eu", REFUSED, ""),
         ],
     );
@@ -189,7 +189,7 @@ fn the_audit_is_shown_by_what_is_wanted_and_followed() {
         .unwrap();
     check(
         &server,
-        &[("table drop n.none", REFUSED, "does not exist"), ("table drop n.t", 0, "is dropped")],
+        &[("table drop n.none", REFUSED, "does not exist"), ("table drop n.t", 0, "dropped ")],
     );
     let mut told = BufReader::new(follow.stdout.take().unwrap()).lines();
     let outcomes: Vec<Value> = (0..2)
@@ -235,15 +235,15 @@ fn functions_are_made_shown_and_removed() {
         &server,
         &[
             ("function list n", 0, "="),
-            (&add, 0, "=n.add_one is made\n"),
+            (&add, 0, "=created n.add_one\n"),
             (&add, REFUSED, "add_one"),
-            (&format!("{add} --overwrite"), 0, "=n.add_one is made\n"),
+            (&format!("{add} --overwrite"), 0, "=created n.add_one\n"),
             ("function list n", 0, "=n.add_one\n"),
             ("function show n.add_one", 0, "takes (x: int) -> int"),
             ("function show n.add_one", 0, "spark x + 1"),
             ("function show n.none", REFUSED, "none"),
             ("function add n.f", REFUSED, "--from"),
-            ("function remove n.add_one", 0, "=n.add_one is dropped\n"),
+            ("function remove n.add_one", 0, "=dropped n.add_one\n"),
             ("function remove n.add_one", REFUSED, "add_one"),
         ],
     );
@@ -267,7 +267,7 @@ fn what_is_protected_is_not_dropped_and_what_is_dropped_is_kept_as_long_as_is_sa
             ("retention set 36h", 0, "=what is dropped can come back for 36 h 0 min\n"),
             ("retention show", 0, "36 h"),
             ("retention set none", 0, "=what is dropped goes at once\n"),
-            ("table drop n.t", 0, "is dropped"),
+            ("table drop n.t", 0, "dropped "),
             ("undrop list", 0, "=id  kind  name  dropped  goes\n"),
             ("retention reset", 0, "can come back for"),
             ("retention set ever", REFUSED, "ever"),

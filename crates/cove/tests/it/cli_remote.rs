@@ -203,7 +203,10 @@ fn signals_to_run_cancel_and_signals_to_watch_do_not() {
     );
     let (mut child, _stdout) = start_until_first(command(&server, &["exec", "watch", &id]));
     process::signal(child.id(), "INT");
-    assert!(!child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert!(stderr.contains(&format!("the execution goes on: `cove exec watch {id}`")), "{stderr}");
     assert_eq!(client.get(&format!("/v1/executions/{id}")).json()["state"], "running");
     assert_eq!(done(&server, &["exec", "cancel", &id]).split(' ').next(), Some(&*id));
     wait_until_gone("64103");

@@ -195,6 +195,41 @@ fn usage_errors_teach() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for arguments in [&["--help"][..], &["exec", "list", "--help"], &["help", "run"], &["-v"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = testkit::command(COVE);
+        let output = command.args(arguments).stdout(full).stderr(Stdio::piped());
+        let output = output.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("standard output"), "{arguments:?}");
+        assert_eq!(cove(arguments, "").status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn tokens_and_the_version_are_printed_as_json() {
+    let scratch = Scratch::new();
+    let directory = scratch.path().display().to_string();
+    let run = |arguments: &[&str]| {
+        let output = cove([arguments, &["--json", "--data-dir", &directory]].concat(), "");
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).expect("one JSON document")
+    };
+    let made = run(&["token", "create", "--name", "ci", "--scope", "executions"]);
+    assert!(made["token"].as_str().is_some_and(|token| !token.is_empty()), "{made}");
+    assert_eq!(made["scopes"], serde_json::json!(["executions"]));
+    let id = made["id"].as_str().unwrap();
+    let listed = run(&["token", "list"]);
+    assert_eq!((&listed["id"], &listed["name"]), (&id.into(), &"ci".into()));
+    assert!(listed.get("sha256").is_none() && listed.get("token").is_none(), "{listed}");
+    assert_eq!(run(&["token", "revoke", id])["id"], id);
+    let version = cove(["version", "--json"], "");
+    let version: Value = serde_json::from_slice(&version.stdout).expect("one JSON document");
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
 fn doctor_and_languages_say_what_is_there() {
     let _guard = beside_others();
     let output = cove(["doctor", "--json"], "");

@@ -596,6 +596,7 @@ fn agents_are_deployed_from_the_command_line() {
         ("probe.py", source.as_str()),
         ("agent.toml", manifest),
         (".hidden/file", "h"),
+        (".env", "PASSWORD=x"),
         ("left.out", "x"),
         (".coveignore", "*.out\n"),
         ("install.sh", "#!/bin/sh\necho made > made.txt\n"),
@@ -605,6 +606,25 @@ fn agents_are_deployed_from_the_command_line() {
     let directory = folder.display().to_string();
     let deploy = ["agent", "deploy", &directory, "-e", "SIZE=2"];
     assert_eq!(said(&server, &deploy, "", 0).split(' ').next(), Some("helper"));
+    // A folder that says not how it is run, and one that is too large.
+    let bare = server.scratch().path().join("bare");
+    fs::create_dir(&bare).unwrap();
+    fs::write(bare.join("data"), "x").unwrap();
+    let told = |code: i32| {
+        let url = format!("http://{}", server.client().address());
+        let mut command = testkit::command(COVE);
+        command.args(["agent", "deploy", "--server", &url]).arg(&bare);
+        let output = command.env("COVE_TOKEN", server.token()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        stderr
+    };
+    assert!(told(0).contains("bare has no runtime"), "{}", told(0));
+    fs::write(bare.join("data"), vec![0xff; 30 << 20]).unwrap();
+    let refused = told(2);
+    for words in ["limits.body_bytes_max", ".coveignore", "30 MiB"] {
+        assert!(refused.contains(words), "{refused:?} lacks {words:?}");
+    }
     let files = said(&server, &["agent", "info", "helper", "--files", "--json"], "", 0);
     let files: Value = serde_json::from_str(&files).unwrap();
     let paths: Vec<_> = files["files"].as_array().unwrap().iter().map(|it| &it["path"]).collect();

@@ -22,7 +22,9 @@ Examples:
   cove catalog grant add role:etl write --namespace shop
   cove catalog role give etl tenant:team group:okta:engineers
   cove catalog role take etl tenant:team
-  cove catalog role show etl"
+  cove catalog role show etl
+  cove catalog role list
+  cove catalog role remove etl"
 )]
 pub(crate) struct RoleArgs {
     #[command(subcommand)]
@@ -161,6 +163,7 @@ Examples:
   cove catalog policy set eu-only --principal role:bi --table shop.orders \\
     --where region=EU --where 'price<1000' --column email=sha-256-global
   cove catalog policy set eu-only --principal '*' --table shop.orders --filter filter.json
+  cove catalog policy list
   cove catalog policy show eu-only
   cove catalog policy remove eu-only"
 )]

@@ -18,10 +18,15 @@ Examples:
   cove catalog table create shop.orders --column id:long:required --column 'price:decimal(9,2)'
   cove catalog table show shop.orders
   cove catalog table show shop.orders --as-of 2026-11-21T03:05:09Z
+  cove catalog table columns shop.orders
   cove catalog table snapshots shop.orders
+  cove catalog table history shop.orders --json
+  cove catalog table refs shop.orders
   cove catalog table files shop.orders --snapshot 7258950548773449607 --csv > files.csv
   cove catalog table properties shop.orders --set write.format.default=parquet
   cove catalog table register shop.old file:///data/old/metadata/00007-….metadata.json
+  cove catalog table rename shop.orders shop.sold
+  cove catalog table unregister shop.old
   cove catalog table drop shop.orders --purge"
 )]
 pub(crate) struct TableArgs {

@@ -24,7 +24,8 @@ Examples:
   cove catalog maintain expire-snapshots shop.orders --delete-files --clean-metadata
   cove catalog maintain clean-metadata --namespace shop
   cove catalog maintain list
-  cove catalog maintain show mj_0f8a3c1e-…"
+  cove catalog maintain show mj_0f8a3c1e-…
+  cove catalog maintain cancel mj_0f8a3c1e-…"
 )]
 pub(crate) struct MaintainArgs {
     #[command(subcommand)]
@@ -132,7 +133,10 @@ pub(crate) enum ProtectionCommand {
     #[command(help_template = HELP_TEMPLATE)]
     Off(ThingArgs),
     /// Show whether something is protected, and by what
-    #[command(help_template = HELP_TEMPLATE)]
+    #[command(
+        help_template = HELP_TEMPLATE,
+        override_usage = "cove catalog protection show [OPTIONS] --namespace|--table|--view NAME"
+    )]
     Show(ThingArgs),
 }
 
