@@ -142,7 +142,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     progress.clear();
     if agent.runtime == AgentRuntime::None {
         complain(&format!(
-            "{} has no runtime, because the folder has neither a `CLAUDE.md` nor a `{MANIFEST}` with \
+            "{} has no runtime, because the folder has neither a `CLAUDE.md` nor an `{MANIFEST}` with \
              `runtime`: its sessions run commands and keep files, but take no messages",
             plain(&agent.name)
         ));

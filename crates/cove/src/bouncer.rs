@@ -376,9 +376,12 @@ fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
 }
 
 /// An address that can be listened on; names are resolved.
-fn tcp(setting: &str, text: &str) -> Result<SocketAddr> {
+fn tcp(setting: &str, text: &str) -> Result<SocketAddr, crate::config::Error> {
     let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.with_context(|| format!("{setting}: `{text}` is no address to listen on"))
+    found.ok_or_else(|| crate::config::Error::Value {
+        origin: setting.to_owned(),
+        message: format!("`{text}` is not HOST:PORT, such as `127.0.0.1:{PORT_DEFAULT}`"),
+    })
 }
 
 /// Runs `cove bouncer`.

@@ -36,8 +36,8 @@ use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, ready
 const WORKER_THREADS: usize = 2;
 
 /// Stack of each of them. Futures live on the heap. Schemas and filters of the catalog are read by
-/// recursion, as deep as `catalog::json::DEPTH_MAX` allows: without the optimiser that took a little
-/// more than 1 MiB. Pages that are not used take no memory.
+/// recursion, as deep as `catalog::json::DEPTH_MAX` allows: without the optimiser that took a
+/// little more than 1 MiB. Pages that are not used take no memory.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Threads for blocking calls, which start when they are needed and end when they are idle.
@@ -151,8 +151,9 @@ struct Parts<'a> {
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
         // What fails most often comes before what has to be undone.
+        let listener = Listener::bind(&self.source.config.http).await;
         let listener =
-            Listener::bind(&self.source.config.http).await.context("failed to listen")?;
+            listener.context("failed to listen: `--http` or `http` names another address")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
         // Boxed, because it holds everything there is.
         let result = Box::pin(self.serve(listener, &engine)).await;

@@ -15,8 +15,8 @@ use crate::run::request::Usage;
 
 /// What names files that are not deployed.
 pub(super) const IGNORE: &str = ".coveignore";
-/// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have all
-/// that was ever in the folder, and files in which tools keep secrets.
+/// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have
+/// all that was ever in the folder, and files in which tools keep secrets.
 const LEFT_OUT: [&str; 12] = [
     ".git",
     ".hg",

@@ -125,8 +125,8 @@ pub(crate) struct AddTenantArgs {
     /// Database there [default: the tenant's name]
     #[arg(long, value_name = "DATABASE")]
     pub(crate) database: Option<String>,
-    /// When a server connection goes back: after each transaction, after each statement, or when its
-    /// client leaves (session)
+    /// When a server connection goes back: after each transaction, after each statement, or when
+    /// its client leaves (session)
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     /// A user that may come

@@ -175,6 +175,8 @@ fn usage_errors_teach() {
     let scratch = Scratch::new();
     let odd = scratch.file("program.xyz", "?").display().to_string();
     let python = scratch.file("a.py", "").display().to_string();
+    let listens_nowhere = scratch.file("cove.toml", "[bouncer]\nlisten = \"x\"\n");
+    let listens_nowhere = listens_nowhere.display().to_string();
     for (arguments, says) in [
         (vec!["run", "/no/such/file.py"], "/no/such/file.py"),
         (vec!["run", odd.as_str()], "xyz"),
@@ -184,6 +186,10 @@ fn usage_errors_teach() {
         (vec!["run", "--momory", "5", python.as_str()], "--memory"),
         (vec!["run"], "run"),
         (vec!["serf"], "serve"),
+        (
+            vec!["bouncer", "--config", listens_nowhere.as_str()],
+            "bouncer.listen: `x` is not HOST:PORT",
+        ),
         (vec!["token", "--data-dir", "/no/such/directory"], "/no/such/directory"),
     ] {
         let output = cove(&arguments, "");
