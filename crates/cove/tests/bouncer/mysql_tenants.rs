@@ -646,7 +646,7 @@ fn the_command_line_makes_and_shows_a_tenant_of_mysql() {
     };
     let add = ["tenant", "add", "my_by_hand", "--mysql", &at, "--user", USER, "--password-file"];
     let limit = ["--limit", "server_connections_max=2"];
-    assert_eq!(cove(&[&add[..], &[&file], &limit].concat()), "my_by_hand is made\n");
+    assert_eq!(cove(&[&add[..], &[&file], &limit].concat()), "created my_by_hand\n");
     let mut client = fronted.login("my_by_hand");
     assert_eq!(client.value("SELECT DATABASE()"), "my_by_hand");
     let shown = cove(&["tenant", "show", "my_by_hand", "--connections", "--json"]);
@@ -658,7 +658,7 @@ fn the_command_line_makes_and_shows_a_tenant_of_mysql() {
     assert_eq!(cove(&["tenant", "pause", "my_by_hand"]), "my_by_hand is paused\n");
     assert_eq!(cove(&["tenant", "resume", "my_by_hand"]), "my_by_hand is open\n");
     assert_eq!(client.value("SELECT 1"), "1");
-    assert_eq!(cove(&["tenant", "remove", "my_by_hand"]), "my_by_hand is removed\n");
+    assert_eq!(cove(&["tenant", "remove", "my_by_hand"]), "removed my_by_hand\n");
 }
 
 #[test]
