@@ -7,13 +7,8 @@ const COLUMNS_MAX: usize = 100;
 const UNSAFE_HOME: &str = "crates/sandbox/src/sys.rs";
 /// Its children.
 const UNSAFE_HOME_CHILDREN: &str = "crates/sandbox/src/sys/";
-/// Longest file without its tests, unless it stands in [`LONG_FILES`].
+/// Longest file without its tests.
 const LINES_MAX: usize = 800;
-/// Files that are longer, each with the reason why it should not be cut.
-const LONG_FILES: &[(&str, &str)] = &[(
-    UNSAFE_HOME,
-    "all system calls in one place to audit: many short functions that are looked up by name",
-)];
 
 pub(super) fn check(file: &SourceFile, findings: &mut Findings) {
     let first = file.text.lines().find(|line| !line.starts_with("#!["));
@@ -64,20 +59,15 @@ fn lines_without_tests(text: &str) -> usize {
     tests.unwrap_or_else(|| text.lines().count())
 }
 
-/// A ratchet: it stops growth, and an entry that is not needed any more goes away.
+/// Finds files of code that are too long.
 pub(super) fn check_long_files(files: &[SourceFile], findings: &mut Findings) {
     let is_code = |path: &str| {
         path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
     };
     for file in files.iter().filter(|file| is_code(&file.path)) {
         let lines = lines_without_tests(&file.text);
-        let listed = LONG_FILES.iter().any(|(path, _)| *path == file.path);
-        if (lines > LINES_MAX) != listed {
-            let what = if listed {
-                format!("{lines} lines: its entry in the list of long files is not needed any more")
-            } else {
-                format!("{lines} lines without tests: cut it, or list it with a reason")
-            };
+        if lines > LINES_MAX {
+            let what = format!("{lines} lines without tests: at most {LINES_MAX}, so cut it");
             findings.add(&file.path, 0, what);
         }
     }
@@ -136,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn long_files_need_a_reason_and_tests_do_not_count() {
+    fn long_files_are_found_and_tests_do_not_count() {
         let long = format!("//! A.\n{}", "let a = 1;\n".repeat(LINES_MAX));
         assert_eq!(findings("src/a.rs", &long).len(), 1);
         assert!(findings("src/tests.rs", &long).is_empty());

@@ -1,6 +1,13 @@
-//! How the C library's allocator gives memory back.
+//! System calls of memory: mappings that processes share, and the C library's allocator.
 
-use libc::c_int;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::{check_int, own, write_all};
 
 /// Smallest block that is mapped by itself and unmapped when it is freed, in bytes.
 const MAPPED_BYTES_MIN: c_int = 128 << 10;
@@ -21,3 +28,118 @@ pub fn return_large_blocks() {
 /// Other C libraries give large blocks back by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub fn return_large_blocks() {}
+
+/// An anonymous file with this content, sealed against change.
+pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: `name` is NUL-terminated.
+    let fd = own(unsafe {
+        libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    }
+    .into())?;
+    let borrowed = std::os::fd::AsFd::as_fd(&fd);
+    write_all(borrowed, content)?;
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    // SAFETY: sets seals only.
+    check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    Ok(fd)
+}
+
+/// Puts a file in the place of the memory that the loader has relocated and made read-only
+/// (`PT_GNU_RELRO`). In an executable that can be anywhere, that is a page of one's own for each
+/// 4 KiB of pointers, and every fork copies their entries, twice for each sandbox; pages of a file
+/// are found again when they are needed.
+///
+/// Does nothing where the executable has no such memory. Only for a process of one thread.
+pub(crate) fn share_relocated() -> io::Result<()> {
+    // SAFETY: reads the auxiliary vector, which the kernel has put there.
+    let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
+    // SAFETY: likewise.
+    let count = unsafe { libc::getauxval(libc::AT_PHNUM) };
+    let (Ok(headers), Ok(count)) = (usize::try_from(headers), usize::try_from(count)) else {
+        return Ok(());
+    };
+    if headers == 0 || count == 0 {
+        return Ok(());
+    }
+    let first = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(headers);
+    // SAFETY: the kernel says where the program headers are and how many; they are never changed.
+    let headers_of = unsafe { std::slice::from_raw_parts(first, count) };
+    let of_kind = |kind| headers_of.iter().find(|header| header.p_type == kind);
+    let (Some(own), Some(relro)) = (of_kind(libc::PT_PHDR), of_kind(libc::PT_GNU_RELRO)) else {
+        return Ok(());
+    };
+    let at = |address: u64| usize::try_from(address).unwrap_or(usize::MAX);
+    let base = headers.wrapping_sub(at(own.p_vaddr));
+    // SAFETY: asks for a number.
+    let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let page = |address: usize| address & !(page_bytes - 1);
+    // As the loader does it (`_dl_protect_relro` of glibc): both ends are rounded down.
+    let start = page(base.wrapping_add(at(relro.p_vaddr)));
+    let end = page(base.wrapping_add(at(relro.p_vaddr)).wrapping_add(at(relro.p_memsz)));
+    let Some(bytes) = end.checked_sub(start).filter(|bytes| *bytes > 0) else { return Ok(()) };
+    let memory = std::ptr::with_exposed_provenance::<u8>(start);
+    // SAFETY: the loader has mapped this range and protected it against writing.
+    let content = unsafe { std::slice::from_raw_parts(memory, bytes) };
+    let file = memfd(c"cove-relocated", content)?;
+    // SAFETY: replaces read-only memory by the same bytes, read-only, in one step; no other thread
+    // could look meanwhile.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::with_exposed_provenance_mut(start),
+            bytes,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What a child that could not start its program leaves for its parent to read.
+///
+/// One page of memory that both share. The child writes before it exits; the parent reads after it
+/// has waited for the child, so there is never a writer and a reader at one time.
+#[derive(Debug)]
+pub(crate) struct FailurePage {
+    words: &'static [AtomicI32; 2],
+}
+
+impl FailurePage {
+    /// Notes that fit into a page.
+    pub(crate) const PLACES: usize = 4096 / mem::size_of::<[AtomicI32; 2]>();
+
+    /// A new page; it lives as long as the process.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut places = Self::several()?;
+        places.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+    }
+
+    /// As many places for notes as fit into a new page, for as many children.
+    pub(crate) fn several() -> io::Result<Vec<Self>> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        let page = unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0) };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the page is zeroed, aligned, as large as these words and never unmapped.
+        let places = unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() };
+        Ok(places.iter().map(|words| FailurePage { words }).collect())
+    }
+
+    /// Notes a failed step and its errno.
+    pub(crate) fn set(&self, step: i32, errno: i32) {
+        self.words[1].store(errno, Ordering::Relaxed);
+        self.words[0].store(step, Ordering::Release);
+    }
+
+    /// Takes the note, if there is one.
+    pub(crate) fn take(&self) -> Option<(i32, i32)> {
+        match self.words[0].swap(0, Ordering::AcqRel) {
+            0 => None,
+            step => Some((step, self.words[1].load(Ordering::Relaxed))),
+        }
+    }
+}

@@ -1,14 +1,17 @@
-//! System calls of disks: loop devices, mounts that are in no name space, locks, sparse files.
+//! System calls of mounts and disks: loop devices, mounts that are in no name space, locks, sparse
+//! files.
 //!
 //! As thin as the rest of `sys`: one call, its errno, ownership as types. Nothing is decided here.
 
-use std::ffi::{CStr, CString, c_int, c_uint, c_ulong};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use super::{CAP_HEADER, CapData, capabilities, check, check_int, own, statfs};
+use super::descriptors::statfs;
+use super::privileges::{CAP_HEADER, CapData};
+use super::{capabilities, check, check_int, own};
 
 // linux/loop.h
 const LOOP_CONFIGURE: c_ulong = 0x4C0A;
@@ -107,6 +110,66 @@ pub(crate) fn configure_loop(
 }
 
 // ---- mounts ------------------------------------------------------------------------------------
+
+/// `mount(2)`. Absent strings are null pointers, as the kernel documents for the flags that ignore
+/// them.
+pub(crate) fn mount(
+    source: Option<&CStr>,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: c_ulong,
+    data: Option<&CStr>,
+) -> io::Result<()> {
+    let pointer = |s: Option<&CStr>| s.map_or(ptr::null::<c_char>(), CStr::as_ptr);
+    // SAFETY: every pointer is null or NUL-terminated and outlives the call.
+    check_int(unsafe {
+        libc::mount(pointer(source), target.as_ptr(), pointer(kind), flags, pointer(data).cast())
+    })
+    .map(drop)
+}
+
+/// `mount_setattr(2)` with `AT_RECURSIVE`: sets these `MOUNT_ATTR_*` on a mount and all below it.
+pub(crate) fn mount_setattr_recursive(path: &CStr, set: u64) -> io::Result<()> {
+    #[repr(C)]
+    struct MountAttr {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        userns_fd: u64,
+    }
+    let attr = MountAttr { set, clear: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: `path` is NUL-terminated, `attr` has the kernel's layout and its size is passed.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attr,
+            mem::size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// `pivot_root(".", ".")` and the lazy unmount of the old root below it, which pivot_root(2)
+/// allows.
+pub(crate) fn pivot_here() -> io::Result<()> {
+    let here = c".".as_ptr();
+    // SAFETY: both paths are NUL-terminated.
+    check(unsafe { libc::syscall(libc::SYS_pivot_root, here, here) })?;
+    // SAFETY: the path is NUL-terminated.
+    check_int(unsafe { libc::umount2(here, libc::MNT_DETACH) }).map(drop)
+}
+
+/// `mknod(2)` of a character device.
+pub(crate) fn mknod_char(path: &CStr, mode: u32, major: u32, minor: u32) -> io::Result<()> {
+    // SAFETY: `path` is NUL-terminated.
+    check_int(unsafe {
+        libc::mknod(path.as_ptr(), libc::S_IFCHR | mode, libc::makedev(major, minor))
+    })
+    .map(drop)
+}
 
 /// Begins to mount a file system of this kind (`fsopen(2)`). `ENODEV` when the kernel has none.
 pub(crate) fn fs_open(kind: &CStr) -> io::Result<OwnedFd> {
