@@ -62,6 +62,8 @@ pub const DISK_INODES_MIN: u64 = 64;
 
 /// Unit of everything on a disk, of its loop device, and of its image.
 const BLOCK_BYTES: u32 = 4096;
+/// Bytes that a disk needs for each file that it has room for: one that is not empty takes a block.
+pub const DISK_BYTES_PER_INODE: u64 = BLOCK_BYTES as u64;
 /// The smallest that ext4 takes; a larger one would only lie in the page cache.
 const JOURNAL_BYTES: u64 = 4 << 20;
 const INODE_BYTES: u64 = 256;
@@ -337,8 +339,7 @@ fn image_bytes(size: DiskSize) -> u64 {
 }
 
 fn check_size(size: DiskSize) -> Result<(), DiskError> {
-    // A file that is not empty takes a block.
-    let inodes_max = (size.bytes / u64::from(BLOCK_BYTES)).min(u64::from(u32::MAX) / 2);
+    let inodes_max = (size.bytes / DISK_BYTES_PER_INODE).min(u64::from(u32::MAX) / 2);
     for (field, value, least, most) in [
         ("bytes", size.bytes, DISK_BYTES_MIN, DISK_BYTES_MAX),
         ("inodes", size.inodes, DISK_INODES_MIN, inodes_max),

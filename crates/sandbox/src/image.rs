@@ -38,6 +38,21 @@ const DIRECTORIES: [&str; 13] = [
 /// Parts of the host's `/etc` that programs in `/usr` cannot do without. World-readable files only.
 const ETC_COPIES: [&str; 6] =
     ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl/openssl.cnf", "mime.types"];
+/// Bundles of the public certificate authorities that the host trusts, as distributions name them;
+/// the last one is that of Java.
+const TRUST_BUNDLES: [&str; 6] = [
+    "ssl/certs/ca-certificates.crt",
+    "ssl/cert.pem",
+    "ssl/ca-bundle.pem",
+    "pki/tls/certs/ca-bundle.crt",
+    "pki/tls/cert.pem",
+    "ssl/certs/java/cacerts",
+];
+/// Directories in which OpenSSL finds an authority by the hash of its name: links, which lead into
+/// `/usr`.
+const TRUST_DIRECTORIES: [&str; 2] = ["ssl/certs", "pki/tls/certs"];
+/// Most links of such a directory; distributions have some 300.
+const TRUST_LINKS_MAX: usize = 4096;
 /// Debian's JDKs keep their configuration at `/etc/java-N-openjdk`, with links to it from `/usr`.
 const ETC_JAVA_PREFIX: &str = "java-";
 /// Depth to which directories of `/etc` are copied.
@@ -201,6 +216,7 @@ fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), Failure> {
     for name in ETC_COPIES {
         copy(&host.join(name), &etc.join(name), COPY_DEPTH_MAX).step("copy a part of /etc")?;
     }
+    copy_trust(host, etc).step("copy the certificates of public authorities")?;
     for entry in fs::read_dir(host).step("list /etc")?.flatten() {
         let name = entry.file_name();
         if name.to_str().is_some_and(|n| n.starts_with(ETC_JAVA_PREFIX)) {
@@ -209,6 +225,42 @@ fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Copies the certificates that programs verify servers by, and nothing else that may lie beside
+/// them: a certificate of the host itself names it.
+///
+/// All directories that are made here are directories also where the host has links to them, so
+/// that nothing is written through a link.
+fn copy_trust(host: &Path, etc: &Path) -> io::Result<()> {
+    for name in TRUST_BUNDLES {
+        copy_file_behind(&host.join(name), &etc.join(name))?;
+    }
+    for name in TRUST_DIRECTORIES {
+        let Ok(entries) = fs::read_dir(host.join(name)) else { continue };
+        fs::create_dir_all(etc.join(name))?;
+        for entry in entries.flatten().take(TRUST_LINKS_MAX) {
+            let place = etc.join(name).join(entry.file_name());
+            if let Ok(target) = fs::read_link(entry.path())
+                && fs::symlink_metadata(&place).is_err()
+            {
+                symlink(target, place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies the file that a path leads to, if there is one that everybody may read.
+fn copy_file_behind(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::metadata(from) {
+        Ok(it) if it.is_file() && it.permissions().mode() & 0o004 != 0 => {}
+        _ => return Ok(()),
+    }
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(to, fs::read(from)?)
 }
 
 /// Copies links, directories and regular files that everybody may read. What is not there, and what
@@ -256,4 +308,55 @@ fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), Failure> {
         symlink(target, dev.join(name)).step("link a standard stream")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Made-up hosts, each a directory that is gone after the test.
+
+    use super::*;
+
+    #[test]
+    fn certificates_are_copied_as_the_host_has_them_and_nothing_beside_them() {
+        let top = std::env::temp_dir().join(format!("cove-trust-{}", std::process::id()));
+        let (debian, fedora) = (top.join("debian"), top.join("fedora"));
+        fs::create_dir_all(debian.join("ssl/certs/java")).unwrap();
+        fs::write(debian.join("ssl/certs/ca-certificates.crt"), "bundle").unwrap();
+        fs::write(debian.join("ssl/certs/ssl-cert-snakeoil.pem"), "the host's own").unwrap();
+        fs::write(debian.join("ssl/certs/java/cacerts"), "secret").unwrap();
+        let hidden = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(debian.join("ssl/certs/java/cacerts"), hidden).unwrap();
+        symlink("/usr/share/ca-certificates/a.crt", debian.join("ssl/certs/a.pem")).unwrap();
+        symlink("a.pem", debian.join("ssl/certs/0123abcd.0")).unwrap();
+        // A link for a directory, and a file behind two links.
+        fs::create_dir_all(fedora.join("pki/tls/certs")).unwrap();
+        fs::create_dir_all(fedora.join("pki/ca-trust")).unwrap();
+        fs::create_dir_all(fedora.join("ssl")).unwrap();
+        fs::write(fedora.join("pki/ca-trust/all.pem"), "bundle").unwrap();
+        symlink("../../ca-trust/all.pem", fedora.join("pki/tls/certs/ca-bundle.crt")).unwrap();
+        symlink(fedora.join("pki/tls/certs"), fedora.join("ssl/certs")).unwrap();
+        symlink("/nowhere", fedora.join("ssl/cert.pem")).unwrap();
+
+        let check = |host: &Path, files: &[&str], absent: &[&str]| {
+            let etc = host.join("inside");
+            copy_trust(host, &etc).unwrap();
+            for file in files {
+                assert_eq!(fs::read_to_string(etc.join(file)).unwrap(), "bundle", "{file}");
+            }
+            for file in absent {
+                assert!(fs::symlink_metadata(etc.join(file)).is_err(), "{file}");
+            }
+            etc
+        };
+        let absent = ["ssl/certs/ssl-cert-snakeoil.pem", "ssl/certs/java/cacerts", "pki"];
+        let etc = check(&debian, &["ssl/certs/ca-certificates.crt"], &absent);
+        let link = fs::read_link(etc.join("ssl/certs/0123abcd.0")).unwrap();
+        assert_eq!(link, Path::new("a.pem"));
+        let certs = debian.join("ssl/certs");
+        assert_eq!(fs::read_to_string(certs.join("java/cacerts")).unwrap(), "secret");
+        let etc = check(&fedora, &["pki/tls/certs/ca-bundle.crt"], &["ssl/cert.pem"]);
+        assert!(fs::symlink_metadata(etc.join("ssl/certs")).unwrap().is_dir());
+        check(&top, &[], &["ssl", "pki"]);
+        fs::remove_dir_all(&top).unwrap();
+    }
 }

@@ -74,8 +74,8 @@ mod workspace;
 
 pub use cgroup::{Role, Support};
 pub use disk::{
-    DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_INODES_MIN, Disk, DiskError, DiskSize, DiskUsage, Disks,
-    Extents, ImageWriter, Layer,
+    DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_BYTES_PER_INODE, DISK_INODES_MIN, Disk, DiskError,
+    DiskSize, DiskUsage, Disks, Extents, ImageWriter, Layer,
 };
 pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_main_if_asked};
 pub use failure::Failure;

@@ -183,7 +183,7 @@ impl Sessions {
     /// machine has not what sessions need, every operation says so; the server goes on without.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// When the store cannot be used, or the settings of disks do not fit each other.
     pub fn start<'a>(
         parts: Parts,
         registry: &'a mut Registry,
@@ -191,6 +191,7 @@ impl Sessions {
         Box::pin(async move {
             let metrics = Metrics::new(registry);
             let Parts { config, engine, store, objects, sealer, .. } = parts;
+            limits::check_config(&config)?;
             let store = SessionStore::open(store).await?;
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
             let (data_dir, ready) = (parts.data_dir, config.ready);

@@ -624,7 +624,7 @@ fn check_settings(inner: &Inner, update: &AgentUpdate) -> Result<(), Error> {
         limits::check_env(env, "env")?;
     }
     if let Some(limits) = &update.limits {
-        limits::check_limits(&inner.config, limits, "limits")?;
+        limits::limits(&inner.config, limits, limits)?;
     }
     if let Some(options) = &update.options {
         limits::check_options(options, "options")?;

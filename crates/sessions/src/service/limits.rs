@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{AgentOptions, CreateSession, SessionLimits};
-use sandbox::DiskSize;
+use sandbox::{DISK_BYTES_PER_INODE, DiskSize};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -64,20 +64,20 @@ pub(crate) fn limits(
         config.memory_bytes,
         config.memory_bytes_max,
     );
+    let disk_bytes =
+        pick(session.disk_bytes, agent.disk_bytes, config.disk_bytes, config.disk_bytes_max);
+    let disk_room = disk_bytes.unwrap_or(config.disk_bytes) / DISK_BYTES_PER_INODE;
+    check_disk_inodes(session.disk_inodes, disk_room, "limits")?;
     Ok(SessionLimits {
         memory_bytes,
         processes: pick(session.processes, agent.processes, config.processes, config.processes_max),
-        disk_bytes: pick(
-            session.disk_bytes,
-            agent.disk_bytes,
-            config.disk_bytes,
-            config.disk_bytes_max,
-        ),
+        disk_bytes,
+        // A number that the session did not ask for gives way to the size that it asked for.
         disk_inodes: pick(
             session.disk_inodes,
             agent.disk_inodes,
             config.disk_inodes,
-            DISK_INODES_MAX,
+            DISK_INODES_MAX.min(disk_room),
         ),
         tmp_bytes: pick(
             session.tmp_bytes,
@@ -89,7 +89,54 @@ pub(crate) fn limits(
     })
 }
 
-/// Whether somebody may ask for these limits; `field` is where they stand in the request.
+/// Checks that the server's own limits of disks fit each other, because otherwise no session could
+/// be created.
+///
+/// # Errors
+/// When they do not: names both settings, and what each would have to be.
+pub(crate) fn check_config(config: &Config) -> Result<(), Error> {
+    let inodes = config.disk_inodes;
+    if !(DISK_INODES_MIN..=DISK_INODES_MAX).contains(&inodes) {
+        let message = format!(
+            "`sessions.disk_inodes` = {inodes} must be between {DISK_INODES_MIN} and \
+             {DISK_INODES_MAX}"
+        );
+        return Err(Error::invalid("sessions.disk_inodes", message));
+    }
+    let bytes_min = (inodes * DISK_BYTES_PER_INODE).max(DISK_BYTES_MIN);
+    for (field, bytes) in [
+        ("sessions.disk_bytes", config.disk_bytes),
+        ("sessions.disk_bytes_max", config.disk_bytes_max),
+    ] {
+        if bytes < bytes_min {
+            let inodes_fitting = bytes / DISK_BYTES_PER_INODE;
+            let message = format!(
+                "`{field}` = {bytes} is too small for `sessions.disk_inodes` = {inodes}: it must be \
+                 at least {bytes_min} ({DISK_BYTES_PER_INODE} for each file, and no less than \
+                 {DISK_BYTES_MIN}), or `sessions.disk_inodes` at most {inodes_fitting}"
+            );
+            return Err(Error::invalid(field, message));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a number of files that was asked for against the room of its disk.
+fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), Error> {
+    match inodes {
+        Some(inodes) if inodes > room => {
+            let message = format!(
+                "must be at most {room} on a disk of {} bytes (`disk_bytes`): a file takes up to \
+                 {DISK_BYTES_PER_INODE} bytes",
+                room * DISK_BYTES_PER_INODE
+            );
+            Err(Error::invalid(format!("{field}.disk_inodes"), message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks limits that somebody asks for; `field` is where they stand in the request.
 pub(crate) fn check_limits(
     config: &Config,
     limits: &SessionLimits,
@@ -281,6 +328,54 @@ mod tests {
 
     fn none() -> SessionLimits {
         SessionLimits::default()
+    }
+
+    #[test]
+    fn a_disk_has_no_more_files_than_it_has_room_for() {
+        let config = Config::default();
+        let check = |agent: (Option<u64>, Option<u64>), own: (Option<u64>, Option<u64>), files| {
+            let of =
+                |(disk_bytes, disk_inodes)| SessionLimits { disk_bytes, disk_inodes, ..none() };
+            match (limits(&config, &of(agent), &of(own)), files) {
+                (Ok(all), Some(files)) => {
+                    assert_eq!(all.disk_inodes, Some(files), "{agent:?} {own:?}");
+                }
+                (Err(Error::Refused(refusal)), None) => {
+                    assert_eq!(refusal.field, "limits.disk_inodes", "{agent:?} {own:?}");
+                }
+                (result, _) => panic!("{result:?} of {agent:?} {own:?}"),
+            }
+        };
+        let (mib64, room) = (Some(64 << 20), (64 << 20) / DISK_BYTES_PER_INODE);
+        check((None, None), (None, None), Some(config.disk_inodes));
+        check((None, None), (mib64, None), Some(room));
+        check((None, None), (mib64, Some(room)), Some(room));
+        check((None, None), (mib64, Some(room + 1)), None);
+        check((mib64, None), (None, None), Some(room));
+        check((mib64, None), (None, Some(room + 1)), None);
+        check((None, Some(1 << 20)), (mib64, None), Some(room));
+        check((None, None), (None, Some(config.disk_bytes / DISK_BYTES_PER_INODE + 1)), None);
+    }
+
+    #[test]
+    fn a_server_whose_disks_have_no_room_for_their_files_names_both_settings() {
+        let check = |config: Config, field: &str, least: &str| match check_config(&config) {
+            Err(Error::Refused(refusal)) => {
+                assert_eq!(refusal.field, field);
+                assert!(refusal.message.contains(least), "{}", refusal.message);
+            }
+            other => panic!("{other:?} instead of a refusal of {field}"),
+        };
+        let config = Config::default;
+        check_config(&config()).unwrap();
+        let bytes = "`sessions.disk_inodes` = 131072: it must be at least 536870912 ";
+        check(Config { disk_bytes: 64 << 20, ..config() }, "sessions.disk_bytes", bytes);
+        check(Config { disk_bytes_max: 64 << 20, ..config() }, "sessions.disk_bytes_max", bytes);
+        let few = Config { disk_bytes: 1 << 20, disk_inodes: 1024, ..config() };
+        check(few, "sessions.disk_bytes", "at least 16777216 ");
+        check(Config { disk_inodes: 1, ..config() }, "sessions.disk_inodes", "between 1024 and");
+        let fits = Config { disk_bytes: 64 << 20, disk_inodes: 16_384, ..config() };
+        check_config(&fits).unwrap();
     }
 
     #[test]
