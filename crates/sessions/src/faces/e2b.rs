@@ -47,10 +47,10 @@ use node::http::{CredentialBinding, Upload};
 
 pub use self::config::Config;
 pub use self::errors::render as render_error;
-use self::figures::{Sample, SampleUse, Samples};
+use self::figures::{SampleUse, UsageSample, UsageSamples};
 use self::ports::{ENVD_PORT, Target};
 use self::sandboxes::Sandboxes;
-use self::tokens::{Keys, Purpose};
+use self::tokens::{Keys, TokenPurpose};
 use crate::error::Error;
 use crate::service::Sessions;
 
@@ -152,7 +152,7 @@ impl E2b {
     /// token that it was handed out to.
     fn is_opened(
         &self,
-        purpose: Purpose,
+        purpose: TokenPurpose,
         id: &str,
         given: &str,
         binding: &CredentialBinding,
@@ -173,9 +173,9 @@ impl E2b {
 
     /// What a sandbox uses now; none when it does not run. The use of the CPU is that since
     /// somebody looked last.
-    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<Sample>, Error> {
+    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, Error> {
         let live = self.sandboxes.known(id);
-        let unknown = Samples::default();
+        let unknown = UsageSamples::default();
         let samples = live.as_ref().map_or(&unknown, |live| &live.samples);
         samples.take(&self.sessions, tenant, id, SampleUse::Shown).await
     }

@@ -22,9 +22,9 @@ const BATCH_BYTES: usize = 32 << 10;
 /// The user id of nobody in particular.
 const NOBODY: u32 = 65_534;
 
-/// What names begin with that a file or a directory has until it gets its own.
+/// Prefix of the name that a file or a directory has until it gets its own.
 const TEMPORARY_PREFIX: &[u8] = b".cove-";
-/// What the names of directories end with in which something is copied.
+/// Suffix of the names of directories in which something is copied.
 const MOVED_SUFFIX: &[u8] = b"moved";
 
 /// Whether a name is one that this helper gives for a moment: `.cove-INODE-NUMBER`, or

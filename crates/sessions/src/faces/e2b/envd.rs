@@ -27,7 +27,7 @@ use super::filesystem::{self, WatchRequest, Watching};
 use super::frames::{self, Incoming};
 use super::process::{Data, Pty, Selector, StartRequest, Told};
 use super::sandboxes::{Closed, Live};
-use super::tokens::Purpose;
+use super::tokens::TokenPurpose;
 use super::{E2b, discard, transfer};
 use crate::service::SandboxGuard;
 
@@ -76,7 +76,7 @@ pub(super) fn has_token(
     let mut given = headers.get_all("x-access-token").iter();
     let token = given.next().and_then(|value| value.to_str().ok());
     given.next().is_none()
-        && token.is_some_and(|token| face.is_opened(Purpose::Access, id, token, binding))
+        && token.is_some_and(|token| face.is_opened(TokenPurpose::Access, id, token, binding))
 }
 
 async fn health(face: &E2b, id: &str) -> Response {

@@ -1,4 +1,4 @@
-//! What a sandbox uses, now and in the last hour.
+//! Use of the processor, memory and disk by a sandbox, now and in the last hour.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::cpu_count;
 use crate::error::Error;
 use crate::service::Sessions;
 
-/// How often a sandbox that runs is looked at.
+/// Time between two samples of a sandbox that runs.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 /// Samples that are kept of a sandbox: those of an hour.
 const SAMPLES_MAX: usize = 240;
 
 /// Figures of a sandbox at one time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct UsageSample {
     pub(super) at_ms: u64,
     pub(super) cpu_count: usize,
     /// Since the sample before; 0 of the first one.
@@ -29,14 +29,14 @@ pub(super) struct Sample {
 
 /// Times in milliseconds since 1970, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Period {
+pub(super) struct SamplePeriod {
     pub(super) from_ms: u64,
     pub(super) to_ms: u64,
 }
 
-impl Period {
+impl SamplePeriod {
     /// All of the time.
-    pub(super) const ALWAYS: Period = Period { from_ms: 0, to_ms: u64::MAX };
+    pub(super) const ALWAYS: SamplePeriod = SamplePeriod { from_ms: 0, to_ms: u64::MAX };
 
     /// Whether a time is one of these.
     pub(super) fn has(self, at_ms: u64) -> bool {
@@ -46,16 +46,16 @@ impl Period {
 
 /// Samples of one sandbox, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Samples(Mutex<SampleHistory>);
+pub(super) struct UsageSamples(Mutex<SampleHistory>);
 
 #[derive(Debug, Default)]
 struct SampleHistory {
-    kept: VecDeque<Sample>,
+    kept: VecDeque<UsageSample>,
     /// When somebody looked last, and CPU milliseconds by then.
     looked: Option<(u64, u64)>,
 }
 
-impl Samples {
+impl UsageSamples {
     /// Looks at the sandbox now; none when it does not run.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Samples {
         tenant: &str,
         id: &str,
         becomes: SampleUse,
-    ) -> Result<Option<Sample>, Error> {
+    ) -> Result<Option<UsageSample>, Error> {
         let Some(now) = sessions.metrics(tenant, id).await? else { return Ok(None) };
         let session = sessions.get(tenant, id).await?;
         let mut history = self.0.lock();
@@ -74,7 +74,7 @@ impl Samples {
         let cpu_used_pct = before.map_or(0.0, |(at_ms, cpu_ms)| {
             percent(now.cpu_ms.saturating_sub(cpu_ms), now.at_ms.saturating_sub(at_ms))
         });
-        let sample = Sample {
+        let sample = UsageSample {
             at_ms: now.at_ms,
             cpu_count: cpu_count(),
             cpu_used_pct,
@@ -89,8 +89,8 @@ impl Samples {
         Ok(Some(sample))
     }
 
-    /// What was kept of a time.
-    pub(super) fn of(&self, period: Period) -> Vec<Sample> {
+    /// Returns the samples that were kept of a time.
+    pub(super) fn of(&self, period: SamplePeriod) -> Vec<UsageSample> {
         let history = self.0.lock();
         history.kept.iter().filter(|sample| period.has(sample.at_ms)).cloned().collect()
     }
@@ -99,14 +99,14 @@ impl Samples {
 /// Use that is made of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleUse {
-    /// It is among those of the last hour.
+    /// Kept for an hour.
     Kept,
-    /// It is for one answer.
+    /// Dropped with the answer.
     Shown,
 }
 
 impl SampleHistory {
-    fn keep(&mut self, sample: Sample) {
+    fn keep(&mut self, sample: UsageSample) {
         if self.kept.len() >= SAMPLES_MAX {
             self.kept.pop_front();
         }
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn sample(at_ms: u64) -> Sample {
-        Sample {
+    fn sample(at_ms: u64) -> UsageSample {
+        UsageSample {
             at_ms,
             cpu_count: 1,
             cpu_used_pct: 0.0,
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn samples_of_a_time_are_found_and_the_oldest_are_forgotten() {
-        let samples = Samples::default();
+        let samples = UsageSamples::default();
         for at_ms in 1..=SAMPLES_MAX as u64 + 5 {
             samples.0.lock().keep(sample(at_ms));
         }
-        assert_eq!(samples.of(Period::ALWAYS).len(), SAMPLES_MAX);
+        assert_eq!(samples.of(SamplePeriod::ALWAYS).len(), SAMPLES_MAX);
         let times = |from_ms, to_ms| -> Vec<u64> {
-            samples.of(Period { from_ms, to_ms }).iter().map(|sample| sample.at_ms).collect()
+            samples.of(SamplePeriod { from_ms, to_ms }).iter().map(|sample| sample.at_ms).collect()
         };
         assert_eq!(times(0, 7), [6, 7]);
         assert!(times(10, 9).is_empty());

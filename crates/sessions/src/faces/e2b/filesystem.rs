@@ -27,7 +27,7 @@ const ENTRIES_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 64;
 /// Events of one watch that wait to be asked for; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
-/// How long whoever asks for events waits for those of what was done before.
+/// Longest wait for the events of what was done before.
 const EVENTS_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Names that one watch remembers; what is beyond is told as new each time.
 const NAMES_MAX: usize = 50_000;

@@ -30,10 +30,10 @@ const FIELDS_OF_UPDATE: [&str; 5] =
 /// Longest mask of a host.
 const MASK_BYTES_MAX: usize = 255;
 
-/// What a sandbox may reach, as it was asked for.
+/// Network that a sandbox may reach, as it was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Network {
+pub(super) struct NetworkRules {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_out: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -46,9 +46,9 @@ pub(super) struct Network {
     is_closed: bool,
 }
 
-/// What `network` says beside what may be reached.
+/// Rules of `network` for what reaches the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Inbound {
+pub(super) struct InboundRules {
     pub(super) private_ports: bool,
     pub(super) masked_host: Option<String>,
 }
@@ -97,7 +97,7 @@ fn texts(value: Option<&Value>, field: &str) -> Result<Vec<String>, RestError> {
 pub(super) fn of_new(
     network: Option<&Value>,
     internet: Option<bool>,
-) -> Result<(Network, Inbound), RestError> {
+) -> Result<(NetworkRules, InboundRules), RestError> {
     let none = Value::Object(Map::new());
     let field = fields(network.unwrap_or(&none), "network", &FIELDS_OF_NEW)?;
     let public = flag(field("allowPublicTraffic"), "allowPublicTraffic")?;
@@ -105,7 +105,7 @@ pub(super) fn of_new(
         None => None,
         Some(mask) => Some(mask_of(mask)?),
     };
-    let inbound = Inbound { private_ports: public == Some(false), masked_host };
+    let inbound = InboundRules { private_ports: public == Some(false), masked_host };
     Ok((outbound(field, internet)?, inbound))
 }
 
@@ -113,7 +113,7 @@ pub(super) fn of_new(
 ///
 /// # Errors
 /// As [`of_new`].
-pub(super) fn of_update(network: &Value) -> Result<Network, RestError> {
+pub(super) fn of_update(network: &Value) -> Result<NetworkRules, RestError> {
     let field = fields(network, "network", &FIELDS_OF_UPDATE)?;
     let internet = flag(field("allow_internet_access"), "allow_internet_access")?;
     outbound(field, internet)
@@ -132,20 +132,20 @@ fn mask_of(value: &Value) -> Result<String, RestError> {
 fn outbound<'a>(
     field: impl Fn(&str) -> Option<&'a Value>,
     internet: Option<bool>,
-) -> Result<Network, RestError> {
+) -> Result<NetworkRules, RestError> {
     if field("egressProxy").is_some() {
         return Err(wrong("egressProxy", "proxies of one's own are not supported here"));
     }
     let allow_out = texts(field("allowOut"), "allowOut")?;
     let deny_out = texts(field("denyOut"), "denyOut")?;
     for (index, text) in allow_out.iter().enumerate() {
-        if Destination::parse(text).is_none() {
+        if EgressDestination::parse(text).is_none() {
             let message = "must be a host, an address or a network such as `8.8.8.0/24`";
             return Err(wrong(&format!("allowOut[{index}]"), message));
         }
     }
     for (index, text) in deny_out.iter().enumerate() {
-        if !matches!(Destination::parse(text), Some(Destination::Network { .. })) {
+        if !matches!(EgressDestination::parse(text), Some(EgressDestination::Subnet { .. })) {
             let message = "must be an address or a network such as `8.8.8.0/24`";
             return Err(wrong(&format!("denyOut[{index}]"), message));
         }
@@ -154,7 +154,7 @@ fn outbound<'a>(
         None => BTreeMap::new(),
         Some(rules) => headers(rules)?,
     };
-    Ok(Network { allow_out, deny_out, headers, is_closed: internet == Some(false) })
+    Ok(NetworkRules { allow_out, deny_out, headers, is_closed: internet == Some(false) })
 }
 
 /// Reads `rules`: `{ HOST: [{ "transform": { "headers": { NAME: VALUE } } }] }`.
@@ -166,7 +166,7 @@ fn headers(rules: &Value) -> Result<BTreeMap<String, BTreeMap<String, String>>, 
     let mut all = BTreeMap::new();
     for (host, list) in hosts {
         let path = format!("rules.{}", shown(host));
-        if !matches!(Destination::parse(host), Some(Destination::Name(_))) {
+        if !matches!(EgressDestination::parse(host), Some(EgressDestination::Name(_))) {
             return Err(wrong(&path, "must be the name of a host"));
         }
         let list = list.as_array().ok_or_else(|| wrong(&path, "must be a list of rules"))?;
@@ -195,22 +195,22 @@ fn headers(rules: &Value) -> Result<BTreeMap<String, BTreeMap<String, String>>, 
 
 /// One entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Destination {
+enum EgressDestination {
     /// A name, or `*.` before one.
     Name(String),
     /// Addresses. Whether they are internal ones, and all that there are.
-    Network { text: String, is_internal: bool, is_everything: bool },
+    Subnet { text: String, is_internal: bool, is_everything: bool },
 }
 
-impl Destination {
-    fn parse(text: &str) -> Option<Destination> {
+impl EgressDestination {
+    fn parse(text: &str) -> Option<EgressDestination> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
         let Ok(address) = address.parse::<IpAddr>() else {
             let name = text.strip_prefix("*.").unwrap_or(text);
-            return node::client::is_name(name).then(|| Destination::Name(text.to_owned()));
+            return node::client::is_name(name).then(|| EgressDestination::Name(text.to_owned()));
         };
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let bits: u8 = bits.map_or(Some(bits_max), |bits| bits.parse().ok())?;
@@ -218,15 +218,15 @@ impl Destination {
         let text = format!("{address}/{bits}");
         text.parse::<node::client::Allowed>().ok()?;
         let is_internal = !is_public(address) && bits >= INTERNAL_BITS_MIN;
-        Some(Destination::Network { text, is_internal, is_everything: bits == 0 })
+        Some(EgressDestination::Subnet { text, is_internal, is_everything: bits == 0 })
     }
 }
 
 /// Networks of a list, and whether they are all that there are.
 fn networks(list: &[String]) -> (Vec<String>, Vec<String>, bool) {
     let (mut networks, mut internal, mut has_everything) = (Vec::new(), Vec::new(), false);
-    for destination in list.iter().filter_map(|text| Destination::parse(text)) {
-        if let Destination::Network { text, is_internal, is_everything } = destination {
+    for destination in list.iter().filter_map(|text| EgressDestination::parse(text)) {
+        if let EgressDestination::Subnet { text, is_internal, is_everything } = destination {
             if is_internal {
                 internal.push(text.clone());
             }
@@ -237,7 +237,7 @@ fn networks(list: &[String]) -> (Vec<String>, Vec<String>, bool) {
     (networks, internal, has_everything)
 }
 
-impl Network {
+impl NetworkRules {
     /// Whether something is named that is to be reached.
     pub(super) fn names_something(&self) -> bool {
         !self.allow_out.is_empty()
@@ -259,7 +259,9 @@ impl Network {
         let names: Vec<String> = self
             .allow_out
             .iter()
-            .filter(|text| matches!(Destination::parse(text), Some(Destination::Name(_))))
+            .filter(|text| {
+                matches!(EgressDestination::parse(text), Some(EgressDestination::Name(_)))
+            })
             .cloned()
             .collect();
         let (allowed, internal, _) = networks(&self.allow_out);
@@ -323,7 +325,7 @@ fn covers(name: &str, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! What is asked for becomes rules, or is refused with its name.
+    //! Fields become rules, or are refused by their names.
 
     use serde_json::json;
 
@@ -440,7 +442,7 @@ mod tests {
         assert!(of_update(&json!({ "allow_internet_access": false })).is_ok());
         assert!(of_update(&json!({ "allowPublicTraffic": false })).is_err());
         let plain = of_new(Some(&json!({ "allowOut": null, "denyOut": [] })), Some(true)).unwrap();
-        assert_eq!(plain, (Network::default(), Inbound::default()));
+        assert_eq!(plain, (NetworkRules::default(), InboundRules::default()));
     }
 
     #[test]
@@ -449,6 +451,6 @@ mod tests {
             json!({ "allowPublicTraffic": false, "maskRequestHost": "a.example:${PORT}" });
         let (_, inbound) = of_new(Some(&network), None).unwrap();
         let masked_host = Some("a.example:${PORT}".to_owned());
-        assert_eq!(inbound, Inbound { private_ports: true, masked_host });
+        assert_eq!(inbound, InboundRules { private_ports: true, masked_host });
     }
 }

@@ -17,7 +17,7 @@ use node::http::{CredentialBinding, Verbatim};
 
 use super::E2b;
 use super::errors::{RestError, not_running, port_closed};
-use super::tokens::{Purpose, is_id};
+use super::tokens::{TokenPurpose, is_id};
 use crate::error::Error;
 use crate::service::SandboxGuard;
 
@@ -29,7 +29,7 @@ const INTERPRETER_PORT: u16 = 49999;
 /// sandbox whose time was up.
 const NO_INTERPRETER: &str = "nobody listens at port 49999: the sandbox runs, and has no code \
     interpreter unless a program of its template serves one there";
-/// What stands for the port in a mask of a host.
+/// Placeholder for the port in a mask of a host.
 const PORT_IN_MASK: &str = "${PORT}";
 /// What opens ports that are not everybody's.
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
@@ -92,7 +92,7 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
     if live.kept.private_ports {
         let token = token.as_ref().and_then(|token| token.to_str().ok());
         let binding = CredentialBinding::of(request.extensions());
-        let is_opened = |token| face.is_opened(Purpose::Traffic, id, token, &binding);
+        let is_opened = |token| face.is_opened(TokenPurpose::Traffic, id, token, &binding);
         if !token.is_some_and(is_opened) {
             let message = "the ports of this sandbox need its traffic access token";
             return RestError::new(StatusCode::FORBIDDEN, message).into_response();

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use self::shapes::{Connecting, Forking, NewSandbox, Pausing, Refreshing, Snapshotting, Timeout};
 use super::errors::{RestError, shown};
-use super::figures::Period;
-use super::network::{self, Network};
+use super::figures::SamplePeriod;
+use super::network::{self, NetworkRules};
 use super::query::parameters;
 use super::sandboxes::{FACE, Kept, TIMEOUT_S, TenantSandbox, deadline, resume};
 use super::tokens::{is_id, new_id};
@@ -119,8 +119,8 @@ fn with_egress(mut grants: Vec<Grant>, egress: Option<Grant>) -> Vec<Grant> {
 }
 
 /// The time that `start` and `end` say, in seconds since 1970; all of it without them.
-fn period(query: &str) -> Result<Period, RestError> {
-    let mut period = Period::ALWAYS;
+fn period(query: &str) -> Result<SamplePeriod, RestError> {
+    let mut period = SamplePeriod::ALWAYS;
     for (name, value) in parameters(query) {
         let seconds = || {
             let wrong = |_| RestError::invalid(format!("{name}: must be seconds since 1970"));
@@ -268,7 +268,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// 403 for what is named and not offered.
-    fn egress(&self, network: &Network) -> Result<Option<Grant>, RestError> {
+    fn egress(&self, network: &NetworkRules) -> Result<Option<Grant>, RestError> {
         let E2b { sessions, config, .. } = self.face;
         let Some(grant) = network.grant(config.internet) else { return Ok(None) };
         match sessions.authorize(self.who, std::slice::from_ref(&grant)) {
@@ -278,7 +278,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What a new sandbox is granted; none where its template decides.
+    /// Returns the grants of a new sandbox; none where its template decides.
     async fn grants_of_new(&self, kept: &Kept) -> Result<Option<Vec<Grant>>, RestError> {
         let egress = self.egress(&kept.network)?;
         if egress.is_none() && !kept.network.denies_something() {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time;
 
-use super::figures::{SAMPLE_EVERY, SampleUse, Samples};
+use super::figures::{SAMPLE_EVERY, SampleUse, UsageSamples};
 use super::filesystem::Watchers;
-use super::network::Network;
+use super::network::NetworkRules;
 use super::process::Processes;
 use super::tokens::{Keys, Operation, Signed, is_id};
 use crate::error::Error;
@@ -46,7 +46,7 @@ pub(super) struct Kept {
     pub(super) masked_host: Option<String>,
     /// What it may reach, as E2B's clients have said it.
     #[serde(default)]
-    pub(super) network: Network,
+    pub(super) network: NetworkRules,
 }
 
 impl Kept {
@@ -69,7 +69,7 @@ pub(super) struct Live {
     holders: Mutex<BTreeSet<String>>,
     pub(super) processes: Arc<Processes>,
     pub(super) watchers: Watchers,
-    pub(super) samples: Samples,
+    pub(super) samples: UsageSamples,
     /// Another one each time that its processes begin anew.
     pub(super) boot_id: String,
     /// Whether its processes stand still. One for each sandbox that there has been.
@@ -196,7 +196,7 @@ impl Sandboxes {
             holders: Mutex::default(),
             processes: Arc::default(),
             watchers: Watchers::default(),
-            samples: Samples::default(),
+            samples: UsageSamples::default(),
             boot_id: keys.boot(id, node::clock::wall_ms()),
             frozen: frozen.clone(),
             held: Mutex::new(Some(guard)),

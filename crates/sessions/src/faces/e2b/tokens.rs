@@ -47,16 +47,21 @@ impl Keys {
 
     /// Opens files and processes of a sandbox, for whoever has the API token with the id `holder`.
     pub(super) fn access(&self, id: &str, holder: &str) -> String {
-        self.of(Purpose::Access, id, holder)
+        self.of(TokenPurpose::Access, id, holder)
     }
 
     /// Opens ports of a sandbox that are not everybody's.
     pub(super) fn traffic(&self, id: &str, holder: &str) -> String {
-        self.of(Purpose::Traffic, id, holder)
+        self.of(TokenPurpose::Traffic, id, holder)
     }
 
     /// The id of the API token that a token was handed out to; none when it does not open this.
-    pub(super) fn holder<'a>(&self, purpose: Purpose, id: &str, given: &'a str) -> Option<&'a str> {
+    pub(super) fn holder<'a>(
+        &self,
+        purpose: TokenPurpose,
+        id: &str,
+        given: &'a str,
+    ) -> Option<&'a str> {
         let (_, holder) = given.split_once(HOLDER_MARK)?;
         same(given, &self.of(purpose, id, holder)).then_some(holder)
     }
@@ -74,11 +79,11 @@ impl Keys {
         digits
     }
 
-    fn of(&self, purpose: Purpose, id: &str, holder: &str) -> String {
+    fn of(&self, purpose: TokenPurpose, id: &str, holder: &str) -> String {
         let mut mac = self.0.clone();
         let purpose = match purpose {
-            Purpose::Access => "access",
-            Purpose::Traffic => "traffic",
+            TokenPurpose::Access => "access",
+            TokenPurpose::Traffic => "traffic",
         };
         // Neither ids nor purposes contain the mark between them.
         for part in [purpose, ":", id, ":", holder] {
@@ -91,7 +96,7 @@ impl Keys {
 
 /// What a token opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum TokenPurpose {
     /// Files and processes.
     Access,
     /// Ports.
@@ -205,7 +210,7 @@ mod tests {
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
         assert_eq!(keys.access("a", "tok_1"), all[0]);
-        let holder = |given: &str| keys.holder(Purpose::Access, "a", given).map(str::to_owned);
+        let holder = |given: &str| keys.holder(TokenPurpose::Access, "a", given).map(str::to_owned);
         assert_eq!(holder(&all[0]).as_deref(), Some("tok_1"));
         assert_eq!(holder(&all[1]).as_deref(), Some("tok_2"));
         let hash = all[0].split('.').next().unwrap();

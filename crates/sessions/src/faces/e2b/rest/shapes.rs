@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::BASE;
 use crate::faces::e2b::errors::RestError;
-use crate::faces::e2b::figures::Sample;
+use crate::faces::e2b::figures::UsageSample;
 use crate::faces::e2b::network;
 use crate::faces::e2b::sandboxes::Kept;
 use crate::faces::e2b::{ENVD_VERSION, cpu_count};
@@ -154,7 +154,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
 }
 
 /// Figures of a sandbox.
-pub(super) fn metric(sample: &Sample) -> Value {
+pub(super) fn metric(sample: &UsageSample) -> Value {
     json!({
         "timestamp": time(sample.at_ms),
         "timestampUnix": sample.at_ms / 1000,
