@@ -1,4 +1,5 @@
-//! Prepared statements: shared between clients, prepared anew where they are missing, closed out of use.
+//! Prepared statements: shared between clients, prepared anew where they are missing, closed out of
+//! use.
 
 use super::super::LinkLimits;
 use super::check;
