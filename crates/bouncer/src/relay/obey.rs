@@ -25,7 +25,9 @@ impl Worker {
                 self.see_off(Some(tenant));
             }
             Order::Reconnect(tenant) => self.renew_terms(tenant),
-            Order::Kill(tenant) => self.kill(tenant),
+            Order::Kill(tenant) => {
+                self.kill(tenant, "terminating connection due to administrator command");
+            }
             Order::KillClient(pid) => self.kill_client(pid),
             Order::RevokeGuest(guest) => self.revoke_guest(guest),
             Order::RestGuest(guest) => self.rest_guest(guest),
@@ -104,7 +106,26 @@ impl Worker {
                 self.watch_client(place);
             }
         }
+        self.end_removed();
         self.see_off(None);
+    }
+
+    /// Ends what tenants that were removed still have: whatever their clients are doing.
+    fn end_removed(&mut self) {
+        let of_clients = self.clients.iter().filter_map(|(_, client)| match &client.phase {
+            Phase::Session(session) => Some(&session.route.tenant),
+            Phase::Greeting(greeting) => Some(&greeting.route.tenant),
+            Phase::Login(_) | Phase::Console(_) | Phase::Closing => None,
+        });
+        let mut removed: Vec<TenantId> = Vec::new();
+        for tenant in of_clients.filter(|tenant| tenant.state.is_removed()) {
+            if !removed.contains(&tenant.id) {
+                removed.push(tenant.id);
+            }
+        }
+        for tenant in removed {
+            self.kill(tenant, "terminating connection: the tenant was removed");
+        }
     }
 
     /// Forgets what belongs to pools that are no more, and to tenants.
@@ -188,7 +209,8 @@ impl Worker {
         leaves
     }
 
-    fn kill(&mut self, tenant: TenantId) {
+    /// Ends all connections of a tenant, on both sides.
+    fn kill(&mut self, tenant: TenantId, message: &str) {
         for place in self.clients.keys() {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
                 Phase::Session(session) => session.route.tenant.id == tenant,
@@ -196,7 +218,6 @@ impl Worker {
                 Phase::Login(_) | Phase::Console(_) | Phase::Closing => false,
             });
             if is_meant {
-                let message = "terminating connection due to administrator command";
                 self.expel(place, &ErrorFields::fatal("57P01", message));
             }
         }

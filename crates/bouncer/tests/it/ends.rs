@@ -203,6 +203,24 @@ fn clients_are_killed_by_order() {
 }
 
 #[test]
+fn a_tenant_that_is_removed_ends_its_clients_whatever_they_do() {
+    let server = Postgres::shared();
+    let mut pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let (mut idle, mut open, mut busy) =
+        (pooler.client("t"), pooler.client("t"), pooler.client("t"));
+    idle.run("SELECT 1");
+    open.run("BEGIN");
+    busy.send(&PgBatch::new().query("SELECT pg_sleep(60), 'removed'").0).expect("send");
+    wait_running(&server, "removed");
+    pooler.change(Vec::new());
+    for client in [&mut idle, &mut open, &mut busy] {
+        let (ended, messages) = client.end();
+        assert!(ended && messages[0].error().code() == "57P01", "{messages:?}");
+    }
+    until("everything is closed", || (pooler.servers() == 0).then_some(()));
+}
+
+#[test]
 fn who_stops_talking_gets_its_answer_and_who_is_gone_does_not() {
     let server = Postgres::shared();
     for mode in [PoolMode::Transaction, PoolMode::Session] {
