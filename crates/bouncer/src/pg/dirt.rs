@@ -427,6 +427,12 @@ impl Dirt {
         self.asking = Some(questions);
     }
 
+    /// Whether the question that is under way may tell of settings that code has reset.
+    pub(crate) fn asks_about_resets(&self) -> bool {
+        let asks = |questions: &Questions| questions.topics.contains(Topics::SETTINGS);
+        self.hidden_settings && self.asking.as_ref().is_some_and(asks)
+    }
+
     /// No answer came, because the question was cancelled.
     pub(crate) fn unanswered(&mut self) {
         if let Some(questions) = self.asking.take() {
@@ -560,7 +566,11 @@ impl Dirt {
         if self.pins.0 & Reasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
             return Leave::Close;
         }
-        let quiet = Effects::HIDDEN | Effects::BUILTIN | Effects::TRANSACTION | Effects::NOTIFY;
+        let quiet = Effects::HIDDEN
+            | Effects::BUILTIN
+            | Effects::TRANSACTION
+            | Effects::NOTIFY
+            | Effects::SEQUENCE_WRITE;
         let idle = self.running.effects.without(quiet).is_empty() && !self.running.check;
         let clean = self.pins.is_empty() && self.suspicion.is_empty() && self.asking.is_none();
         match idle && clean {

@@ -172,6 +172,22 @@ impl Settings {
     }
 }
 
+/// Appends a block of code that gives a setting a value letter by letter: `SET` puts the items of a
+/// list together anew. The block has no rows, as `SET` has none.
+pub(crate) fn write_block(name: &str, value: &str, is_local: bool, out: &mut Vec<u8>) {
+    let mut literal = Vec::new();
+    quote_literal(&mut literal, value);
+    let literal = String::from_utf8_lossy(&literal);
+    let body = format!("BEGIN PERFORM pg_catalog.set_config('{name}',{literal},{is_local}); END");
+    out.extend_from_slice(b"DO ");
+    quote_literal(out, &body);
+}
+
+/// Whether `SET` may give a value in other letters than it is written in.
+pub(crate) fn is_respelled(name: &str, value: &str) -> bool {
+    LISTS.contains(&name) && value.split(',').skip(1).any(|item| !item.starts_with(' '))
+}
+
 /// Appends `verb name TO value`, whatever kind of setting it is. False: a list that is written in a
 /// way that is none.
 pub(crate) fn write_assignment(verb: &str, name: &str, value: &str, out: &mut Vec<u8>) -> bool {

@@ -133,8 +133,12 @@ impl Facts {
     }
 
     /// Facts of `text`, in which resets were replaced so that it makes these changes.
-    pub(crate) fn restoring(&self, text: &[u8], changes: Vec<Change>) -> Facts {
+    pub(crate) fn restoring(&self, text: &[u8], changes: Vec<Change>, blocks: bool) -> Facts {
         let mut look = sql::look(text);
+        if blocks {
+            // What the blocks do is known: it is in `changes`.
+            look.effects = self.effects | Effects::SET;
+        }
         look.fingerprint = self.fingerprint;
         look.changes = changes;
         Facts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }

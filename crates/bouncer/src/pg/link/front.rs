@@ -235,13 +235,14 @@ impl Link<'_, '_> {
         exchange.is_empty() || exchange.is_skipping() || exchange.copying() != Copying::None
     }
 
-    /// Whether settings have to change before the next request, and cannot before an answer has
-    /// come about what they are.
+    /// Whether settings have to change before the next request, or may have to, and cannot before
+    /// an answer has come about what they are. Code may have reset what the client started with.
     fn is_asked_in_between(&self) -> bool {
         let server = &*self.server;
         server.answer.is_some()
             && !server.exchange.has_client_entries()
-            && server.applied != self.client.wanted
+            && (server.applied != self.client.wanted
+                || (server.dirt.asks_about_resets() && server.startup != self.client.startup))
     }
 
     /// Whether what runs may change what a read-only client is not to change, so that what follows

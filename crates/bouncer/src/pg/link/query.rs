@@ -152,7 +152,11 @@ impl Link<'_, '_> {
         self.prepare_idle();
         self.client.reads_sequences |= reads;
         // Within the transaction it would be too late: what the client did in it would be lost.
-        let may_read = self.client.reads_sequences || facts.verb == Verb::Begin;
+        // Behind its own value it would be too late as well: `nextval` may be the first of two
+        // statements of which the second reads.
+        let may_read = self.client.reads_sequences
+            || facts.verb == Verb::Begin
+            || facts.effects.intersects(Effects::SEQUENCE_WRITE);
         if may_read && !asked && !self.server.unsynced {
             self.hide_sequences();
         }

@@ -17,7 +17,7 @@ use wire::pg::sql::{Change, DefaultForm, DefaultSite, Effects, quote_literal};
 
 use super::front::Link;
 use crate::pg::server::{Note, TagChange, TextRewrite};
-use crate::pg::settings::{write_assignment, write_call};
+use crate::pg::settings::{is_respelled, write_assignment, write_block, write_call};
 use crate::pg::texts::Facts;
 
 /// The name of the statement, and of the portal, that runs behind a `RESET ALL`.
@@ -67,8 +67,15 @@ impl Link<'_, '_> {
                     out.truncate(before);
                     continue;
                 }
-                if site.form == DefaultForm::Reset {
-                    rewrite.tags.push(TagChange { statement, shown: Some("RESET") });
+                let shown = match site.form {
+                    DefaultForm::Reset => Some("RESET"),
+                    DefaultForm::Set | DefaultForm::SetLocal if self.is_block(&site.name) => {
+                        Some("SET")
+                    }
+                    _ => None,
+                };
+                if let Some(shown) = shown {
+                    rewrite.tags.push(TagChange { statement, shown: Some(shown) });
                 }
             } else if protocol == TextProtocol::Extended {
                 out.extend_from_slice(text.get(site.range.clone())?);
@@ -77,7 +84,7 @@ impl Link<'_, '_> {
                 out.extend_from_slice(text.get(site.range.clone())?);
                 for (name, value) in self.startup() {
                     out.push(b';');
-                    if !write_assignment("SET", name, value, &mut out) {
+                    if !write_default_value("SET", name, value, &mut out) {
                         let _semicolon = out.pop();
                         continue;
                     }
@@ -93,7 +100,11 @@ impl Link<'_, '_> {
             return None;
         }
         let changes = look.changes.iter().flat_map(|change| self.restoring(change)).collect();
-        let facts = facts.restoring(&out, changes);
+        let blocks = look.defaults.iter().any(|site| match site.form {
+            DefaultForm::ResetAll => self.startup().any(|(name, value)| is_respelled(name, value)),
+            _ => self.is_block(&site.name),
+        });
+        let facts = facts.restoring(&out, changes, blocks);
         Some(RestoredText { text: out, facts, rewrite })
     }
 
@@ -108,14 +119,19 @@ impl Link<'_, '_> {
         let found = self.startup().find(|(name, _)| *name == site.name);
         let Some((name, value)) = found else { return false };
         match site.form {
-            DefaultForm::Reset | DefaultForm::Set => write_assignment("SET", name, value, out),
-            DefaultForm::SetLocal => write_assignment("SET LOCAL", name, value, out),
+            DefaultForm::Reset | DefaultForm::Set => write_default_value("SET", name, value, out),
+            DefaultForm::SetLocal => write_default_value("SET LOCAL", name, value, out),
             DefaultForm::Null => {
                 quote_literal(out, value);
                 true
             }
             DefaultForm::ResetAll => false,
         }
+    }
+
+    /// Whether the client's own value of a setting is given by a block of code.
+    fn is_block(&self, name: &str) -> bool {
+        self.startup().any(|(known, value)| known == name && is_respelled(name, value))
     }
 
     /// The text that gives the client everything that it started with.
@@ -175,4 +191,13 @@ impl Link<'_, '_> {
         message::frontend::close_statement(out, RESTORE);
         self.server.sent(Request::Close, Audience::Nobody, Note::Restore);
     }
+}
+
+/// Appends what gives a setting its value, letter by letter. False: there is no way to write it.
+fn write_default_value(verb: &str, name: &str, value: &str, out: &mut Vec<u8>) -> bool {
+    if is_respelled(name, value) {
+        write_block(name, value, verb == "SET LOCAL", out);
+        return true;
+    }
+    write_assignment(verb, name, value, out)
 }

@@ -304,6 +304,16 @@ fn values_of_sequences_are_nobody_elses() {
          b> Q[INSERT INTO t DEFAULT VALUES]
          s< Q[SELECT 1] Q[DISCARD SEQUENCES] Q[INSERT INTO t DEFAULT VALUES]",
     );
+    // Who reads its own value in a statement of its own finds it.
+    check(
+        "a> Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         b> Q[SELECT nextval('s')]
+         s< Q[SELECT 1] Q[DISCARD SEQUENCES] Q[SELECT nextval('s')]
+         s> C[DISCARD SEQUENCES] ZI C[SELECT 1] ZI
+         b> Q[SELECT currval('s')]
+         s< Q[SELECT currval('s')]",
+    );
 }
 
 #[test]

@@ -7,6 +7,9 @@ use super::{Reached, Refusal, TlsFacts};
 /// Parameters and options of one client; PostgreSQL has some 350.
 const PARAMETERS_MAX: usize = 200;
 
+/// Settings that say as whom a session acts; no other session can be given them.
+const IDENTITY: &[&str] = &["role", "session_authorization"];
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
@@ -100,8 +103,17 @@ impl Requested {
         self.options_tenant_id.as_deref().or(self.tenant_id.as_deref())
     }
 
-    /// Names of settings have no case.
+    /// Names of settings have no case. Who asks for fewer rights than its user has does not get
+    /// the user's.
     fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        let is_identity = IDENTITY.iter().any(|it| name.eq_ignore_ascii_case(it));
+        if is_identity && !value.eq_ignore_ascii_case("none") {
+            let message = format!(
+                "the startup parameter \"{name}\" is not supported: connect as that role, or set \
+                 it after the login"
+            );
+            return Err(Refusal::new("0A000", message));
+        }
         let known = self.parameters.iter_mut().find(|(one, _)| one.eq_ignore_ascii_case(name));
         if let Some((_, old)) = known {
             value.clone_into(old);

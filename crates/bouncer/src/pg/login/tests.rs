@@ -161,6 +161,11 @@ fn what_a_client_may_begin_with() {
     check(OFFERED, Reached::Tcp, &nobody, b"", "fail 28000");
     let odd = startup_of(Version::V3_0, &[("user", "a"), ("options", "-x")]);
     check(OFFERED, Reached::Tcp, &odd, b"", "fail 22023");
+    for identity in [("options", "-c role=less"), ("Role", "less"), ("session_authorization", "a")]
+    {
+        let startup = startup_of(Version::V3_0, &[("user", "a"), identity]);
+        check(OFFERED, Reached::Tcp, &startup, b"", "fail 0A000");
+    }
 }
 
 #[test]

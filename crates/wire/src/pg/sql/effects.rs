@@ -91,6 +91,8 @@ effects! {
     LASTING = 32,
     /// Gives a setting the value that the session began with, or may: `RESET` has a bit of its own.
     DEFAULT = 33,
+    /// Calls `nextval` or `setval`, whose value the session keeps for `currval` and `lastval`.
+    SEQUENCE_WRITE = 34,
 }
 
 impl Effects {

@@ -404,6 +404,7 @@ impl<'a> Scan<'a> {
             Call::Notify => Effects::NOTIFY,
             Call::Seed => Effects::SEED,
             Call::SequenceRead => Effects::SEQUENCE_READ,
+            Call::SequenceWrite => Effects::SEQUENCE_WRITE,
             Call::SetConfig => self.set_config(),
             Call::Unknown => Effects::FUNCTION,
         };

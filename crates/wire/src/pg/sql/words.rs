@@ -258,6 +258,7 @@ pub(super) enum Call {
     Notify,
     Seed,
     SequenceRead,
+    SequenceWrite,
     SetConfig,
     /// Not known.
     Unknown,
@@ -266,13 +267,13 @@ pub(super) enum Call {
 /// What `name` of `pg_catalog` does. The list of harmless names is `harmless.txt`: functions that
 /// both version 15 and version 18 have, all forms of which are immutable or stable and run no SQL
 /// they are given, and volatile ones that were looked at one by one (`random`, `lo_put`,
-/// `pg_sleep`, transaction-level advisory locks …). `nextval` is among them: whoever reads
-/// `currval` or `lastval` is told apart by [`Call::SequenceRead`].
+/// `pg_sleep`, transaction-level advisory locks …).
 pub(super) fn call(name: &[u8]) -> Call {
     match name {
         b"set_config" => Call::SetConfig,
         b"setseed" => Call::Seed,
         b"currval" | b"lastval" => Call::SequenceRead,
+        b"nextval" | b"setval" => Call::SequenceWrite,
         b"pg_notify" => Call::Notify,
         b"pg_advisory_lock" | b"pg_advisory_lock_shared" => Call::Advisory,
         b"pg_advisory_unlock" | b"pg_advisory_unlock_shared" => Call::Advisory,

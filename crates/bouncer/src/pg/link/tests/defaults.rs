@@ -2,6 +2,10 @@
 
 use super::stage::{Setup, play};
 
+/// Block of code that gives the search path letter by letter; `SET` would spell it anew.
+const PATH: &str =
+    "DO 'BEGIN PERFORM pg_catalog.set_config(''search_path'',''x,\"Y z\"'',false); END'";
+
 /// Setup of a client that started with a name and a search path.
 fn started() -> Setup {
     Setup {
@@ -36,34 +40,24 @@ fn check_text(text: &str, expected: &str, answers: &str, told: &str) {
 
 #[test]
 fn a_reset_within_a_transaction_gives_what_the_client_started_with() {
-    let path = "SET search_path TO 'x', 'Y z'";
+    let all = format!("RESET ALL;SET application_name TO 'mine';{PATH}");
+    let local = PATH.replace("false", "true");
     for (text, expected, answers, told) in [
-        ("RESET search_path", path, "C[SET]", "C[RESET]"),
-        ("SET search_path TO DEFAULT", path, "C[SET]", "C[SET]"),
-        ("SET SESSION search_path = default", path, "C[SET]", "C[SET]"),
-        (
-            "SET LOCAL search_path TO DEFAULT",
-            "SET LOCAL search_path TO 'x', 'Y z'",
-            "C[SET]",
-            "C[SET]",
-        ),
+        ("RESET search_path", PATH, "C[DO]", "C[RESET]"),
+        ("SET search_path TO DEFAULT", PATH, "C[DO]", "C[SET]"),
+        ("SET SESSION search_path = default", PATH, "C[DO]", "C[SET]"),
+        ("SET LOCAL search_path TO DEFAULT", &local, "C[DO]", "C[SET]"),
         (
             "SELECT set_config('search_path', NULL, false)",
             "SELECT set_config('search_path', 'x,\"Y z\"', false)",
             "C[SELECT 1]",
             "C[SELECT 1]",
         ),
-        (
-            "RESET ALL",
-            "RESET ALL;SET application_name TO 'mine';SET search_path TO 'x', 'Y z'",
-            "C[RESET] C[SET] C[SET]",
-            "C[RESET]",
-        ),
+        ("RESET ALL", &all, "C[RESET] C[SET] C[DO]", "C[RESET]"),
         (
             "SELECT 1; RESET ALL ; RESET application_name;SHOW search_path",
-            "SELECT 1; RESET ALL;SET application_name TO 'mine';SET search_path TO 'x', 'Y z' ; \
-             SET application_name TO 'mine';SHOW search_path",
-            "C[SELECT 1] C[RESET] C[SET] C[SET] C[SET] C[SHOW]",
+            &format!("SELECT 1; {all} ; SET application_name TO 'mine';SHOW search_path"),
+            "C[SELECT 1] C[RESET] C[SET] C[DO] C[SET] C[SHOW]",
             "C[SELECT 1] C[RESET] C[RESET] C[SHOW]",
         ),
         // The server's own value is the client's as well.
@@ -95,9 +89,9 @@ fn a_reset_in_a_batch_gives_what_the_client_started_with() {
     let begin = "BEGIN;SET application_name TO 'mine';SELECT pg_catalog.set_config('search_path',\
                  'x,\"Y z\"',false);COMMIT";
     let script = "a> P[|RESET search_path] B[|] E[] P[|SET application_name TO DEFAULT] B[|] E[] S
-         s< Q[BEGIN] P[|SET search_path TO 'x', 'Y z'] B[|] E[] \
+         s< Q[BEGIN] P[|PATH] B[|] E[] \
          P[|SET application_name TO 'mine'] B[|] E[] S
-         s> C[BEGIN] C[SET] C[SELECT 1] C[COMMIT] ZI 1 2 C[SET] 1 2 C[SET] ZI
+         s> C[BEGIN] C[SET] C[SELECT 1] C[COMMIT] ZI 1 2 C[DO] 1 2 C[SET] ZI
          a< 1 2 C[RESET] 1 2 C[SET] ZI
          a: free
          a> P[s|RESET ALL] B[|s] E[] P[|SHOW application_name] B[|] E[] S
@@ -114,7 +108,7 @@ fn a_reset_in_a_batch_gives_what_the_client_started_with() {
          a< 2 E[ERROR|25P02|in a failed transaction] ZI
          a: free
          s: idle";
-    play(&started(), &script.replace("Q[BEGIN]", &format!("Q[{begin}]")));
+    play(&started(), &script.replace("Q[BEGIN]", &format!("Q[{begin}]")).replace("PATH", PATH));
 }
 
 #[test]
@@ -154,6 +148,16 @@ fn what_code_has_reset_is_what_the_client_started_with() {
          a: free
          a> Q[SELECT 1]
          s< Q[BEGIN;SET work_mem TO '5MB';COMMIT] Q[SELECT 1]",
+    );
+    // What comes before the answer waits for it.
+    play(
+        &setup,
+        "a> Q[SELECT resets()]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+         a> Q[SHOW work_mem]
+         s< Q[BEGIN;SET work_mem TO '5MB';COMMIT] Q[SELECT resets()] Q[?]
+         s> R[r|login|none] C[SELECT 1] ZI
+         s< Q[BEGIN;SET work_mem TO '5MB';COMMIT] Q[SHOW work_mem]",
     );
 }
 

@@ -34,8 +34,8 @@ fn values_of_sequences_are_hidden_behind_other_requests_too() {
         "b> P[x|SELECT lastval()] S
          s> 1 ZI
          a> Q[SELECT nextval('s')]
-         s> C[SELECT 1] ZI
-         s< P[#1|SELECT lastval()] S Q[SELECT nextval('s')]
+         s> C[DISCARD SEQUENCES] ZI C[SELECT 1] ZI
+         s< P[#1|SELECT lastval()] S Q[DISCARD SEQUENCES] Q[SELECT nextval('s')]
          b> B[|x] E[] S
          s< Q[DISCARD SEQUENCES] B[|#1] E[] S",
     );
