@@ -166,12 +166,39 @@ fn is_local(headers: &HeaderMap, peer: Option<Peer>) -> bool {
         && is_local_name(host)
 }
 
+/// Headers that reverse proxies, load balancers and content delivery networks add to what they pass
+/// on: RFC 7239, RFC 9110 §7.6.3, RFC 8586, and those of the products.
+const OF_PROXIES: [&str; 18] = [
+    "forwarded",
+    "via",
+    "cdn-loop",
+    "client-ip",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-proxyuser-ip",
+    "x-scheme",
+    "x-host",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+];
+/// Beginnings of such headers.
+const PREFIXES_OF_PROXIES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"];
+
 /// Whether a proxy of this machine passes a request on for somebody else, or a browser sends it for
 /// a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let is_of_proxy = |name: &HeaderName| {
-        let name = name.as_str();
-        name.starts_with("x-forwarded-") || ["forwarded", "x-real-ip", "via"].contains(&name)
+        // Gateways like CGI's take `x_real_ip` and `x-real-ip` for one.
+        let name = name.as_str().replace('_', "-");
+        let begins = |prefix: &&str| name.starts_with(*prefix);
+        OF_PROXIES.contains(&&*name) || PREFIXES_OF_PROXIES.iter().any(begins)
     };
     let of_page = headers.get_all("sec-fetch-site").iter();
     headers.keys().any(is_of_proxy)
@@ -314,6 +341,13 @@ mod tests {
             ("forwarded", "for=8.8.8.8", false),
             ("x-real-ip", "8.8.8.8", false),
             ("via", "1.1 proxy", false),
+            ("x_forwarded_for", "8.8.8.8", false),
+            ("x-forwarded", "for=8.8.8.8", false),
+            ("x-original-host", "judge.example", false),
+            ("x-envoy-external-address", "8.8.8.8", false),
+            ("cf-connecting-ip", "8.8.8.8", false),
+            ("true-client-ip", "8.8.8.8", false),
+            ("x-request-id", "1", true),
             ("sec-fetch-site", "cross-site", false),
             ("sec-fetch-site", "same-site", false),
             ("sec-fetch-site", "none", true),
