@@ -581,8 +581,20 @@ impl Dirt {
 
     /// `DISCARD ALL` succeeded: all is as it was when the session began, but for what lasts.
     pub(crate) fn discarded(&mut self) {
-        let lasting = Reasons(self.pins.0 & Reasons::FOR_EVER.0);
-        *self = Dirt { verify: self.verify, pins: lasting, ..Dirt::default() };
+        let mut pins = Reasons(self.pins.0 & Reasons::FOR_EVER.0);
+        for (effect, reason) in Reasons::LASTING {
+            if self.running.effects.intersects(effect) {
+                pins.set(reason, true);
+            }
+        }
+        // Connections of dblink outlive it, and nobody may have asked for them yet: not while
+        // another pin kept the server connection.
+        let mut asked = self.suspicion.topics | self.running.questions.topics;
+        if self.running.check && self.verify != Verify::Never {
+            asked |= Topics::ALL;
+        }
+        let suspicion = Questions::about(asked.and(Topics::CONNECTIONS));
+        *self = Dirt { verify: self.verify, pins, suspicion, ..Dirt::default() };
     }
 }
 

@@ -211,6 +211,13 @@ fn discard_all_ends_what_can_end() {
     assert_eq!(session.run(&["DISCARD ALL"]), Verdict::Clean);
     assert_eq!(session.dirt.take_changes(), [Change::DefaultAll]);
     assert!(!session.dirt.has_hidden_settings());
+    // Code that ran while the lock kept the connection may have opened one of dblink.
+    session.run(&["SELECT pg_advisory_lock(1)"]);
+    session.answer(Found { advisory_locks: true, ..Found::default() });
+    session.run(&["SELECT f()"]);
+    assert_eq!(session.run(&["DISCARD ALL"]), probe(Topics::CONNECTIONS));
+    session.answer(Found::default());
+    assert_eq!(session.dirt.verdict(), Verdict::Clean);
     session.run(&["LOAD 'a'"]);
     assert_eq!(session.run(&["DISCARD ALL"]), Verdict::Pinned(Reasons::LOAD));
     assert_eq!(session.dirt.leave(), Leave::Close);
