@@ -2,12 +2,17 @@
 //!
 //! Tenants with a database each, clients that do at random what clients do (`model.rs`), and fewer
 //! connections to the server than clients. A failure names the seed; `TEST_SEED` runs the same
-//! steps again, though not in the same order between clients. `TEST_SECONDS` makes tests longer.
+//! steps again, though not in the same order between clients. `TEST_SECONDS` makes tests longer,
+//! and so does `TEST_STEPS`: so many steps of all clients together. The long form is
+//!
+//! ```text
+//! TEST_STEPS=1000000 cargo test -p cove --test bouncer that_share_connections_see_only_their_own
+//! ```
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use testkit::{Cut, Cutter, PgAddress, PgClient, Postgres, Server, Stopwatch, Way, until};
@@ -46,6 +51,21 @@ pub(crate) fn seed() -> u64 {
 pub(crate) fn time(time: Duration) -> Duration {
     let seconds = std::env::var_os("TEST_SECONDS");
     seconds.map_or(time, |it| Duration::from_secs(it.to_str().unwrap().parse().unwrap()))
+}
+
+/// Steps of all clients together at least, if somebody says it.
+fn steps_min() -> Option<u64> {
+    let steps = std::env::var_os("TEST_STEPS")?;
+    Some(steps.to_str().unwrap().parse().unwrap())
+}
+
+/// Steps that were done since a play began.
+#[derive(Clone, Copy, Debug)]
+struct StepCounts {
+    /// By the client that asks.
+    own: u64,
+    /// By all of them.
+    all: u64,
 }
 
 /// The name of a tenant and of its database.
@@ -208,19 +228,25 @@ pub(crate) fn actors<A: Plays>(seed: u64, address: &PgAddress, faults: bool) -> 
 fn play<A: Plays>(
     seed: u64,
     actors: &mut [A],
-    is_over: impl Fn(u64) -> bool + Sync,
+    is_over: impl Fn(StepCounts) -> bool + Sync,
     happens: impl FnOnce(),
 ) {
     let failed = AtomicBool::new(false);
+    let all = AtomicU64::new(0);
     let failures: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = actors
             .iter_mut()
             .map(|actor| {
-                let (is_over, failed) = (&is_over, &failed);
+                let (is_over, failed, all) = (&is_over, &failed, &all);
                 scope.spawn(move || {
                     let start = actor.steps();
                     let mut failure = None;
-                    while !is_over(actor.steps() - start) && !failed.load(Ordering::Relaxed) {
+                    let counts = |actor: &A| StepCounts {
+                        own: actor.steps() - start,
+                        all: all.load(Ordering::Relaxed),
+                    };
+                    while !is_over(counts(actor)) && !failed.load(Ordering::Relaxed) {
+                        all.fetch_add(1, Ordering::Relaxed);
                         if let Err(Trouble::Wrong(what)) = actor.step() {
                             failed.store(true, Ordering::Relaxed);
                             failure = Some(format!("{what}\nafter{}", actor.log()));
@@ -235,7 +261,8 @@ fn play<A: Plays>(
         happens();
         threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
     });
-    assert!(failures.is_empty(), "seed {seed}:\n{}", failures.join("\n\n"));
+    let all = all.into_inner();
+    assert!(failures.is_empty(), "seed {seed}, step {all}:\n{}", failures.join("\n\n"));
 }
 
 /// The same for a time, and until each has done something: the machine may be busy.
@@ -245,8 +272,12 @@ pub(crate) fn play_for<A: Plays>(
     time: Duration,
     happens: impl FnOnce(&Stopwatch),
 ) {
-    let watch = Stopwatch::start();
-    play(seed, actors, |steps| watch.elapsed() > time && steps >= STEPS_MIN, || happens(&watch));
+    let (watch, all_min) = (Stopwatch::start(), steps_min());
+    let is_over = |counts: StepCounts| match all_min {
+        Some(all_min) => counts.all >= all_min,
+        None => watch.elapsed() > time && counts.own >= STEPS_MIN,
+    };
+    play(seed, actors, is_over, || happens(&watch));
 }
 
 /// Blow after blow, while time lasts, and until there were some: the machine may be busy.
@@ -287,7 +318,7 @@ pub(crate) fn check_faults<S: Site>(
     breaks(&stage, seed);
     play_for(seed, &mut actors, time, |watch| storm(watch, time, || blow(&stage)));
     stage.recover(&mut actors);
-    play(seed, &mut actors, |steps| steps >= CALM_STEPS, || {});
+    play(seed, &mut actors, |counts| counts.own >= CALM_STEPS, || {});
     drop(actors);
     stage.look_everywhere(seed, CONNECTIONS);
 }

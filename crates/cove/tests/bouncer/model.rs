@@ -18,9 +18,12 @@ use crate::support::{PASSWORD, USER};
 const PATIENCE: Duration = Duration::from_secs(45);
 /// What it did last, for whoever reads of a failure.
 const LOG_LINES: usize = 25;
+/// Time zone of clients that choose none.
+const ZONE: &str = "Etc/GMT-5";
 /// What SQL creates in each database before clients come.
 pub(crate) const SCHEMA: &str = "
-CREATE TABLE lines (mark text, n int);
+CREATE TABLE lines (mark text COLLATE \"C\", n int);
+CREATE INDEX ON lines (mark);
 CREATE SEQUENCE ids;
 CREATE FUNCTION hidden_set(name text, value text) RETURNS void LANGUAGE plpgsql AS
   $$ BEGIN PERFORM set_config(name, value, false); END $$;
@@ -144,10 +147,14 @@ struct Beyond {
     /// Cursors WITH HOLD, with how many rows are left in each.
     cursors: BTreeMap<String, u64>,
     locks: BTreeSet<u64>,
-    /// Connections of dblink.
+    /// Named connections of dblink.
     links: BTreeSet<String>,
+    /// Whether there is a connection of dblink without a name.
+    has_unnamed_link: bool,
     /// What it last took of a sequence.
     taken: Option<String>,
+    /// Random numbers that its seed gives, the next one last.
+    seeded: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +273,7 @@ impl Actor {
             "-c work_mem=5MB",
             "-c work_mem=6MB -c cove.a=from\\ start",
             "-c work_mem=7MB -c search_path=public,\\ \"cove\\ start\"",
+            "-c work_mem=8MB -c timezone=Etc/GMT-9",
         ]);
         self.note(&format!("login with {memory:?}"));
         let parameters = [
@@ -273,6 +281,8 @@ impl Actor {
             ("database", &self.character.database),
             ("application_name", &mark),
             ("options", memory),
+            // It has precedence over the one in the options.
+            ("timezone", ZONE),
         ];
         match PgClient::login(&self.character.address, &parameters, PASSWORD) {
             Ok(client) => {
@@ -286,6 +296,7 @@ impl Actor {
             ("work_mem", memory.get(12..15).unwrap_or("4MB").to_owned()),
             ("cove.a", if memory.contains("from") { "from start" } else { "" }.to_owned()),
             ("cove.b", String::new()),
+            ("timezone", ZONE.to_owned()),
             (
                 "search_path",
                 if memory.contains("path") {

@@ -1,5 +1,8 @@
 //! What such a client does: one step of it.
 
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
 use testkit::{PgAnswer, PgBatch, PgClient, PgFailure, pg};
 
 use super::{Actor, Beyond, Character, Outcome, Session, State, Trouble, differs, equal};
@@ -30,8 +33,10 @@ pub(super) const STEPS: &[(u64, Step)] = &[
     (1, Actor::discard),
     (1, Actor::cancel),
     (2, Actor::sequence),
+    (1, Actor::seed),
     (2, Actor::link),
     (3, Actor::leave),
+    (1, Actor::leave_copying),
 ];
 impl Actor {
     /// Looks at everything that a session has.
@@ -100,6 +105,9 @@ impl Actor {
     /// Gives a setting the value that the session began with, in one of the ways to do that.
     fn reset(&mut self, name: &str) -> Outcome {
         let sql = match self.random.below(6) {
+            0 if name == "timezone" => {
+                self.random.pick(&["SET TIME ZONE LOCAL", "SET TIME ZONE DEFAULT"]).to_owned()
+            }
             0 => format!("RESET {name}"),
             1 => format!("SET {name} TO DEFAULT"),
             2 => format!("SELECT set_config('{name}', NULL, false)"),
@@ -121,11 +129,18 @@ impl Actor {
 
     /// A setting's name, a value, and how that is written after SET.
     fn setting(&mut self) -> (&'static str, String, String) {
-        let name =
-            self.random.pick(&["application_name", "work_mem", "cove.a", "cove.b", "search_path"]);
+        let name = self.random.pick(&[
+            "application_name",
+            "work_mem",
+            "cove.a",
+            "cove.b",
+            "search_path",
+            "timezone",
+        ]);
         let mark = self.mark();
         let value = match name {
             "work_mem" => format!("{}MB", 1 + self.random.below(9)),
+            "timezone" => format!("Etc/GMT+{}", 1 + self.random.below(9)),
             "application_name" => format!("{mark} {}", self.random.below(100)),
             "search_path" => format!("\"{mark}\", public"),
             _ => format!("{mark} it's \\ \"é\" {}", self.random.below(100)),
@@ -292,11 +307,12 @@ impl Actor {
         self.session.lines += 1;
         let lines = self.session.lines;
         self.run(&format!("INSERT INTO public.lines VALUES ('{mark}', {lines})"))?;
-        let tenant = format!("[t{}c%", self.character.tenant);
+        let tenant = self.character.tenant;
         self.expect(
             &format!(
-                "SELECT count(*) FILTER (WHERE mark = '{mark}'), \
-                 count(*) FILTER (WHERE mark NOT LIKE '{tenant}') FROM public.lines"
+                "SELECT count(*), (SELECT count(*) FROM public.lines \
+                 WHERE mark < '[t{tenant}c' OR mark >= '[t{tenant}d') \
+                 FROM public.lines WHERE mark = '{mark}'"
             ),
             &[&lines.to_string(), "0"],
         )
@@ -338,11 +354,18 @@ impl Actor {
         Err(Trouble::Wrong(format!("notification {told} of {key:?} never came")))
     }
 
-    fn lock(&mut self) -> Outcome {
-        // Nobody else has this one, not even itself after it has logged in again.
+    /// The number of an advisory lock that nobody else takes, and it itself only until it logs in
+    /// again.
+    fn key(&self, which: u64) -> u64 {
         let Character { tenant, number, .. } = self.character;
-        let who = u64::try_from(tenant * 100 + number).unwrap();
-        let key = (who * 2000 + self.generation) * 8 + self.random.below(4);
+        let who = u64::try_from(tenant * 8 + number % 8).unwrap();
+        // Of 31 bits.
+        ((who << 23) + self.generation % (1 << 23)) * 8 + which
+    }
+
+    fn lock(&mut self) -> Outcome {
+        let which = self.random.below(4);
+        let key = self.key(which);
         if self.beyond.locks.contains(&key) {
             self.beyond.locks.remove(&key);
             return self.expect(&format!("SELECT pg_advisory_unlock(9, {key})"), &["t"]);
@@ -538,8 +561,9 @@ impl Actor {
                 self.session =
                     Session { settings: self.defaults.clone(), lines, ..Session::default() };
                 // These outlive it.
-                let links = std::mem::take(&mut self.beyond.links);
-                self.beyond = Beyond { links, ..Beyond::default() };
+                let Beyond { links, has_unnamed_link, seeded, .. } =
+                    std::mem::take(&mut self.beyond);
+                self.beyond = Beyond { links, has_unnamed_link, seeded, ..Beyond::default() };
             }
         }
         self.look()
@@ -575,12 +599,17 @@ impl Actor {
     /// The last value of a sequence is the session's own, or nobody's: a pooler may have forgotten
     /// it, but must not tell another's.
     fn sequence(&mut self) -> Outcome {
-        if self.random.one_in(2) {
-            let rows = self.run("SELECT nextval('public.ids')")?;
-            self.beyond.taken = rows[0][0].clone();
-            return Ok(());
-        }
         let sql = "SELECT currval('public.ids'), lastval()";
+        if self.random.one_in(2) {
+            let taken = self.run("SELECT nextval('public.ids')")?[0][0].clone();
+            self.beyond.taken.clone_from(&taken);
+            let taken = taken.unwrap_or_default();
+            // Within the same transaction nothing is forgotten.
+            return match self.state {
+                State::Open => self.expect(sql, &[&taken, &taken]),
+                _ => Ok(()),
+            };
+        }
         let answer = self.ask(sql, &PgBatch::new().query(sql))?;
         match (answer.error(), self.beyond.taken.clone()) {
             (None, Some(taken)) => equal(sql, &answer.rows(), &vec![vec![Some(taken); 2]]),
@@ -589,16 +618,59 @@ impl Actor {
         }
     }
 
+    /// Random numbers are those of its own seed, or of nobody's.
+    fn seed(&mut self) -> Outcome {
+        /// Numbers that some seed gives.
+        static SEEDED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        if let Some(next) = self.beyond.seeded.pop() {
+            return self.expect("SELECT random()", &[&next]);
+        }
+        if self.random.one_in(2) {
+            let number = self.run("SELECT random()")?[0][0].clone().unwrap_or_default();
+            let is_seeded = SEEDED.lock().contains(&number);
+            return equal("a number of another client's seed", &is_seeded, &false);
+        }
+        let seeds = format!("SELECT setseed(0.{})", 1 + self.random.below(4));
+        self.run(&seeds)?;
+        let numbers = self.run("SELECT random() FROM generate_series(1, 4)")?;
+        let mut numbers: Vec<String> = numbers.into_iter().flatten().flatten().collect();
+        SEEDED.lock().extend(numbers.iter().cloned());
+        numbers.reverse();
+        self.beyond.seeded = numbers;
+        self.run(&seeds).map(drop)
+    }
+
+    /// The connection of dblink that has no name.
+    fn unnamed_link(&mut self, target: &str) -> Outcome {
+        let asks = "SELECT a FROM public.dblink('SELECT 7') AS t(a int)";
+        match (self.beyond.has_unnamed_link, self.random.below(3)) {
+            (false, 0) => {
+                self.beyond.has_unnamed_link = true;
+                self.expect(&format!("SELECT public.dblink_connect({target})"), &["OK"])
+            }
+            (false, _) => self.refuse(asks, "08003"),
+            (true, 0) => {
+                self.beyond.has_unnamed_link = false;
+                self.expect("SELECT public.dblink_disconnect()", &["OK"])
+            }
+            (true, _) => self.expect(asks, &["7"]),
+        }
+    }
+
     /// Connections of dblink: there are its own, and nobody else's.
     fn link(&mut self) -> Outcome {
         let mark = self.mark();
         let name = format!("{mark}link");
+        let target = format!(
+            "format('host=127.0.0.1 port=%s dbname=%s user=%s password={PASSWORD}', \
+             current_setting('port'), current_database(), '{USER}')"
+        );
+        if self.random.one_in(3) {
+            return self.unnamed_link(&target);
+        }
         if self.beyond.links.is_empty() && self.random.one_in(3) {
             let call = self.random.pick(&["dblink_connect", "hidden_link"]);
-            let sql = format!(
-                "SELECT public.{call}('{name}', format('host=127.0.0.1 port=%s dbname=%s user=%s \
-                 password={PASSWORD}', current_setting('port'), current_database(), '{USER}'))"
-            );
+            let sql = format!("SELECT public.{call}('{name}', {target})");
             self.beyond.links.insert(name);
             return self.expect(&sql, &["OK"]);
         }
@@ -609,6 +681,33 @@ impl Actor {
         let links: Vec<String> = self.beyond.links.iter().cloned().collect();
         let sql = "SELECT coalesce(array_to_string(public.dblink_get_connections(), ' '), '')";
         self.expect(sql, &[&links.join(" ")])
+    }
+
+    /// Leaves in the middle of a COPY, and looks that its server connection is free then.
+    fn leave_copying(&mut self) -> Outcome {
+        // More than once as long as that takes, and less than a cancel request may take.
+        const QUESTIONS_MAX: u32 = 80;
+        // The server itself may not know yet that a connection was cut.
+        if self.character.faults {
+            return self.leave();
+        }
+        let key = self.key(5);
+        self.run(&format!("SELECT pg_advisory_lock(9, {key})"))?;
+        self.note("leave in a COPY, without a word");
+        let copy = PgBatch::new().query("COPY public.lines FROM STDIN").copy_data(b"x").0;
+        let cut = self.random.pick(&[0, 0, 2, 4]);
+        if let Some(mut client) = self.client.take() {
+            drop(client.send(&copy[..copy.len() - cut]));
+        }
+        self.login()?;
+        for _ in 0..QUESTIONS_MAX {
+            let rows = self.run(&format!("SELECT pg_try_advisory_xact_lock(9, {key})"))?;
+            if rows[0][0].as_deref() == Some("t") {
+                return Ok(());
+            }
+            self.run("SELECT pg_sleep(0.05)")?;
+        }
+        Err(Trouble::Wrong(format!("lock {key} outlives the client that left in a COPY")))
     }
 
     /// Leaves, in the middle of something or not.
