@@ -183,7 +183,7 @@ impl Parts<'_> {
         let Beside { pooler, lake, gate } = Beside::start(source, ground, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::Running::bouncer).cloned();
         let service = begin_executions(engine, &languages, limits, &mut registry)?;
-        let service = service.with_gateway(Arc::new(gate.clone()));
+        let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
         let queue = storage.queue.open(&store, &settings).await?;
         let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)

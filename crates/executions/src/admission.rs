@@ -4,7 +4,9 @@
 //! served, except that its callers and its jobs go alternately when both wait. Whoever asks for
 //! more memory than is free when its turn comes keeps the turn and nobody overtakes, so that large
 //! requests are not starved by small ones. What keeps one tenant from filling the queue is a limit
-//! on how much of it may be one tenant's.
+//! on how much of it may be one tenant's; another one keeps it from all places and all memory, so
+//! that who comes next does not wait for the end of a long program. A tenant that runs as much as
+//! it may is passed over.
 //!
 //! [`Queue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its asynchronous
 //! shell.
@@ -12,12 +14,13 @@
 mod queue;
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
+use node::auth::Tokens;
 use parking_lot::Mutex;
 
-use self::queue::{Arrival, Queue, Ticket};
+use self::queue::{Arrival, Queue, Ticket, TurnRequest};
 use crate::error::{Error, Refusal};
 
 /// The bounds of everything that runs and waits.
@@ -25,6 +28,8 @@ use crate::error::{Error, Refusal};
 pub(crate) struct Bounds {
     /// Executions that run at one time.
     pub(crate) running_max: usize,
+    /// Executions of one tenant that run at one time, where there are others.
+    pub(crate) running_max_per_tenant: usize,
     /// Sum of the memory limits of what runs.
     pub(crate) memory_bytes_max: u64,
     /// Callers that wait.
@@ -64,18 +69,38 @@ pub(crate) struct Load {
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     queue: Arc<Mutex<Queue<Waker>>>,
+    /// Tokens of the server: places are kept for others where there are others.
+    tokens: Arc<OnceLock<Tokens>>,
 }
 
 /// The right to run, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Admission,
+    tenant: String,
     memory_bytes: u64,
 }
 
 impl Admission {
     pub(crate) fn new(bounds: Bounds) -> Admission {
-        Admission { queue: Arc::new(Mutex::new(Queue::new(bounds))) }
+        let queue = Arc::new(Mutex::new(Queue::new(bounds)));
+        Admission { queue, tokens: Arc::new(OnceLock::new()) }
+    }
+
+    /// Keeps places for others from now on, where there are other tokens. Only the first call
+    /// counts.
+    pub(crate) fn share_by(&self, tokens: Tokens) {
+        drop(self.tokens.set(tokens));
+    }
+
+    /// Executions of one tenant that may run at one time.
+    fn tenant_max(&self, tenant: &str) -> usize {
+        match self.tokens.get() {
+            Some(tokens) if tokens.has_tenants_beside(tenant) => {
+                self.bounds().running_max_per_tenant
+            }
+            _ => usize::MAX,
+        }
     }
 
     /// Waits for its turn as a caller.
@@ -97,9 +122,35 @@ impl Admission {
         tenant: &str,
         memory_bytes: u64,
     ) -> Result<Permit, Error> {
-        let arrival = self.queue.lock().arrive(tenant, origin, memory_bytes);
+        self.enter_within(origin, tenant, memory_bytes, self.tenant_max(tenant)).await
+    }
+
+    /// Waits for its turn as one of `count` programs that run together or not at all, and may have
+    /// as many places as they are.
+    ///
+    /// # Errors
+    /// As of [`Admission::enter`]; cancel-safe like it.
+    pub(crate) async fn enter_grouped(
+        &self,
+        tenant: &str,
+        memory_bytes: u64,
+        count: usize,
+    ) -> Result<Permit, Error> {
+        let tenant_max = self.tenant_max(tenant).max(count);
+        self.enter_within(Origin::Caller, tenant, memory_bytes, tenant_max).await
+    }
+
+    async fn enter_within(
+        &self,
+        origin: Origin,
+        tenant: &str,
+        memory_bytes: u64,
+        tenant_max: usize,
+    ) -> Result<Permit, Error> {
+        let request = TurnRequest { tenant, origin, memory_bytes, tenant_max };
+        let arrival = self.queue.lock().arrive(request);
         let ticket = match arrival {
-            Arrival::Admitted => return Ok(self.permit(memory_bytes)),
+            Arrival::Admitted => return Ok(self.permit(tenant, memory_bytes)),
             Arrival::Waits(ticket) => ticket,
             Arrival::TooLarge { memory_bytes_max } => {
                 let message =
@@ -111,14 +162,14 @@ impl Admission {
                 return Err(Error::TooManyWaiting { waiting_max });
             }
         };
-        let mut waiting = Waiting { admission: self, ticket: Some(ticket), memory_bytes };
+        let mut waiting = Waiting { admission: self, ticket: Some(ticket), tenant, memory_bytes };
         poll_fn(|context| match self.queue.lock().poll(ticket, context.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
         .await;
         waiting.ticket = None;
-        Ok(self.permit(memory_bytes))
+        Ok(self.permit(tenant, memory_bytes))
     }
 
     /// The bounds it keeps to.
@@ -131,8 +182,8 @@ impl Admission {
         self.queue.lock().load()
     }
 
-    fn permit(&self, memory_bytes: u64) -> Permit {
-        Permit { admission: self.clone(), memory_bytes }
+    fn permit(&self, tenant: &str, memory_bytes: u64) -> Permit {
+        Permit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes }
     }
 }
 
@@ -141,13 +192,14 @@ struct Waiting<'a> {
     admission: &'a Admission,
     /// `None` once the permit took its place.
     ticket: Option<Ticket>,
+    tenant: &'a str,
     memory_bytes: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let woken = self.admission.queue.lock().leave(ticket, self.memory_bytes);
+            let woken = self.admission.queue.lock().leave(ticket, self.tenant, self.memory_bytes);
             // Outside of the lock: a waker may poll at once.
             woken.into_iter().for_each(Waker::wake);
         }
@@ -156,7 +208,7 @@ impl Drop for Waiting<'_> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let woken = self.admission.queue.lock().release(self.memory_bytes);
+        let woken = self.admission.queue.lock().release(&self.tenant, self.memory_bytes);
         woken.into_iter().for_each(Waker::wake);
     }
 }

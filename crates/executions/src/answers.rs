@@ -61,7 +61,7 @@ pub(crate) struct AnswerMemory {
 
 /// Time to wait for room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum AnswerPatience {
     /// The time that a caller is made to wait.
     Caller,
     /// Without end: for what was accepted already.
@@ -75,10 +75,10 @@ impl AnswerBudget {
     }
 
     /// The end of a wait that begins now.
-    pub(crate) fn deadline(&self, patience: Patience) -> Option<Instant> {
+    pub(crate) fn deadline(&self, patience: AnswerPatience) -> Option<Instant> {
         match patience {
-            Patience::Caller => Some(clock::now() + self.bounds.wait_max),
-            Patience::Endless => None,
+            AnswerPatience::Caller => Some(clock::now() + self.bounds.wait_max),
+            AnswerPatience::Endless => None,
         }
     }
 

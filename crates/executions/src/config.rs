@@ -123,6 +123,9 @@ pub struct Config {
     pub jobs: JobsConfig,
     /// Executions that run at one time. Left out: twice the cores, at least 4.
     pub running_max: Option<usize>,
+    /// Executions of one token that run at one time, where there are other tokens. 0: all but a
+    /// quarter of the places, and all but one at least.
+    pub running_max_per_tenant: usize,
     /// Executions that may wait for a place.
     pub queue_max: usize,
     /// Executions that one token may have waiting.
@@ -174,6 +177,7 @@ impl Default for Config {
             languages: None,
             jobs: JobsConfig::default(),
             running_max: None,
+            running_max_per_tenant: 0,
             queue_max: 256,
             // One tenant can not fill the queue alone.
             queue_max_per_tenant: 192,
@@ -216,6 +220,15 @@ impl Config {
         self.running_max.unwrap_or_else(|| cores.saturating_mul(2).max(4)).max(1)
     }
 
+    /// Executions of one token that run at one time, where there are others.
+    pub fn running_max_per_tenant(&self, cores: usize) -> usize {
+        let running_max = self.running_max(cores);
+        match self.running_max_per_tenant {
+            0 => running_max.saturating_sub(running_max.div_ceil(4)).max(1),
+            most => most,
+        }
+    }
+
     /// What the memory limits of running executions may add up to.
     pub fn memory_budget(&self, memory_bytes: u64) -> u64 {
         self.memory_budget_bytes.unwrap_or(memory_bytes / 5 * 4)
@@ -244,9 +257,12 @@ mod tests {
     fn capacity_follows_the_host_unless_configured() {
         let config = Config::default();
         assert_eq!((config.running_max(1), config.running_max(8)), (4, 16));
+        let of_tenant = |cores| config.running_max_per_tenant(cores);
+        assert_eq!((of_tenant(1), of_tenant(8)), (3, 12));
         assert_eq!(config.memory_budget(1000), 800);
         let config =
             Config { running_max: Some(0), memory_budget_bytes: Some(5), ..Config::default() };
         assert_eq!((config.running_max(8), config.memory_budget(1000)), (1, 5));
+        assert_eq!(config.running_max_per_tenant(8), 1);
     }
 }

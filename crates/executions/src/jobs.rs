@@ -30,7 +30,7 @@ pub(crate) use self::live::{Attachment, Subscription};
 use self::metrics::Metrics;
 use self::webhooks::Sender;
 use self::worker::{Attaching, Held, Pace};
-use crate::answers::{AnswerDocument, AnswerMemory, Patience};
+use crate::answers::{AnswerDocument, AnswerMemory, AnswerPatience};
 use crate::config::{ConfigError, JobsConfig};
 use crate::error::{Error, IDEMPOTENCY_KEY, Refusal};
 use crate::events;
@@ -251,7 +251,7 @@ impl Jobs {
         id: &ExecutionId,
     ) -> Result<AnswerDocument, Error> {
         let parts = Parts { request: false, result: true };
-        let (mut job, room) = self.fetch(Some(tenant), id, parts, Patience::Caller).await?;
+        let (mut job, room) = self.fetch(Some(tenant), id, parts, AnswerPatience::Caller).await?;
         let stored = job.result.take().filter(|text| is_json(id, text));
         let record = self.with_place(self.record(job)).await?;
         Ok(written(&record, stored)?.held([room]))
@@ -272,7 +272,7 @@ impl Jobs {
         tenant: Option<&str>,
         id: &ExecutionId,
         parts: Parts,
-        patience: Patience,
+        patience: AnswerPatience,
     ) -> Result<(Job, AnswerMemory), Error> {
         let answers = self.inner.service.answers();
         let deadline = answers.deadline(patience);
@@ -421,7 +421,7 @@ impl Jobs {
             return Ok(None);
         }
         let parts = Parts { request: false, result: true };
-        let (job, mut room) = self.fetch(None, id, parts, Patience::Endless).await?;
+        let (job, mut room) = self.fetch(None, id, parts, AnswerPatience::Endless).await?;
         // What is made of it, its text, and what a WebSocket makes of that.
         room.set(job.result.as_ref().map_or(0, Vec::len).saturating_mul(3));
         if !job.state.is_final() {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use api::{Comparison, Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName};
-use node::auth::Principal;
+use node::auth::{Principal, Tokens};
 use node::clock::{self, Ids};
 use node::gateway::Gateway;
 use node::telemetry::Registry;
@@ -15,7 +15,7 @@ use sandbox::{Control, Stdin, Stream};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::admission::{Admission, Bounds, Origin, Permit};
-use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, Patience};
+use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, AnswerPatience};
 use crate::cache::{Cache, Tenants};
 use crate::config::{Capacity, Config, ConfigError};
 use crate::error::{Error, Refusal};
@@ -108,6 +108,7 @@ impl Service {
         let memory_bytes_max = config.memory_budget(capacity.memory_bytes);
         let admission = Admission::new(Bounds {
             running_max: config.running_max(capacity.cores),
+            running_max_per_tenant: config.running_max_per_tenant(capacity.cores),
             memory_bytes_max,
             queue_max: config.queue_max,
             queue_max_per_tenant: config.queue_max_per_tenant,
@@ -139,6 +140,13 @@ impl Service {
     #[must_use]
     pub fn with_gateway(self, gateway: Arc<dyn Gateway>) -> Service {
         self.inner.gateways.set(gateway);
+        self
+    }
+
+    /// The same, keeping places for others where there is more than one token.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Tokens) -> Service {
+        self.inner.admission.share_by(tokens);
         self
     }
 
@@ -314,8 +322,8 @@ impl Inner {
         plan: &Plan,
     ) -> Result<(Permit, AnswerMemory), Error> {
         let patience = match origin {
-            Origin::Caller => Patience::Caller,
-            Origin::Job => Patience::Endless,
+            Origin::Caller => AnswerPatience::Caller,
+            Origin::Job => AnswerPatience::Endless,
         };
         loop {
             let deadline = self.answers.deadline(patience);

@@ -1,6 +1,6 @@
 //! The decisions of admission: a state machine that knows neither time nor tasks.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::{Bounds, Load, Origin};
 
@@ -19,25 +19,44 @@ pub(super) enum Arrival {
     TenantFull { waiting_max: usize },
 }
 
+/// A request to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TurnRequest<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) origin: Origin,
+    pub(super) memory_bytes: u64,
+    /// Executions of its tenant that may run beside each other, with this one.
+    pub(super) tenant_max: usize,
+}
+
 /// Names one place in the queue; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
 /// Who runs and who waits. `W` is what wakes a waiting one.
 ///
-/// Between calls: nothing that waits can run, because the one whose turn it is cannot. `running`
-/// and `memory_bytes` count what is in `granted` too: it has its place already, but was not told
-/// yet.
+/// Between calls: nothing that waits can run, because the one whose turn it is cannot, or because
+/// its tenant has its share. `running` and `memory_bytes` count what is in `granted` too: it has
+/// its place already, but was not told yet.
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     bounds: Bounds,
     running: usize,
     memory_bytes: u64,
+    /// Shares of tenants that run something.
+    usage: HashMap<String, TenantUsage>,
     /// The tenants that wait, each once, the one whose turn it is first.
     turns: VecDeque<Tenant<W>>,
     /// Admitted from the queue, and not yet noticed by the one who waits.
     granted: Vec<Ticket>,
     next_ticket: u64,
+}
+
+/// Places and memory that one tenant has.
+#[derive(Clone, Copy, Debug, Default)]
+struct TenantUsage {
+    running: usize,
+    memory_bytes: u64,
 }
 
 /// What waits of one tenant, which is something. Each line is in order of arrival.
@@ -57,6 +76,7 @@ struct Tenant<W> {
 struct Waiter<W> {
     ticket: Ticket,
     memory_bytes: u64,
+    tenant_max: usize,
     wake: Option<W>,
 }
 
@@ -119,6 +139,7 @@ impl<W: Clone> Queue<W> {
             bounds,
             running: 0,
             memory_bytes: 0,
+            usage: HashMap::new(),
             turns: VecDeque::new(),
             granted: Vec::new(),
             next_ticket: 0,
@@ -126,17 +147,19 @@ impl<W: Clone> Queue<W> {
     }
 
     /// A request arrives.
-    pub(super) fn arrive(&mut self, tenant: &str, origin: Origin, memory_bytes: u64) -> Arrival {
+    pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> Arrival {
+        let TurnRequest { tenant, origin, memory_bytes, tenant_max } = request;
         let Bounds { memory_bytes_max, queue_max, queue_max_per_tenant, .. } = self.bounds;
         if memory_bytes > memory_bytes_max {
             return Arrival::TooLarge { memory_bytes_max };
         }
-        if self.turns.is_empty() && self.fits(memory_bytes) {
-            self.running += 1;
-            self.memory_bytes += memory_bytes;
+        let known = self.turns.iter().position(|waiting| waiting.name == tenant);
+        let is_overtaking = known.is_some() || self.next_turn().is_some();
+        let has_share = self.has_share(tenant, memory_bytes, tenant_max);
+        if !is_overtaking && !has_share && self.fits(memory_bytes) {
+            self.start(tenant, memory_bytes);
             return Arrival::Admitted;
         }
-        let known = self.turns.iter().position(|waiting| waiting.name == tenant);
         if origin == Origin::Caller {
             if self.turns.iter().map(|waiting| waiting.callers.len()).sum::<usize>() >= queue_max {
                 return Arrival::QueueFull { queue_max };
@@ -148,7 +171,7 @@ impl<W: Clone> Queue<W> {
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let waiter = Waiter { ticket, memory_bytes, wake: None };
+        let waiter = Waiter { ticket, memory_bytes, tenant_max, wake: None };
         match known.and_then(|at| self.turns.get_mut(at)) {
             Some(waiting) => waiting.line_mut(origin).push_back(waiter),
             None => {
@@ -175,10 +198,10 @@ impl<W: Clone> Queue<W> {
     }
 
     /// Somebody stops waiting, admitted or not. Returns who is to be woken.
-    pub(super) fn leave(&mut self, ticket: Ticket, memory_bytes: u64) -> Vec<W> {
+    pub(super) fn leave(&mut self, ticket: Ticket, tenant: &str, memory_bytes: u64) -> Vec<W> {
         if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(at);
-            return self.release(memory_bytes);
+            return self.release(tenant, memory_bytes);
         }
         self.turns.iter_mut().for_each(|tenant| tenant.remove(ticket));
         self.turns.retain(|tenant| tenant.len() > 0);
@@ -187,10 +210,17 @@ impl<W: Clone> Queue<W> {
     }
 
     /// Something that ran has ended. Returns who is to be woken.
-    pub(super) fn release(&mut self, memory_bytes: u64) -> Vec<W> {
+    pub(super) fn release(&mut self, tenant: &str, memory_bytes: u64) -> Vec<W> {
         debug_assert!(self.running > 0 && self.memory_bytes >= memory_bytes);
         self.running = self.running.saturating_sub(1);
         self.memory_bytes = self.memory_bytes.saturating_sub(memory_bytes);
+        if let Some(usage) = self.usage.get_mut(tenant) {
+            usage.running = usage.running.saturating_sub(1);
+            usage.memory_bytes = usage.memory_bytes.saturating_sub(memory_bytes);
+            if usage.running == 0 {
+                self.usage.remove(tenant);
+            }
+        }
         self.admit()
     }
 
@@ -204,20 +234,57 @@ impl<W: Clone> Queue<W> {
             && memory_bytes <= self.bounds.memory_bytes_max - self.memory_bytes
     }
 
+    /// Whether a tenant runs as much as it may: places, and memory in the same proportion. The
+    /// first that takes memory is bounded by what there is alone.
+    fn has_share(&self, tenant: &str, memory_bytes: u64, tenant_max: usize) -> bool {
+        let Bounds { running_max, memory_bytes_max, .. } = self.bounds;
+        let Some(usage) = self.usage.get(tenant) else { return false };
+        if usage.running >= tenant_max {
+            return true;
+        }
+        if usage.memory_bytes == 0 || tenant_max >= running_max {
+            return false;
+        }
+        let part = u128::from(memory_bytes_max) * tenant_max as u128 / running_max.max(1) as u128;
+        u128::from(usage.memory_bytes) + u128::from(memory_bytes) > part
+    }
+
+    /// Index in `turns` of the tenant whose turn it is: the first that runs less than its share.
+    fn next_turn(&self) -> Option<usize> {
+        self.turns.iter().position(|tenant| {
+            tenant.first().is_some_and(|first| {
+                !self.has_share(&tenant.name, first.memory_bytes, first.tenant_max)
+            })
+        })
+    }
+
+    fn start(&mut self, tenant: &str, memory_bytes: u64) {
+        self.running += 1;
+        self.memory_bytes += memory_bytes;
+        // Looked up first: most of the time it is there.
+        if let Some(usage) = self.usage.get_mut(tenant) {
+            usage.running += 1;
+            usage.memory_bytes += memory_bytes;
+        } else {
+            self.usage.insert(tenant.to_owned(), TenantUsage { running: 1, memory_bytes });
+        }
+    }
+
     /// Admits the ones whose turn it is as long as they fit. A tenant that was served goes to the
-    /// end; one whose first does not fit keeps its turn, and everybody behind it waits too.
+    /// end; one whose first does not fit keeps its turn, and everybody behind it waits too. One
+    /// that has its share keeps its place, and is passed over meanwhile.
     fn admit(&mut self) -> Vec<W> {
         let mut woken = Vec::new();
-        while let Some(first) = self.turns.front().and_then(Tenant::first)
+        while let Some(at) = self.next_turn()
+            && let Some(first) = self.turns.get(at).and_then(Tenant::first)
             && self.fits(first.memory_bytes)
-            && let Some(mut tenant) = self.turns.pop_front()
+            && let Some(mut tenant) = self.turns.remove(at)
             && let Some(waiter) = tenant.take_first()
         {
+            self.start(&tenant.name, waiter.memory_bytes);
             if tenant.len() > 0 {
                 self.turns.push_back(tenant);
             }
-            self.running += 1;
-            self.memory_bytes += waiter.memory_bytes;
             self.granted.push(waiter.ticket);
             woken.extend(waiter.wake);
         }

@@ -8,6 +8,7 @@ use super::*;
 fn admission() -> Admission {
     Admission::new(Bounds {
         running_max: 1,
+        running_max_per_tenant: 1,
         memory_bytes_max: 10,
         queue_max: 4,
         queue_max_per_tenant: 4,
@@ -84,6 +85,7 @@ async fn dropping_a_future_that_was_granted_passes_its_turn_on() {
 async fn refusals_say_what_to_do() {
     let admission = Admission::new(Bounds {
         running_max: 1,
+        running_max_per_tenant: 1,
         memory_bytes_max: 10,
         queue_max: 0,
         queue_max_per_tenant: 0,
@@ -101,6 +103,7 @@ async fn refusals_say_what_to_do() {
 async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     let admission = Admission::new(Bounds {
         running_max: 1,
+        running_max_per_tenant: 1,
         memory_bytes_max: 10,
         queue_max: 1,
         queue_max_per_tenant: 1,
@@ -130,6 +133,7 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
 async fn no_permit_is_lost_under_contention() {
     let admission = Admission::new(Bounds {
         running_max: 3,
+        running_max_per_tenant: 3,
         memory_bytes_max: 8,
         queue_max: 64,
         queue_max_per_tenant: 64,

@@ -44,11 +44,11 @@ fn a_tenant_has_its_share_and_all_have_theirs() {
 async fn who_finds_no_room_waits_for_it_and_not_for_ever() {
     let short = answers(Duration::ZERO);
     let held = short.try_enter("a", 2 * MIB).unwrap();
-    let refused = short.room("a", MIB, short.deadline(Patience::Caller)).await.unwrap_err();
+    let refused = short.room("a", MIB, short.deadline(AnswerPatience::Caller)).await.unwrap_err();
     assert_eq!(refused, Error::TooManyAnswerBytes { bytes_max: 2 * MIB });
     assert!(refused.retry_after().is_some());
     let also = short.try_enter("b", 2 * MIB).unwrap();
-    let refused = short.room("c", MIB, short.deadline(Patience::Caller)).await.unwrap_err();
+    let refused = short.room("c", MIB, short.deadline(AnswerPatience::Caller)).await.unwrap_err();
     assert_eq!(refused, Error::AnswerBytesFull { bytes_max: 4 * MIB });
     let waiting = short.room("a", MIB, None);
     tokio::pin!(waiting);

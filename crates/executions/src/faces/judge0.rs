@@ -41,7 +41,7 @@ use tokio::sync::Semaphore;
 use self::languages::Numbered;
 use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
 use self::submission::{Complaints, LABEL, Remembered};
-use crate::answers::{AnswerDocument, Patience};
+use crate::answers::{AnswerDocument, AnswerPatience};
 use crate::error::Error;
 use crate::faces::{parameters, shown};
 use crate::jobs::{Jobs, Submission};
@@ -636,7 +636,8 @@ impl Face {
     async fn submitted(&self, who: &Principal, token: &str) -> Result<Submitted, Failure> {
         let parts = Parts { request: true, result: true };
         let id = token::id(token);
-        let fetched = self.jobs.fetch(Some(&who.token_id), &id, parts, Patience::Caller).await;
+        let fetched =
+            self.jobs.fetch(Some(&who.token_id), &id, parts, AnswerPatience::Caller).await;
         let job = match fetched {
             Ok((job, room)) => Submitted::of(job).map(|submitted| submitted.holding(room)),
             Err(error) if error.code() == ErrorCode::NotFound => None,

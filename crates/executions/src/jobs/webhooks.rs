@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::{Jobs, granted};
-use crate::answers::Patience;
+use crate::answers::AnswerPatience;
 use crate::error::Error;
 use crate::faces::judge0;
 use crate::queue::{Delivery, Parts};
@@ -134,7 +134,7 @@ impl Jobs {
     async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {
         let parts = Parts { request: true, result: true };
         // The memory is held until the receiver has answered.
-        let (job, _room) = match self.fetch(None, id, parts, Patience::Caller).await {
+        let (job, _room) = match self.fetch(None, id, parts, AnswerPatience::Caller).await {
             Ok(fetched) => fetched,
             // Forgotten meanwhile; then there is nothing to tell.
             Err(Error::NotFound) => return Ok(()),

@@ -31,7 +31,13 @@ struct Entry {
     tenant: String,
     origin: Origin,
     memory_bytes: u64,
+    tenant_max: usize,
     runs: bool,
+}
+
+/// A request whose tenant may have all there is.
+fn request(tenant: &str, origin: Origin, memory_bytes: u64) -> TurnRequest<'_> {
+    TurnRequest { tenant, origin, memory_bytes, tenant_max: usize::MAX }
 }
 
 impl Oracle {
@@ -58,6 +64,17 @@ impl Oracle {
         self.present.iter().filter(counts).count()
     }
 
+    /// Whether an entry's tenant runs as much as it may beside it.
+    fn has_share(&self, bounds: Bounds, entry: &Entry) -> bool {
+        let theirs = || self.present.iter().filter(|it| it.runs && it.tenant == entry.tenant);
+        let memory_bytes: u64 = theirs().map(|it| it.memory_bytes).sum();
+        let (most, all) = (entry.tenant_max as u64, bounds.running_max as u64);
+        theirs().count() >= entry.tenant_max
+            || (most < all
+                && memory_bytes > 0
+                && (memory_bytes + entry.memory_bytes) * all > bounds.memory_bytes_max * most)
+    }
+
     /// Who waits no more is forgotten, who waits now joins at the end.
     fn refresh(&mut self) {
         for Entry { tenant, origin, .. } in self.present.iter().filter(|entry| !entry.runs) {
@@ -79,7 +96,11 @@ impl Oracle {
         let mut started = Vec::new();
         loop {
             self.refresh();
-            let Some((tenant, origin)) = self.turns.first().cloned() else { return started };
+            let may_run = |(tenant, origin): &(String, Origin)| {
+                !self.has_share(bounds, &self.present[self.first(tenant, *origin).unwrap()])
+            };
+            let Some(at) = self.turns.iter().position(may_run) else { return started };
+            let (tenant, origin) = self.turns[at].clone();
             let first = self.first(&tenant, origin).unwrap();
             let (running, memory_bytes) = self.running();
             let needed = memory_bytes + self.present[first].memory_bytes;
@@ -88,7 +109,7 @@ impl Oracle {
             }
             self.present[first].runs = true;
             started.push(self.present[first].number);
-            self.turns.remove(0);
+            self.turns.remove(at);
             if self.first(&tenant, origin.other()).is_some() {
                 self.turns.push((tenant, origin.other()));
             } else if self.first(&tenant, origin).is_some() {
@@ -131,6 +152,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
     let mut random = Random(seed);
     let bounds = Bounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
+        running_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
         memory_bytes_max: 10 + random.below(20),
         queue_max: usize::try_from(random.below(8)).unwrap(),
         queue_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
@@ -145,8 +167,10 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                 let tenant = ["a", "b", "c"][pick % 3].to_owned();
                 let memory_bytes = 1 + random.below(bounds.memory_bytes_max + 2);
                 let origin = origin(random.below(4));
-                let arrival = queue.arrive(&tenant, origin, memory_bytes);
-                let entry = Entry { number, tenant, origin, memory_bytes, runs: false };
+                let tenant_max = bounds.running_max_per_tenant;
+                let asked = TurnRequest { tenant_max, ..request(&tenant, origin, memory_bytes) };
+                let arrival = queue.arrive(asked);
+                let entry = Entry { number, tenant, origin, memory_bytes, tenant_max, runs: false };
                 let expected = oracle.arrive(bounds, entry);
                 let (answer, kind) = match arrival {
                     Arrival::Admitted => ("admitted", 0),
@@ -170,12 +194,12 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                 let ticket = tickets.remove(&entry.number);
                 let unnoticed = ticket.filter(|_| !entry.runs || kind == 3);
                 let woken = match (ticket, unnoticed) {
-                    (_, Some(ticket)) => queue.leave(ticket, entry.memory_bytes),
+                    (_, Some(ticket)) => queue.leave(ticket, &entry.tenant, entry.memory_bytes),
                     (Some(ticket), None) => {
                         assert!(queue.poll(ticket, &0), "seed {seed} step {number}");
-                        queue.release(entry.memory_bytes)
+                        queue.release(&entry.tenant, entry.memory_bytes)
                     }
-                    (None, None) => queue.release(entry.memory_bytes),
+                    (None, None) => queue.release(&entry.tenant, entry.memory_bytes),
                 };
                 seen[if unnoticed.is_some() { 5 } else { 6 }] += 1;
                 // Exactly those that run now and did not before are woken, in order.
@@ -187,12 +211,15 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
     }
     for entry in std::mem::take(&mut oracle.present) {
         match tickets.remove(&entry.number) {
-            Some(ticket) => queue.leave(ticket, entry.memory_bytes),
-            None => queue.release(entry.memory_bytes),
+            Some(ticket) => queue.leave(ticket, &entry.tenant, entry.memory_bytes),
+            None => queue.release(&entry.tenant, entry.memory_bytes),
         };
     }
     assert_eq!(queue.load(), Load::default(), "seed {seed} leaks");
-    assert!(queue.granted.is_empty() && queue.turns.is_empty(), "seed {seed} leaks");
+    assert!(
+        queue.granted.is_empty() && queue.turns.is_empty() && queue.usage.is_empty(),
+        "seed {seed} leaks"
+    );
     seen
 }
 
@@ -209,46 +236,94 @@ fn decisions_are_the_oracle_s() {
 }
 
 fn bounds() -> Bounds {
-    Bounds { running_max: 2, memory_bytes_max: 10, queue_max: 3, queue_max_per_tenant: 2 }
+    Bounds {
+        running_max: 2,
+        running_max_per_tenant: 2,
+        memory_bytes_max: 10,
+        queue_max: 3,
+        queue_max_per_tenant: 2,
+    }
 }
 
 #[test]
 fn nobody_overtakes_a_large_request() {
     let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive("a", Origin::Caller, 6), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive("b", Origin::Caller, 8) else {
+    assert_eq!(queue.arrive(request("a", Origin::Caller, 6)), Arrival::Admitted);
+    let Arrival::Waits(large) = queue.arrive(request("b", Origin::Caller, 8)) else {
         panic!("it does not fit")
     };
-    let Arrival::Waits(small) = queue.arrive("c", Origin::Caller, 1) else { panic!("it overtook") };
+    let Arrival::Waits(small) = queue.arrive(request("c", Origin::Caller, 1)) else {
+        panic!("it overtook")
+    };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
-    assert_eq!(queue.release(6), ['L', 'S']);
+    assert_eq!(queue.release("a", 6), ['L', 'S']);
 }
 
 #[test]
 fn when_the_head_gives_up_the_next_may_run() {
     let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive("a", Origin::Caller, 6), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive("b", Origin::Caller, 8) else {
+    assert_eq!(queue.arrive(request("a", Origin::Caller, 6)), Arrival::Admitted);
+    let Arrival::Waits(large) = queue.arrive(request("b", Origin::Caller, 8)) else {
         panic!("it does not fit")
     };
-    let Arrival::Waits(small) = queue.arrive("c", Origin::Caller, 1) else { panic!("it overtook") };
+    let Arrival::Waits(small) = queue.arrive(request("c", Origin::Caller, 1)) else {
+        panic!("it overtook")
+    };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
-    assert_eq!(queue.leave(large, 8), ['S']);
+    assert_eq!(queue.leave(large, "b", 8), ['S']);
+}
+
+/// A tenant's share is two of three places and as much of the memory.
+fn limited(tenant: &str, memory_bytes: u64) -> TurnRequest<'_> {
+    TurnRequest { tenant_max: 2, ..request(tenant, Origin::Caller, memory_bytes) }
+}
+
+#[test]
+fn a_crowd_leaves_a_place_to_who_comes_next() {
+    let bounds = Bounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
+    let mut queue = Queue::<char>::new(bounds);
+    for _ in 0..2 {
+        assert_eq!(queue.arrive(limited("a", 1)), Arrival::Admitted);
+    }
+    let Arrival::Waits(ticket) = queue.arrive(limited("a", 1)) else { panic!("it has its share") };
+    assert!(!queue.poll(ticket, &'a'));
+    assert_eq!(queue.arrive(limited("b", 1)), Arrival::Admitted);
+    // The place of another one is not for the crowd either.
+    assert!(queue.release("b", 1).is_empty());
+    assert_eq!(queue.release("a", 1), ['a']);
+}
+
+#[test]
+fn a_crowd_leaves_memory_to_who_comes_next() {
+    let bounds = Bounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
+    let mut queue = Queue::<char>::new(bounds);
+    assert_eq!(queue.arrive(limited("a", 4)), Arrival::Admitted);
+    assert!(matches!(queue.arrive(limited("a", 3)), Arrival::Waits(_)));
+    assert_eq!(queue.arrive(limited("b", 5)), Arrival::Admitted);
+    // Alone a program may have more than a share of it.
+    let mut queue = Queue::<char>::new(bounds);
+    assert_eq!(queue.arrive(limited("a", 9)), Arrival::Admitted);
 }
 
 #[test]
 fn one_tenant_cannot_fill_the_queue() {
     let mut queue = Queue::<char>::new(bounds());
     for _ in 0..2 {
-        assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::Admitted);
+        assert_eq!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Admitted);
     }
     for _ in 0..2 {
-        assert!(matches!(queue.arrive("a", Origin::Caller, 1), Arrival::Waits(_)));
+        assert!(matches!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Waits(_)));
     }
-    assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::TenantFull { waiting_max: 2 });
-    assert!(matches!(queue.arrive("b", Origin::Caller, 1), Arrival::Waits(_)));
-    assert_eq!(queue.arrive("b", Origin::Caller, 1), Arrival::QueueFull { queue_max: 3 });
-    assert_eq!(queue.arrive("b", Origin::Caller, 11), Arrival::TooLarge { memory_bytes_max: 10 });
+    assert_eq!(
+        queue.arrive(request("a", Origin::Caller, 1)),
+        Arrival::TenantFull { waiting_max: 2 }
+    );
+    assert!(matches!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::Waits(_)));
+    assert_eq!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::QueueFull { queue_max: 3 });
+    assert_eq!(
+        queue.arrive(request("b", Origin::Caller, 11)),
+        Arrival::TooLarge { memory_bytes_max: 10 }
+    );
 }
 
 /// Everybody arrives while one place is taken, and runs one by one. `a` is a caller of a tenant,
@@ -256,20 +331,26 @@ fn one_tenant_cannot_fill_the_queue() {
 fn check_order(arrivals: &str, expected: &str) {
     let mut queue = Queue::<String>::new(Bounds {
         running_max: 1,
+        running_max_per_tenant: 1,
         memory_bytes_max: 10,
         queue_max: 1000,
         queue_max_per_tenant: 1000,
     });
-    assert_eq!(queue.arrive("first", Origin::Caller, 1), Arrival::Admitted);
+    assert_eq!(queue.arrive(request("first", Origin::Caller, 1)), Arrival::Admitted);
     let mut numbers: HashMap<char, u32> = HashMap::new();
     for name in arrivals.chars() {
         let number = numbers.entry(name).and_modify(|it| *it += 1).or_insert(1);
         let origin = if name.is_uppercase() { Origin::Job } else { Origin::Caller };
-        let arrival = queue.arrive(&name.to_lowercase().to_string(), origin, 1);
+        let arrival = queue.arrive(request(&name.to_lowercase().to_string(), origin, 1));
         let Arrival::Waits(ticket) = arrival else { panic!("{arrivals}: {arrival:?}") };
         assert!(!queue.poll(ticket, &format!("{name}{number}")));
     }
-    let order: Vec<String> = arrivals.chars().flat_map(|_| queue.release(1)).collect();
+    let mut order = vec!["first".to_owned()];
+    for _ in arrivals.chars() {
+        let tenant = order.last().unwrap().trim_end_matches(char::is_numeric).to_lowercase();
+        order.extend(queue.release(&tenant, 1));
+    }
+    order.remove(0);
     assert_eq!(order.join(" "), expected, "{arrivals}");
 }
 
@@ -303,41 +384,49 @@ fn one_behind_a_crowd_is_second() {
 fn jobs_may_always_wait_and_take_no_caller_s_room() {
     let mut queue = Queue::<char>::new(bounds());
     for _ in 0..2 {
-        assert_eq!(queue.arrive("a", Origin::Job, 1), Arrival::Admitted);
+        assert_eq!(queue.arrive(request("a", Origin::Job, 1)), Arrival::Admitted);
     }
     for _ in 0..9 {
-        assert!(matches!(queue.arrive("a", Origin::Job, 1), Arrival::Waits(_)));
+        assert!(matches!(queue.arrive(request("a", Origin::Job, 1)), Arrival::Waits(_)));
     }
     for _ in 0..2 {
-        assert!(matches!(queue.arrive("a", Origin::Caller, 1), Arrival::Waits(_)));
+        assert!(matches!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Waits(_)));
     }
-    assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::TenantFull { waiting_max: 2 });
-    assert!(matches!(queue.arrive("b", Origin::Caller, 1), Arrival::Waits(_)));
-    assert_eq!(queue.arrive("c", Origin::Caller, 1), Arrival::QueueFull { queue_max: 3 });
-    assert!(matches!(queue.arrive("c", Origin::Job, 1), Arrival::Waits(_)));
-    assert_eq!(queue.arrive("c", Origin::Job, 11), Arrival::TooLarge { memory_bytes_max: 10 });
+    assert_eq!(
+        queue.arrive(request("a", Origin::Caller, 1)),
+        Arrival::TenantFull { waiting_max: 2 }
+    );
+    assert!(matches!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::Waits(_)));
+    assert_eq!(queue.arrive(request("c", Origin::Caller, 1)), Arrival::QueueFull { queue_max: 3 });
+    assert!(matches!(queue.arrive(request("c", Origin::Job, 1)), Arrival::Waits(_)));
+    assert_eq!(
+        queue.arrive(request("c", Origin::Job, 11)),
+        Arrival::TooLarge { memory_bytes_max: 10 }
+    );
     assert_eq!(queue.load().waiting, 13);
 }
 
 #[test]
 fn a_turn_that_does_not_fit_is_kept() {
     let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive("a", Origin::Caller, 5), Arrival::Admitted);
-    assert_eq!(queue.arrive("a", Origin::Caller, 5), Arrival::Admitted);
+    assert_eq!(queue.arrive(request("a", Origin::Caller, 5)), Arrival::Admitted);
+    assert_eq!(queue.arrive(request("a", Origin::Caller, 5)), Arrival::Admitted);
     for (tenant, memory_bytes, name) in [("b", 8, 'L'), ("b", 1, 's'), ("c", 1, 'S')] {
-        let arrival = queue.arrive(tenant, Origin::Caller, memory_bytes);
+        let arrival = queue.arrive(request(tenant, Origin::Caller, memory_bytes));
         let Arrival::Waits(ticket) = arrival else { panic!("{arrival:?}") };
         assert!(!queue.poll(ticket, &name));
     }
     // There is room for the small ones, and a place; neither another tenant's goes, nor its own,
     // nor one that comes now, also when it is a job.
-    assert!(queue.release(5).is_empty());
-    let Arrival::Waits(job) = queue.arrive("b", Origin::Job, 1) else { panic!("it overtook") };
+    assert!(queue.release("a", 5).is_empty());
+    let Arrival::Waits(job) = queue.arrive(request("b", Origin::Job, 1)) else {
+        panic!("it overtook")
+    };
     assert!(!queue.poll(job, &'J'));
-    assert_eq!(queue.release(5), ['L', 'S']);
+    assert_eq!(queue.release("a", 5), ['L', 'S']);
     // Its own come after the other tenant's, and alternate.
-    assert_eq!(queue.release(8), ['J']);
-    assert_eq!(queue.release(1), ['s']);
+    assert_eq!(queue.release("b", 8), ['J']);
+    assert_eq!(queue.release("b", 1), ['s']);
 }
 
 /// How many start before one that waits, at most: its line has every second turn of its tenant, and
@@ -347,13 +436,14 @@ fn starve(seed: u64) -> u64 {
     let mut random = Random(seed);
     let bounds = Bounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
+        running_max_per_tenant: usize::MAX,
         memory_bytes_max: 10,
         queue_max: 400,
         queue_max_per_tenant: 200,
     };
     let mut queue = Queue::<u64>::new(bounds);
     // Of what waits: how many had started when it came, and how many may start before it.
-    let mut waiting: HashMap<u64, (u64, u64, u64)> = HashMap::new();
+    let mut waiting: HashMap<u64, (u64, u64, (String, u64))> = HashMap::new();
     let (mut running, mut started, mut behind) = (Vec::new(), 0, 0);
     for number in 0..3000 {
         // One tenant is a crowd; for the last third nobody comes any more.
@@ -365,14 +455,15 @@ fn starve(seed: u64) -> u64 {
         let known = queue.turns.iter().find(|it| it.name == tenant);
         let ahead = known.map_or(0, |it| u64::try_from(it.line(origin).len()).unwrap());
         if number < 2000 {
-            match queue.arrive(&tenant, origin, memory_bytes) {
+            match queue.arrive(request(&tenant, origin, memory_bytes)) {
                 Arrival::Admitted => {
                     started += 1;
-                    running.push(memory_bytes);
+                    running.push((tenant, memory_bytes));
                 }
                 Arrival::Waits(ticket) => {
                     assert!(!queue.poll(ticket, &number));
-                    waiting.insert(number, (started, 2 * (ahead + 1) * TENANTS, memory_bytes));
+                    let turns_max = 2 * (ahead + 1) * TENANTS;
+                    waiting.insert(number, (started, turns_max, (tenant, memory_bytes)));
                 }
                 Arrival::TooLarge { .. } => panic!("it fits"),
                 Arrival::QueueFull { .. } | Arrival::TenantFull { .. } => {}
@@ -380,12 +471,13 @@ fn starve(seed: u64) -> u64 {
         }
         if !running.is_empty() && (number >= 2000 || random.below(3) > 0) {
             let at = usize::try_from(random.below(u64::MAX)).unwrap() % running.len();
-            for woken in queue.release(running.swap_remove(at)) {
-                let (at_arrival, turns_max, memory_bytes) = waiting.remove(&woken).unwrap();
+            let (tenant, memory_bytes) = running.swap_remove(at);
+            for woken in queue.release(&tenant, memory_bytes) {
+                let (at_arrival, turns_max, program) = waiting.remove(&woken).unwrap();
                 assert!(started - at_arrival < turns_max, "seed {seed}: {woken} starved");
                 behind = behind.max(started - at_arrival);
                 started += 1;
-                running.push(memory_bytes);
+                running.push(program);
             }
         }
         assert!(queue.load().memory_bytes <= 10 && queue.load().running <= bounds.running_max);

@@ -20,7 +20,7 @@ use super::store::Store;
 use super::stream::Chunk;
 use super::wire::{self, Outcome, Status};
 use crate::admission::Permit;
-use crate::answers::{AnswerMemory, Patience};
+use crate::answers::{AnswerMemory, AnswerPatience};
 use crate::error::Error;
 use crate::limits::Kind;
 use crate::sandboxes::Failure;
@@ -154,7 +154,7 @@ impl Runner {
         let mut sizes = HashMap::new();
         let answers = self.service.answers();
         let admitted = async {
-            let deadline = answers.deadline(Patience::Caller);
+            let deadline = answers.deadline(AnswerPatience::Caller);
             let room = answers.room(tenant, ANSWER_BYTES, deadline).await?;
             let permits = self.admit(tenant, plan.programs.len(), plan.memory_bytes).await?;
             Ok::<_, RunError>((permits, room))
@@ -216,9 +216,9 @@ impl Runner {
         // Places alone are harmless: one group gathers at a time, and it leaves one to others.
         let mut permits = Vec::with_capacity(count);
         while permits.len() + 1 < count {
-            permits.push(admission.enter(tenant, 0).await?);
+            permits.push(admission.enter_grouped(tenant, 0, count).await?);
         }
-        permits.push(admission.enter(tenant, memory_bytes).await?);
+        permits.push(admission.enter_grouped(tenant, memory_bytes, count).await?);
         drop(turn);
         Ok(permits)
     }
