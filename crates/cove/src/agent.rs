@@ -20,6 +20,7 @@ use self::folder::Folder;
 use crate::cli::{AgentArgs, AgentCommand, AgentUpdateArgs, DeployArgs};
 use crate::complain;
 use crate::config::{Config, Environment};
+use crate::plain_text::plain_json;
 use crate::remote::progress::Progress;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
@@ -80,7 +81,7 @@ async fn obey(args: &AgentArgs, server: &Remote) -> Result<()> {
 
 /// One document on a line.
 pub(crate) fn print_line(document: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string(document)?;
+    let text = plain_json(&serde_json::to_string(document)?);
     Ok(writeln!(io::stdout(), "{text}")?)
 }
 

@@ -142,7 +142,7 @@ mod tests {
             grant: "postgres:shop".to_owned(),
             event: AuditEvent::Statement,
             outcome: AuditOutcome::Failed,
-            text: Some(format!("SELECT\n\t\u{1b}[31m{}", "x".repeat(200))),
+            text: Some(format!("SELECT\n\t\u{1b}[31m\u{202e}{}", "x".repeat(200))),
             error: Some("no such\ntable".to_owned()),
             took_us: 1250,
             rows: Some(3),
@@ -152,7 +152,14 @@ mod tests {
         let shown = table(&[record], true);
         let lines: Vec<&str> = shown.lines().collect();
         assert!(lines.len() == 2 && lines[0].starts_with("time"), "{shown}");
-        let words = ["ses_1", "postgres:shop", "statement", "failed", "1.2 ms", "SELECT \u{fffd}["];
+        let words = [
+            "ses_1",
+            "postgres:shop",
+            "statement",
+            "failed",
+            "1.2 ms",
+            "SELECT \u{fffd}[31m\u{fffd}x",
+        ];
         assert!(words.iter().all(|it| lines[1].contains(it)), "{shown}");
         assert!(lines[1].ends_with("x…  (no such table)"), "{shown}");
         assert_eq!((took(999), took(2_500_000)), ("999 µs".to_owned(), "2.5 s".to_owned()));

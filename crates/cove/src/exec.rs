@@ -18,6 +18,7 @@ use self::summary::{summary, table};
 use crate::cli::{CancelArgs, ExecCommand, GetArgs, ListArgs, SubmitArgs, WatchArgs};
 use crate::complain;
 use crate::config::{Config, Environment};
+use crate::plain_text::plain_json;
 use crate::remote::follow::{Follow, News};
 use crate::remote::show::{End, Show, Shown};
 use crate::remote::signals::EndSignals;
@@ -180,7 +181,7 @@ fn print_record(record: &ExecutionRecord, several: bool) -> io::Result<()> {
     if !several {
         return print_json(record);
     }
-    let text = serde_json::to_string(record)?;
+    let text = plain_json(&serde_json::to_string(record)?);
     writeln!(io::stdout(), "{text}")
 }
 

@@ -21,6 +21,7 @@
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
 //! | `docs.rs` | `openapi.json` as a page to read |
+//! | `plain_text.rs` | foreign text, as it is shown on a terminal |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod exec;
 mod gateway;
 mod host;
 mod languages;
+mod plain_text;
 mod queue;
 mod ready;
 mod remote;
@@ -213,5 +215,5 @@ fn show_usage(error: &clap::Error) -> ExitCode {
 /// Says what went wrong, on standard error.
 #[expect(clippy::print_stderr, reason = "this is the one place that speaks for the whole program")]
 pub(crate) fn complain(message: &str) {
-    eprintln!("cove: {message}");
+    eprintln!("cove: {}", plain_text::plain_with_lines(message));
 }

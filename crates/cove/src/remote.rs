@@ -26,6 +26,8 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::ServerArgs;
 use crate::config::{Config, Environment, HTTP_DEFAULT};
+pub(crate) use crate::plain_text::plain;
+use crate::plain_text::plain_lines;
 use crate::run::request::Usage;
 use crate::run::{EXIT_COVE, EXIT_PIPE};
 use crate::{EXIT_USAGE, complain};
@@ -466,17 +468,6 @@ fn read_small(path: &Path) -> io::Result<String> {
     let file = fs::File::open(path)?;
     io::Read::read_to_string(&mut io::Read::take(file, SMALL_FILE_BYTES_MAX), &mut text)?;
     Ok(text)
-}
-
-/// Text of others for a terminal: without anything that would steer it.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
-}
-
-/// Text of others for a terminal that has several lines: those after the first are indented, so
-/// that none looks like a message of its own.
-fn plain_lines(text: &str) -> String {
-    text.lines().map(plain).collect::<Vec<_>>().join("\n  ")
 }
 
 /// Milliseconds as people say them: `1.2 s`, `3 min 20 s`.

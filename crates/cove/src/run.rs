@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use self::request::{Known, Usage, input, lift_maxima, request};
 use crate::cli::RunArgs;
 use crate::config::{Config, Environment};
+use crate::plain_text::plain_json;
 use crate::values::human_bytes;
 use crate::{EXIT_USAGE, complain, engine, host, languages};
 
@@ -157,13 +158,12 @@ impl Job {
 /// Prints one document: for people when a terminal shows it, else on one line.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let written = if out.is_terminal() {
-        serde_json::to_writer_pretty(&mut out, document)
+    let text = if out.is_terminal() {
+        serde_json::to_string_pretty(document)
     } else {
-        serde_json::to_writer(&mut out, document)
+        serde_json::to_string(document)
     };
-    written.map_err(io::Error::from)?;
-    writeln!(out)
+    writeln!(out, "{}", plain_json(&text?))
 }
 
 /// What the compiler said, when that is the end of it.

@@ -28,6 +28,7 @@ use crate::cli::{
 };
 use crate::complain;
 use crate::config::{Config, Environment};
+use crate::plain_text::plain_json;
 use crate::remote::events::{self, Events};
 use crate::remote::{self, Failure, Fault, Remote, escaped, plain};
 use crate::run::print_json;
@@ -164,7 +165,7 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
     let mut turn = begin(server, &args.id, &body).await?;
     while let Some(text) = turn.next_text().await? {
         if args.raw {
-            writeln!(io::stdout(), "{text}")?;
+            writeln!(io::stdout(), "{}", plain_json(&text))?;
             io::stdout().flush()?;
         }
         if show.event(&events::read(&text)?)? {
@@ -330,7 +331,7 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
                         let event: SessionEvent = events::read(&text)?;
                         after = after.max(event.seq);
                         if raw {
-                            writeln!(io::stdout(), "{text}")?;
+                            writeln!(io::stdout(), "{}", plain_json(&text))?;
                             io::stdout().flush()?;
                         } else {
                             show.event(&event)?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::agent::print_line;
 use crate::cli::TokenCommand;
+use crate::plain_text::plain;
 use crate::run::print_json;
 
 /// Form in which tokens are printed.
@@ -71,7 +72,7 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, style: TokenSt
                     some => format!("  for {some}"),
                 };
                 let about = format!("{mark}{tenant}{scopes}");
-                let (id, created, name) = (record.id, record.created, record.name);
+                let (id, created, name) = (record.id, record.created, plain(&record.name));
                 writeln!(io::stdout(), "{id}  {created}  {name}{about}")?;
             }
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::plain_text::plain;
+
 /// `250ms`, `1.5s`, `2m`; a number without a unit is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let example = "a duration such as 500ms, 1s or 2m";
@@ -90,11 +92,14 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
 }
 
 /// Rows with their columns below each other.
+///
+/// Cells hold foreign text: whatever would steer a terminal is replaced.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| plain(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ");
         text.push_str(&format!("{indent}{}\n", line.trim_end()));

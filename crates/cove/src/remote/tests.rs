@@ -41,12 +41,6 @@ fn values_of_a_query_are_escaped() {
 }
 
 #[test]
-fn nothing_steers_the_terminal() {
-    assert_eq!(plain("a\x1b[2Jb\r\nc"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
-    assert_eq!(plain_lines("Invalid:\n- a\r\n- \x1bb"), "Invalid:\n  - a\n  - \u{fffd}b");
-}
-
-#[test]
 fn the_data_directorys_token_stays_on_this_machine() {
     for (base, local) in [
         ("http://127.0.0.1:4100", true),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::EXIT_TURN;
 use crate::complain;
-use crate::remote::plain;
+use crate::plain_text::{plain, plain_with_lines};
 
 /// Characters of a tool's input, or of what came of it, that are shown.
 const DETAIL_CHARS_MAX: usize = 100;
@@ -130,7 +130,7 @@ impl Show {
         }
         let mut out = io::stdout().lock();
         match self.is_terminal {
-            true => out.write_all(lines(text).as_bytes())?,
+            true => out.write_all(plain_with_lines(text).as_bytes())?,
             false => out.write_all(text.as_bytes())?,
         }
         out.flush()
@@ -146,16 +146,6 @@ impl Show {
             drop(writeln!(io::stderr(), "{}", text.trim_end()));
         }
     }
-}
-
-/// Text of others with its lines, and without anything else that would steer a terminal.
-fn lines(text: &str) -> String {
-    let shown = |it: char| match it {
-        '\n' | '\t' => it,
-        it if it.is_control() => '\u{fffd}',
-        it => it,
-    };
-    text.chars().map(shown).collect()
 }
 
 /// What a tool gave, as one text: it is a text or blocks of text.
@@ -180,7 +170,7 @@ mod tests {
 
     #[test]
     fn text_of_others_does_not_steer_the_terminal() {
-        assert_eq!(lines("a\tb\nc\x1b[2Jd\r"), "a\tb\nc\u{fffd}[2Jd\u{fffd}");
+        assert_eq!(plain_with_lines("a\tb\nc\x1b[2Jd\r"), "a\tb\nc\u{fffd}[2Jd\u{fffd}");
     }
 
     #[test]
