@@ -18,6 +18,10 @@ const PORTS: [u16; 5] = [5432, 3306, 8181, 3128, 8100];
 
 /// A server with everything that can be granted, and E2B's interface.
 fn serve(postgres: &Postgres, mariadb: &MariaDb, model: &Target, lake: &Scratch) -> Server {
+    // Before the server starts: its health checks log a warning for a login that is refused.
+    postgres.sql(&format!("CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'"));
+    mariadb.sql("CREATE DATABASE judge");
+    mariadb.user("judge", CANARY);
     let mut table = config("memory_bytes = 536870912");
     let _ = write!(
         table,
@@ -45,8 +49,9 @@ fn stranger(server: &Server) -> Client {
 }
 
 /// Every way in which a request can name a port of a sandbox.
-fn ways(sandbox: &str, port: u16) -> [Request; 4] {
-    let ask = || Request::new("POST", "/v1/main/namespaces").body("{\"namespace\":[\"stranger\"]}");
+fn ways(sandbox: &str, port: u16) -> [Request; 7] {
+    let to = |target: &str| Request::new("POST", target).body("{\"namespace\":[\"stranger\"]}");
+    let ask = || to("/v1/main/namespaces");
     let of_headers = || ask().header("e2b-sandbox-id", sandbox);
     [
         ask().header("host", &format!("{port}-{sandbox}.localhost")),
@@ -56,6 +61,15 @@ fn ways(sandbox: &str, port: u16) -> [Request; 4] {
             .header("host", &format!("{port}-{sandbox}.localhost"))
             .header("upgrade", "websocket")
             .header("connection", "upgrade"),
+        // The target in the form that clients of proxies send.
+        to(&format!("http://{port}-{sandbox}.localhost/v1/main/namespaces"))
+            .header("host", &format!("{port}-{sandbox}.localhost")),
+        ask().header("host", &format!("0{port}-{sandbox}.localhost.")),
+        ask()
+            .header("host", &format!("{port}-{sandbox}.localhost"))
+            .header("upgrade", "h2c")
+            .header("http2-settings", "AAMAAABkAAQAAP__")
+            .header("connection", "upgrade, http2-settings"),
     ]
 }
 
