@@ -9,7 +9,7 @@
 //! | `rest` | life of sandboxes: create, connect, pause, fork, list |
 //! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
-//! | `ports` | ports of a sandbox by names of hosts |
+//! | `ports`, `port_room` | ports of a sandbox by names of hosts; how many connections they take |
 //! | `network` | what a sandbox may reach: E2B's rules as a grant, pure |
 //! | `figures` | what a sandbox uses, now and in the last hour |
 //! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
@@ -24,6 +24,7 @@ mod figures;
 mod filesystem;
 mod frames;
 mod network;
+mod port_room;
 mod ports;
 mod process;
 mod query;
@@ -48,6 +49,7 @@ use node::http::{CredentialBinding, Upload};
 pub use self::config::Config;
 pub use self::errors::render as render_error;
 use self::figures::{SampleUse, UsageSample, UsageSamples};
+use self::port_room::PortRoom;
 use self::ports::{ENVD_PORT, Target};
 use self::sandboxes::Sandboxes;
 use self::tokens::{Keys, TokenPurpose};
@@ -75,6 +77,7 @@ struct E2b {
     config: Config,
     keys: Keys,
     sandboxes: Sandboxes,
+    port_room: PortRoom,
 }
 
 impl fmt::Debug for E2b {
@@ -96,7 +99,8 @@ pub fn routes(sessions: Sessions, tokens: Tokens, config: Config) -> Result<Rout
     };
     let keys = Keys::new(&key);
     let sandboxes = Sandboxes::default();
-    let face = Arc::new(E2b { sessions, tokens, config, keys, sandboxes });
+    let port_room = PortRoom::new(config.port_connections_max);
+    let face = Arc::new(E2b { sessions, tokens, config, keys, sandboxes, port_room });
     let [root, below] = ROUTES;
     Ok(Router::new()
         .route(root, any(answer))

@@ -14,10 +14,19 @@ pub struct Config {
     /// Whether a sandbox reaches all of the internet that is offered to its tenant, unless it says
     /// otherwise, as with E2B. Left out: what it names.
     pub internet: bool,
+    /// Connections from outside to ports of sandboxes that are open at a time. One tenant's
+    /// sandboxes have at most as many as are left free for others.
+    pub port_connections_max: usize,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { domain: None, timeout_s_max: 24 * 60 * 60, internet: false }
+        Config {
+            domain: None,
+            timeout_s_max: 24 * 60 * 60,
+            internet: false,
+            // Half of what a listener takes by default.
+            port_connections_max: 512,
+        }
     }
 }

@@ -5,6 +5,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use api::ErrorCode;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -13,10 +14,11 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use node::http::{CredentialBinding, Verbatim};
+use node::http::{self, CredentialBinding, Verbatim};
 
 use super::E2b;
 use super::errors::{RestError, not_running, port_closed};
+use super::port_room::PortPlace;
 use super::tokens::{TokenPurpose, is_id};
 use crate::error::Error;
 use crate::service::SandboxGuard;
@@ -105,6 +107,12 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
             request.headers_mut().insert(header::HOST, host);
         }
     }
+    let Some(place) = face.port_room.enter(&live.tenant) else {
+        let message = "too many connections to ports of this tenant's sandboxes are open \
+            (`compat.e2b.settings.port_connections_max`); try again when some have ended";
+        return RestError::from(http::Error::new(ErrorCode::TooManyRequests, message))
+            .into_response();
+    };
     let stream = match guard.connect(port).await {
         Ok(stream) => stream,
         Err(Error::Conflict(_)) if port == INTERPRETER_PORT => {
@@ -114,7 +122,7 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
         Err(Error::SandboxEnded(_)) => return not_running(id),
         Err(error) => return RestError::from(error).into_response(),
     };
-    match pass(stream, guard, request).await {
+    match pass(stream, PortUse { guard, place }, request).await {
         Ok(mut response) => {
             response.extensions_mut().insert(Verbatim);
             response
@@ -127,9 +135,17 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
     }
 }
 
+/// Keeps the sandbox, and the place of the connection.
+struct PortUse {
+    #[expect(dead_code, reason = "held until the connection ends")]
+    guard: SandboxGuard,
+    #[expect(dead_code, reason = "held until the connection ends")]
+    place: PortPlace,
+}
+
 async fn pass(
     stream: tokio::net::TcpStream,
-    guard: SandboxGuard,
+    port_use: PortUse,
     mut request: Request,
 ) -> Result<Response, hyper::Error> {
     let upgrade = request.headers().get(header::UPGRADE).cloned();
@@ -155,13 +171,13 @@ async fn pass(
         && let Some(ours) = ours
     {
         let theirs = hyper::upgrade::on(&mut response);
-        node::task::spawn(join(ours, theirs, guard));
+        node::task::spawn(join(ours, theirs, port_use));
         return Ok(response.map(|_| Body::empty()));
     }
     for name in &OF_CONNECTION {
         response.headers_mut().remove(name);
     }
-    Ok(response.map(|body| Body::new(Passing { body, _guard: guard, _sender: sender })))
+    Ok(response.map(|body| Body::new(Passing { body, _port_use: port_use, _sender: sender })))
 }
 
 /// Takes away what is about the client's connection.
@@ -183,7 +199,7 @@ fn prepare(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
 }
 
 /// Passes bytes on in both directions until both sides have closed.
-async fn join(ours: OnUpgrade, theirs: OnUpgrade, _guard: SandboxGuard) {
+async fn join(ours: OnUpgrade, theirs: OnUpgrade, _port_use: PortUse) {
     let (ours, theirs) = match tokio::try_join!(ours, theirs) {
         Ok(both) => both,
         Err(error) => return tracing::debug!(%error, "an upgrade of a connection failed"),
@@ -196,7 +212,7 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade, _guard: SandboxGuard) {
 /// An answer under way. Keeps its sandbox, and the connection that it comes on.
 struct Passing {
     body: Incoming,
-    _guard: SandboxGuard,
+    _port_use: PortUse,
     _sender: http1::SendRequest<Body>,
 }
 
