@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 mod manifest;
 mod markdown;
 mod rust;
+mod sandbox_connections;
+mod threats;
 
 /// Directories that are made, not written.
 const SKIPPED: &[&str] = &["target", ".git", "node_modules", "__pycache__", ".cache", ".test-deps"];
@@ -76,6 +78,10 @@ pub(crate) fn check(root: &Path) -> Result<String> {
             _ => {}
         }
     }
+    if let Some(page) = files.iter().find(|file| file.path == threats::PAGE) {
+        threats::check(page, &files, &mut findings);
+    }
+    sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
     if findings.0.is_empty() {
