@@ -1,6 +1,6 @@
 //! Things in a text of SQL that some clients may not do.
 
-/// Of a text, what readers and sandboxes may not do; the first of each, as errors name it.
+/// Prohibited parts of a text, for readers and for sandboxes; the first of each, as errors name it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Prohibitions {
     /// Does what a read-only transaction lets happen although it is no reading: it locks, it
@@ -12,10 +12,10 @@ pub struct Prohibitions {
 }
 
 impl Prohibitions {
-    /// Nothing.
+    /// No prohibition.
     pub const NONE: Prohibitions = Prohibitions { for_readers: None, for_sandboxes: None };
 
-    /// Whether there is none.
+    /// Returns true if nothing is prohibited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Prohibitions::NONE

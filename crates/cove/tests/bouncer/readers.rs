@@ -310,6 +310,7 @@ const OF_MYSQL: &[(&str, &str)] = &[
     ("SET STATEMENT max_statement_time = 9 FOR CALL lift()", "CALL"),
     ("EXECUTE IMMEDIATE 'CALL lift()'", "CALL"),
     ("LOCK TABLES kept READ", "LOCK TABLES"),
+    ("HANDLER kept OPEN", "HANDLER"),
     ("BACKUP LOCK kept", "BACKUP"),
     ("BACKUP STAGE START", "BACKUP"),
     ("ANALYZE TABLE kept", "ANALYZE TABLE"),

@@ -21,7 +21,7 @@ const SYSTEM_SCHEMAS: &[&[u8]] = &[b"mysql", b"performance_schema", b"sys"];
 /// Tables of `mysql` without such things, which clients ask for: of time zones, and of `HELP`.
 const HARMLESS_TABLES: &[&[u8]] = &[b"time_zone", b"help_"];
 
-/// How names of `sys` begin that show statements of others, with or without `x$`.
+/// Beginnings of names of `sys` that show statements of others, with or without `x$`.
 const TELLTALE_VIEWS: &[&[u8]] = &[b"processlist", b"session", b"statement", b"innodb_lock"];
 
 /// A name in lower case and without its quotes, as far as it is compared.
@@ -63,6 +63,8 @@ pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Option<&'static str> {
     match word {
         Word::Call => Some("CALL"),
         Word::Lock => Some("LOCK TABLES"),
+        // It keeps others from altering the table until it is closed, in no transaction.
+        Word::Handler => Some("HANDLER"),
         Word::Backup => Some("BACKUP"),
         Word::Analyze => match next(&mut ahead).bytes() {
             b"table" | b"tables" | b"local" | b"no_write_to_binlog" => Some("ANALYZE TABLE"),
@@ -120,9 +122,9 @@ pub(super) fn locks_rows(word: Word, lexer: &Lexer<'_>) -> Option<&'static str> 
     }
 }
 
-/// Where a token stands.
+/// Position of a token.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct TokenPlace {
     /// Behind a dot, where every word is a name.
     pub behind_dot: bool,
     /// In the body of a routine, which runs when nobody looks.
@@ -130,7 +132,7 @@ pub(super) struct Place {
 }
 
 /// A token, wherever it stands, with which a text shows what is not for sandboxes.
-pub(super) fn token(token: &Token, place: Place, lexer: &Lexer<'_>) -> Option<&'static str> {
+pub(super) fn token(token: &Token, place: TokenPlace, lexer: &Lexer<'_>) -> Option<&'static str> {
     if !matches!(token.kind, Kind::Word | Kind::Name) {
         return None;
     }
@@ -140,6 +142,7 @@ pub(super) fn token(token: &Token, place: Place, lexer: &Lexer<'_>) -> Option<&'
         let found = match words::word(token.text(text)) {
             Word::Show => show(lexer),
             Word::Alter if peek(&mut ahead) == Word::User => Some("ALTER USER"),
+            Word::Load if loads_file(ahead.clone()) => Some("LOAD DATA of the server's files"),
             Word::Prepare | Word::Immediate if place.in_body => Some("PREPARE in a routine"),
             Word::For if peek(&mut ahead) == Word::Connection => Some("EXPLAIN FOR CONNECTION"),
             Word::Use if is_system_schema(next(&mut ahead).bytes()) => {
@@ -154,8 +157,20 @@ pub(super) fn token(token: &Token, place: Place, lexer: &Lexer<'_>) -> Option<&'
     name(Lower::of(Some(token), text).bytes(), place, lexer)
 }
 
+/// Returns true for a `LOAD` that reads a file of the server, not one of its client.
+fn loads_file(mut lexer: Lexer<'_>) -> bool {
+    if !matches!(next(&mut lexer).bytes(), b"data" | b"xml") {
+        return false;
+    }
+    let word = next(&mut lexer);
+    match word.bytes() {
+        b"low_priority" | b"concurrent" => next(&mut lexer).bytes() == b"infile",
+        word => word == b"infile",
+    }
+}
+
 /// A name of a table or a column.
-fn name(name: &[u8], place: Place, lexer: &Lexer<'_>) -> Option<&'static str> {
+fn name(name: &[u8], place: TokenPlace, lexer: &Lexer<'_>) -> Option<&'static str> {
     match name {
         b"processlist" => return Some("processlist"),
         b"innodb_trx" => return Some("innodb_trx"),
@@ -201,7 +216,7 @@ fn show(lexer: &Lexer<'_>) -> Option<&'static str> {
     }
 }
 
-/// Whether a database has passwords' hashes, or statements of others, in it.
+/// Returns true for a database that has passwords' hashes, or statements of others, in it.
 #[must_use]
 pub fn is_system_schema(name: &[u8]) -> bool {
     SYSTEM_SCHEMAS.iter().any(|it| it.eq_ignore_ascii_case(name))

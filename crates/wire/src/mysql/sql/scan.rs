@@ -7,7 +7,7 @@
 use super::effects::Effects;
 use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
 use super::mode::SqlMode;
-use super::prohibited::{self, Place};
+use super::prohibited::{self, TokenPlace};
 use super::routine::Body;
 use super::set::{self, Next};
 use super::verbs;
@@ -58,7 +58,7 @@ fn pass(
 ) -> (Effects, Prohibitions, Conditions) {
     let mut scan = Scan::new(Lexer::new(text, mode, reading), depth);
     while let Some(token) = scan.lexer.next() {
-        let place = Place { in_body: scan.body.is_some(), ..scan.place };
+        let place = TokenPlace { in_body: scan.body.is_some(), ..scan.place };
         scan.prohibitions.deny_sandboxes(prohibited::token(&token, place, &scan.lexer));
         scan.place.behind_dot = token.is_mark(b'.');
         match &mut scan.body {
@@ -131,7 +131,7 @@ struct Scan<'a> {
     within: Depth,
     effects: Effects,
     prohibitions: Prohibitions,
-    place: Place,
+    place: TokenPlace,
     depth: usize,
     /// Whether there was a statement before.
     several: bool,
@@ -163,7 +163,7 @@ impl<'a> Scan<'a> {
             within,
             effects: Effects::NONE,
             prohibitions: Prohibitions::NONE,
-            place: Place::default(),
+            place: TokenPlace::default(),
             depth: 0,
             several: false,
             reads_differently: false,

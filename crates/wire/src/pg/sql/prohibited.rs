@@ -20,6 +20,7 @@ const FUNCTIONS: &[&str] = &[
     "brin_desummarize_range",
     "brin_summarize_new_values",
     "brin_summarize_range",
+    "bt_index_parent_check",
     "connectby",
     "database_to_xml",
     "database_to_xml_and_xmlschema",
@@ -170,6 +171,9 @@ const SECRETS: &[&str] = &[
     "user_mapping_options",
 ];
 
+/// Name of a `COPY` that goes past the client's connection.
+const COPY_ELSEWHERE: &str = "COPY with files and programs of the server";
+
 /// A name as the list has it, if it is in it.
 fn find(list: &[&'static str], name: &[u8]) -> Option<&'static str> {
     let at = list.binary_search_by(|it| it.as_bytes().cmp(name)).ok()?;
@@ -216,11 +220,17 @@ pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Prohibitions {
         Word::Commit if begins(lexer, b"prepared") => Some("COMMIT PREPARED"),
         Word::Rollback if begins(lexer, b"prepared") => Some("ROLLBACK PREPARED"),
         Word::Alter if begins(lexer, b"system") => Some("ALTER SYSTEM"),
-        Word::Copy if copies_elsewhere(lexer) => Some("COPY with files and programs of the server"),
+        Word::Copy if copies_elsewhere(lexer) => Some(COPY_ELSEWHERE),
         _ => None,
     };
-    let sets_password = word == Word::Alter && is_role(lexer) && has_words(lexer, &[b"password"]);
-    let for_sandboxes = sets_password.then_some("a password of ALTER ROLE");
+    let for_sandboxes = match word {
+        Word::Alter if is_role(lexer) && has_words(lexer, &[b"password"]) => {
+            Some("a password of ALTER ROLE")
+        }
+        // They have whatever the server keeps, passwords' hashes and its log among it.
+        Word::Copy => for_readers,
+        _ => None,
+    };
     Prohibitions { for_readers, for_sandboxes }
 }
 
@@ -231,7 +241,7 @@ fn lower(token: &Token, text: &[u8]) -> Lower {
     }
 }
 
-/// Whether this word comes next.
+/// Returns true if this word comes next.
 fn begins(lexer: &Lexer<'_>, word: &[u8]) -> bool {
     let next = lexer.clone().next();
     next.is_some_and(|it| lower(&it, lexer.text()).bytes() == word)
@@ -246,7 +256,7 @@ fn is_role(lexer: &Lexer<'_>) -> bool {
     is_role && !begins(&ahead, b"mapping")
 }
 
-/// Whether these words stand in the rest of the statement, one behind the other and unquoted.
+/// Returns true if these words stand in the rest of the statement, one behind the other and unquoted.
 fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
     let mut found = 0;
     for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
@@ -264,7 +274,7 @@ fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
     false
 }
 
-/// Whether a `COPY` reads or writes something else than the client's connection.
+/// Returns true for a `COPY` that reads or writes something else than the client's connection.
 fn copies_elsewhere(lexer: &Lexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let mut depth = 0usize;

@@ -23,6 +23,9 @@ fn what_is_more_than_reading_is_named() {
         ("EXECUTE IMMEDIATE 'CALL p()'", "CALL"),
         ("PREPARE s FROM 'CALL p()'", "CALL"),
         ("LOCK TABLES t READ", "LOCK TABLES"),
+        ("HANDLER t OPEN", "HANDLER"),
+        ("HANDLER d.t OPEN AS h", "HANDLER"),
+        ("EXECUTE IMMEDIATE 'HANDLER t OPEN'", "HANDLER"),
         ("BACKUP LOCK t", "BACKUP"),
         ("BACKUP STAGE START", "BACKUP"),
         ("ANALYZE TABLE t", "ANALYZE TABLE"),
@@ -92,6 +95,8 @@ fn what_shows_or_changes_secrets_is_named() {
         ("SET STATEMENT a = 1 FOR SET PASSWORD = PASSWORD('x')", "SET STATEMENT … FOR SET"),
         ("ALTER USER app IDENTIFIED BY 'x'", "ALTER USER"),
         ("SELECT LOAD_FILE('/etc/passwd')", "LOAD_FILE"),
+        ("LOAD DATA INFILE '/etc/passwd' INTO TABLE t", "LOAD DATA of the server's files"),
+        ("load xml concurrent infile 'x' into table t", "LOAD DATA of the server's files"),
         ("SELECT 'it", "a text that cannot be read"),
     ] {
         assert_eq!(prohibitions(text).for_sandboxes, Some(named), "{text}");
@@ -124,7 +129,9 @@ fn what_is_reading_is_not_named() {
         "SHOW VARIABLES LIKE 'x'",
         "PREPARE s FROM 'SELECT 1'",
         "UNLOCK TABLES",
-        "HANDLER t OPEN",
+        "LOAD DATA LOCAL INFILE 'x' INTO TABLE t",
+        "LOAD DATA LOW_PRIORITY LOCAL INFILE 'x' INTO TABLE t",
+        "SELECT handler, load data FROM t",
     ] {
         assert_eq!(prohibitions(text), Prohibitions::NONE, "{text}");
     }
