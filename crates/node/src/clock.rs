@@ -85,6 +85,15 @@ struct IdState {
     last: u128,
 }
 
+/// Tells ids of the form that [`Ids`] makes for this prefix.
+#[must_use]
+pub fn is_id(prefix: &str, text: &str) -> bool {
+    let digits = text.strip_prefix(prefix).unwrap_or_default();
+    let is_digit =
+        |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
+    digits.len() == 26 && digits.bytes().all(is_digit)
+}
+
 impl Ids {
     /// A generator with a seed of its own, so that two servers do not make the same ids.
     ///

@@ -348,6 +348,8 @@ fn what_is_not_http_is_refused_or_dropped() {
                     transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/languages HTTP/1.1\r\n\r\n";
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(10_000));
+    let preface = client.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("an answer");
+    assert_eq!(preface.status, 400, "{}", preface.text());
     for bytes in [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(),
         b"GET / HTTP/9.9\r\n\r\n",

@@ -64,6 +64,7 @@ fn mistakes_are_named_with_their_field() {
             Some("limits.memory_bytes"),
         ),
         (request("GET", "/v1/sessions?state=open"), 400, "invalid_request", Some("state")),
+        (request("GET", "/v1/sessions?cursor=zzz"), 400, "invalid_request", Some("cursor")),
         (request("GET", "/v1/sessions?limit=0"), 400, "invalid_request", Some("limit")),
         (request("GET", "/v1/sessions/ses_none"), 404, "not_found", None),
         (request("GET", &at("/events?types=x")), 400, "invalid_request", Some("types")),

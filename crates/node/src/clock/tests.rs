@@ -52,3 +52,18 @@ fn base_32_has_the_time_in_its_first_ten_characters() {
     push_base32(&mut text, u128::MAX);
     assert_eq!(text, "7ZZZZZZZZZZZZZZZZZZZZZZZZZ");
 }
+
+#[test]
+fn ids_have_a_form() {
+    for (id, expected) in [
+        ("ex_01JD5N3V9Q4ZK6T8R2W7XYABCD", true),
+        ("ex_01JD5N3V9Q4ZK6T8R2W7XYABC", false),
+        ("ex_01JD5N3V9Q4ZK6T8R2W7XYABCI", false),
+        ("ex_01jd5n3v9q4zk6t8r2w7xyabcd", false),
+        ("01JD5N3V9Q4ZK6T8R2W7XYABCD", false),
+        ("zzz", false),
+        ("", false),
+    ] {
+        assert_eq!(is_id("ex_", id), expected, "{id:?}");
+    }
+}

@@ -87,7 +87,8 @@ pub(super) async fn serve(
         Some(Ok(())) => watch.send_last(&watch.take_withheld()),
         Some(Err(error)) if error.is_parse() => {
             tracing::debug!(%error, "not a request");
-            if !watch.take_withheld().is_empty() {
+            // Hyper itself leaves the preface of HTTP/2 unanswered.
+            if !watch.take_withheld().is_empty() || error.is_parse_version_h2() {
                 let refusal = Refusal::of(&error, watch.is_tls(), &limits);
                 watch.send_last(&refusal.bytes(render));
             }

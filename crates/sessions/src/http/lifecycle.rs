@@ -10,6 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use node::auth::Principal;
+use node::clock;
 use node::http::{self, Json};
 
 use super::{Id, page_size};
@@ -47,7 +48,14 @@ pub(super) async fn list(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<SessionList>, http::Error> {
-    Ok(axum::Json(sessions.list(&who.tenant, listing(&uri)?).await?))
+    let query = listing(&uri)?;
+    if let Some(cursor) = query.cursor.as_deref().filter(|cursor| !clock::is_id("ses_", cursor))
+        && sessions.get(&who.tenant, cursor).await.is_err()
+    {
+        let message = "must be the `next_cursor` of another page";
+        return Err(http::Error::invalid(message).at("cursor"));
+    }
+    Ok(axum::Json(sessions.list(&who.tenant, query).await?))
 }
 
 /// Reads the query of a list: fixed names, and one for each metadata entry that is asked for.
