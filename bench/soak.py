@@ -35,6 +35,8 @@ SAMPLE_SECONDS = 5
 # What the last third may be above the middle one: allocators keep what a peak took.
 TOLERANCE = 1.25
 ECHO = rivals.ROOT / "examples" / "agents" / "echo"
+# Source of logins with wrong passwords.
+HOSTILE_ADDRESS = "127.0.0.9"
 NULS = "import os\nb=bytes(1<<20)\nfor f in (1,2):\n for _ in range(16): os.write(f,b)"
 
 
@@ -160,10 +162,10 @@ def sessions(world):
 
 
 def catalog(world):
-    client, base, number = world.client(), "/catalog/v1/main", 0
+    client, base = world.client(), "/catalog/v1/main"
     while True:
-        number += 1
-        name = f"n{number}"
+        # The namespace of a run that was ended may still be there.
+        name = f"n{random.getrandbits(64):x}"
         client.json("POST", f"{base}/namespaces", {"namespace": [name]})
         yield True
         schema = {"type": "struct", "schema-id": 0, "fields": [
@@ -294,13 +296,34 @@ def half_logins(world):
     hold(world, "mysql", b"\x20\x00", 100, 4)
 
 
-def wrong_passwords(world):
-    import psycopg2
+def wrong_login(world):
+    """A login that fails: SCRAM with a proof of zeros (RFC 5802). It comes from an address of its
+    own, because the bouncer refuses an address from which too many logins have failed."""
 
-    host, port = world.address("bouncer")
+    def send(kind, body):
+        one.sendall(kind + struct.pack("!I", len(body) + 4) + body)
+
+    def receive():
+        kind, length = struct.unpack("!cI", one.recv(5, socket.MSG_WAITALL))
+        return kind, one.recv(length - 4, socket.MSG_WAITALL)
+
+    with socket.create_connection(world.address("bouncer"), 10, (HOSTILE_ADDRESS, 0)) as one:
+        send(b"", struct.pack("!I", 196608) + f"user\0{servers.USER}\0database\0pg\0\0".encode())
+        receive()
+        first = b"n,,n=,r=" + random.randbytes(12).hex().encode()
+        send(b"p", b"SCRAM-SHA-256\0" + struct.pack("!I", len(first)) + first)
+        kind, challenge = receive()
+        if kind == b"R":
+            nonce = challenge[4:].split(b",")[0]
+            send(b"p", b"c=biws," + nonce + b",p=" + b"A" * 43 + b"=")
+            kind, _ = receive()
+        return kind
+
+
+def wrong_passwords(world):
     for _ in range(10):
-        with contextlib.suppress(psycopg2.Error):
-            psycopg2.connect(host=host, port=port, dbname="pg", user="nobody", password="x")
+        with contextlib.suppress(OSError, struct.error):
+            wrong_login(world)
     client = world.client("cove_0000000000000000")
     for _ in range(50):
         client.request("GET", "/v1/sessions")
