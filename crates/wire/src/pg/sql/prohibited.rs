@@ -256,7 +256,8 @@ fn is_role(lexer: &Lexer<'_>) -> bool {
     is_role && !begins(&ahead, b"mapping")
 }
 
-/// Returns true if these words stand in the rest of the statement, one behind the other and unquoted.
+/// Returns true if these words stand in the rest of the statement, one behind the other and
+/// unquoted.
 fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
     let mut found = 0;
     for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
