@@ -15,6 +15,7 @@ pub mod dial;
 mod echo;
 mod exchange;
 mod first_read;
+mod forms;
 mod headers;
 pub mod hello;
 pub mod host;
@@ -49,6 +50,7 @@ use self::body::{BoxError, Connection, Cut, Passing};
 use self::dial::{DialError, Dialer, Terms};
 use self::exchange::{Exchange, Usage, Way};
 use self::first_read::ShortFirstRead;
+use self::forms::FormFilter;
 use self::headers::InspectedParts;
 pub use self::headers::REFUSED;
 use self::host::Host;
@@ -250,7 +252,8 @@ impl Proxy {
         let authority = authority.map_err(|_| Refusal::malformed("host"))?;
         head.headers.insert(HOST, authority);
         head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        let body = Passing::new(body, Way::Out, Arc::clone(exchange));
+        let form = FormFilter::of(&head.headers).filter(|_| inspected.method);
+        let body = Passing::new(body, Way::Out, Arc::clone(exchange)).compared(form);
         let mut message = Request::new(body);
         *message.method_mut() = head.method;
         *message.uri_mut() = uri;
@@ -446,6 +449,7 @@ impl Refusal {
             Some(Cut::Broken) => Refusal::malformed("body"),
             Some(cut @ Cut::Paused) => Refusal::of(408, cut.to_string()),
             Some(cut @ Cut::Limit) => Refusal::of(429, cut.to_string()),
+            Some(cut @ Cut::MethodField) => Refusal::of(403, cut.to_string()),
             Some(Cut::Secret) | None => Refusal::of(502, "the connection to the server broke"),
         }
     }

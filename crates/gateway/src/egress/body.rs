@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::echo::{EchoFilter, SecretScanner};
 use super::exchange::{Exchange, Way};
+use super::forms::FormFilter;
 
 /// Longest pause between two pieces of a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
@@ -34,6 +35,9 @@ pub(super) enum Cut {
     /// It has what must not come back.
     #[error("the answer has a secret in it")]
     Secret,
+    /// It has a field of a form that stands for another method.
+    #[error("the form has a field that stands for another method")]
+    MethodField,
 }
 
 /// The task that moves the bytes of a connection outside; it ends with this.
@@ -52,6 +56,8 @@ pub(super) struct Passing {
     exchange: Arc<Exchange>,
     pause: Pin<Box<Sleep>>,
     echoes: EchoFilter,
+    /// Looks for another method, where the rules compared that.
+    form: Option<FormFilter>,
     /// What it comes by, which lives as long.
     connection: Option<Connection>,
     is_done: bool,
@@ -61,12 +67,27 @@ impl Passing {
     pub(super) fn new(inner: Incoming, way: Way, exchange: Arc<Exchange>) -> Passing {
         let echoes = EchoFilter::new(None);
         let pause = Box::pin(sleep(PAUSE_MAX));
-        Passing { inner, way, exchange, pause, echoes, connection: None, is_done: false }
+        Passing {
+            inner,
+            way,
+            exchange,
+            pause,
+            echoes,
+            form: None,
+            connection: None,
+            is_done: false,
+        }
     }
 
     /// A body that breaks off where a part of a secret is in it.
     pub(super) fn searched(mut self, scanner: Option<SecretScanner>) -> Passing {
         self.echoes = EchoFilter::new(scanner);
+        self
+    }
+
+    /// A body that breaks off before a field of a form that stands for another method.
+    pub(super) fn compared(mut self, form: Option<FormFilter>) -> Passing {
+        self.form = form;
         self
     }
 
@@ -81,7 +102,7 @@ impl Passing {
         self.connection = None;
         match cut {
             Cut::Broken | Cut::Paused => self.exchange.failed(&cut.to_string()),
-            Cut::Limit | Cut::Secret => self.exchange.refused(&cut.to_string()),
+            Cut::Limit | Cut::Secret | Cut::MethodField => self.exchange.refused(&cut.to_string()),
         }
         Poll::Ready(Some(Err(cut.into())))
     }
@@ -117,6 +138,9 @@ impl Body for Passing {
                     tracing::debug!(error = &error as &dyn std::error::Error, "pass a body");
                     return it.cut(Cut::Broken);
                 }
+                None if it.form.as_ref().is_some_and(|form| !form.passes_end()) => {
+                    return it.cut(Cut::MethodField);
+                }
                 None => {
                     let Some(held) = it.echoes.finish() else { return it.cut(Cut::Secret) };
                     it.is_done = true;
@@ -128,6 +152,9 @@ impl Body for Passing {
             };
             if !it.exchange.count(it.way, data.len()) {
                 return it.cut(Cut::Limit);
+            }
+            if it.form.as_mut().is_some_and(|form| !form.passes(&data)) {
+                return it.cut(Cut::MethodField);
             }
             match it.echoes.pass(data) {
                 Some(data) if data.is_empty() => {}

@@ -336,6 +336,29 @@ async fn a_request_cannot_stand_for_another_method_path_or_host() {
 }
 
 #[tokio::test]
+async fn a_form_cannot_stand_for_another_method() {
+    let form = "content-type: application/x-www-form-urlencoded";
+    for (rest, head, body, status) in [
+        ("methods = ['POST']", form, "a=1&_method=DELETE", 403),
+        ("methods = ['POST']", form, "a=1&method=DELETE", 200),
+        ("methods = ['POST']", "content-type: application/json", "_method=DELETE", 200),
+        ("[rules.headers.authorization]\nsecret = 'key'", form, "%5Fmethod=PUT", 403),
+        ("", form, "_method=DELETE", 200),
+    ] {
+        let origin = origin(HELLO).await;
+        let proxy = setup(&rule(origin.port, rest)).serve().await;
+        let request = format!(
+            "POST http://a.example:{}/v1/h HTTP/1.1\r\nHost: x\r\n{head}\r\n\
+             content-length: {}\r\nConnection: close\r\n\r\n{body}",
+            origin.port,
+            body.len()
+        );
+        let answer = proxy.send(&request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{rest} {body}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn what_no_rule_allows_does_not_leave() {
     let mut origin = origin(HELLO).await;
     let port = origin.port;
