@@ -686,7 +686,7 @@ impl Actor {
     /// Leaves in the middle of a COPY, and looks that its server connection is free then.
     fn leave_copying(&mut self) -> Outcome {
         // More than once as long as that takes, and less than a cancel request may take.
-        const QUESTIONS_MAX: u32 = 80;
+        const QUESTIONS_MAX: u32 = 150;
         // The server itself may not know yet that a connection was cut.
         if self.character.faults {
             return self.leave();
