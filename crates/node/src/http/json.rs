@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::ErrorCode;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -103,6 +103,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
         let (parts, body) = request.into_parts();
         check_content_type(&parts.headers)?;
+        check_content_encoding(&parts.headers)?;
         let Some(budget) = parts.extensions.get::<BodyBudget>() else {
             tracing::error!("a JSON handler is routed outside of the shell");
             return Err(Error::internal());
@@ -116,6 +117,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 /// The body's declared length. Hyper has refused anything that is not a number.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Refuses compressed bodies: nothing here unpacks them (RFC 9110 §8.4).
+fn check_content_encoding(headers: &HeaderMap) -> Result<(), Error> {
+    let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    match headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
+        true => Ok(()),
+        false => {
+            let message = "the body has a `content-encoding`; send it uncompressed, without one";
+            Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+        }
+    }
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {

@@ -283,7 +283,7 @@ async fn bad_json_is_explained() {
 }
 
 #[tokio::test]
-async fn the_content_type_must_say_json_or_be_curls_default() {
+async fn bodies_are_json_by_their_type_and_not_compressed() {
     let server = start().await;
     let body = b"{\"name\": \"abc\"}";
     for good in
@@ -292,9 +292,14 @@ async fn the_content_type_must_say_json_or_be_curls_default() {
         let answer = server.post_as(&format!("content-type: {good}\r\n"), body).await;
         assert_eq!((answer.status, answer.body.as_str()), (200, "3 None 0"), "{good}");
     }
-    for bad in
-        ["", "content-type: text/plain\r\n", "content-type: application/json; charset=latin1\r\n"]
-    {
+    let json = "content-type: application/json\r\ncontent-encoding: ";
+    let answer = server.post_as(&format!("{json}Identity\r\n"), body).await;
+    assert_eq!(answer.status, 200);
+    let encoded = ["gzip", "x-gzip", "identity, gzip", ""];
+    let encoded = encoded.map(|coding| format!("{json}{coding}\r\n"));
+    let types =
+        ["", "content-type: text/plain\r\n", "content-type: application/json; charset=latin1\r\n"];
+    for bad in types.into_iter().chain(encoded.iter().map(String::as_str)) {
         let answer = server.post_as(bad, body).await;
         assert_eq!(answer.status, 415, "{bad}");
         assert_eq!(answer.error()["code"], "unsupported_media_type");
