@@ -77,6 +77,7 @@ mod tests {
         drop(enter("third", 3));
         drop(second);
         drop(enter("first", 4));
-        assert_eq!((room.0.lock().free, room.0.lock().held.len()), (8, 0));
+        let places = room.0.lock();
+        assert_eq!((places.free, places.held.len()), (8, 0));
     }
 }
