@@ -25,7 +25,7 @@ use super::refusal::{Refusal, Render};
 use super::room::Seat;
 use super::server::Limits;
 use super::socket::{Socket, Watch};
-use super::stream::Kept;
+use super::stream::UpgradedRequest;
 use crate::task::Boxed;
 
 /// Who is at the other end of a request's connection: an extension of every request.
@@ -50,7 +50,7 @@ pub(super) async fn serve(
     let render = site.render;
     let seat = Arc::new(seat);
     let kept = Arc::new(Mutex::new(None));
-    let requests = Requests {
+    let requests = ConnectionService {
         router: TowerToHyperService::new(site.router.clone()),
         site,
         peer,
@@ -113,18 +113,18 @@ pub(super) async fn serve(
     }
 }
 
-/// What the requests of a connection meet.
-struct Requests {
+/// The service that answers the requests of a connection.
+struct ConnectionService {
     site: Site,
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
     memory: Memory,
     seat: Arc<Seat>,
     /// What a handler that takes the connection over keeps of its request, for as long as it does.
-    kept: Arc<Mutex<Option<Kept>>>,
+    kept: Arc<Mutex<Option<UpgradedRequest>>>,
 }
 
-impl Requests {
+impl ConnectionService {
     fn answer(
         &self,
         mut request: hyper::Request<Incoming>,
@@ -141,7 +141,7 @@ impl Requests {
         Either::Right(Box::pin(async move {
             let _answering = answering;
             let mut answer = answer.await?;
-            if let Some(kept) = answer.extensions_mut().remove::<Kept>() {
+            if let Some(kept) = answer.extensions_mut().remove::<UpgradedRequest>() {
                 *keep.lock() = Some(kept);
             }
             Ok(answer)
@@ -150,7 +150,7 @@ impl Requests {
 }
 
 /// Returns when a handler that has taken the connection over is done with it, or may not go on.
-async fn until_over(watch: Watch, kept: Option<Kept>) {
+async fn until_over(watch: Watch, kept: Option<UpgradedRequest>) {
     let revoked = async {
         match &kept {
             Some(kept) => kept.revoked().await,
@@ -170,7 +170,7 @@ async fn until_over(watch: Watch, kept: Option<Kept>) {
 pub fn serve_one(stream: TcpStream, site: Site, limits: Limits) -> Boxed<'static, ()> {
     Box::pin(async move {
         let Ok(peer) = stream.peer_addr() else { return };
-        // Kept, so that it never closes.
+        // UpgradedRequest, so that it never closes.
         let (_open, closing) = watch::channel(false);
         serve(stream, peer, site, limits, closing, Seat::unbounded()).await;
     })

@@ -16,10 +16,10 @@ use crate::auth::Revocation;
 /// The shell binds what it authenticates. A face that [authenticates by itself](super::Access::Own)
 /// binds what it has found.
 #[derive(Clone, Debug, Default)]
-pub struct CredentialBinding(Arc<Binding>);
+pub struct CredentialBinding(Arc<BindingState>);
 
 #[derive(Debug, Default)]
-struct Binding {
+struct BindingState {
     revocation: OnceLock<Revocation>,
     bound: Notify,
 }

@@ -53,23 +53,23 @@ pub(super) struct Place {
 
 /// What a connection keeps for as long as a handler has taken it over.
 #[derive(Clone, Debug)]
-pub(super) struct Kept(Arc<KeptState>);
+pub(super) struct UpgradedRequest(Arc<UpgradedRequestState>);
 
 #[derive(Debug)]
-struct KeptState {
+struct UpgradedRequestState {
     _place: Place,
     _working: Option<Working>,
     binding: CredentialBinding,
 }
 
-impl Kept {
+impl UpgradedRequest {
     /// Returns when the connection has to end.
     pub(super) async fn revoked(&self) {
         self.0.binding.revoked().await;
     }
 }
 
-/// What ends an answer before its time, and what waits for its end.
+/// Things that end an answer before its time, and those that wait for its end.
 pub(super) struct Ends<'a> {
     pub(super) caller: Caller,
     pub(super) answering: Option<Arc<Answering>>,
@@ -115,9 +115,9 @@ impl Streams {
         let Ends { caller, answering, working, binding, drain } = ends;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let place = place.map_or_else(|| self.enter(&caller), Ok)?;
-            let state = KeptState { _place: place, _working: working, binding };
+            let state = UpgradedRequestState { _place: place, _working: working, binding };
             let mut response = response;
-            response.extensions_mut().insert(Kept(Arc::new(state)));
+            response.extensions_mut().insert(UpgradedRequest(Arc::new(state)));
             return Ok(response);
         }
         let body = response.body();
@@ -129,7 +129,7 @@ impl Streams {
             Some(_) => Ok(response.map(|body| {
                 let rest = Rest::new(body, None, answering);
                 let cancelled = Box::pin(std::future::pending());
-                Body::new(Lasting { cancelled, revoked, rest: Some(rest) })
+                Body::new(RevocableBody { cancelled, revoked, rest: Some(rest) })
             })),
             None => {
                 let place = place.map_or_else(|| self.enter(&caller), Ok)?;
@@ -138,7 +138,7 @@ impl Streams {
                 Ok(response.map(|body| {
                     let kept = Some((place, working));
                     let rest = Rest::new(body, kept, answering);
-                    Body::new(Lasting { cancelled, revoked, rest: Some(rest) })
+                    Body::new(RevocableBody { cancelled, revoked, rest: Some(rest) })
                 }))
             }
         }
@@ -154,7 +154,7 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
 
 /// A body that counts as work until its end, and ends when work is given up or the credential of
 /// its request is revoked.
-struct Lasting {
+struct RevocableBody {
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
     revoked: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// None when it has ended, so that whatever it holds is free.
@@ -176,7 +176,7 @@ struct Rest {
 #[error("the credential of the request was revoked")]
 struct CredentialRevoked;
 
-impl HttpBody for Lasting {
+impl HttpBody for RevocableBody {
     type Data = Bytes;
     type Error = axum::Error;
 
