@@ -17,7 +17,8 @@ pub use door::{Asked, Demand, Keyrings, LoginMachine, LoginNext, LoginStep, Proo
 pub(crate) use legs::put_mysql_error;
 pub use legs::{ClientLink, Links, ServerLink};
 
-/// Of a text that is too long to be looked at: readers are refused such texts for other reasons.
+/// Prohibitions of a text that is too long to be read: readers are refused such texts for other
+/// reasons.
 pub(crate) const OF_UNSEEN_TEXTS: Prohibitions =
     Prohibitions { for_sandboxes: Some("a text of more than 1 MiB"), ..Prohibitions::NONE };
 

@@ -1,4 +1,4 @@
-//! What `/health/ready` looks at: the store, the queue, room on the disk.
+//! Checks of `/health/ready`: the store, the queue, room on the disk.
 
 use std::path::{Path, PathBuf};
 

@@ -9,8 +9,9 @@
 //! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length last as
 //! long as they like, count as work, and are bounded in number.
 //!
-//! What a request began ends with the credential that it was made with: when that is revoked, its
-//! handler is dropped, its answer cut and its WebSocket closed ([`CredentialBinding`]).
+//! Everything that a request began ends with the credential that it was made with: when that is
+//! revoked, its handler is dropped, its answer cut and its WebSocket closed
+//! ([`CredentialBinding`]).
 //!
 //! A client that goes away takes its handler with it: the handler's future is dropped as soon as
 //! the kernel reports the end of the connection, and with the future goes whatever it runs.

@@ -1,4 +1,4 @@
-//! What a server needs to do its work, and whether it is there.
+//! Checks of what a server needs to do its work.
 //!
 //! Services add checks; `/health/ready` asks all of them. Whoever asks need not show a token, so
 //! that checks are run at most once in [`CHECK_INTERVAL`], and reasons name nothing that is secret.

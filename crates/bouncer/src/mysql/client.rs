@@ -68,12 +68,13 @@ impl Refusal {
         Refusal::new(1047, b"08S01", "the command cannot be understood")
     }
 
-    /// What a read-only transaction would let happen, by the error that a server has for the rest.
+    /// A statement that a read-only transaction would not stop; the error is the one that a server
+    /// has for the others.
     pub(crate) fn not_for_readers(what: &str) -> Refusal {
         Refusal::new(1792, b"25006", not_for_readers(what))
     }
 
-    /// What shows a sandbox what it is not to see.
+    /// A statement that would show a sandbox a password, its hash or another client's statement.
     pub(crate) fn not_for_sandboxes(what: &str) -> Refusal {
         Refusal::new(1227, b"42000", not_for_sandboxes(what))
     }
@@ -143,7 +144,7 @@ pub struct ClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
     pub(crate) read_only: bool,
-    /// It is code in a sandbox: texts that show passwords are refused.
+    /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
     pub(crate) local_infile: bool,
     pub(crate) capabilities: Capabilities,

@@ -52,7 +52,7 @@ pub struct Facts {
     pub(crate) asked: Option<Arc<Asked>>,
     /// It takes a named lock and does nothing else: the one value says whether it was to be had.
     pub(crate) is_lock_alone: bool,
-    /// What readers and sandboxes may not do.
+    /// Parts of the text that readers and sandboxes may not use.
     pub(crate) prohibitions: Prohibitions,
 }
 

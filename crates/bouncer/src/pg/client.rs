@@ -47,7 +47,7 @@ pub struct ClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
     pub(crate) read_only: bool,
-    /// It is code in a sandbox: texts that show passwords are refused.
+    /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
     /// It has read a sequence's value of its session before.
     pub(crate) reads_sequences: bool,

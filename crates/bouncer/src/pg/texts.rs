@@ -41,7 +41,7 @@ pub struct Facts {
     pub(crate) is_barrier: bool,
     /// Everything, where there are names or settings in it.
     pub(crate) look: Option<Arc<Look>>,
-    /// What readers and sandboxes may not do.
+    /// Parts of the text that readers and sandboxes may not use.
     pub(crate) prohibitions: Prohibitions,
 }
 

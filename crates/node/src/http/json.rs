@@ -217,7 +217,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Er
     Ok(value)
 }
 
-/// What serde_json says, in words of JSON: for readers that do not go by [`parse_json`].
+/// A message of serde_json in words of JSON, for readers that do not go by [`parse_json`].
 pub fn plain_json_error(error: &serde_json::Error) -> String {
     words::plain(&error.to_string())
 }

@@ -26,7 +26,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Of a head that hyper does not understand.
+    /// A refusal of a head that hyper does not understand.
     pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &Limits) -> Refusal {
         if is_tls {
             let message = "this port speaks HTTP and not TLS: use `http://`, or a proxy that ends \
@@ -48,14 +48,14 @@ impl Refusal {
         Refusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
     }
 
-    /// Of a head that does not come to its end.
+    /// A refusal of a head that does not come to its end.
     pub(super) fn timeout(limits: &Limits) -> Refusal {
         let seconds = limits.header_read_max.as_secs();
         let message = format!("the head of the request did not arrive within {seconds} s");
         Refusal { status: StatusCode::REQUEST_TIMEOUT, error: Error::invalid(message) }
     }
 
-    /// Of anything, with the status that goes with it.
+    /// A refusal with the status that goes with an error.
     pub(super) fn new(error: Error) -> Refusal {
         Refusal { status: error.status(), error }
     }

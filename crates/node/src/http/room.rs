@@ -45,7 +45,7 @@ pub(super) struct Seat {
     room: Option<Room>,
 }
 
-/// What a connection does at present.
+/// Present use of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// Requests that are being answered.
@@ -196,7 +196,8 @@ fn make_way(places: &mut HashMap<u64, Occupied>, address: Option<IpAddr>) -> Opt
     Some(())
 }
 
-/// What counts as one address: of IPv6 somebody has a network of 64 bits at least (RFC 6177).
+/// The part of an address that counts as one client: the first 64 bits of IPv6, because every site
+/// has a network of at least that size (RFC 6177).
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Who a share belongs to.
+/// Owner of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Caller {
-    /// Whoever has shown a token of this tenant.
+    /// Callers with a token of this tenant.
     Tenant(Arc<str>),
-    /// Whoever has not, or not to the shell.
+    /// Callers without one, or with one that the shell does not know, by address.
     Address(Option<IpAddr>),
 }
 

@@ -60,7 +60,7 @@ pub struct Look {
     pub asked: Option<Vec<String>>,
     /// Settings of no module that code which is not in the text may be told of in strings.
     pub mentions: Vec<String>,
-    /// What readers and sandboxes may not do.
+    /// Parts of the text that readers and sandboxes may not use.
     pub prohibitions: Prohibitions,
     /// Places where a setting gets the value that the session began with, in order.
     pub defaults: Vec<DefaultSite>,

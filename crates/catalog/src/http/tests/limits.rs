@@ -1,4 +1,4 @@
-//! What is refused because of how it comes: encodings, depths, and how often.
+//! Refusals of requests by their form: encodings, depth, and how often they come.
 
 use super::*;
 use crate::service::Right;

@@ -13,7 +13,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// What serde expects where the variant's name is one of the fields.
+/// Beginning of serde's expectation where the variant's name is one of the fields.
 const INTERNALLY_TAGGED: &str = "internally tagged enum ";
 
 /// A deserializer, visitor, or anything else on the way, that passes on what it is asked for.

@@ -3,7 +3,7 @@
 //! Serde names types of Rust. Callers know objects, arrays, strings, numbers, `true`, `false` and
 //! `null`.
 
-/// What bodies begin with that some editors and libraries write: U+FEFF in UTF-8.
+/// Byte order mark, with which some editors and libraries begin a text: U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A message on a document that does not fit its type, in the interface's words.
@@ -20,7 +20,7 @@ pub(super) fn plain(message: &str) -> String {
     format!("{text}{place}")
 }
 
-/// What is wrong with a text that is no JSON.
+/// A message on a text that is no JSON.
 pub(super) fn broken(text: &str, message: &str) -> String {
     if text.starts_with(BYTE_ORDER_MARK) {
         return "it begins with a byte order mark (U+FEFF); send it without".to_owned();
@@ -42,7 +42,7 @@ pub(super) fn broken(text: &str, message: &str) -> String {
     format!("{text}{place}")
 }
 
-/// What is wrong with a part of a query, which is text to begin with.
+/// A message on a part of a query, which is text to begin with.
 pub(in crate::http) fn plain_text(message: &str) -> String {
     let known = [
         ("invalid digit found in string", "expected a whole number, not below 0"),
@@ -141,7 +141,7 @@ fn expected_kind(expected: &str) -> String {
     }
 }
 
-/// What is meant by the name of a type of ours.
+/// The kind of JSON value behind the name of a type of Rust.
 fn expected_type(expected: &str) -> String {
     let is = |prefix: &str| expected.starts_with(prefix);
     if is("struct ") || is("struct variant ") || is("internally tagged enum ") {

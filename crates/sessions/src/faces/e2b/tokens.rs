@@ -94,7 +94,7 @@ impl Keys {
     }
 }
 
-/// What a token opens.
+/// Kind of access that a token gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenPurpose {
     /// Files and processes.

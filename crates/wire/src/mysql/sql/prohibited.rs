@@ -1,4 +1,4 @@
-//! What readers and sandboxes may not say, by the names of functions, tables and statements.
+//! Prohibited functions, tables and statements for readers and sandboxes, by their names.
 //!
 //! A read-only transaction of `MySQL` and `MariaDB` stops what changes tables (`Cannot execute
 //! statement in a READ ONLY transaction`), and neither what locks them nor what is about the server

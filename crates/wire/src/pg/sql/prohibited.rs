@@ -1,4 +1,4 @@
-//! What readers and sandboxes may not say, by the names of functions, relations and statements.
+//! Prohibited functions, relations and statements for readers and sandboxes, by their names.
 //!
 //! A read-only transaction of PostgreSQL stops what `pg_dump` would show afterwards, and not what
 //! it calls "commands OK in a read-only transaction": maintenance, locks, notifications, `CALL` and

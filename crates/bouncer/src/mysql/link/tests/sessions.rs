@@ -134,7 +134,7 @@ fn the_last_insert_id_is_the_clients_own() {
     );
 }
 
-/// What no reply tells of: errors hide the ids of the rows before them, and so do rows.
+/// Ids that no reply tells: errors hide those of the rows before them, and so do rows.
 #[test]
 fn an_id_of_which_no_reply_tells_is_asked_for() {
     let one = "COLS[1] DEF ROW[8] END";
@@ -165,7 +165,7 @@ fn an_id_of_which_no_reply_tells_is_asked_for() {
     }
 }
 
-/// What a text that does not say so may read by a view is nobody else's.
+/// A view or a function finds no id of another client.
 #[test]
 fn others_find_no_id_in_their_session() {
     plays(

@@ -1,8 +1,8 @@
-//! What a watch has told by the time that somebody asks.
+//! Events that a watch has told by the time that somebody asks.
 
 use super::*;
 
-/// What a watch has told when its barrier is passed.
+/// Events that a watch has told when its barrier is passed.
 async fn so_far(watch: &mut Watch) -> Vec<(WatchKind, String)> {
     let barrier = watch.barrier();
     let mut passed = Box::pin(barrier.wait());

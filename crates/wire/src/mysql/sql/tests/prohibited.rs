@@ -1,4 +1,4 @@
-//! What readers and sandboxes may not say.
+//! Prohibited parts of texts of MariaDB, for readers and sandboxes.
 
 use super::*;
 

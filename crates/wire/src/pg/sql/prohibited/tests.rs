@@ -1,4 +1,4 @@
-//! What texts of PostgreSQL are said to do that readers and sandboxes may not.
+//! Prohibited parts of texts of PostgreSQL, for readers and sandboxes.
 
 use super::super::look;
 use super::*;
