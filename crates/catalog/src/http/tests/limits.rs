@@ -118,3 +118,10 @@ fn many_wrong_secrets_are_refused_for_a_while() {
         if response.status == 200 { Ok(()) } else { Err(response.text()) }
     });
 }
+
+#[test]
+fn a_share_that_is_used_up_is_429_and_not_the_requests_fault() {
+    let refused = node::http::Error::new(api::ErrorCode::TooManyRequests, "wait");
+    assert_eq!(crate::http::from_shell(&refused).kind.status(), 429);
+    assert_eq!(crate::http::render_error(&refused).status(), 429);
+}
