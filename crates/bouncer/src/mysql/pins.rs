@@ -73,14 +73,14 @@ const PINS: [(Pin, &str); 20] = [
     (Pin::Profile, "profile"),
 ];
 
-/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles, and statements that were
+/// Pins that outlast a `COM_RESET_CONNECTION` (MariaDB 10.11): roles, and statements that were
 /// recorded. A routine may have changed the role.
 const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32 | 1 << Pin::Profile as u32;
 
 /// Has the server record statements, which it shows also after it was switched off.
 const PROFILING: &[u8] = b"profiling";
 
-/// The same of a single statement, until a reset.
+/// Has the server record a single statement, which it shows until a reset.
 const OPTIMIZER_TRACE: &[u8] = b"optimizer_trace";
 
 /// Names and locks that are told apart; beyond it nothing unpins but a reset.

@@ -274,9 +274,9 @@ impl Link<'_, '_> {
         }
     }
 
-    /// What a text asks of its session, or leaves as it is, has to be the client's own: code that
-    /// is not in the text may ask for it as well. What can be read by way of a view is at least
-    /// nobody else's.
+    /// Gives the server session the client's own insert id before a text that may read it or keep
+    /// it: code outside of the text may read it as well. An id that only a view can read is at
+    /// least no other client's.
     fn give_insert_id(&mut self, effects: Effects) {
         const READS: Effects = Effects::LAST_INSERT_ID.with(Effects::UNKNOWN);
         const CHANGES: Effects =
