@@ -628,7 +628,7 @@ def document(run, more_goals=(), more_parts=()):
     if run.get("part"):
         return "\n".join([*parts, *more_parts])
     if run["pool"]:
-        parts += ["## Pool and buffers\n", pool_text(run["pool"]) + "\n"]
+        parts += ["## Pool\n", pool_text(run["pool"]) + "\n"]
     parts += ["## Figures\n", *cell_tables(figures), *scenario_tables(run["scenarios"])]
     if run["memory"]:
         parts += ["### Memory of a server\n", memory_table(run["memory"]) + "\n"]

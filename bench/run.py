@@ -183,7 +183,7 @@ def list_everything():
     print("durability                   a queue that is worked off while its server is killed")
     print("slow-reader                  the server's memory while a flood is read slowly")
     print("memory                       the servers, idle after their start and after their work")
-    print("pool                         pool and buffers against Go (bench/pool)")
+    print("pool                         the pool against Go (bench/pool)")
     print("sessions                     sessions, and Ash beside them; or one of")
     for case in sessions.CASES:
         print(f"  {f'sessions-{case.name}':26} {', '.join(case.rivals)}")
@@ -388,7 +388,7 @@ def pool(options, scratch):
     if not script.exists():
         return {"error": "bench/pool/run.py does not exist"}
     out = scratch / "pool.json"
-    say("pool and buffers")
+    say("pool")
     argv = [sys.executable, script, "--rounds", str(options.rounds), "--out", out]
     try:
         done = subprocess.run(argv, stdout=sys.stderr, timeout=POOL_SECONDS_MAX, check=False)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pool and buffer rows: ours and Go's in interleaved rounds, medians and ratios.
+"""Rows of the pool: ours and Go's in interleaved rounds, medians and ratios.
 
     python3 bench/pool/run.py --rounds 5 --out FILE
 """
@@ -21,12 +21,6 @@ GOALS = {
     "pool/parallel": 0.25,
     "pool/contended": 0.25,
     "pool/throughput": 0.25,
-    "buffers/alone": 1.0,
-    "buffers/concurrent": 1.0,
-    "buffers/workers_10": 1.0,
-    "buffers/workers_100": 1.0,
-    "buffers/sustained": 1.0,
-    "buffers/with_pool": 1.0,
 }
 NS_GOALS = {"pool/stats": 3.0}
 
@@ -38,7 +32,7 @@ def build():
         check=True,
     )
     commands = {}
-    for group in ("pool", "buffers"):
+    for group in ("pool",):
         binary = TARGET / f"go-{group}"
         subprocess.run(["go", "build", "-o", binary, "."], cwd=HERE.parent / "go" / group, check=True)
         commands[group] = {"cove": [TARGET / "release" / "bench-pool", group], "go": [binary]}

@@ -1,7 +1,6 @@
 //! Measures `pool` and prints one JSON document; see `run.py`. The Go side does the same work under
 //! the same row names.
 
-mod buffers;
 mod leases;
 mod measure;
 mod residents;
@@ -22,11 +21,10 @@ fn main() {
     let json = |rows: Vec<Row>| rows.iter().map(Row::to_json).collect::<Vec<_>>();
     let rows = match which.as_str() {
         "pool" => json(leases::rows(&runtime)),
-        "buffers" => json(buffers::rows(&runtime)),
         // Nothing of Go's stands beside these; see the module.
         "residents" => residents::rows(),
         _ => {
-            eprintln!("usage: bench-pool pool|buffers|residents");
+            eprintln!("usage: bench-pool pool|residents");
             std::process::exit(2);
         }
     };

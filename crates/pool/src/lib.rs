@@ -1,4 +1,4 @@
-//! Bounded, keyed, fair pools of anything, and buffers.
+//! Bounded, keyed, fair pools of anything.
 //!
 //! One pool serves server connections (a key per tenant), sandboxes prepared ahead (leased once,
 //! then discarded) and agent slots. It decides; a *driver*, written by its user, opens and closes
@@ -79,14 +79,12 @@
 //! | `home.rs` | one key's idle resources and the path without the ledger, with the proof that it loses no wake-up |
 //! | `waiters.rs`, `acquire.rs` | the queues, and the future that stands in one |
 //! | `lease.rs`, `permit.rs` | the permits |
-//! | `buffer.rs` | [`BufferPool`]: byte buffers by size class, cached per thread |
 //! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
 //! | `shares.rs` | [`shares`]: who may have how many connections to a server that tenants share |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 
 mod acquire;
-mod buffer;
 mod config;
 mod error;
 mod home;
@@ -102,7 +100,6 @@ mod sync;
 mod waiters;
 
 pub use acquire::Acquire;
-pub use buffer::{BUFFER_BYTES_MAX, Buffer, BufferConfig, BufferPool, BufferStats, SecretBuffer};
 pub use config::{Config, KeyLimits, STRIPES_DEFAULT, STRIPES_MAX, Tier};
 pub use error::{Abandoned, AcquireError, Limit, OpenError, Reason};
 pub use lease::Lease;

@@ -2,8 +2,6 @@
 //! interleavings explored by loom.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-#[cfg(not(feature = "model"))]
-mod buffers;
 #[cfg(feature = "model")]
 mod model;
 #[cfg(not(feature = "model"))]

@@ -1,3 +1,0 @@
-module cove.bench/buffers
-
-go 1.22
