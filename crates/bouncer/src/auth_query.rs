@@ -14,11 +14,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::control::{self, ControlError, Rows};
-use crate::link::Credentials;
+use crate::link::ServerCredentials;
 use crate::mysql;
 use crate::relay::{self, LookUp};
-use crate::secrets::Password;
-use crate::tenants::{AuthQuery, Tenant, TenantId};
+use crate::secrets::ClientSecret;
+use crate::tenants::{AuthQuery, TenantId, TenantSnapshot};
 use crate::tls::ServerSide;
 
 /// The query that comes with us. A password that has expired is none (CVE-2025-2291). It needs a
@@ -88,15 +88,15 @@ pub struct AuthQueries {
     tls: Arc<ServerSide>,
     kept: Duration,
     doubted_after: Duration,
-    answers: Mutex<HashMap<(TenantId, Box<str>), Answer>>,
+    answers: Mutex<HashMap<(TenantId, Box<str>), AuthQueryReply>>,
     /// For each tenant a line of those who ask, and what they ask over.
-    lines: Mutex<HashMap<TenantId, Arc<Line>>>,
+    lines: Mutex<HashMap<TenantId, Arc<PgQueryLine>>>,
 }
 
-type Secret = Result<Option<Password>, LookUpError>;
+type Secret = Result<Option<ClientSecret>, LookUpError>;
 
 #[derive(Debug)]
-struct Answer {
+struct AuthQueryReply {
     secret: Secret,
     asked: Instant,
     /// Of the tenant when it was asked: another server may say something else.
@@ -106,11 +106,11 @@ struct Answer {
 }
 
 #[derive(Debug, Default)]
-struct Line(AsyncMutex<Option<Open>>);
+struct PgQueryLine(AsyncMutex<Option<OpenLookup>>);
 
 #[derive(Debug)]
-struct Open {
-    control: Looker,
+struct OpenLookup {
+    control: LookupConnection,
     used: Instant,
     epoch: u32,
     query: AuthQuery,
@@ -118,30 +118,30 @@ struct Open {
 
 /// A connection to ask over.
 #[derive(Debug)]
-enum Looker {
-    Pg(control::Control),
-    My(mysql::control::Control),
+enum LookupConnection {
+    Pg(control::ControlConnection),
+    My(mysql::control::MysqlControlConnection),
 }
 
-impl Looker {
+impl LookupConnection {
     async fn open(
         tls: &ServerSide,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         query: &AuthQuery,
-    ) -> Result<Looker, ControlError> {
-        match Credentials::of(tenant.engine, query.password.as_ref()) {
-            Credentials::Pg(credentials) => {
-                let errand = control::Errand {
+    ) -> Result<LookupConnection, ControlError> {
+        match ServerCredentials::of(tenant.engine, query.password.as_ref()) {
+            ServerCredentials::Pg(credentials) => {
+                let errand = control::ControlTarget {
                     server: &tenant.server,
                     database: &query.database,
                     user: &query.user,
                     credentials,
                     application: APPLICATION,
                 };
-                Ok(Looker::Pg(control::Control::open(tls, errand).await?))
+                Ok(LookupConnection::Pg(control::ControlConnection::open(tls, errand).await?))
             }
-            Credentials::My(credentials) => {
-                let errand = mysql::control::Errand {
+            ServerCredentials::My(credentials) => {
+                let errand = mysql::control::MysqlControlTarget {
                     server: &tenant.server,
                     // Our own query names its tables whole; whoever asks it may have no right to
                     // the tenant's.
@@ -150,7 +150,9 @@ impl Looker {
                     credentials,
                     application: APPLICATION,
                 };
-                Ok(Looker::My(mysql::control::Control::open(tls, errand).await?))
+                Ok(LookupConnection::My(
+                    mysql::control::MysqlControlConnection::open(tls, errand).await?,
+                ))
             }
         }
     }
@@ -159,8 +161,8 @@ impl Looker {
     async fn ask(&mut self, query: &AuthQuery, user: &str) -> Result<Rows, ControlError> {
         let own = query.query.as_deref();
         match self {
-            Looker::Pg(control) => control.ask(own.unwrap_or(QUERY), &[user]).await,
-            Looker::My(control) => {
+            LookupConnection::Pg(control) => control.ask(own.unwrap_or(QUERY), &[user]).await,
+            LookupConnection::My(control) => {
                 let ours = if control.is_mariadb() { QUERY_MARIADB } else { QUERY_MYSQL };
                 let text = mysql::control::with_value(own.unwrap_or(ours), user);
                 control.ask(&text).await
@@ -170,8 +172,8 @@ impl Looker {
 
     async fn close(self) {
         match self {
-            Looker::Pg(control) => control.close().await,
-            Looker::My(control) => control.close().await,
+            LookupConnection::Pg(control) => control.close().await,
+            LookupConnection::My(control) => control.close().await,
         }
     }
 }
@@ -189,7 +191,7 @@ impl AuthQueries {
     ///
     /// # Errors
     /// When nobody knows.
-    pub async fn look_up(self: &Arc<Self>, tenant: &Tenant, user: &str) -> Secret {
+    pub async fn look_up(self: &Arc<Self>, tenant: &TenantSnapshot, user: &str) -> Secret {
         let query = tenant.auth_query.as_ref().ok_or(LookUpError::NotThere)?;
         if *query.user == *user {
             return Err(LookUpError::Looker);
@@ -232,7 +234,7 @@ impl AuthQueries {
         }
     }
 
-    fn known(&self, tenant: &Tenant, user: &str) -> Option<Secret> {
+    fn known(&self, tenant: &TenantSnapshot, user: &str) -> Option<Secret> {
         let answers = self.answers.lock();
         let answer = answers.get(&(tenant.id, Box::from(user)))?;
         let kept = match &answer.secret {
@@ -245,23 +247,24 @@ impl AuthQueries {
         holds.then(|| answer.secret.clone())
     }
 
-    fn remember(&self, tenant: &Tenant, user: &str, secret: Secret) {
+    fn remember(&self, tenant: &TenantSnapshot, user: &str, secret: Secret) {
         let Some(query) = tenant.auth_query.clone() else { return };
         let (asked, epoch) = (node::clock::now(), tenant.state.epoch());
         let mut answers = self.answers.lock();
         if answers.len() >= ANSWERS_MAX {
             answers.clear();
         }
-        answers.insert((tenant.id, Box::from(user)), Answer { secret, asked, epoch, query });
+        answers
+            .insert((tenant.id, Box::from(user)), AuthQueryReply { secret, asked, epoch, query });
     }
 
     /// Asks over the connection that is there, or another one.
     async fn ask(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         query: &AuthQuery,
         user: &str,
-        open: &mut Option<Open>,
+        open: &mut Option<OpenLookup>,
     ) -> Secret {
         let epoch = tenant.state.epoch();
         // One that lay there may be gone meanwhile; then it is asked once more over a new one.
@@ -276,11 +279,12 @@ impl AuthQueries {
                 }
             }
         }
-        let mut control = Looker::open(&self.tls, tenant, query).await.map_err(|it| told(&it))?;
+        let mut control =
+            LookupConnection::open(&self.tls, tenant, query).await.map_err(|it| told(&it))?;
         let answer = control.ask(query, user).await;
         if matches!(answer, Ok(_) | Err(ControlError::Refused { .. })) {
             let used = node::clock::now();
-            *open = Some(Open { control, used, epoch, query: query.clone() });
+            *open = Some(OpenLookup { control, used, epoch, query: query.clone() });
         }
         secret_of(tenant.engine, user, answer)
     }
@@ -310,21 +314,21 @@ impl AuthQueries {
 
 /// Looks up users for the relay's threads, which do not wait.
 #[derive(Clone, Debug)]
-pub struct Background {
+pub struct UserLookupTask {
     queries: Arc<AuthQueries>,
     runtime: Handle,
 }
 
-impl Background {
+impl UserLookupTask {
     /// Asks on this runtime. As many questions are under way as clients wait for them.
     #[must_use]
-    pub fn new(queries: Arc<AuthQueries>, runtime: Handle) -> Background {
-        Background { queries, runtime }
+    pub fn new(queries: Arc<AuthQueries>, runtime: Handle) -> UserLookupTask {
+        UserLookupTask { queries, runtime }
     }
 }
 
-impl LookUp for Background {
-    fn look_up(&self, tenant: Arc<Tenant>, user: Arc<str>, answer: relay::Answer) {
+impl LookUp for UserLookupTask {
+    fn look_up(&self, tenant: Arc<TenantSnapshot>, user: Arc<str>, answer: relay::SecretReply) {
         let queries = Arc::clone(&self.queries);
         self.runtime.spawn(async move {
             let secret = queries.look_up(&tenant, &user).await;
@@ -348,7 +352,7 @@ fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError
     let secret = secret.clone().unwrap_or_default();
     // One without a password is there all the same: in PostgreSQL some need none.
     let is_somebody = engine == TenantEngine::Postgres || !secret.is_empty();
-    Ok(is_somebody.then(|| Password::new(secret)))
+    Ok(is_somebody.then(|| ClientSecret::new(secret)))
 }
 
 /// An error with its causes, for the log.

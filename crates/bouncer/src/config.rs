@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use api::{TenantDefaults, TenantEngine, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
 use serde::{Deserialize, Serialize};
 
-use crate::tenants::Rules;
+use crate::tenants::UserRuleSet;
 
 /// Where clients of PostgreSQL are served unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
@@ -31,12 +31,12 @@ pub const MYSQL_SERVER_VERSION_BYTES_MAX: usize = 100;
 /// Settings of the bouncer. Every limit has its name here or in [`TenantLimitsSpec`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct BouncerConfig {
     /// Whether there is a bouncer at all.
     pub enabled: bool,
     /// TCP addresses for PostgreSQL, `host:port`; port 0 for any. In the environment they are
     /// divided by commas.
-    pub listen: Listen,
+    pub listen: ListenAddresses,
     /// Where clients of MySQL come in.
     pub mysql: MysqlTable,
     /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address, and one
@@ -45,7 +45,7 @@ pub struct Config {
     /// Mode of these sockets, in octal digits.
     pub unix_socket_mode: String,
     /// Listeners that belong to one tenant each.
-    pub bound: Vec<Bound>,
+    pub bound: Vec<TenantListener>,
     /// What follows the tenant in TLS server names: with `.db.example.com` the name
     /// `shop.db.example.com` leads to `shop`.
     pub server_name_suffix: Option<String>,
@@ -75,13 +75,13 @@ pub struct Config {
     pub tenants: Vec<TenantSpec>,
     /// What holds for users by their names; of files of PgBouncer only.
     #[serde(skip)]
-    pub rules: Rules,
+    pub rules: UserRuleSet,
 }
 
 /// One or several addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `host:port` or a list of them")]
-pub enum Listen {
+pub enum ListenAddresses {
     /// Divided by commas; empty for none.
     One(String),
     /// Each by itself.
@@ -91,7 +91,7 @@ pub enum Listen {
 /// A listener whose clients belong to one tenant, whatever else they say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bound {
+pub struct TenantListener {
     /// `host:port`, or the path of a Unix socket.
     pub listen: String,
     /// The tenant's name.
@@ -108,7 +108,7 @@ pub struct MysqlTable {
     /// Whether they are served at all.
     pub enabled: bool,
     /// TCP addresses, `host:port`; port 0 for any, empty for none.
-    pub listen: Listen,
+    pub listen: ListenAddresses,
     /// What clients are told that the server is, before it is known which one they want.
     pub server_version: String,
 }
@@ -216,19 +216,19 @@ pub struct ConsoleUser {
     pub password: String,
 }
 
-impl Listen {
+impl ListenAddresses {
     /// Each address.
     pub fn addresses(&self) -> Vec<&str> {
         let parts: Vec<&str> = match self {
-            Listen::One(text) => text.split(',').collect(),
-            Listen::Several(texts) => texts.iter().map(String::as_str).collect(),
+            ListenAddresses::One(text) => text.split(',').collect(),
+            ListenAddresses::Several(texts) => texts.iter().map(String::as_str).collect(),
         };
         parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
     }
 
     /// Whether nobody chose it.
     pub fn is_default(&self) -> bool {
-        *self == Listen::default()
+        *self == ListenAddresses::default()
     }
 }
 
@@ -243,23 +243,23 @@ impl Default for MysqlTable {
     fn default() -> MysqlTable {
         MysqlTable {
             enabled: true,
-            listen: Listen::One(MYSQL_LISTEN_DEFAULT.to_owned()),
+            listen: ListenAddresses::One(MYSQL_LISTEN_DEFAULT.to_owned()),
             server_version: MYSQL_SERVER_VERSION.to_owned(),
         }
     }
 }
 
-impl Default for Listen {
-    fn default() -> Listen {
-        Listen::One(LISTEN_DEFAULT.to_owned())
+impl Default for ListenAddresses {
+    fn default() -> ListenAddresses {
+        ListenAddresses::One(LISTEN_DEFAULT.to_owned())
     }
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for BouncerConfig {
+    fn default() -> BouncerConfig {
+        BouncerConfig {
             enabled: true,
-            listen: Listen::default(),
+            listen: ListenAddresses::default(),
             mysql: MysqlTable::default(),
             unix_socket_dir: None,
             unix_socket_mode: "0777".to_owned(),
@@ -278,7 +278,7 @@ impl Default for Config {
             console: ConsoleTable::default(),
             defaults: TenantDefaults::default(),
             tenants: Vec::new(),
-            rules: Rules::default(),
+            rules: UserRuleSet::default(),
         }
     }
 }

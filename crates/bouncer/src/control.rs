@@ -7,18 +7,18 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use wire::pg::frame::{self, Header, TransactionStatus, backend};
+use wire::pg::frame::{self, PgHeader, TransactionStatus, backend};
 use wire::pg::message::frontend;
-use wire::pg::notice::Notice;
+use wire::pg::notice::ServerNotice;
 use wire::pg::scram::NONCE_BYTES;
-use wire::pg::startup::Version;
+use wire::pg::startup::ProtocolVersion;
 
 use crate::mysql;
-use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams};
+use crate::pg::dial::{PgCredentials, PgDial, PgDialError, PgDialNext, PgDialParams};
 use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide, TlsError};
 
-pub(crate) use line::Line;
+pub(crate) use line::ControlLine;
 
 mod line;
 
@@ -39,10 +39,10 @@ pub enum ControlError {
     Tls(#[from] TlsError),
     /// The server does not let us in.
     #[error("log in to the server")]
-    LogIn(#[source] DialError),
+    LogIn(#[source] PgDialError),
     /// A server of MySQL does not let us in.
     #[error("log in to the server")]
-    LogInMysql(#[source] mysql::dial::DialError),
+    LogInMysql(#[source] mysql::dial::MysqlDialError),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
@@ -61,7 +61,7 @@ pub enum ControlError {
 
 /// Where to, and as whom.
 #[derive(Clone, Debug)]
-pub struct Errand<'a> {
+pub struct ControlTarget<'a> {
     /// The server.
     pub server: &'a ServerAddress,
     /// The database there.
@@ -69,7 +69,7 @@ pub struct Errand<'a> {
     /// The role.
     pub user: &'a str,
     /// How it proves who it is.
-    pub credentials: Arc<Credentials>,
+    pub credentials: Arc<PgCredentials>,
     /// What the server shows as the name of the connection.
     pub application: &'a str,
 }
@@ -78,23 +78,26 @@ pub struct Errand<'a> {
 pub type Rows = Vec<Vec<Option<String>>>;
 
 /// A connection that is logged in.
-pub struct Control {
-    line: Line,
+pub struct ControlConnection {
+    line: ControlLine,
 }
 
-impl Control {
+impl ControlConnection {
     /// Connects and logs in. `search_path` is fixed, so that nobody's functions and tables are
     /// taken for the system's (CVE-2025-12819).
     ///
     /// # Errors
     /// When the server cannot be reached or does not let us in.
-    pub async fn open(tls: &ServerSide, errand: Errand<'_>) -> Result<Control, ControlError> {
+    pub async fn open(
+        tls: &ServerSide,
+        errand: ControlTarget<'_>,
+    ) -> Result<ControlConnection, ControlError> {
         let address = &errand.server.address;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(io::Error::from)?;
         let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let dial = Dial::new(
-            DialParams {
+        let dial = PgDial::new(
+            PgDialParams {
                 user: errand.user.to_owned(),
                 database: Some(errand.database.to_owned()),
                 credentials: errand.credentials,
@@ -106,38 +109,38 @@ impl Control {
                 tls: tls::request(&errand.server.tls, address),
                 assurance: tls::assurance(&errand.server.tls, address.socket_path().is_some()),
                 rules: errand.server.tls.rules.clone(),
-                version: Version::V3_0,
+                version: ProtocolVersion::V3_0,
             },
             nonce,
         );
-        let line = Line::connect(address).await?;
-        Control { line }.log_in(dial, tls, errand.server).await
+        let line = ControlLine::connect(address).await?;
+        ControlConnection { line }.log_in(dial, tls, errand.server).await
     }
 
     async fn log_in(
         mut self,
-        mut dial: Dial,
+        mut dial: PgDial,
         tls: &ServerSide,
         server: &ServerAddress,
-    ) -> Result<Control, ControlError> {
+    ) -> Result<ControlConnection, ControlError> {
         let mut out = Vec::new();
         let mut next = dial.start(&mut out);
         loop {
             self.line.send(&mut out).await?;
             match next {
-                DialNext::More => {
+                PgDialNext::More => {
                     self.line.read().await?;
                     let step = dial.input(&self.line.input, &mut out);
                     self.line.input.drain(..step.consumed);
                     next = step.next;
                 }
-                DialNext::StartTls => {
+                PgDialNext::StartTls => {
                     let end_point = self.line.start_tls(tls, server).await?;
                     next = dial.tls_started(end_point, &mut out);
                 }
-                DialNext::Ready(_) => return Ok(self),
-                DialNext::Fail(error) => return Err(ControlError::LogIn(error)),
-                DialNext::Cancelled => return Err(ControlError::Closed),
+                PgDialNext::Ready(_) => return Ok(self),
+                PgDialNext::Fail(error) => return Err(ControlError::LogIn(error)),
+                PgDialNext::Cancelled => return Err(ControlError::Closed),
             }
         }
     }
@@ -157,7 +160,7 @@ impl Control {
         self.line.send(&mut out).await?;
         let (mut rows, mut received, mut error) = (Rows::new(), 0_usize, None);
         loop {
-            let header = Header::parse(&self.line.input);
+            let header = PgHeader::parse(&self.line.input);
             let header = header.map_err(|_| ControlError::Protocol("a length"))?;
             let Some(header) = header.filter(|header| header.total <= self.line.input.len()) else {
                 self.line.read().await?;
@@ -171,7 +174,7 @@ impl Control {
             match header.tag {
                 backend::DATA_ROW => rows.push(row(body)?),
                 backend::ERROR => {
-                    let notice = Notice::parse(body);
+                    let notice = ServerNotice::parse(body);
                     let (code, message) = (notice.code().to_owned(), notice.message().into_owned());
                     error = Some(ControlError::Refused { code, message });
                 }
@@ -195,7 +198,7 @@ impl Control {
     }
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for ControlConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
     }

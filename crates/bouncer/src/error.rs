@@ -7,17 +7,17 @@ use node::http;
 use node::sealed::SealError;
 use node::store::StoreError;
 
-use crate::tenants::Refusal;
+use crate::tenants::DefinitionError;
 
 /// When it is worth trying again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BouncerError {
     /// The request cannot be carried out as it is.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] DefinitionError),
     /// There is no such tenant.
     #[error("there is no such tenant")]
     NotFound,
@@ -38,63 +38,63 @@ pub enum Error {
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Error {
+impl BouncerError {
     /// Cove failed at this.
-    pub fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::Internal(cause.into())
+    pub fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> BouncerError {
+        BouncerError::Internal(cause.into())
     }
 
     /// What to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Error::Refused(_) => ErrorCode::InvalidRequest,
-            Error::NotFound => ErrorCode::NotFound,
-            Error::Forbidden => ErrorCode::Forbidden,
-            Error::Conflict(_) => ErrorCode::Conflict,
-            Error::NotHere(_) | Error::Unavailable(_) => ErrorCode::Overloaded,
-            Error::Internal(_) => ErrorCode::Internal,
+            BouncerError::Refused(_) => ErrorCode::InvalidRequest,
+            BouncerError::NotFound => ErrorCode::NotFound,
+            BouncerError::Forbidden => ErrorCode::Forbidden,
+            BouncerError::Conflict(_) => ErrorCode::Conflict,
+            BouncerError::NotHere(_) | BouncerError::Unavailable(_) => ErrorCode::Overloaded,
+            BouncerError::Internal(_) => ErrorCode::Internal,
         }
     }
 }
 
-impl From<StoreError> for Error {
+impl From<StoreError> for BouncerError {
     /// The transaction's own reason, or the store's: not now, or not like this.
-    fn from(error: StoreError) -> Error {
-        match error.refusal::<Error>() {
+    fn from(error: StoreError) -> BouncerError {
+        match error.refusal::<BouncerError>() {
             Ok(reason) => reason,
             Err(error @ (StoreError::OutcomeUnknown(_) | StoreError::Closed)) => {
-                Error::Unavailable(error)
+                BouncerError::Unavailable(error)
             }
-            Err(error) if error.is_temporary() => Error::Unavailable(error),
-            Err(error) => Error::internal(error),
+            Err(error) if error.is_temporary() => BouncerError::Unavailable(error),
+            Err(error) => BouncerError::internal(error),
         }
     }
 }
 
-impl From<SealError> for Error {
-    fn from(error: SealError) -> Error {
-        Error::internal(error)
+impl From<SealError> for BouncerError {
+    fn from(error: SealError) -> BouncerError {
+        BouncerError::internal(error)
     }
 }
 
-impl From<Error> for http::Error {
-    fn from(error: Error) -> http::Error {
+impl From<BouncerError> for http::Error {
+    fn from(error: BouncerError) -> http::Error {
         match &error {
-            Error::Internal(cause) => {
+            BouncerError::Internal(cause) => {
                 tracing::error!(error = &**cause as &dyn std::error::Error, "failed");
             }
-            Error::Unavailable(cause) => {
+            BouncerError::Unavailable(cause) => {
                 tracing::error!(error = cause as &dyn std::error::Error, "failed");
             }
-            Error::Refused(_)
-            | Error::NotFound
-            | Error::Forbidden
-            | Error::Conflict(_)
-            | Error::NotHere(_) => {}
+            BouncerError::Refused(_)
+            | BouncerError::NotFound
+            | BouncerError::Forbidden
+            | BouncerError::Conflict(_)
+            | BouncerError::NotHere(_) => {}
         }
         let code = error.code();
         let mut answer = http::Error::new(code, error.to_string());
-        if let Error::Refused(refusal) = &error {
+        if let BouncerError::Refused(refusal) = &error {
             answer = answer.at(refusal.field.clone());
         }
         match code {

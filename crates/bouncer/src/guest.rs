@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use api::TenantEngine;
 
-use self::turns::Turns;
-pub(crate) use self::watch::{Seen, Watch};
-use crate::relay::orders::Order;
-use crate::service::{Bouncer, Threads};
+use self::turns::LeaseQuota;
+pub(crate) use self::watch::{ConnectionObserver, ReplyAction};
+use crate::relay::orders::ThreadCommand;
+use crate::service::{Bouncer, RelayThreads};
 use crate::tenants::{
-    ClientAuth, Route, RouteError, Routing, ServerSecret, Tenant, TenantUser, UserTimes,
+    ClientAuth, RouteError, ServerSecret, TenantRoute, TenantRouting, TenantSnapshot, TenantUser,
+    UserTimes,
 };
 
 /// Bytes of a statement in a record; what is longer is cut.
@@ -31,7 +32,7 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// How much of statements records have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Texts {
+pub enum StatementDetail {
     /// Nothing.
     None,
     /// Everything but the values in them.
@@ -65,14 +66,14 @@ pub struct GuestSpec {
     /// Bytes that the answer to one statement may have.
     pub bytes_max: Option<u64>,
     /// How much of statements is told.
-    pub texts: Texts,
+    pub texts: StatementDetail,
     /// Who is told.
-    pub witness: Arc<dyn Witness>,
+    pub witness: Arc<dyn SandboxObserver>,
 }
 
 /// What a guest did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed<'a> {
+pub enum SandboxAction<'a> {
     /// It has connected.
     Connected,
     /// It was refused, or ended, for this reason.
@@ -103,23 +104,23 @@ pub enum Deed<'a> {
 }
 
 /// Is told what guests do, on the relay's threads: it must not wait.
-pub trait Witness: fmt::Debug + Send + Sync {
+pub trait SandboxObserver: fmt::Debug + Send + Sync {
     /// A guest did something.
-    fn saw(&self, deed: Deed<'_>);
+    fn saw(&self, deed: SandboxAction<'_>);
 }
 
 /// Somebody who may come in without a proof.
 #[derive(Debug)]
-pub struct Guest {
+pub struct SandboxClient {
     id: u64,
     spec: GuestSpec,
     is_revoked: AtomicBool,
-    turns: Arc<Turns>,
+    turns: Arc<LeaseQuota>,
 }
 
 /// Why there can be no such guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GuestError {
+pub enum SandboxClientError {
     /// Its tenant does not take it.
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -137,19 +138,21 @@ pub enum GuestError {
     Revoked,
 }
 
-impl GuestError {
+impl SandboxClientError {
     /// What clients match on.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            GuestError::Route(error) => error.sqlstate(),
-            GuestError::NoSuchRole(_) | GuestError::NoRole | GuestError::NoSecret(_) => "28000",
-            GuestError::Revoked => "57P01",
+            SandboxClientError::Route(error) => error.sqlstate(),
+            SandboxClientError::NoSuchRole(_)
+            | SandboxClientError::NoRole
+            | SandboxClientError::NoSecret(_) => "28000",
+            SandboxClientError::Revoked => "57P01",
         }
     }
 }
 
-impl Guest {
+impl SandboxClient {
     /// What it may have.
     pub(crate) fn spec(&self) -> &GuestSpec {
         &self.spec
@@ -161,14 +164,14 @@ impl Guest {
     }
 
     /// Whose turn it is among its clients.
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
+    pub(crate) fn turns(&self) -> &Arc<LeaseQuota> {
         &self.turns
     }
 
     /// Where it is led by what holds now.
-    pub(crate) fn route(&self, routing: &Routing) -> Result<Route, GuestError> {
+    pub(crate) fn route(&self, routing: &TenantRouting) -> Result<TenantRoute, SandboxClientError> {
         if self.is_revoked.load(Ordering::Acquire) {
-            return Err(GuestError::Revoked);
+            return Err(SandboxClientError::Revoked);
         }
         let spec = &self.spec;
         let tenant = routing.for_guest(&spec.tenant, spec.engine)?;
@@ -182,7 +185,7 @@ impl Guest {
             ..(*role).clone()
         };
         let twin = tenant.read_only_twin.as_ref().filter(|_| spec.read_only);
-        Ok(Route { tenant: Arc::clone(twin.unwrap_or(tenant)), user: Arc::new(user) })
+        Ok(TenantRoute { tenant: Arc::clone(twin.unwrap_or(tenant)), user: Arc::new(user) })
     }
 }
 
@@ -201,25 +204,30 @@ fn shorter(one: &UserTimes, other: &UserTimes) -> UserTimes {
     }
 }
 
-impl Tenant {
+impl TenantSnapshot {
     /// The user whose role on the server a guest has: the one that is named; else the tenant's
     /// `server_user`, or its only user.
     ///
     /// # Errors
     /// When there is none, or none of whom we have what the server asks for.
-    pub fn role_of_guest(&self, named: Option<&str>) -> Result<Arc<TenantUser>, GuestError> {
+    pub fn role_of_guest(
+        &self,
+        named: Option<&str>,
+    ) -> Result<Arc<TenantUser>, SandboxClientError> {
         let user = match named {
-            Some(name) => {
-                Arc::clone(self.users.get(name).ok_or_else(|| GuestError::NoSuchRole(name.into()))?)
-            }
+            Some(name) => Arc::clone(
+                self.users.get(name).ok_or_else(|| SandboxClientError::NoSuchRole(name.into()))?,
+            ),
             None => match (&self.forced, self.users.len()) {
                 (Some((user, _)), _) => self.user(user),
-                (None, 1) => Arc::clone(self.users.values().next().ok_or(GuestError::NoRole)?),
-                (None, _) => return Err(GuestError::NoRole),
+                (None, 1) => {
+                    Arc::clone(self.users.values().next().ok_or(SandboxClientError::NoRole)?)
+                }
+                (None, _) => return Err(SandboxClientError::NoRole),
             },
         };
         if user.server_secret == ServerSecret::OfClient {
-            return Err(GuestError::NoSecret(Arc::clone(&user.server_user)));
+            return Err(SandboxClientError::NoSecret(Arc::clone(&user.server_user)));
         }
         Ok(user)
     }
@@ -232,9 +240,9 @@ pub type LoginPlace = Arc<dyn Any + Send + Sync>;
 /// Where guests of one kind come in, until this is dropped: then their connections are told, and
 /// ended.
 #[derive(Debug)]
-pub struct Door {
-    guest: Arc<Guest>,
-    threads: Arc<dyn Threads>,
+pub struct SandboxListener {
+    guest: Arc<SandboxClient>,
+    threads: Arc<dyn RelayThreads>,
 }
 
 /// What is known of a guest before it comes.
@@ -246,22 +254,26 @@ pub struct GuestFacts {
     pub role: Arc<str>,
 }
 
-impl Door {
+impl SandboxListener {
     /// Opens a door for guests.
     ///
     /// # Errors
     /// When there cannot be such guests now.
     pub fn open(
-        threads: &Arc<dyn Threads>,
-        routing: &Routing,
+        threads: &Arc<dyn RelayThreads>,
+        routing: &TenantRouting,
         spec: GuestSpec,
-    ) -> Result<Door, GuestError> {
+    ) -> Result<SandboxListener, SandboxClientError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let guest =
-            Arc::new(Guest { id, spec, is_revoked: AtomicBool::new(false), turns: Arc::default() });
+        let guest = Arc::new(SandboxClient {
+            id,
+            spec,
+            is_revoked: AtomicBool::new(false),
+            turns: Arc::default(),
+        });
         guest.route(routing)?;
-        Ok(Door { guest, threads: Arc::clone(threads) })
+        Ok(SandboxListener { guest, threads: Arc::clone(threads) })
     }
 
     /// Takes a connection, from which nothing was read.
@@ -275,14 +287,14 @@ impl Door {
     /// The guest's sandbox rests: of its connections those end that hold one of the server's
     /// without using it, be it that a transaction is open or that something cannot be moved.
     pub fn rest(&self) {
-        self.threads.order(&|| Order::RestGuest(self.guest.id));
+        self.threads.order(&|| ThreadCommand::RestGuest(self.guest.id));
     }
 }
 
-impl Drop for Door {
+impl Drop for SandboxListener {
     fn drop(&mut self) {
         self.guest.is_revoked.store(true, Ordering::Release);
-        self.threads.order(&|| Order::RevokeGuest(self.guest.id));
+        self.threads.order(&|| ThreadCommand::RevokeGuest(self.guest.id));
     }
 }
 
@@ -296,7 +308,7 @@ impl Bouncer {
         engine: TenantEngine,
         tenant: &str,
         role: Option<&str>,
-    ) -> Result<GuestFacts, GuestError> {
+    ) -> Result<GuestFacts, SandboxClientError> {
         let routing = self.routing();
         let tenant = routing.for_guest(tenant, engine)?;
         let user = tenant.role_of_guest(role)?;
@@ -308,7 +320,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// When there cannot be such guests now.
-    pub fn open_door(&self, spec: GuestSpec) -> Result<Door, GuestError> {
-        Door::open(self.threads(), &self.routing(), spec)
+    pub fn open_door(&self, spec: GuestSpec) -> Result<SandboxListener, SandboxClientError> {
+        SandboxListener::open(self.threads(), &self.routing(), spec)
     }
 }

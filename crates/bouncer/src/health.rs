@@ -6,15 +6,15 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use crate::control::{Control, ControlError, Errand};
-use crate::link::{Credentials, Keyrings};
+use crate::control::{ControlConnection, ControlError, ControlTarget};
+use crate::link::{ProtocolKeyrings, ServerCredentials};
 use crate::mysql;
 use crate::pg;
-use crate::pg::dial::DialError;
+use crate::pg::dial::PgDialError;
 use crate::relay::pools::FailureStage;
-use crate::secrets::Password;
-use crate::service::{Probe, ProbeFailure, ProbeOutcome};
-use crate::tenants::Tenant;
+use crate::secrets::ClientSecret;
+use crate::service::{ProbeFailure, ProbeOutcome, ServerProbe};
+use crate::tenants::TenantSnapshot;
 use crate::tls::ServerSide;
 
 /// `too_many_connections`: said by a server that is alive.
@@ -29,45 +29,49 @@ const ANYBODY: &str = "postgres";
 
 /// Looks whether servers answer.
 #[derive(Clone, Debug)]
-pub struct Prober {
-    keyrings: Keyrings,
+pub struct ServerProber {
+    keyrings: ProtocolKeyrings,
     tls: Arc<ServerSide>,
 }
 
-impl Prober {
+impl ServerProber {
     /// With what the relay has, too.
-    pub fn new(keyrings: Keyrings, tls: Arc<ServerSide>) -> Prober {
-        Prober { keyrings, tls }
+    pub fn new(keyrings: ProtocolKeyrings, tls: Arc<ServerSide>) -> ServerProber {
+        ServerProber { keyrings, tls }
     }
 
-    async fn ask(&self, tenant: &Tenant) -> Result<(), ControlError> {
+    async fn ask(&self, tenant: &TenantSnapshot) -> Result<(), ControlError> {
         match self.role(tenant) {
-            (user, Credentials::Pg(credentials)) => self.ask_pg(tenant, &user, credentials).await,
-            (user, Credentials::My(credentials)) => self.ask_my(tenant, &user, credentials).await,
+            (user, ServerCredentials::Pg(credentials)) => {
+                self.ask_pg(tenant, &user, credentials).await
+            }
+            (user, ServerCredentials::My(credentials)) => {
+                self.ask_my(tenant, &user, credentials).await
+            }
         }
     }
 
     async fn ask_pg(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         user: &str,
-        credentials: Arc<pg::dial::Credentials>,
+        credentials: Arc<pg::dial::PgCredentials>,
     ) -> Result<(), ControlError> {
-        let errand = Errand {
+        let errand = ControlTarget {
             server: &tenant.server,
             database: &tenant.database,
             user,
             credentials,
             application: APPLICATION,
         };
-        match Control::open(&self.tls, errand).await {
+        match ControlConnection::open(&self.tls, errand).await {
             Ok(mut control) => {
                 control.ask("SELECT 1", &[]).await?;
                 control.close().await;
                 Ok(())
             }
-            Err(ControlError::LogIn(DialError::Credentials(_))) => Ok(()),
-            Err(ControlError::LogIn(DialError::Refused { code, .. }))
+            Err(ControlError::LogIn(PgDialError::Credentials(_))) => Ok(()),
+            Err(ControlError::LogIn(PgDialError::Refused { code, .. }))
                 if code == TOO_MANY_CONNECTIONS =>
             {
                 Ok(())
@@ -78,19 +82,19 @@ impl Prober {
 
     async fn ask_my(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         user: &str,
-        credentials: Arc<mysql::dial::Credentials>,
+        credentials: Arc<mysql::dial::MysqlCredentials>,
     ) -> Result<(), ControlError> {
-        let has_none = *credentials == mysql::dial::Credentials::None;
-        let errand = mysql::control::Errand {
+        let has_none = *credentials == mysql::dial::MysqlCredentials::None;
+        let errand = mysql::control::MysqlControlTarget {
             server: &tenant.server,
             database: Some(&tenant.database),
             user,
             credentials,
             application: APPLICATION,
         };
-        match mysql::control::Control::open(&self.tls, errand).await {
+        match mysql::control::MysqlControlConnection::open(&self.tls, errand).await {
             Ok(mut control) => {
                 control.ping().await?;
                 control.close().await;
@@ -107,7 +111,7 @@ impl Prober {
 
     /// As whom to log in: the first user, by name, of whom it is known here how; else whoever looks
     /// users up; else somebody whom the server will ask for more.
-    fn role(&self, tenant: &Tenant) -> (Arc<str>, Credentials) {
+    fn role(&self, tenant: &TenantSnapshot) -> (Arc<str>, ServerCredentials) {
         let mut users: Vec<_> = tenant.users.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));
         for user in &users {
@@ -115,7 +119,7 @@ impl Prober {
                 return (Arc::clone(&user.server_user), credentials);
             }
         }
-        let of = |password: Option<&Password>| Credentials::of(tenant.engine, password);
+        let of = |password: Option<&ClientSecret>| ServerCredentials::of(tenant.engine, password);
         if let Some((user, password)) = &tenant.forced {
             return (Arc::clone(user), of(password.as_ref()));
         }
@@ -127,8 +131,8 @@ impl Prober {
     }
 }
 
-impl Probe for Prober {
-    fn probe(&self, tenant: Arc<Tenant>) -> ProbeOutcome {
+impl ServerProbe for ServerProber {
+    fn probe(&self, tenant: Arc<TenantSnapshot>) -> ProbeOutcome {
         let prober = self.clone();
         Box::pin(async move { prober.ask(&tenant).await.map_err(|error| failure(&error)) })
     }

@@ -20,7 +20,7 @@ use node::http::{self, Json, query};
 use node::http::{Routes, delete, get, post};
 use serde::Deserialize;
 
-use crate::error::Error;
+use crate::error::BouncerError;
 use crate::service::Bouncer;
 
 /// Paths, by their beginnings, that need the scope `tenants`.
@@ -47,7 +47,8 @@ pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     match bouncer {
         Ok(bouncer) => routes.layer(middleware::from_fn(for_operators)).with_state(Some(bouncer)),
         Err(why) => {
-            let refuse = move || async move { http::Error::from(Error::NotHere(why.to_owned())) };
+            let refuse =
+                move || async move { http::Error::from(BouncerError::NotHere(why.to_owned())) };
             routes.layer(middleware::from_fn(move |_: Request, _: Next| refuse())).with_state(None)
         }
     }
@@ -57,45 +58,45 @@ pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
 async fn for_operators(who: Principal, request: Request, next: Next) -> Response {
     match who.operator {
         true => next.run(request).await,
-        false => http::Error::from(Error::Forbidden).into_response(),
+        false => http::Error::from(BouncerError::Forbidden).into_response(),
     }
 }
 
 /// The bouncer of a request.
-struct It(Bouncer);
+struct RequestState(Bouncer);
 
-impl FromRequestParts<Option<Bouncer>> for It {
+impl FromRequestParts<Option<Bouncer>> for RequestState {
     type Rejection = http::Error;
 
     async fn from_request_parts(
         _: &mut Parts,
         bouncer: &Option<Bouncer>,
-    ) -> Result<It, http::Error> {
+    ) -> Result<RequestState, http::Error> {
         // Without one no handler is reached.
-        bouncer.clone().map(It).ok_or_else(http::Error::internal)
+        bouncer.clone().map(RequestState).ok_or_else(http::Error::internal)
     }
 }
 
 /// The tenant in the path.
-struct Name(String);
+struct TenantPath(String);
 
-impl FromRequestParts<Option<Bouncer>> for Name {
+impl FromRequestParts<Option<Bouncer>> for TenantPath {
     type Rejection = http::Error;
 
     async fn from_request_parts(
         parts: &mut Parts,
         state: &Option<Bouncer>,
-    ) -> Result<Name, http::Error> {
+    ) -> Result<TenantPath, http::Error> {
         let path: Result<Path<Vec<String>>, PathRejection> =
             Path::from_request_parts(parts, state).await;
         let not_text = || http::Error::invalid("the path is not UTF-8");
         let Path(segments) = path.map_err(|_| not_text())?;
-        segments.into_iter().next().map(Name).ok_or_else(not_text)
+        segments.into_iter().next().map(TenantPath).ok_or_else(not_text)
     }
 }
 
 async fn create(
-    It(bouncer): It,
+    RequestState(bouncer): RequestState,
     Json(spec): Json<TenantSpec>,
 ) -> Result<impl IntoResponse, http::Error> {
     let tenant = bouncer.create(spec).await?;
@@ -103,55 +104,64 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, location)], axum::Json(tenant)))
 }
 
-async fn list(It(bouncer): It) -> axum::Json<TenantList> {
+async fn list(RequestState(bouncer): RequestState) -> axum::Json<TenantList> {
     axum::Json(TenantList { tenants: bouncer.list().await })
 }
 
-async fn fetch(It(bouncer): It, Name(name): Name) -> Result<axum::Json<Tenant>, http::Error> {
+async fn fetch(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<axum::Json<Tenant>, http::Error> {
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
 async fn replace(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
     Json(spec): Json<TenantSpec>,
 ) -> Result<axum::Json<Tenant>, http::Error> {
     Ok(axum::Json(bouncer.replace(&name, spec).await?))
 }
 
-async fn remove(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+async fn remove(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<StatusCode, http::Error> {
     bouncer.remove(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn stats(It(bouncer): It, Name(name): Name) -> Result<axum::Json<TenantStats>, http::Error> {
+async fn stats(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<axum::Json<TenantStats>, http::Error> {
     Ok(axum::Json(bouncer.stats(&name)?))
 }
 
 async fn health(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
 ) -> Result<axum::Json<TenantHealthReport>, http::Error> {
     Ok(axum::Json(bouncer.health(&name)?))
 }
 
 async fn clients(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerClientList>, http::Error> {
     Ok(axum::Json(BouncerClientList { clients: bouncer.clients(&name).await? }))
 }
 
 async fn servers(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerServerList>, http::Error> {
     Ok(axum::Json(BouncerServerList { servers: bouncer.servers(&name).await? }))
 }
 
 async fn pins(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerClientList>, http::Error> {
     let mut clients = bouncer.clients(&name).await?;
     clients.retain(|client| !client.pins.is_empty());
@@ -159,7 +169,7 @@ async fn pins(
 }
 
 async fn kill_client(
-    It(bouncer): It,
+    RequestState(bouncer): RequestState,
     path: Result<Path<(String, u32)>, PathRejection>,
 ) -> Result<StatusCode, http::Error> {
     let Ok(Path((name, pid))) = path else {
@@ -172,43 +182,54 @@ async fn kill_client(
 /// How a pause is meant.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Pause {
+struct PauseQuery {
     refuse: bool,
 }
 
 async fn pause(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
     uri: Uri,
 ) -> Result<axum::Json<Tenant>, http::Error> {
-    let Pause { refuse } = query(&uri)?;
+    let PauseQuery { refuse } = query(&uri)?;
     bouncer.pause(&name, refuse)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
-async fn resume(It(bouncer): It, Name(name): Name) -> Result<axum::Json<Tenant>, http::Error> {
+async fn resume(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<axum::Json<Tenant>, http::Error> {
     bouncer.resume(&name)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
 async fn drain(
-    It(bouncer): It,
-    Name(name): Name,
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
 ) -> Result<(StatusCode, axum::Json<Tenant>), http::Error> {
     bouncer.drain(&name)?;
     Ok((StatusCode::ACCEPTED, axum::Json(bouncer.tenant(&name).await?)))
 }
 
-async fn reconnect(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+async fn reconnect(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<StatusCode, http::Error> {
     bouncer.reconnect(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn kill(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+async fn kill(
+    RequestState(bouncer): RequestState,
+    TenantPath(name): TenantPath,
+) -> Result<StatusCode, http::Error> {
     bouncer.kill(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn reload(It(bouncer): It) -> Result<axum::Json<BouncerReloaded>, http::Error> {
+async fn reload(
+    RequestState(bouncer): RequestState,
+) -> Result<axum::Json<BouncerReloaded>, http::Error> {
     Ok(axum::Json(bouncer.reload().await?))
 }

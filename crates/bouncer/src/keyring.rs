@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::pg::login::{Reached, Refusal};
+use crate::pg::login::{ClientTransport, PgLoginRefusal};
 use crate::tenants::{ClientAuth, TenantUser};
 
 /// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
@@ -45,15 +45,15 @@ impl ProcessSecret {
 
 /// What was made of secrets, by their keyed hashes. Shared by all threads; locked for logins only.
 #[derive(Debug)]
-pub(crate) struct Prepared<V>(Mutex<HashMap<[u8; 32], Arc<V>>>);
+pub(crate) struct PreparedSecrets<V>(Mutex<HashMap<[u8; 32], Arc<V>>>);
 
-impl<V> Default for Prepared<V> {
-    fn default() -> Prepared<V> {
-        Prepared(Mutex::default())
+impl<V> Default for PreparedSecrets<V> {
+    fn default() -> PreparedSecrets<V> {
+        PreparedSecrets(Mutex::default())
     }
 }
 
-impl<V> Prepared<V> {
+impl<V> PreparedSecrets<V> {
     /// What is there, or what is made now, without the lock. Whoever comes second gets what the
     /// first has put there.
     ///
@@ -77,7 +77,7 @@ impl<V> Prepared<V> {
 }
 
 /// How a user is to show who he is.
-pub(crate) enum Asked<'a> {
+pub(crate) enum PasswordMethod<'a> {
     /// By nothing more: his connection says it.
     Nothing,
     /// By this secret of his; by one that nobody has if there is none.
@@ -94,26 +94,28 @@ pub(crate) enum Asked<'a> {
 pub(crate) fn ask<'a>(
     user: &'a TenantUser,
     certificate: Option<&str>,
-    reached: Reached,
+    reached: ClientTransport,
     quote: char,
-) -> Result<Asked<'a>, Refusal> {
+) -> Result<PasswordMethod<'a>, PgLoginRefusal> {
     let proved = |is_proved: bool, how: &str| {
         if is_proved {
-            return Ok(Asked::Nothing);
+            return Ok(PasswordMethod::Nothing);
         }
         let message = format!("{how} authentication failed for user {quote}{}{quote}", user.name);
-        Err(Refusal::new("28000", message))
+        Err(PgLoginRefusal::new("28000", message))
     };
     match &user.auth {
-        ClientAuth::Query => Ok(Asked::Query),
-        ClientAuth::Trust => Ok(Asked::Nothing),
+        ClientAuth::Query => Ok(PasswordMethod::Query),
+        ClientAuth::Trust => Ok(PasswordMethod::Nothing),
         ClientAuth::Cert => proved(certificate == Some(&*user.name), "certificate"),
         ClientAuth::Peer => match reached {
-            Reached::Unix { uid: Some(uid) } => proved(uid_of(&user.name) == Some(uid), "peer"),
-            Reached::Unix { uid: None } | Reached::Tcp => proved(false, "peer"),
+            ClientTransport::Unix { uid: Some(uid) } => {
+                proved(uid_of(&user.name) == Some(uid), "peer")
+            }
+            ClientTransport::Unix { uid: None } | ClientTransport::Tcp => proved(false, "peer"),
         },
-        ClientAuth::Secret(secret) => Ok(Asked::Secret(Some(secret.expose()))),
-        ClientAuth::Unknown => Ok(Asked::Secret(None)),
+        ClientAuth::Secret(secret) => Ok(PasswordMethod::Secret(Some(secret.expose()))),
+        ClientAuth::Unknown => Ok(PasswordMethod::Secret(None)),
     }
 }
 

@@ -26,5 +26,5 @@ pub mod tenants;
 mod texts;
 pub mod tls;
 
-pub use error::Error;
+pub use error::BouncerError;
 pub use service::Bouncer;

@@ -9,18 +9,21 @@ mod legs;
 
 use wire::pg::exchange::ExchangeError;
 use wire::pg::frame::FrameError;
-use wire::prohibitions::Prohibitions;
+use wire::prohibitions::TextProhibitions;
 
-pub use dialer::{Credentials, DialNext, Dialer, Greeting};
+pub use dialer::{ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting};
 pub(crate) use door::MYSQL_PLUGIN;
-pub use door::{Asked, Demand, Keyrings, LoginMachine, LoginNext, LoginStep, Proof, Proved};
+pub use door::{
+    AuthRequirement, AuthenticatedClient, ClientLoginNext, ClientLoginStep, ClientProofRequest,
+    LoginMachine, ProtocolKeyrings, UnresolvedLogin,
+};
 pub(crate) use legs::put_mysql_error;
-pub use legs::{ClientLink, Links, ServerLink};
+pub use legs::{ClientLink, ProtocolLinks, ServerLink};
 
 /// Prohibitions of a text that is too long to be read: readers are refused such texts for other
 /// reasons.
-pub(crate) const OF_UNSEEN_TEXTS: Prohibitions =
-    Prohibitions { for_sandboxes: Some("a text of more than 1 MiB"), ..Prohibitions::NONE };
+pub(crate) const OF_UNSEEN_TEXTS: TextProhibitions =
+    TextProhibitions { for_sandboxes: Some("a text of more than 1 MiB"), ..TextProhibitions::NONE };
 
 /// Tells a client that may only read why `what` is not let through.
 pub(crate) fn not_for_readers(what: &str) -> String {
@@ -57,7 +60,7 @@ impl Default for LinkLimits {
 
 /// Where bytes go.
 #[derive(Debug)]
-pub struct Outputs<'a> {
+pub struct LinkOutputs<'a> {
     /// Appended to: what the client is to get.
     pub to_client: &'a mut Vec<u8>,
     /// Appended to: what the server is to get.
@@ -128,12 +131,12 @@ pub enum ServerNext {
     /// It failed its client, who was told why: close both, once that is sent.
     Failed,
     /// It cannot be used any more.
-    Broken(Broken),
+    Broken(ServerFailure),
 }
 
 /// Why a server connection cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum ServerFailure {
     /// It sent what is no message.
     #[error("read a message of the server")]
     Frame(#[from] FrameError),
@@ -175,7 +178,7 @@ pub enum Broken {
 
 /// What the owner of the sockets has to do for a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum DepartureAction {
     /// A statement runs, of which nobody wants the result: cancel it, then read on until the
     /// connection is idle.
     Cancel,

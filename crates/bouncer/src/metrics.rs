@@ -12,9 +12,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::relay::stats::{Distribution, TenantStats};
+use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
 use crate::service::{Bouncer, TOOK_BUCKETS, distributions, pins};
-use crate::tenants::Tenant;
+use crate::tenants::TenantSnapshot;
 
 /// Upper bounds of times of transactions and statements: 0.5 ms · 2^n, as DBBouncer has them.
 const TIME_BUCKETS: usize = 16;
@@ -28,7 +28,7 @@ const WAIT_FIRST_US: u64 = 100;
 const QUANTILES: [(u64, &str); 4] = [(500, "0.5"), (950, "0.95"), (990, "0.99"), (999, "0.999")];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct TenantLabels {
     tenant: String,
     db_type: &'static str,
 }
@@ -53,38 +53,38 @@ struct ReasonLabels {
 
 /// Registers everything that is told of a bouncer.
 pub fn register(bouncer: &Bouncer, registry: &mut Registry) {
-    registry.register_collector(Box::new(Told(bouncer.clone())));
+    registry.register_collector(Box::new(PublishedLabels(bouncer.clone())));
 }
 
 #[derive(Debug)]
-struct Told(Bouncer);
+struct PublishedLabels(Bouncer);
 
 /// A tenant with what was counted for it.
-struct Row {
-    tenant: Arc<Tenant>,
-    stats: Vec<Arc<TenantStats>>,
-    times: [Distribution; 3],
+struct TenantCounters {
+    tenant: Arc<TenantSnapshot>,
+    stats: Vec<Arc<ThreadTenantStats>>,
+    times: [DurationDistribution; 3],
 }
 
-impl Row {
-    fn labels(&self) -> Labels {
-        Labels { tenant: self.tenant.name.to_string(), db_type: self.tenant.engine.as_str() }
+impl TenantCounters {
+    fn labels(&self) -> TenantLabels {
+        TenantLabels { tenant: self.tenant.name.to_string(), db_type: self.tenant.engine.as_str() }
     }
 
-    fn sum(&self, of: impl Fn(&TenantStats) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&ThreadTenantStats) -> u64) -> u64 {
         self.stats.iter().map(|it| of(it)).sum()
     }
 }
 
-impl Collector for Told {
+impl Collector for PublishedLabels {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let routing = self.0.routing();
-        let rows: Vec<Row> = routing
+        let rows: Vec<TenantCounters> = routing
             .tenants()
             .map(|tenant| {
                 let stats = self.0.threads().stats(tenant.id);
                 let times = distributions(&stats);
-                Row { tenant: Arc::clone(tenant), stats, times }
+                TenantCounters { tenant: Arc::clone(tenant), stats, times }
             })
             .collect();
         gauges(&mut encoder, &rows)?;
@@ -95,8 +95,12 @@ impl Collector for Told {
     }
 }
 
-impl Told {
-    fn checks(&self, encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
+impl PublishedLabels {
+    fn checks(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        rows: &[TenantCounters],
+    ) -> Result<(), fmt::Error> {
         let tally = self.0.tally();
         let buckets: Vec<(f64, u64)> = TOOK_BUCKETS.into_iter().zip(tally.took).collect();
         let help = "Time of checks whether servers answer";
@@ -114,8 +118,8 @@ impl Told {
     }
 }
 
-fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
-    type Of = fn(&Row) -> u64;
+fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Result<(), fmt::Error> {
+    type Of = fn(&TenantCounters) -> u64;
     let gauges: [(&str, &str, Of); 8] = [
         ("connections_active", "Server connections that a client has", |row| {
             row.sum(|it| it.clients_active.load())
@@ -149,8 +153,11 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::
     Ok(())
 }
 
-fn counters(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
-    type Of = fn(&TenantStats) -> u64;
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    rows: &[TenantCounters],
+) -> Result<(), fmt::Error> {
+    type Of = fn(&ThreadTenantStats) -> u64;
     let counters: [(&str, &str, Of); 9] = [
         ("transactions", "Transactions that ended", |it| it.transactions.load()),
         ("queries", "Statements that were answered", |it| it.queries.load()),
@@ -198,7 +205,10 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt
     session_pins(encoder, rows)
 }
 
-fn session_pins(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
+fn session_pins(
+    encoder: &mut DescriptorEncoder<'_>,
+    rows: &[TenantCounters],
+) -> Result<(), fmt::Error> {
     let help = "Clients that kept a server connection beyond their transaction";
     let name = "cove_bouncer_session_pins";
     let mut told = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -215,8 +225,8 @@ fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    rows: &[Row],
-    of: impl Fn(&Row) -> u64,
+    rows: &[TenantCounters],
+    of: impl Fn(&TenantCounters) -> u64,
 ) -> Result<(), fmt::Error> {
     let mut told = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for row in rows {
@@ -226,7 +236,7 @@ fn counter(
     Ok(())
 }
 
-fn times(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
+fn times(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Result<(), fmt::Error> {
     let told = [
         ("query_duration", "Time of statements", TIME_FIRST_US, TIME_BUCKETS),
         ("transaction_duration", "Time of transactions", TIME_FIRST_US, TIME_BUCKETS),
@@ -257,7 +267,7 @@ fn times(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::E
 }
 
 /// How many there are in each bucket, not counting those of the buckets before.
-fn buckets(times: &Distribution, first_us: u64, count: usize) -> Vec<(f64, u64)> {
+fn buckets(times: &DurationDistribution, first_us: u64, count: usize) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut buckets = Vec::with_capacity(count + 1);
     let mut bound_us = first_us;
@@ -271,7 +281,10 @@ fn buckets(times: &Distribution, first_us: u64, count: usize) -> Vec<(f64, u64)>
     buckets
 }
 
-fn quantiles(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
+fn quantiles(
+    encoder: &mut DescriptorEncoder<'_>,
+    rows: &[TenantCounters],
+) -> Result<(), fmt::Error> {
     let names = [
         ("query_quantile", "Time that a share of statements did not exceed"),
         ("transaction_quantile", "Time that a share of transactions did not exceed"),

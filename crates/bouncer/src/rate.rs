@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::pg::login::Reached;
+use crate::pg::login::ClientTransport;
 use crate::tenants::TenantId;
 
 /// Sources that are remembered.
@@ -21,7 +21,7 @@ const SWEEP_US: u64 = 1_000_000;
 
 /// How many, and how fast they are forgiven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RefillRate {
     /// At once.
     pub burst: u32,
     /// In a second, in the long run; at least 1.
@@ -31,65 +31,69 @@ pub struct Rate {
 /// Cancel requests of one address: many applications may be behind it. Keys are checked as fast as
 /// they come, so without it somebody could try them all; with it, trying the 2³² keys of one client
 /// takes a year and more.
-pub const CANCELS: Rate = Rate { burst: 500, per_second: 100 };
+pub const CANCELS: RefillRate = RefillRate { burst: 500, per_second: 100 };
 
 /// Logins of one [`Origin`] with a wrong password: an application with a wrong password tries with
 /// all connections of its pool, and goes on trying. Twice as many are held against it at most, so
 /// that others of its address wait for ten seconds after the last one and no longer.
-pub const FAILED_LOGINS: Rate = Rate { burst: 100, per_second: 10 };
+pub const FAILED_LOGINS: RefillRate = RefillRate { burst: 100, per_second: 10 };
 
 /// What counts as one source of logins: a tenant, and from where its clients come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct LoginSource {
     tenant: Option<TenantId>,
-    from: From,
+    from: SourceAddress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum From {
+enum SourceAddress {
     Network(IpAddr),
     /// A user of this machine, by a Unix socket.
     User(Option<u32>),
 }
 
-impl Origin {
+impl LoginSource {
     /// Of a client of `tenant`; of the console's when there is none. `peer` is its address.
     #[must_use]
-    pub fn new(tenant: Option<TenantId>, reached: Reached, peer: Option<SocketAddr>) -> Origin {
+    pub fn new(
+        tenant: Option<TenantId>,
+        reached: ClientTransport,
+        peer: Option<SocketAddr>,
+    ) -> LoginSource {
         let from = match (peer, reached) {
-            (Some(peer), _) => From::Network(network(peer.ip())),
-            (None, Reached::Unix { uid }) => From::User(uid),
-            (None, Reached::Tcp) => From::User(None),
+            (Some(peer), _) => SourceAddress::Network(network(peer.ip())),
+            (None, ClientTransport::Unix { uid }) => SourceAddress::User(uid),
+            (None, ClientTransport::Tcp) => SourceAddress::User(None),
         };
-        Origin { tenant, from }
+        LoginSource { tenant, from }
     }
 }
 
 /// Buckets for sources. Shared by all threads; locked for what should be rare.
 #[derive(Debug)]
-pub struct Limiter<K> {
-    rate: Rate,
+pub struct LoginLimiter<K> {
+    rate: RefillRate,
     began: Instant,
     /// Whether anybody was ever counted: who asks before that asks for no lock.
     is_used: AtomicBool,
-    buckets: Mutex<Buckets<K>>,
+    buckets: Mutex<TokenBuckets<K>>,
 }
 
 /// Times are in microseconds since the limiter began.
 #[derive(Debug)]
-struct Buckets<K> {
+struct TokenBuckets<K> {
     /// When each one is empty again.
     empty_at: HashMap<K, u64>,
     /// When the empty ones were last thrown away.
     swept: u64,
 }
 
-impl<K: Copy + Eq + Hash> Limiter<K> {
+impl<K: Copy + Eq + Hash> LoginLimiter<K> {
     /// Nobody was counted yet.
     #[must_use]
-    pub fn new(rate: Rate, now: Instant) -> Limiter<K> {
-        let buckets = Mutex::new(Buckets { empty_at: HashMap::new(), swept: 0 });
-        Limiter { rate, began: now, is_used: AtomicBool::new(false), buckets }
+    pub fn new(rate: RefillRate, now: Instant) -> LoginLimiter<K> {
+        let buckets = Mutex::new(TokenBuckets { empty_at: HashMap::new(), swept: 0 });
+        LoginLimiter { rate, began: now, is_used: AtomicBool::new(false), buckets }
     }
 
     /// Whether this source may do it now. That does not count.
@@ -130,7 +134,7 @@ impl<K: Copy + Eq + Hash> Limiter<K> {
     }
 }
 
-impl Limiter<IpAddr> {
+impl LoginLimiter<IpAddr> {
     /// Whether this address may do it now; if so, that counts. Who comes over a Unix socket has no
     /// address and is not limited. Addresses beyond those that are remembered share one bucket.
     pub fn allow(&self, source: Option<IpAddr>, now: Instant) -> bool {
@@ -148,7 +152,7 @@ impl Limiter<IpAddr> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Buckets<K> {
+impl<K: Copy + Eq + Hash> TokenBuckets<K> {
     fn level(&self, source: K, now: u64) -> u64 {
         self.empty_at.get(&source).copied().unwrap_or(0).saturating_sub(now)
     }
@@ -180,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    const RATE: Rate = Rate { burst: 3, per_second: 10 };
+    const RATE: RefillRate = RefillRate { burst: 3, per_second: 10 };
 
     fn address(text: &str) -> Option<IpAddr> {
         Some(text.parse().expect("an address"))
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn a_burst_and_then_a_steady_rate() {
         let start = node::clock::now();
-        let limiter = Limiter::new(RATE, start);
+        let limiter = LoginLimiter::new(RATE, start);
         let at = |ms| start + Duration::from_millis(ms);
         let one = address("192.0.2.1");
         for (ms, expected) in [
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_is_one_address() {
         let start = node::clock::now();
-        let limiter = Limiter::new(RATE, start);
+        let limiter = LoginLimiter::new(RATE, start);
         for (text, expected) in [
             ("2001:db8::1", true),
             ("2001:db8::2", true),
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn however_many_addresses_there_are_memory_is_bounded() {
         let start = node::clock::now();
-        let limiter = Limiter::new(RATE, start);
+        let limiter = LoginLimiter::new(RATE, start);
         let of = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
         let count = u32::try_from(SOURCES_MAX).expect("small");
         assert!((1..=count).all(|number| limiter.allow(of(number), start)));
@@ -251,23 +255,23 @@ mod tests {
     #[test]
     fn failures_are_counted_apart_from_the_question_and_forgiven() {
         let start = node::clock::now();
-        let limiter = Limiter::new(RATE, start);
+        let limiter = LoginLimiter::new(RATE, start);
         let at = |ms| start + Duration::from_millis(ms);
         let of = |tenant: u32, peer: Option<&str>, reached| {
             let peer = peer.map(|it| it.parse().expect("an address"));
-            Origin::new(Some(TenantId(tenant)), reached, peer)
+            LoginSource::new(Some(TenantId(tenant)), reached, peer)
         };
-        let one = of(1, Some("192.0.2.1:5"), Reached::Tcp);
+        let one = of(1, Some("192.0.2.1:5"), ClientTransport::Tcp);
         assert!((0..100).all(|_| limiter.is_allowed(one, at(0))), "asking costs nothing");
         (0..2).for_each(|_| limiter.count(one, at(0)));
-        assert!(limiter.is_allowed(of(1, Some("192.0.2.1:6"), Reached::Tcp), at(0)));
+        assert!(limiter.is_allowed(of(1, Some("192.0.2.1:6"), ClientTransport::Tcp), at(0)));
         limiter.count(one, at(0));
         for (origin, expected) in [
             (one, false),
-            (of(1, Some("192.0.2.1:6"), Reached::Tcp), false),
-            (of(2, Some("192.0.2.1:5"), Reached::Tcp), true),
-            (of(1, Some("192.0.2.2:5"), Reached::Tcp), true),
-            (of(1, None, Reached::Unix { uid: Some(7) }), true),
+            (of(1, Some("192.0.2.1:6"), ClientTransport::Tcp), false),
+            (of(2, Some("192.0.2.1:5"), ClientTransport::Tcp), true),
+            (of(1, Some("192.0.2.2:5"), ClientTransport::Tcp), true),
+            (of(1, None, ClientTransport::Unix { uid: Some(7) }), true),
         ] {
             assert_eq!(limiter.is_allowed(origin, at(0)), expected, "{origin:?}");
         }
@@ -276,16 +280,16 @@ mod tests {
         (0..1000).for_each(|_| limiter.count(one, at(100)));
         assert!(!limiter.is_allowed(one, at(499)));
         assert!(limiter.is_allowed(one, at(500)));
-        let local = of(1, None, Reached::Unix { uid: Some(7) });
+        let local = of(1, None, ClientTransport::Unix { uid: Some(7) });
         (0..3).for_each(|_| limiter.count(local, at(0)));
         assert!(!limiter.is_allowed(local, at(0)));
-        assert!(limiter.is_allowed(of(1, None, Reached::Unix { uid: Some(8) }), at(0)));
+        assert!(limiter.is_allowed(of(1, None, ClientTransport::Unix { uid: Some(8) }), at(0)));
     }
 
     #[test]
     fn nobody_pays_for_the_failures_of_many_others() {
         let start = node::clock::now();
-        let limiter = Limiter::new(RATE, start);
+        let limiter = LoginLimiter::new(RATE, start);
         let count = u32::try_from(SOURCES_MAX).expect("small");
         (0..count + 100).for_each(|source| (0..3).for_each(|_| limiter.count(source, start)));
         assert!(!limiter.is_allowed(7, start));

@@ -66,35 +66,35 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ::pool::shares::Wake;
+use ::pool::shares::ThreadWake;
 use api::TenantEngine;
 use mio::Poll;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use self::accept::Listener;
-use self::common::{Common, Peer};
-use self::conn::Source;
-use self::orders::{Inbox, Inner, Order};
-use self::prover::Prover;
-use self::resolve::Resolver;
-use self::snapshot::Snapshot;
-use self::stats::{TenantStats, ThreadBooks};
-use self::worker::{Parts, Worker};
-use crate::config::{Config, TlsTable};
-use crate::guest::{Guest, LoginPlace};
-use crate::link::{Keyrings, Links};
+use self::accept::RelayListener;
+use self::common::{PeerThread, RelayShared};
+use self::conn::EventSource;
+use self::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
+use self::prover::ProofThread;
+use self::resolve::ResolverThread;
+use self::snapshot::ThreadSnapshot;
+use self::stats::{ThreadBooks, ThreadTenantStats};
+use self::worker::{RelayWorker, WorkerParts};
+use crate::config::{BouncerConfig, TlsTable};
+use crate::guest::{LoginPlace, SandboxClient};
+use crate::link::{ProtocolKeyrings, ProtocolLinks};
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
-use crate::rate::{CANCELS, FAILED_LOGINS, Limiter};
-use crate::service::Threads;
-use crate::tenants::{Current, TenantId};
+use crate::rate::{CANCELS, FAILED_LOGINS, LoginLimiter};
+use crate::service::RelayThreads;
+use crate::tenants::{CurrentRouting, TenantId};
 use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
-pub use self::common::{Answer, LookUp};
-pub use self::console::{DATABASE, Desk, Reply};
-pub use self::journal::{JOURNAL, Words};
+pub use self::common::{LookUp, SecretReply};
+pub use self::console::{ConsoleBackend, ConsoleReplySlot, DATABASE};
+pub use self::journal::{ErrorDialect, JOURNAL};
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
@@ -128,9 +128,9 @@ pub struct RelayConfig {
 #[derive(Debug)]
 pub struct RelayParts {
     /// The tenants.
-    pub current: Arc<Current>,
+    pub current: Arc<CurrentRouting>,
     /// Secrets of users.
-    pub keyrings: Keyrings,
+    pub keyrings: ProtocolKeyrings,
     /// TLS towards clients.
     pub client_tls: Arc<ClientSide>,
     /// TLS towards servers.
@@ -141,7 +141,7 @@ pub struct RelayParts {
 
 /// Why the relay could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum RelayStartError {
     /// Somebody else listens there, or it is no address of this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -155,7 +155,7 @@ pub enum StartError {
 
 /// The relay's threads. Dropping it ends them and closes every connection.
 pub struct Relay {
-    common: Arc<Common>,
+    common: Arc<RelayShared>,
     addresses: Vec<(TenantEngine, SocketAddr)>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The socket file for the process that takes over from this one.
@@ -166,7 +166,7 @@ pub struct Relay {
 
 /// How processes follow each other.
 #[derive(Clone, Debug)]
-pub struct Succession {
+pub struct HandoverConfig {
     /// The socket file where the next process asks for what this one has.
     pub socket: PathBuf,
     /// Whether to ask there first, when somebody is there.
@@ -174,9 +174,9 @@ pub struct Succession {
 }
 
 /// Wakes threads for their pools.
-struct Wakers(Vec<Arc<Inbox>>);
+struct ThreadWakers(Vec<Arc<ThreadInbox>>);
 
-impl Wake for Wakers {
+impl ThreadWake for ThreadWakers {
     fn wake(&self, thread: usize) {
         if let Some(inbox) = self.0.get(thread) {
             inbox.wake();
@@ -189,7 +189,7 @@ impl Relay {
     ///
     /// # Errors
     /// When an address is taken, or the system is out of something.
-    pub fn start(config: RelayConfig, parts: RelayParts) -> Result<Relay, StartError> {
+    pub fn start(config: RelayConfig, parts: RelayParts) -> Result<Relay, RelayStartError> {
         Relay::start_after(config, parts, None)
     }
 
@@ -200,18 +200,18 @@ impl Relay {
     pub fn start_after(
         config: RelayConfig,
         parts: RelayParts,
-        succession: Option<Succession>,
-    ) -> Result<Relay, StartError> {
+        succession: Option<HandoverConfig>,
+    ) -> Result<Relay, RelayStartError> {
         let descriptors = accept::raise_descriptor_limit();
         let former = succession.as_ref().filter(|it| it.takes_over);
         let former = former.map(|it| takeover::follow(&it.socket)).transpose();
-        let former = former.map_err(StartError::TakeOver)?.flatten();
+        let former = former.map_err(RelayStartError::TakeOver)?.flatten();
         let inherited = former.map(succession::inherit).transpose();
-        let mut inherited = inherited.map_err(StartError::TakeOver)?;
+        let mut inherited = inherited.map_err(RelayStartError::TakeOver)?;
         let mut listeners = Vec::with_capacity(config.listeners.len());
         for spec in &config.listeners {
             let inherited = inherited.as_mut().and_then(|it| it.listener(spec));
-            match inherited.map_or_else(|| Listener::bind(spec), Ok) {
+            match inherited.map_or_else(|| RelayListener::bind(spec), Ok) {
                 Ok(listener) => listeners.push(listener),
                 Err(error) if spec.is_optional => {
                     let error = &error as &dyn std::error::Error;
@@ -220,13 +220,13 @@ impl Relay {
                 Err(error) => return Err(error.into()),
             }
         }
-        let of = |it: &Listener| Some((it.engine, it.local_addr()?));
+        let of = |it: &RelayListener| Some((it.engine, it.local_addr()?));
         let addresses: Vec<(TenantEngine, SocketAddr)> = listeners.iter().filter_map(of).collect();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = config.threads.map_or(processors.div_ceil(2), NonZeroUsize::get);
         let count = threads.min(THREADS_MAX);
         let (common, threads) =
-            start_threads(config, parts, listeners, count).map_err(StartError::Thread)?;
+            start_threads(config, parts, listeners, count).map_err(RelayStartError::Thread)?;
         let of = |engine| {
             let of_engine = addresses.iter().filter(|(of, _)| *of == engine);
             of_engine.map(|(_, address)| *address).collect::<Vec<SocketAddr>>()
@@ -247,19 +247,23 @@ impl Relay {
     }
 
     /// Waits for the process that takes over from this one.
-    fn offer(&mut self, socket: PathBuf) -> Result<(), StartError> {
+    fn offer(&mut self, socket: PathBuf) -> Result<(), RelayStartError> {
         let bound = accept::bind_file(&socket, TAKEOVER_MODE).and_then(|(listener, file)| {
             listener.set_nonblocking(false).map(|()| (listener.into(), file))
         });
-        let bound = bound.map_err(StartError::TakeOver)?;
+        let bound = bound.map_err(RelayStartError::TakeOver)?;
         let common = Arc::clone(&self.common);
         self.offers = Some(socket);
         self.spawn("bouncer-offer", move || succession::offer(bound, &common))
     }
 
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+    fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), RelayStartError> {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-        self.threads.lock().push(thread.map_err(StartError::Thread)?);
+        self.threads.lock().push(thread.map_err(RelayStartError::Thread)?);
         Ok(())
     }
 
@@ -276,7 +280,7 @@ impl Relay {
     }
 
     /// Opens the console; the first one stays.
-    pub fn open_console(&self, desk: Arc<dyn Desk>) {
+    pub fn open_console(&self, desk: Arc<dyn ConsoleBackend>) {
         // A second one has nothing to do.
         drop(self.common.console.set(desk));
     }
@@ -289,7 +293,7 @@ impl Relay {
     /// Accepts nobody any more, and sees clients off between their transactions. The threads end
     /// with [`Relay::stop`].
     pub fn drain(&self) {
-        self.order(&|| Order::Drain);
+        self.order(&|| ThreadCommand::Drain);
     }
 
     /// Whether any client is left.
@@ -300,7 +304,7 @@ impl Relay {
     /// Closes everything, and waits for the threads to end.
     pub fn stop(&self) {
         self.common.is_stopping.store(true, Ordering::Release);
-        self.order(&|| Order::Stop);
+        self.order(&|| ThreadCommand::Stop);
         if let Some(former) = &self.former {
             // It may be gone already.
             drop(former.shutdown(Shutdown::Both));
@@ -317,30 +321,30 @@ impl Relay {
     }
 }
 
-impl Threads for Relay {
-    fn order(&self, make: &dyn Fn() -> Order) {
+impl RelayThreads for Relay {
+    fn order(&self, make: &dyn Fn() -> ThreadCommand) {
         for peer in &self.common.peers {
             peer.inbox.push(make());
         }
     }
 
-    fn admit(&self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace) {
+    fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace) {
         let loads = self.common.peers.iter();
         let Some(peer) = loads.min_by_key(|peer| peer.load.load(Ordering::Relaxed)) else { return };
         peer.load.fetch_add(1, Ordering::Relaxed);
-        peer.inbox.push(Inner::Guest(stream, guest, place));
+        peer.inbox.push(ThreadMessageKind::Guest(stream, guest, place));
     }
 
-    fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>> {
-        let ask = |peer: &Peer| {
+    fn snapshots(&self) -> Vec<oneshot::Receiver<ThreadSnapshot>> {
+        let ask = |peer: &PeerThread| {
             let (reply, receiver) = oneshot::channel();
-            peer.inbox.push(Order::Snapshot(reply));
+            peer.inbox.push(ThreadCommand::Snapshot(reply));
             receiver
         };
         self.common.peers.iter().map(ask).collect()
     }
 
-    fn configured(&self, config: &Config) {
+    fn configured(&self, config: &BouncerConfig) {
         let login = Duration::from_secs(config.login_s.max(1).into());
         self.common.live.set(config.clients_max, login);
         let TlsTable { mode, cert, key, client_ca } = config.tls.clone();
@@ -351,7 +355,7 @@ impl Threads for Relay {
         }
     }
 
-    fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>> {
+    fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>> {
         self.books().filter_map(|books| books.known(tenant)).collect()
     }
 }
@@ -378,26 +382,26 @@ impl fmt::Debug for Relay {
 fn start_threads(
     config: RelayConfig,
     parts: RelayParts,
-    listeners: Vec<Listener>,
+    listeners: Vec<RelayListener>,
     count: usize,
-) -> io::Result<(Arc<Common>, Vec<JoinHandle<()>>)> {
+) -> io::Result<(Arc<RelayShared>, Vec<JoinHandle<()>>)> {
     let started = node::clock::now();
-    let resolver = Resolver::start()?;
-    let failed_logins = Arc::new(Limiter::new(FAILED_LOGINS, started));
-    let prover = Prover::start(Arc::clone(&failed_logins))?;
+    let resolver = ResolverThread::start()?;
+    let failed_logins = Arc::new(LoginLimiter::new(FAILED_LOGINS, started));
+    let prover = ProofThread::start(Arc::clone(&failed_logins))?;
     let mut polls = Vec::with_capacity(count);
     let mut peers = Vec::with_capacity(count);
     for _ in 0..count {
         let poll = Poll::new()?;
-        let inbox = Inbox::new(poll.registry(), Source::Inbox.token())?;
-        peers.push(Peer { inbox, books: Arc::default(), load: 0.into() });
+        let inbox = ThreadInbox::new(poll.registry(), EventSource::Inbox.token())?;
+        peers.push(PeerThread { inbox, books: Arc::default(), load: 0.into() });
         polls.push(poll);
     }
-    let wakers = Wakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
-    let (registry, desks) = pools::Registry::new(count, Arc::new(wakers), started);
-    let common = Arc::new(Common {
+    let wakers = ThreadWakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
+    let (registry, desks) = pools::PoolRegistry::new(count, Arc::new(wakers), started);
+    let common = Arc::new(RelayShared {
         bound: listeners.iter().map(|it| (it.engine, it.tenant.clone())).collect(),
-        live: common::Live::new(config.clients_max, config.login),
+        live: common::LiveConfig::new(config.clients_max, config.login),
         config,
         peers,
         current: parts.current,
@@ -407,18 +411,18 @@ fn start_threads(
         look_up: parts.look_up,
         console: OnceLock::new(),
         resolver,
-        keys: keys::Keys::default(),
-        cancel_rate: Limiter::new(CANCELS, started),
+        keys: keys::CancelKeys::default(),
+        cancel_rate: LoginLimiter::new(CANCELS, started),
         failed_logins,
         prover,
         population: Arc::default(),
-        greetings: common::Greetings::default(),
+        greetings: common::ServerGreetings::default(),
         holders: Arc::default(),
         is_stopping: false.into(),
         numbers: 0.into(),
         is_taken_over: false.into(),
-        forced: common::Forced::new(common::forced),
-        mysql_forced: common::Forced::new(common::mysql_forced),
+        forced: common::ForcedSettings::new(common::forced),
+        mysql_forced: common::ForcedSettings::new(common::mysql_forced),
         started,
     });
     let key = HashKey::new();
@@ -427,11 +431,11 @@ fn start_threads(
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(count);
     for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
-        let link = Links::new(&key, &schemas);
+        let link = ProtocolLinks::new(&key, &schemas);
         let listeners = listeners.take().unwrap_or_default();
         let registry = Arc::clone(&registry);
-        let parts = Parts { poll, listeners, desk, registry, link };
-        let worker = Worker::new(index, parts, &common)?;
+        let parts = WorkerParts { poll, listeners, desk, registry, link };
+        let worker = RelayWorker::new(index, parts, &common)?;
         let thread = std::thread::Builder::new().name(format!("bouncer-{index}"));
         threads.push(thread.spawn(move || worker.run())?);
     }

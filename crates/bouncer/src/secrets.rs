@@ -12,12 +12,12 @@ pub type Resolve<'a> = dyn Fn(&str, &str) -> Result<String, String> + Sync + 'a;
 
 /// A password, or a secret that stands for one. It has no way to be printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(Box<str>);
+pub struct ClientSecret(Box<str>);
 
-impl Password {
+impl ClientSecret {
     /// Takes a text.
-    pub fn new(text: impl Into<Box<str>>) -> Password {
-        Password(text.into())
+    pub fn new(text: impl Into<Box<str>>) -> ClientSecret {
+        ClientSecret(text.into())
     }
 
     /// The text, for whoever proves with it who it is.
@@ -26,7 +26,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for ClientSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password(..)")
     }

@@ -24,48 +24,49 @@ use node::store::Store;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use self::health::Checks;
-use crate::config::Config;
-use crate::error::Error;
-use crate::guest::{Guest, LoginPlace};
-use crate::link::Keyrings;
-use crate::relay::orders::Order;
-use crate::relay::snapshot::Snapshot;
-use crate::relay::stats::TenantStats;
-use crate::store::{Kept, TenantStore};
+use self::health::HealthCheckResults;
+use crate::config::BouncerConfig;
+use crate::error::BouncerError;
+use crate::guest::{LoginPlace, SandboxClient};
+use crate::link::ProtocolKeyrings;
+use crate::relay::orders::ThreadCommand;
+use crate::relay::snapshot::ThreadSnapshot;
+use crate::relay::stats::ThreadTenantStats;
+use crate::store::{StoredDefinitions, TenantStore};
 use crate::tenants::{
-    Admission, Book, ClientAuth, Current, Definition, Refusal, Routing, Settings, Tenant, TenantId,
+    ClientAuth, CurrentRouting, DefinitionError, SharedSettings, TenantDefinition, TenantId,
+    TenantRegistry, TenantRouting, TenantSnapshot, WorkAdmission,
 };
 
-pub use self::health::{Probe, ProbeFailure, ProbeOutcome};
-pub(crate) use self::health::{TOOK_BUCKETS, Tally};
+pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
+pub use self::health::{ProbeFailure, ProbeOutcome, ServerProbe};
 pub(crate) use self::views::{REDACTED, distributions, pins};
 
 /// What a service needs of the relay.
-pub trait Threads: fmt::Debug + Send + Sync {
+pub trait RelayThreads: fmt::Debug + Send + Sync {
     /// Gives an order to every thread.
-    fn order(&self, make: &dyn Fn() -> Order);
+    fn order(&self, make: &dyn Fn() -> ThreadCommand);
     /// Asks every thread what is there.
-    fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>>;
+    fn snapshots(&self) -> Vec<oneshot::Receiver<ThreadSnapshot>>;
     /// Takes over what of the configuration holds for clients of all tenants, from the next one
     /// on.
-    fn configured(&self, _config: &Config) {}
+    fn configured(&self, _config: &BouncerConfig) {}
     /// Takes a connection of a guest.
-    fn admit(&self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace);
+    fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace);
     /// What every thread counted for a tenant.
-    fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>>;
+    fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>>;
 }
 
 /// Finds what `env:NAME` and `file:PATH` stand for; see [`crate::secrets::Resolve`].
 pub type Resolver = dyn Fn(&str, &str) -> Result<String, String> + Send + Sync;
 
 /// Reads the configuration again.
-pub type Reread = dyn Fn() -> Result<Config, String> + Send + Sync;
+pub type Reread = dyn Fn() -> Result<BouncerConfig, String> + Send + Sync;
 
 /// What the control plane is made of.
-pub struct Parts {
+pub struct BouncerParts {
     /// The configuration as it was at the start.
-    pub config: Config,
+    pub config: BouncerConfig,
     /// What references in it stand for.
     pub resolve: Arc<Resolver>,
     /// Reads it again.
@@ -75,23 +76,23 @@ pub struct Parts {
     pub store: Option<(Store, Sealer)>,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for BouncerParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 /// Tenants that were read, for the relay to start with.
-pub struct Prepared {
-    config: Arc<Config>,
+pub struct InitialTenants {
+    config: Arc<BouncerConfig>,
     resolve: Arc<Resolver>,
     reread: Arc<Reread>,
     store: Option<TenantStore>,
-    changing: Changing,
-    current: Arc<Current>,
+    changing: TenantWriter,
+    current: Arc<CurrentRouting>,
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for InitialTenants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared").field("current", &self.current).finish_non_exhaustive()
     }
@@ -99,74 +100,74 @@ impl fmt::Debug for Prepared {
 
 /// What makes the snapshots; one change at a time.
 #[derive(Debug)]
-struct Changing {
-    book: Book,
-    settings: Settings,
-    of_file: Vec<Definition>,
+struct TenantWriter {
+    book: TenantRegistry,
+    settings: SharedSettings,
+    of_file: Vec<TenantDefinition>,
     /// By name; those that a tenant of the file hides are among them.
-    of_api: BTreeMap<String, Definition>,
+    of_api: BTreeMap<String, TenantDefinition>,
     /// Of the store, when it was read.
     version: u64,
 }
 
 /// The control plane. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Bouncer(Arc<Inner>);
+pub struct Bouncer(Arc<BouncerInner>);
 
-struct Inner {
+struct BouncerInner {
     resolve: Arc<Resolver>,
     reread: Arc<Reread>,
     store: Option<TenantStore>,
-    threads: Arc<dyn Threads>,
-    current: Arc<Current>,
+    threads: Arc<dyn RelayThreads>,
+    current: Arc<CurrentRouting>,
     /// Held while the tenants change, also while the store is asked.
-    changing: tokio::sync::Mutex<Changing>,
+    changing: tokio::sync::Mutex<TenantWriter>,
     /// The configuration that was taken over last.
-    config: Mutex<Arc<Config>>,
-    checks: Checks,
-    keyrings: Keyrings,
+    config: Mutex<Arc<BouncerConfig>>,
+    checks: HealthCheckResults,
+    keyrings: ProtocolKeyrings,
     /// Tenants that begin to drain, for whoever ends that.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for BouncerInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bouncer").field("current", &self.current).finish_non_exhaustive()
     }
 }
 
-impl Prepared {
+impl InitialTenants {
     /// Reads the tenants of the configuration and of the store.
     ///
     /// # Errors
     /// When one of the configuration cannot be, or the store cannot be read.
-    pub fn new(parts: Parts) -> Boxed<'static, Result<Prepared, Error>> {
+    pub fn new(parts: BouncerParts) -> Boxed<'static, Result<InitialTenants, BouncerError>> {
         Box::pin(async move {
-            let Parts { config, resolve, reread, store } = parts;
+            let BouncerParts { config, resolve, reread, store } = parts;
             let (store, kept) = match store {
                 Some((store, sealer)) => {
                     let store = TenantStore::open(store, sealer).await?;
                     let kept = store.load().await?;
                     (Some(store), kept)
                 }
-                None => (None, Kept::default()),
+                None => (None, StoredDefinitions::default()),
             };
-            let mut changing = Changing {
-                book: Book::default(),
-                settings: Settings::new(&config),
+            let mut changing = TenantWriter {
+                book: TenantRegistry::default(),
+                settings: SharedSettings::new(&config),
                 of_file: of_file(&config, &*resolve)?,
                 of_api: by_name(kept.definitions),
                 version: kept.version,
             };
-            let current = Arc::new(Current::new(changing.next()?));
+            let current = Arc::new(CurrentRouting::new(changing.next()?));
             let config = Arc::new(config);
-            Ok(Prepared { config, resolve, reread, store, changing, current })
+            Ok(InitialTenants { config, resolve, reread, store, changing, current })
         })
     }
 
     /// The snapshot that holds, for the relay.
-    pub fn current(&self) -> &Arc<Current> {
+    pub fn current(&self) -> &Arc<CurrentRouting> {
         &self.current
     }
 
@@ -174,12 +175,12 @@ impl Prepared {
     /// users are prepared in `keyrings` before somebody waits for that.
     pub fn start(
         self,
-        threads: Arc<dyn Threads>,
-        probe: Arc<dyn Probe>,
-        keyrings: Keyrings,
+        threads: Arc<dyn RelayThreads>,
+        probe: Arc<dyn ServerProbe>,
+        keyrings: ProtocolKeyrings,
     ) -> Bouncer {
         let (drains, drained) = mpsc::unbounded_channel();
-        let bouncer = Bouncer(Arc::new(Inner {
+        let bouncer = Bouncer(Arc::new(BouncerInner {
             resolve: self.resolve,
             reread: self.reread,
             store: self.store,
@@ -187,7 +188,7 @@ impl Prepared {
             current: self.current,
             changing: tokio::sync::Mutex::new(self.changing),
             config: Mutex::new(self.config),
-            checks: Checks::new(probe),
+            checks: HealthCheckResults::new(probe),
             keyrings,
             drains,
             drained: Mutex::new(Some(drained)),
@@ -197,9 +198,9 @@ impl Prepared {
     }
 }
 
-impl Changing {
+impl TenantWriter {
     /// The snapshot of all definitions. Those of the file win.
-    fn next(&mut self) -> Result<Routing, Refusal> {
+    fn next(&mut self) -> Result<TenantRouting, DefinitionError> {
         let mut definitions = self.of_file.clone();
         for (name, definition) in &self.of_api {
             if self.of_file.iter().all(|it| it.spec.name != *name) {
@@ -213,7 +214,7 @@ impl Changing {
         self.of_file.iter().any(|it| it.spec.name == name)
     }
 
-    fn definition(&self, name: &str) -> Option<&Definition> {
+    fn definition(&self, name: &str) -> Option<&TenantDefinition> {
         let of_file = self.of_file.iter().find(|it| it.spec.name == name);
         of_file.or_else(|| self.of_api.get(name))
     }
@@ -224,7 +225,7 @@ impl Bouncer {
     pub async fn list(&self) -> Vec<Shown> {
         let changing = self.0.changing.lock().await;
         let routing = self.0.current.load();
-        let mut tenants: Vec<&Arc<Tenant>> = routing.tenants().collect();
+        let mut tenants: Vec<&Arc<TenantSnapshot>> = routing.tenants().collect();
         tenants.sort_by(|a, b| a.name.cmp(&b.name));
         let shown = tenants
             .into_iter()
@@ -236,10 +237,10 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn tenant(&self, name: &str) -> Result<Shown, Error> {
+    pub async fn tenant(&self, name: &str) -> Result<Shown, BouncerError> {
         let changing = self.0.changing.lock().await;
         let tenant = self.found(name)?;
-        let definition = changing.definition(name).ok_or(Error::NotFound)?;
+        let definition = changing.definition(name).ok_or(BouncerError::NotFound)?;
         Ok(views::tenant(definition, &tenant))
     }
 
@@ -247,19 +248,19 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` with the field, `Conflict` when there is one of its name.
-    pub async fn create(&self, spec: TenantSpec) -> Result<Shown, Error> {
+    pub async fn create(&self, spec: TenantSpec) -> Result<Shown, BouncerError> {
         let bouncer = self.clone();
         whole(async move { bouncer.make(spec).await }).await
     }
 
-    async fn make(&self, spec: TenantSpec) -> Result<Shown, Error> {
+    async fn make(&self, spec: TenantSpec) -> Result<Shown, BouncerError> {
         let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         let name = spec.name.clone();
         if changing.definition(&name).is_some() {
-            return Err(Error::Conflict(format!("there is a tenant `{name}` already")));
+            return Err(BouncerError::Conflict(format!("there is a tenant `{name}` already")));
         }
-        let definition = Definition::of_api(views::complete(spec, None)?)?;
+        let definition = TenantDefinition::of_api(views::complete(spec, None)?)?;
         self.keep(store, &mut changing, definition, None).await?;
         drop(changing);
         tracing::info!(tenant = name, "tenant made");
@@ -270,24 +271,24 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` with the field, `NotFound`, `Conflict` when it is defined in `cove.toml`.
-    pub async fn replace(&self, name: &str, spec: TenantSpec) -> Result<Shown, Error> {
+    pub async fn replace(&self, name: &str, spec: TenantSpec) -> Result<Shown, BouncerError> {
         let (bouncer, name) = (self.clone(), name.to_owned());
         whole(async move { bouncer.change(&name, spec).await }).await
     }
 
-    async fn change(&self, name: &str, spec: TenantSpec) -> Result<Shown, Error> {
+    async fn change(&self, name: &str, spec: TenantSpec) -> Result<Shown, BouncerError> {
         let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;
-        let before = changing.of_api.get(name).cloned().ok_or(Error::NotFound)?;
+        let before = changing.of_api.get(name).cloned().ok_or(BouncerError::NotFound)?;
         let mut spec = spec;
         if spec.name.is_empty() {
             name.clone_into(&mut spec.name);
         }
         if spec.name != name {
-            return Err(Refusal::new("name", "cannot be changed").into());
+            return Err(DefinitionError::new("name", "cannot be changed").into());
         }
-        let definition = Definition::of_api(views::complete(spec, Some(&before.spec))?)?;
+        let definition = TenantDefinition::of_api(views::complete(spec, Some(&before.spec))?)?;
         self.keep(store, &mut changing, definition, Some(before)).await?;
         drop(changing);
         tracing::info!(tenant = name, "tenant changed");
@@ -299,10 +300,10 @@ impl Bouncer {
     async fn keep(
         &self,
         store: &TenantStore,
-        changing: &mut Changing,
-        definition: Definition,
-        before: Option<Definition>,
-    ) -> Result<(), Error> {
+        changing: &mut TenantWriter,
+        definition: TenantDefinition,
+        before: Option<TenantDefinition>,
+    ) -> Result<(), BouncerError> {
         let spec = definition.spec.clone();
         changing.of_api.insert(spec.name.clone(), definition);
         let kept = match changing.next().map_err(|error| views::own(error, &spec.name)) {
@@ -336,17 +337,17 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` when it is defined in `cove.toml`.
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+    pub async fn remove(&self, name: &str) -> Result<(), BouncerError> {
         let (bouncer, name) = (self.clone(), name.to_owned());
         whole(async move { bouncer.unmake(&name).await }).await
     }
 
-    async fn unmake(&self, name: &str) -> Result<(), Error> {
+    async fn unmake(&self, name: &str) -> Result<(), BouncerError> {
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;
         let version = self.store()?.delete(name).await?;
         changing.of_api.remove(name);
-        let routing = changing.next().map_err(Error::internal)?;
+        let routing = changing.next().map_err(BouncerError::internal)?;
         self.hold(&mut changing, version, routing);
         tracing::info!(tenant = name, "tenant removed");
         Ok(())
@@ -356,8 +357,8 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn pause(&self, name: &str, refuse: bool) -> Result<(), Error> {
-        let admission = if refuse { Admission::Refusing } else { Admission::Paused };
+    pub fn pause(&self, name: &str, refuse: bool) -> Result<(), BouncerError> {
+        let admission = if refuse { WorkAdmission::Refusing } else { WorkAdmission::Paused };
         self.admit(name, admission).map(drop)
     }
 
@@ -365,8 +366,8 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn resume(&self, name: &str) -> Result<(), Error> {
-        self.admit(name, Admission::Open).map(drop)
+    pub fn resume(&self, name: &str) -> Result<(), BouncerError> {
+        self.admit(name, WorkAdmission::Open).map(drop)
     }
 
     /// Takes no new clients, sees the others off after their transactions, and closes those that
@@ -374,8 +375,8 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn drain(&self, name: &str) -> Result<(), Error> {
-        let tenant = self.admit(name, Admission::Draining)?;
+    pub fn drain(&self, name: &str) -> Result<(), BouncerError> {
+        let tenant = self.admit(name, WorkAdmission::Draining)?;
         if self.0.drains.send(tenant.id).is_err() {
             // Then everything ends.
             tracing::debug!(tenant = name, "nobody ends drains any more");
@@ -387,10 +388,10 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn reconnect(&self, name: &str) -> Result<(), Error> {
+    pub fn reconnect(&self, name: &str) -> Result<(), BouncerError> {
         let tenant = self.found(name)?;
         tenant.state.next_epoch();
-        self.0.threads.order(&|| Order::Reconnect(tenant.id));
+        self.0.threads.order(&|| ThreadCommand::Reconnect(tenant.id));
         Ok(())
     }
 
@@ -398,9 +399,9 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn kill(&self, name: &str) -> Result<(), Error> {
+    pub fn kill(&self, name: &str) -> Result<(), BouncerError> {
         let tenant = self.found(name)?;
-        self.0.threads.order(&|| Order::Kill(tenant.id));
+        self.0.threads.order(&|| ThreadCommand::Kill(tenant.id));
         Ok(())
     }
 
@@ -408,12 +409,12 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound` when the tenant has no such client.
-    pub async fn kill_client(&self, name: &str, pid: u32) -> Result<(), Error> {
+    pub async fn kill_client(&self, name: &str, pid: u32) -> Result<(), BouncerError> {
         let clients = self.clients(name).await?;
         if clients.iter().all(|client| client.pid != pid) {
-            return Err(Error::NotFound);
+            return Err(BouncerError::NotFound);
         }
-        self.0.threads.order(&|| Order::KillClient(pid));
+        self.0.threads.order(&|| ThreadCommand::KillClient(pid));
         Ok(())
     }
 
@@ -421,7 +422,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn stats(&self, name: &str) -> Result<Figures, Error> {
+    pub fn stats(&self, name: &str) -> Result<Figures, BouncerError> {
         let tenant = self.found(name)?;
         Ok(views::figures(&tenant, &self.0.threads.stats(tenant.id)))
     }
@@ -430,7 +431,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn clients(&self, name: &str) -> Result<Vec<BouncerClient>, Error> {
+    pub async fn clients(&self, name: &str) -> Result<Vec<BouncerClient>, BouncerError> {
         let tenant = self.found(name)?;
         let snapshots = self.snapshots().await;
         let clients = snapshots.iter().flat_map(|it| &it.clients);
@@ -442,7 +443,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn servers(&self, name: &str) -> Result<Vec<BouncerServer>, Error> {
+    pub async fn servers(&self, name: &str) -> Result<Vec<BouncerServer>, BouncerError> {
         let tenant = self.found(name)?;
         let snapshots = self.snapshots().await;
         let servers = snapshots.iter().flat_map(|it| &it.servers);
@@ -454,7 +455,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn health(&self, name: &str) -> Result<TenantHealthReport, Error> {
+    pub fn health(&self, name: &str) -> Result<TenantHealthReport, BouncerError> {
         let tenant = self.found(name)?;
         Ok(self.0.checks.report(&tenant))
     }
@@ -463,18 +464,19 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` when the configuration cannot be; what was there holds on then.
-    pub fn reload<'a>(&'a self) -> Boxed<'a, Result<BouncerReloaded, Error>> {
+    pub fn reload<'a>(&'a self) -> Boxed<'a, Result<BouncerReloaded, BouncerError>> {
         Box::pin(async move {
             let reread = Arc::clone(&self.0.reread);
             let resolve = Arc::clone(&self.0.resolve);
             let read = node::task::blocking(move || {
-                let config = reread().map_err(|message| Refusal::new("configuration", message))?;
+                let config =
+                    reread().map_err(|message| DefinitionError::new("configuration", message))?;
                 let definitions = of_file(&config, &*resolve)?;
-                Ok::<_, Refusal>((config, definitions))
+                Ok::<_, DefinitionError>((config, definitions))
             });
-            let (config, definitions) = read.await.map_err(Error::internal)??;
+            let (config, definitions) = read.await.map_err(BouncerError::internal)??;
             let mut changing = self.0.changing.lock().await;
-            let settings = Settings::new(&config);
+            let settings = SharedSettings::new(&config);
             let before = std::mem::replace(&mut changing.settings, settings);
             let of_file_before = std::mem::replace(&mut changing.of_file, definitions);
             let routing = match changing.next() {
@@ -498,27 +500,27 @@ impl Bouncer {
     }
 
     /// The snapshot that holds now.
-    pub fn routing(&self) -> Arc<Routing> {
+    pub fn routing(&self) -> Arc<TenantRouting> {
         self.0.current.load()
     }
 
     /// The configuration that was taken over last.
-    pub fn config(&self) -> Arc<Config> {
+    pub fn config(&self) -> Arc<BouncerConfig> {
         Arc::clone(&self.0.config.lock())
     }
 
     /// The relay threads, for the console.
-    pub fn threads(&self) -> &Arc<dyn Threads> {
+    pub fn threads(&self) -> &Arc<dyn RelayThreads> {
         &self.0.threads
     }
 
     /// How many health checks there were, and how they ended.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> HealthCheckTotals {
         self.0.checks.tally()
     }
 
     /// What every thread says of its connections. A thread that has ended says nothing.
-    pub async fn snapshots(&self) -> Vec<Snapshot> {
+    pub async fn snapshots(&self) -> Vec<ThreadSnapshot> {
         let mut told = Vec::new();
         for snapshot in self.0.threads.snapshots() {
             told.extend(snapshot.await.ok());
@@ -526,31 +528,35 @@ impl Bouncer {
         told
     }
 
-    fn store(&self) -> Result<&TenantStore, Error> {
+    fn store(&self) -> Result<&TenantStore, BouncerError> {
         let why = "tenants are those of its configuration only";
-        self.0.store.as_ref().ok_or_else(|| Error::NotHere(why.to_owned()))
+        self.0.store.as_ref().ok_or_else(|| BouncerError::NotHere(why.to_owned()))
     }
 
-    fn found(&self, name: &str) -> Result<Arc<Tenant>, Error> {
-        self.0.current.load().named(name).cloned().ok_or(Error::NotFound)
+    fn found(&self, name: &str) -> Result<Arc<TenantSnapshot>, BouncerError> {
+        self.0.current.load().named(name).cloned().ok_or(BouncerError::NotFound)
     }
 
-    fn admit(&self, name: &str, admission: Admission) -> Result<Arc<Tenant>, Error> {
+    fn admit(
+        &self,
+        name: &str,
+        admission: WorkAdmission,
+    ) -> Result<Arc<TenantSnapshot>, BouncerError> {
         let tenant = self.found(name)?;
         let before = tenant.state.set_admission(admission);
         if before != admission {
             tracing::info!(tenant = name, from = ?before, to = ?admission, "admission changed");
-            self.0.threads.order(&|| Order::Admission(tenant.id));
+            self.0.threads.order(&|| ThreadCommand::Admission(tenant.id));
         }
         Ok(tenant)
     }
 
     /// Lets a snapshot hold that was kept.
-    fn hold(&self, changing: &mut Changing, version: u64, routing: Routing) {
+    fn hold(&self, changing: &mut TenantWriter, version: u64, routing: TenantRouting) {
         changing.version = version;
         self.0.checks.keep_only(&routing);
         self.0.current.replace(routing);
-        self.0.threads.order(&|| Order::Routing);
+        self.0.threads.order(&|| ThreadCommand::Routing);
         self.prepare_secrets();
     }
 
@@ -585,7 +591,7 @@ impl Bouncer {
     }
 
     /// Makes the book agree with the definitions again, of which one was taken back.
-    fn undo(&self, changing: &mut Changing) {
+    fn undo(&self, changing: &mut TenantWriter) {
         match changing.next() {
             Ok(routing) => {
                 let version = changing.version;
@@ -600,35 +606,38 @@ impl Bouncer {
 /// Brings a change to its end although whoever asked for it leaves: what the store has and what
 /// holds must not differ.
 async fn whole<T: Send + 'static>(
-    change: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    node::task::to_the_end(change).await.map_err(Error::internal)?
+    change: impl Future<Output = Result<T, BouncerError>> + Send + 'static,
+) -> Result<T, BouncerError> {
+    node::task::to_the_end(change).await.map_err(BouncerError::internal)?
 }
 
 /// Refuses to change what the file says.
-fn changeable(changing: &Changing, name: &str) -> Result<(), Error> {
+fn changeable(changing: &TenantWriter, name: &str) -> Result<(), BouncerError> {
     if changing.is_of_file(name) {
         let message = format!("the tenant `{name}` is defined in `cove.toml`; change it there");
-        return Err(Error::Conflict(message));
+        return Err(BouncerError::Conflict(message));
     }
     match changing.of_api.contains_key(name) {
         true => Ok(()),
-        false => Err(Error::NotFound),
+        false => Err(BouncerError::NotFound),
     }
 }
 
 /// The tenants of the configuration.
-fn of_file(config: &Config, resolve: &Resolver) -> Result<Vec<Definition>, Refusal> {
+fn of_file(
+    config: &BouncerConfig,
+    resolve: &Resolver,
+) -> Result<Vec<TenantDefinition>, DefinitionError> {
     let specs = config.tenants.iter().enumerate();
     let read = specs.map(|(index, spec)| {
-        Definition::of_file(spec, &format!("bouncer.tenants[{index}]"), &|setting, text| {
+        TenantDefinition::of_file(spec, &format!("bouncer.tenants[{index}]"), &|setting, text| {
             resolve(setting, text)
         })
     });
     read.collect()
 }
 
-fn by_name(definitions: Vec<Definition>) -> BTreeMap<String, Definition> {
+fn by_name(definitions: Vec<TenantDefinition>) -> BTreeMap<String, TenantDefinition> {
     definitions.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
 }
 

@@ -11,8 +11,8 @@ use api::TenantSpec;
 use node::sealed::Sealer;
 use node::store::{Dialect, Migration, Store, StoreError, Value};
 
-use crate::error::Error;
-use crate::tenants::{Definition, passwords};
+use crate::error::BouncerError;
+use crate::tenants::{TenantDefinition, passwords};
 
 const SERVICE: &str = "bouncer";
 
@@ -39,11 +39,11 @@ const VERSION: &str = "SELECT version FROM bouncer_changes WHERE id = 1";
 
 /// All definitions at one time.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StoredDefinitions {
     /// Counts the changes.
     pub(crate) version: u64,
     /// By name.
-    pub(crate) definitions: Vec<Definition>,
+    pub(crate) definitions: Vec<TenantDefinition>,
 }
 
 /// Tenants at rest. Cheap to clone.
@@ -75,7 +75,7 @@ impl TenantStore {
     }
 
     /// Counts the changes of all servers.
-    pub(crate) async fn version(&self) -> Result<u64, Error> {
+    pub(crate) async fn version(&self) -> Result<u64, BouncerError> {
         let read = self.store.read("tenants.version", |it| {
             it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
         });
@@ -83,7 +83,7 @@ impl TenantStore {
     }
 
     /// All of them.
-    pub(crate) async fn load(&self) -> Result<Kept, Error> {
+    pub(crate) async fn load(&self) -> Result<StoredDefinitions, BouncerError> {
         let read = self.store.read("tenants.load", |it| {
             let version = it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get::<u64>(0))?;
             let rows = it.query("SELECT name, spec FROM bouncer_tenants ORDER BY name", &[])?;
@@ -92,14 +92,14 @@ impl TenantStore {
         });
         let (version, rows) = read.await?;
         let definitions = rows.into_iter().map(|(name, spec)| self.opened(&name, &spec));
-        Ok(Kept { version, definitions: definitions.collect::<Result<_, _>>()? })
+        Ok(StoredDefinitions { version, definitions: definitions.collect::<Result<_, _>>()? })
     }
 
     /// Keeps a new one.
     ///
     /// # Errors
     /// `Conflict` when there is one of its name.
-    pub(crate) async fn insert(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, Error> {
+    pub(crate) async fn insert(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, BouncerError> {
         let parameters = self.row(spec, now_ms)?;
         let name = spec.name.clone();
         let written = self.store.transact("tenants.insert", move |it| {
@@ -107,7 +107,7 @@ impl TenantStore {
                 VALUES ($1, $2, $3, $3) ON CONFLICT (name) DO NOTHING";
             if it.execute(sql, &parameters)? == 0 {
                 let message = format!("there is a tenant `{name}` already");
-                return Err(StoreError::refuse(Error::Conflict(message)));
+                return Err(StoreError::refuse(BouncerError::Conflict(message)));
             }
             changed(it)
         });
@@ -118,12 +118,12 @@ impl TenantStore {
     ///
     /// # Errors
     /// `NotFound` when there is none of its name.
-    pub(crate) async fn update(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, Error> {
+    pub(crate) async fn update(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, BouncerError> {
         let parameters = self.row(spec, now_ms)?;
         let written = self.store.transact("tenants.update", move |it| {
             let sql = "UPDATE bouncer_tenants SET spec = $2, updated_ms = $3 WHERE name = $1";
             if it.execute(sql, &parameters)? == 0 {
-                return Err(StoreError::refuse(Error::NotFound));
+                return Err(StoreError::refuse(BouncerError::NotFound));
             }
             changed(it)
         });
@@ -134,11 +134,11 @@ impl TenantStore {
     ///
     /// # Errors
     /// `NotFound` when there is none of its name.
-    pub(crate) async fn delete(&self, name: &str) -> Result<u64, Error> {
+    pub(crate) async fn delete(&self, name: &str) -> Result<u64, BouncerError> {
         let parameters = [Value::from(name)];
         let written = self.store.transact("tenants.delete", move |it| {
             if it.execute("DELETE FROM bouncer_tenants WHERE name = $1", &parameters)? == 0 {
-                return Err(StoreError::refuse(Error::NotFound));
+                return Err(StoreError::refuse(BouncerError::NotFound));
             }
             changed(it)
         });
@@ -151,24 +151,25 @@ impl TenantStore {
         self.store.close().await;
     }
 
-    fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[Value; 3], Error> {
+    fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[Value; 3], BouncerError> {
         let mut sealed = spec.clone();
         for (place, text) in passwords(&mut sealed) {
             *text = self.sealer.seal_text(text, &about(&spec.name, &place))?;
         }
-        let json = serde_json::to_vec(&sealed).map_err(Error::internal)?;
-        let now_ms = i64::try_from(now_ms).map_err(Error::internal)?;
+        let json = serde_json::to_vec(&sealed).map_err(BouncerError::internal)?;
+        let now_ms = i64::try_from(now_ms).map_err(BouncerError::internal)?;
         Ok([Value::from(&spec.name), Value::from(json), Value::from(now_ms)])
     }
 
-    fn opened(&self, name: &str, json: &[u8]) -> Result<Definition, Error> {
-        let mut spec: TenantSpec = serde_json::from_slice(json).map_err(Error::internal)?;
+    fn opened(&self, name: &str, json: &[u8]) -> Result<TenantDefinition, BouncerError> {
+        let mut spec: TenantSpec = serde_json::from_slice(json).map_err(BouncerError::internal)?;
         for (place, text) in passwords(&mut spec) {
             let plain = self.sealer.open_text(text, &about(name, &place))?;
-            let plain = plain.expose_text().ok_or_else(|| Error::internal("a password is no text"));
+            let plain =
+                plain.expose_text().ok_or_else(|| BouncerError::internal("a password is no text"));
             *text = plain?.to_owned();
         }
-        Ok(Definition::of_store(spec))
+        Ok(TenantDefinition::of_store(spec))
     }
 }
 
@@ -220,9 +221,9 @@ mod tests {
         let specs: Vec<_> = kept.definitions.iter().map(|it| it.spec.clone()).collect();
         assert_eq!((kept.version, specs), (3, vec![spec("a"), changed]));
 
-        assert!(matches!(store.insert(&spec("a"), 8).await, Err(Error::Conflict(_))));
-        assert!(matches!(store.update(&spec("c"), 8).await, Err(Error::NotFound)));
-        assert!(matches!(store.delete("c").await, Err(Error::NotFound)));
+        assert!(matches!(store.insert(&spec("a"), 8).await, Err(BouncerError::Conflict(_))));
+        assert!(matches!(store.update(&spec("c"), 8).await, Err(BouncerError::NotFound)));
+        assert!(matches!(store.delete("c").await, Err(BouncerError::NotFound)));
         assert_eq!(store.version().await.unwrap(), 3, "nothing changed");
         assert_eq!(store.delete("a").await.unwrap(), 4);
 

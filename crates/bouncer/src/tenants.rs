@@ -22,15 +22,15 @@ use api::{PoolMode, TenantEngine, TenantOrigin, TlsMode, Transport, Verify};
 use parking_lot::RwLock;
 
 use crate::pg::dial::LoginRules;
-use crate::secrets::Password;
+use crate::secrets::ClientSecret;
 
-pub use self::address::Address;
+pub use self::address::BackendAddress;
 pub use self::limits::TenantLimits;
 pub(crate) use self::plan::passwords;
-pub use self::plan::{Book, Definition, Settings};
-pub use self::route::{Route, RouteError, RouteRequest};
-pub use self::rules::{Rules, UserRules, UserTimes, proof};
-pub use self::state::{Admission, Health, POOLS_PER_TENANT_MAX, TenantState};
+pub use self::plan::{SharedSettings, TenantDefinition, TenantRegistry};
+pub use self::route::{RouteError, RouteRequest, TenantRoute};
+pub use self::rules::{UserRuleSet, UserRules, UserTimes, proof};
+pub use self::state::{POOLS_PER_TENANT_MAX, ServerHealth, TenantState, WorkAdmission};
 
 /// Names a tenant for as long as the process lives, also when it was removed and came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,23 +47,23 @@ pub struct PoolId(pub u32);
 /// What is wrong with a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct DefinitionError {
     /// Path of the offending field: `limits.wait_s`, `users[2].name`.
     pub field: String,
     /// One sentence for a person.
     pub message: String,
 }
 
-impl Refusal {
+impl DefinitionError {
     /// A field has a value that it cannot have.
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Refusal {
-        Refusal { field: field.into(), message: message.into() }
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> DefinitionError {
+        DefinitionError { field: field.into(), message: message.into() }
     }
 
     /// The same, of something that is inside something else.
     #[must_use]
-    pub fn below(self, outer: &str) -> Refusal {
-        Refusal { field: format!("{outer}.{}", self.field), message: self.message }
+    pub fn below(self, outer: &str) -> DefinitionError {
+        DefinitionError { field: format!("{outer}.{}", self.field), message: self.message }
     }
 }
 
@@ -73,7 +73,7 @@ pub struct ServerAddress {
     /// Names it: the same address with the same encryption has the same.
     pub id: ServerId,
     /// Where it is.
-    pub address: Address,
+    pub address: BackendAddress,
     /// Connections at one time, of all tenants together.
     pub connections_max: u32,
     /// Encryption.
@@ -113,7 +113,7 @@ impl ServerTls {
 
 /// A tenant at one time.
 #[derive(Clone, Debug)]
-pub struct Tenant {
+pub struct TenantSnapshot {
     /// Names it in tables.
     pub id: TenantId,
     /// Names it for people.
@@ -148,16 +148,16 @@ pub struct Tenant {
     /// Who may come, by name.
     pub users: HashMap<Box<str>, Arc<TenantUser>>,
     /// Whom other users are on the server; `None` where each is there who it is here.
-    pub forced: Option<(Arc<str>, Option<Password>)>,
+    pub forced: Option<(Arc<str>, Option<ClientSecret>)>,
     /// How other users are looked up.
     pub auth_query: Option<AuthQuery>,
     /// What holds for users by their names.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<UserRuleSet>,
     /// What it keeps across changes.
     pub state: Arc<TenantState>,
     /// The same tenant for those who may only read, with connections of its own within the same
     /// bounds; none of one that is read-only for all.
-    pub read_only_twin: Option<Arc<Tenant>>,
+    pub read_only_twin: Option<Arc<TenantSnapshot>>,
     /// Whether it is such a twin.
     pub is_twin: bool,
 }
@@ -168,7 +168,7 @@ pub struct AuthQuery {
     /// Role that looks them up. Nobody can log in as it this way.
     pub user: Arc<str>,
     /// Its password.
-    pub password: Option<Password>,
+    pub password: Option<ClientSecret>,
     /// Database to do that in.
     pub database: Arc<str>,
     /// The query, with `$1` for the name, of MySQL `?`; `None` for the one that comes with us.
@@ -200,7 +200,7 @@ pub struct TenantUser {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// By knowing this password, or the one that this secret was made of.
-    Secret(Password),
+    Secret(ClientSecret),
     /// Not at all.
     Trust,
     /// By a certificate with its name.
@@ -220,12 +220,12 @@ pub enum ServerSecret {
     /// By nothing: the server trusts us, or knows our certificate.
     None,
     /// By this password, or the MD5 hash of it.
-    Known(Password),
+    Known(ClientSecret),
     /// By what the client showed us: the key that a SCRAM proof gives away, or its password.
     OfClient,
 }
 
-impl Tenant {
+impl TenantSnapshot {
     /// When a server connection goes back that this user has.
     pub fn mode_of(&self, user: &TenantUser) -> PoolMode {
         user.mode.unwrap_or(self.mode)
@@ -250,50 +250,50 @@ impl Tenant {
 
 /// All tenants at one time.
 #[derive(Debug, Default)]
-pub struct Routing {
+pub struct TenantRouting {
     /// Counts the snapshots.
     pub version: u64,
-    by_name: HashMap<Arc<str>, Arc<Tenant>>,
-    by_id: HashMap<TenantId, Arc<Tenant>>,
+    by_name: HashMap<Arc<str>, Arc<TenantSnapshot>>,
+    by_id: HashMap<TenantId, Arc<TenantSnapshot>>,
     /// In lower case; those that are made of a suffix are among them.
-    by_server_name: HashMap<Box<str>, Arc<Tenant>>,
-    offers: Offers,
+    by_server_name: HashMap<Box<str>, Arc<TenantSnapshot>>,
+    offers: MysqlOffers,
 }
 
 /// What some tenant of MySQL allows: clients are told what they may do before it is known whose
 /// they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct MysqlOffers {
     /// That a server asks clients for files.
     pub local_infile: bool,
     /// That rows are counted that were found.
     pub found_rows: bool,
 }
 
-impl Routing {
+impl TenantRouting {
     /// A tenant by its id; `None` when it was removed.
-    pub fn tenant(&self, id: TenantId) -> Option<&Arc<Tenant>> {
+    pub fn tenant(&self, id: TenantId) -> Option<&Arc<TenantSnapshot>> {
         self.by_id.get(&id)
     }
 
     /// What this tenant, or this twin of one, is by now; `None` when it was removed.
-    pub fn now(&self, tenant: &Tenant) -> Option<&Arc<Tenant>> {
+    pub fn now(&self, tenant: &TenantSnapshot) -> Option<&Arc<TenantSnapshot>> {
         let now = self.tenant(tenant.id)?;
         Some(now.read_only_twin.as_ref().filter(|_| tenant.is_twin).unwrap_or(now))
     }
 
     /// A tenant by its name.
-    pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
+    pub fn named(&self, name: &str) -> Option<&Arc<TenantSnapshot>> {
         self.by_name.get(name)
     }
 
     /// What some tenant of MySQL allows.
-    pub fn offers(&self) -> Offers {
+    pub fn offers(&self) -> MysqlOffers {
         self.offers
     }
 
     /// All of them, in no order.
-    pub fn tenants(&self) -> impl Iterator<Item = &Arc<Tenant>> {
+    pub fn tenants(&self) -> impl Iterator<Item = &Arc<TenantSnapshot>> {
         self.by_name.values()
     }
 
@@ -310,22 +310,22 @@ impl Routing {
 
 /// The snapshot that holds now. Shared by all threads.
 #[derive(Debug, Default)]
-pub struct Current {
+pub struct CurrentRouting {
     /// Written by the service, read when `version` says that there is something new.
-    routing: RwLock<Arc<Routing>>,
+    routing: RwLock<Arc<TenantRouting>>,
     /// Of the snapshot in `routing`; never ahead of it.
     version: AtomicU64,
 }
 
-impl Current {
+impl CurrentRouting {
     /// Begins with a snapshot.
-    pub fn new(routing: Routing) -> Current {
+    pub fn new(routing: TenantRouting) -> CurrentRouting {
         let version = AtomicU64::new(routing.version);
-        Current { routing: RwLock::new(Arc::new(routing)), version }
+        CurrentRouting { routing: RwLock::new(Arc::new(routing)), version }
     }
 
     /// The snapshot that holds now.
-    pub fn load(&self) -> Arc<Routing> {
+    pub fn load(&self) -> Arc<TenantRouting> {
         Arc::clone(&self.routing.read())
     }
 
@@ -335,7 +335,7 @@ impl Current {
     }
 
     /// Lets another snapshot hold.
-    pub fn replace(&self, routing: Routing) {
+    pub fn replace(&self, routing: TenantRouting) {
         let version = routing.version;
         *self.routing.write() = Arc::new(routing);
         self.version.store(version, Ordering::Release);

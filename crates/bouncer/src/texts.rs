@@ -18,7 +18,7 @@ const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const SEEN_ONCE: usize = 4_096;
 
 #[derive(Debug)]
-struct Known<V> {
+struct CachedStatement<V> {
     text: Box<[u8]>,
     reading: u64,
     value: V,
@@ -28,8 +28,8 @@ struct Known<V> {
 #[derive(Debug)]
 pub(crate) struct TextTable<V> {
     key: HashKey,
-    young: HashedMap<u64, Known<V>>,
-    old: HashedMap<u64, Known<V>>,
+    young: HashedMap<u64, CachedStatement<V>>,
+    old: HashedMap<u64, CachedStatement<V>>,
     young_bytes: usize,
     seen_once: Box<[u64]>,
 }
@@ -63,7 +63,9 @@ impl<V> TextTable<V> {
         if !self.young.contains_key(&hash) {
             let known = match self.old.remove(&hash) {
                 Some(known) => known,
-                None if self.was_seen(hash) => Known { text: text.into(), reading, value: look() },
+                None if self.was_seen(hash) => {
+                    CachedStatement { text: text.into(), reading, value: look() }
+                }
                 None => return None,
             };
             self.keep(hash, known);
@@ -73,7 +75,7 @@ impl<V> TextTable<V> {
         (known.reading == reading && *known.text == *text).then_some(&mut known.value)
     }
 
-    fn keep(&mut self, hash: u64, known: Known<V>) {
+    fn keep(&mut self, hash: u64, known: CachedStatement<V>) {
         if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;

@@ -26,9 +26,9 @@ use tokio_rustls::rustls::{
     ServerConnection,
 };
 
-use crate::pg::dial::{Assurance, TlsRequest};
+use crate::pg::dial::{ServerAssurance, TlsRequest};
 use crate::pg::login::{TlsFacts, TlsPolicy};
-use crate::tenants::{Address, ServerTls};
+use crate::tenants::{BackendAddress, ServerTls};
 
 /// What clients that begin with TLS at once must ask for, and the others may (PostgreSQL 17).
 const ALPN: &[u8] = b"postgresql";
@@ -217,11 +217,11 @@ impl Shown {
 /// TLS towards servers, as it is now. Shared by all threads.
 #[derive(Debug, Default)]
 pub struct ServerSide {
-    known: RwLock<HashMap<ServerTls, Known>>,
+    known: RwLock<HashMap<ServerTls, LoadedCertificate>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LoadedCertificate {
     config: Arc<ClientConfig>,
     stamps: Vec<Stamp>,
 }
@@ -234,12 +234,12 @@ impl ServerSide {
     pub fn connection(
         &self,
         tls: &ServerTls,
-        address: &Address,
+        address: &BackendAddress,
     ) -> Result<ClientConnection, TlsError> {
         let config = self.config(tls)?;
         let host = match address {
-            Address::Tcp { host, .. } => host.as_str(),
-            Address::Unix { .. } | Address::Socket { .. } => "localhost",
+            BackendAddress::Tcp { host, .. } => host.as_str(),
+            BackendAddress::Unix { .. } | BackendAddress::Socket { .. } => "localhost",
         };
         let bad_name = |_| TlsError::Name(host.to_owned());
         let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
@@ -254,7 +254,7 @@ impl ServerSide {
         if let Some(known) = self.known.read().get(tls) {
             return Ok(Arc::clone(&known.config));
         }
-        let made = Known::read(tls)?;
+        let made = LoadedCertificate::read(tls)?;
         let config = Arc::clone(&made.config);
         let mut known = self.known.write();
         if known.len() >= SERVERS_MAX {
@@ -274,7 +274,7 @@ impl ServerSide {
         };
         let mut errors = Vec::new();
         for tls in changed {
-            match Known::read(&tls) {
+            match LoadedCertificate::read(&tls) {
                 Ok(made) => drop(self.known.write().insert(tls, made)),
                 Err(error) => errors.push(error),
             }
@@ -287,8 +287,8 @@ fn files(tls: &ServerTls) -> [Option<&Path>; 3] {
     [tls.ca.as_deref(), tls.cert.as_deref(), tls.key.as_deref()]
 }
 
-impl Known {
-    fn read(tls: &ServerTls) -> Result<Known, TlsError> {
+impl LoadedCertificate {
+    fn read(tls: &ServerTls) -> Result<LoadedCertificate, TlsError> {
         let stamps = stamps(&files(tls));
         let ca = tls.ca.as_deref();
         let trust = match (tls.mode, ca) {
@@ -317,17 +317,16 @@ impl Known {
             (Some(_), None) | (None, Some(_)) => return Err(TlsError::NoCertificate),
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Known { config: Arc::new(config), stamps })
+        Ok(LoadedCertificate { config: Arc::new(config), stamps })
     }
 }
 
 /// How a connection to a server begins: what [`crate::pg::dial`] has to ask for.
 #[must_use]
-pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
+pub fn request(tls: &ServerTls, address: &BackendAddress) -> TlsRequest {
     match (address, tls.mode) {
-        (Address::Unix { .. } | Address::Socket { .. }, _) | (_, TlsMode::Disable) => {
-            TlsRequest::Never
-        }
+        (BackendAddress::Unix { .. } | BackendAddress::Socket { .. }, _)
+        | (_, TlsMode::Disable) => TlsRequest::Never,
         // libpq tries without TLS first; whoever allows it has no reason to prefer it.
         (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
         (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,
@@ -336,12 +335,12 @@ pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
 
 /// What is known of who answers there, before it has proved anything.
 #[must_use]
-pub fn assurance(tls: &ServerTls, is_unix: bool) -> Assurance {
+pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
     match (is_unix, tls.is_verified(), tls.trust_server_key) {
-        (true, ..) => Assurance::Private,
-        (false, true, _) => Assurance::Verified,
-        (false, false, true) => Assurance::Trusted,
-        (false, false, false) => Assurance::Unknown,
+        (true, ..) => ServerAssurance::Private,
+        (false, true, _) => ServerAssurance::Verified,
+        (false, false, true) => ServerAssurance::Trusted,
+        (false, false, false) => ServerAssurance::Unknown,
     }
 }
 

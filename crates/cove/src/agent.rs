@@ -16,12 +16,12 @@ use api::{
 use axum::http::Method;
 use serde::Deserialize;
 
-use self::folder::Folder;
+use self::folder::AgentFolder;
 use crate::cli::{AgentArgs, AgentCommand, AgentUpdateArgs, DeployArgs};
 use crate::complain;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
-use crate::remote::progress::Progress;
+use crate::remote::progress::ProgressLine;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
 use crate::run::request::Usage;
@@ -35,7 +35,7 @@ const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 const DEPLOY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Runs one command.
-pub(crate) fn run(args: &AgentArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(args: &AgentArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
         obey(args, &server).await.map(|()| 0)
     })
@@ -88,7 +88,7 @@ pub(crate) fn print_line(document: &impl serde::Serialize) -> Result<()> {
 /// `agent.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Manifest {
+struct AgentManifest {
     name: Option<String>,
     description: Option<String>,
     runtime: Option<AgentRuntime>,
@@ -98,12 +98,14 @@ struct Manifest {
     options: AgentOptions,
 }
 
-impl Manifest {
-    fn read(directory: &Path) -> Result<Manifest> {
+impl AgentManifest {
+    fn read(directory: &Path) -> Result<AgentManifest> {
         let path = directory.join(MANIFEST);
         let shown = path.display();
         match std::fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Manifest::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(AgentManifest::default());
+            }
             Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
             Ok(found) if found.len() > MANIFEST_BYTES_MAX => {
                 return Err(Usage(format!("`{shown}` is too large")).into());
@@ -116,9 +118,9 @@ impl Manifest {
 }
 
 async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
-    let mut progress = Progress::new(json);
+    let mut progress = ProgressLine::new(json);
     progress.say("reading the folder");
-    let Upload { request, bytes, left_out } = request(args)?;
+    let AgentUpload { request, bytes, left_out } = request(args)?;
     let noun = if request.files.len() == 1 { "file" } else { "files" };
     let size = format!("{} {noun}, {}", request.files.len(), human_bytes(bytes));
     if !left_out.is_empty() {
@@ -156,7 +158,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
 }
 
 /// A folder that is ready to be sent.
-struct Upload {
+struct AgentUpload {
     request: DeployRequest,
     /// Bytes of its files.
     bytes: u64,
@@ -164,9 +166,9 @@ struct Upload {
     left_out: Vec<String>,
 }
 
-fn request(args: &DeployArgs) -> Result<Upload> {
-    let manifest = Manifest::read(&args.directory)?;
-    let folder = Folder::read(&args.directory, &[MANIFEST, folder::IGNORE])?;
+fn request(args: &DeployArgs) -> Result<AgentUpload> {
+    let manifest = AgentManifest::read(&args.directory)?;
+    let folder = AgentFolder::read(&args.directory, &[MANIFEST, folder::IGNORE])?;
     let name = match args.name.clone().or(manifest.name) {
         Some(name) => name,
         None => folder::name_of(&args.directory)?,
@@ -184,7 +186,7 @@ fn request(args: &DeployArgs) -> Result<Upload> {
         options: manifest.options,
         grants: args.grants.chosen(),
     };
-    Ok(Upload { request, bytes: folder.bytes, left_out: folder.left_out })
+    Ok(AgentUpload { request, bytes: folder.bytes, left_out: folder.left_out })
 }
 
 async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<()> {
@@ -299,7 +301,7 @@ mod tests {
             description: Some("d".to_owned()),
             grants: Default::default(),
         };
-        let Upload { request: found, bytes, .. } = request(&args).unwrap();
+        let AgentUpload { request: found, bytes, .. } = request(&args).unwrap();
         assert_eq!((found.name.as_str(), found.description.as_deref()), ("echo", Some("d")));
         let argv = vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(found.runtime, Some(AgentRuntime::Command { argv }));

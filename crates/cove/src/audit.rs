@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::agent::print_line;
 use crate::cli::SandboxAuditArgs;
 use crate::complain;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, escaped, plain, span};
 use crate::values::columns;
 
@@ -22,7 +22,11 @@ const PAGE_RECORDS: usize = 1000;
 const TEXT_SHOWN: usize = 160;
 
 /// Runs it.
-pub(crate) fn run(args: &SandboxAuditArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(
+    args: &SandboxAuditArgs,
+    config: &CoveConfig,
+    environment: &Environment,
+) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
         show(args, &server).await.map(|()| 0)
     })

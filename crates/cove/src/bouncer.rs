@@ -14,22 +14,22 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use api::{BouncerReloaded, TenantEngine};
 use axum::http::Method;
-use bouncer::auth_query::{AuthQueries, Background};
+use bouncer::auth_query::{AuthQueries, UserLookupTask};
 use bouncer::config::{
-    Config, MYSQL_SERVER_VERSION_BYTES_MAX, MYSQL_SOCKET, PORT_DEFAULT, TlsTable,
+    BouncerConfig, MYSQL_SERVER_VERSION_BYTES_MAX, MYSQL_SOCKET, PORT_DEFAULT, TlsTable,
 };
-use bouncer::health::Prober;
-use bouncer::link::Keyrings;
+use bouncer::health::ServerProber;
+use bouncer::link::ProtocolKeyrings;
 use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
 use bouncer::pgbouncer::command::ShutdownWait;
-use bouncer::pgbouncer::console::{Console, Host};
+use bouncer::pgbouncer::console::{AdminConsole, ConsoleHost};
 use bouncer::pgbouncer::desk::FrontDesk;
-use bouncer::pgbouncer::settings::Values;
+use bouncer::pgbouncer::settings::SettingValues;
 use bouncer::relay::{
-    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, Succession, TcpPolicy,
-    Words,
+    ErrorDialect, HandoverConfig, ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts,
+    RelayStartError, TcpPolicy,
 };
-use bouncer::service::{Parts, Prepared, Reread, Resolver, Threads};
+use bouncer::service::{BouncerParts, InitialTenants, RelayThreads, Reread, Resolver};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
 use node::auth;
@@ -52,7 +52,7 @@ const CERTIFICATES_EVERY: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A bouncer that runs.
-pub(crate) struct Running {
+pub(crate) struct RunningBouncer {
     bouncer: Bouncer,
     relay: Arc<Relay>,
     client_tls: Arc<ClientSide>,
@@ -61,28 +61,28 @@ pub(crate) struct Running {
 }
 
 /// What it stands on.
-pub(crate) struct Ground {
+pub(crate) struct BouncerContext {
     /// Where tenants are kept that come by the interface; not there when it is alone.
     pub(crate) store: Option<(Store, Sealer)>,
     /// From what salts follow; outlives the process when it is beside a server.
     pub(crate) login_secret: [u8; 32],
     /// What the console can do about the process.
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ConsoleHost>,
     /// How it follows another process, and another one follows it.
-    pub(crate) succession: Option<Succession>,
+    pub(crate) succession: Option<HandoverConfig>,
 }
 
 /// A process that is configured by `cove.toml`, as the console sees it.
 #[derive(Debug)]
-struct Process(Drain);
+struct ConsoleProcess(Drain);
 
-impl Host for Process {
-    fn words(&self) -> Words {
-        Words::Own
+impl ConsoleHost for ConsoleProcess {
+    fn words(&self) -> ErrorDialect {
+        ErrorDialect::Own
     }
 
-    fn values(&self) -> Values {
-        Values::default()
+    fn values(&self) -> SettingValues {
+        SettingValues::default()
     }
 
     fn set(&self, key: &str, _value: &str) -> Result<(), String> {
@@ -102,18 +102,18 @@ impl Host for Process {
 }
 
 /// What the bouncer is told of its configuration, wherever that is.
-struct Told {
-    config: Config,
+struct ConfigUpdate {
+    config: BouncerConfig,
     resolve: Arc<Resolver>,
     reread: Arc<Reread>,
 }
 
-impl Ground {
+impl BouncerContext {
     /// Beside a server.
-    pub(crate) fn beside(store: Store, sealer: Sealer, drain: &Drain) -> Ground {
+    pub(crate) fn beside(store: Store, sealer: Sealer, drain: &Drain) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
-        let host = Arc::new(Process(drain.clone()));
-        Ground { store: Some((store, sealer)), login_secret, host, succession: None }
+        let host = Arc::new(ConsoleProcess(drain.clone()));
+        BouncerContext { store: Some((store, sealer)), login_secret, host, succession: None }
     }
 }
 
@@ -122,17 +122,17 @@ const MOVE: &str = "choose another address by `[bouncer] listen`, `[bouncer.mysq
                     `--bouncer` or `--bouncer-mysql`, or have no bouncer by `[bouncer] enabled = \
                     false`";
 
-impl Running {
+impl RunningBouncer {
     /// Starts it, when there is to be one. Somebody else at an address that nobody chose is a
     /// warning only: that is another bouncer, most often another Cove.
     pub(crate) async fn start(
         source: &Source,
-        ground: Ground,
+        ground: BouncerContext,
         registry: &mut Registry,
-    ) -> Result<Option<Running>> {
+    ) -> Result<Option<RunningBouncer>> {
         let environment = source.environment.clone();
         let again = source.clone();
-        let told = Told {
+        let told = ConfigUpdate {
             config: source.config.bouncer.clone(),
             resolve: Arc::new(move |setting, text| {
                 config::resolve(setting, text, &environment).map_err(|error| error.to_string())
@@ -142,24 +142,24 @@ impl Running {
                 Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
             }),
         };
-        Running::start_told(told, ground, registry).await
+        RunningBouncer::start_told(told, ground, registry).await
     }
 
     async fn start_told(
-        told: Told,
-        ground: Ground,
+        told: ConfigUpdate,
+        ground: BouncerContext,
         registry: &mut Registry,
-    ) -> Result<Option<Running>> {
-        let Told { config, resolve, reread } = told;
+    ) -> Result<Option<RunningBouncer>> {
+        let ConfigUpdate { config, resolve, reread } = told;
         if !config.enabled {
             return Ok(None);
         }
-        let Ground { store, login_secret, host, succession } = ground;
+        let BouncerContext { store, login_secret, host, succession } = ground;
         let resolver = Arc::clone(&resolve);
-        let parts = Parts { config: config.clone(), resolve, reread, store };
-        let prepared = Prepared::new(parts).await.map_err(|error| explain(&error))?;
+        let parts = BouncerParts { config: config.clone(), resolve, reread, store };
+        let prepared = InitialTenants::new(parts).await.map_err(|error| explain(&error))?;
         let config = &config;
-        let keyrings = Keyrings::new(login_secret, AuthMethod::Best);
+        let keyrings = ProtocolKeyrings::new(login_secret, AuthMethod::Best);
         let client_tls = ClientSide::new(client_tls(&config.tls)).context("bouncer.tls")?;
         let (client_tls, server_tls) = (Arc::new(client_tls), Arc::<ServerSide>::default());
         let kept = Duration::from_secs(config.auth_query_s.into());
@@ -169,13 +169,13 @@ impl Running {
             keyrings: keyrings.clone(),
             client_tls: Arc::clone(&client_tls),
             server_tls: Arc::clone(&server_tls),
-            look_up: Arc::new(Background::new(queries, Handle::current())),
+            look_up: Arc::new(UserLookupTask::new(queries, Handle::current())),
         };
         // Before anybody can see that it is there: a signal that nobody heeds ends the process.
         let hangups = Hangups::new().context("failed to listen to signals")?;
         let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),
-            Err(error @ StartError::Listen(_)) if config.listen.is_default() => {
+            Err(error @ RelayStartError::Listen(_)) if config.listen.is_default() => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(
                     error,
@@ -184,19 +184,19 @@ impl Running {
                 );
                 return Ok(None);
             }
-            Err(error @ StartError::Listen(_)) => {
+            Err(error @ RelayStartError::Listen(_)) => {
                 return Err(error).with_context(|| format!("failed to start the bouncer: {MOVE}"));
             }
             Err(error) => return Err(error).context("failed to start the bouncer"),
         };
-        let probe = Prober::new(keyrings.clone(), Arc::clone(&server_tls));
-        let threads: Arc<dyn Threads> = Arc::<Relay>::clone(&relay);
+        let probe = ServerProber::new(keyrings.clone(), Arc::clone(&server_tls));
+        let threads: Arc<dyn RelayThreads> = Arc::<Relay>::clone(&relay);
         let bouncer = prepared.start(threads, Arc::new(probe), keyrings);
-        let console = Console::new(bouncer.clone(), host);
+        let console = AdminConsole::new(bouncer.clone(), host);
         let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
         relay.open_console(Arc::new(desk));
         metrics::register(&bouncer, registry);
-        Ok(Some(Running { bouncer, relay, client_tls, server_tls, hangups }))
+        Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups }))
     }
 
     /// Its control plane.
@@ -287,12 +287,14 @@ async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) 
 }
 
 /// What the field is, where there is one, and what is wrong with it.
-fn explain(error: &bouncer::Error) -> anyhow::Error {
+fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
     match error {
-        bouncer::Error::Refused(refusal) => anyhow::Error::from(config::Error::Value {
-            origin: refusal.field.clone(),
-            message: refusal.message.clone(),
-        }),
+        bouncer::BouncerError::Refused(refusal) => {
+            anyhow::Error::from(config::CoveConfigError::Value {
+                origin: refusal.field.clone(),
+                message: refusal.message.clone(),
+            })
+        }
         other => anyhow::anyhow!("failed to read the tenants: {other}"),
     }
 }
@@ -303,7 +305,7 @@ fn client_tls(table: &TlsTable) -> ClientTls {
 }
 
 /// What the relay is told of the configuration.
-fn relay_config(config: &Config) -> Result<RelayConfig> {
+fn relay_config(config: &BouncerConfig) -> Result<RelayConfig> {
     let threads = match config.threads {
         Some(count) => {
             Some(NonZeroUsize::new(count).context("bouncer.threads: must be 1 or more")?)
@@ -332,7 +334,7 @@ fn relay_config(config: &Config) -> Result<RelayConfig> {
     })
 }
 
-fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
+fn listeners(config: &BouncerConfig) -> Result<Vec<ListenerSpec>> {
     let mode = u32::from_str_radix(&config.unix_socket_mode, 8).ok().filter(|it| *it <= 0o777);
     let mode = mode.context("bouncer.unix_socket_mode: must be octal digits such as 0770")?;
     let open =
@@ -376,9 +378,9 @@ fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
 }
 
 /// An address that can be listened on; names are resolved.
-fn tcp(setting: &str, text: &str) -> Result<SocketAddr, crate::config::Error> {
+fn tcp(setting: &str, text: &str) -> Result<SocketAddr, crate::config::CoveConfigError> {
     let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| crate::config::Error::Value {
+    found.ok_or_else(|| crate::config::CoveConfigError::Value {
         origin: setting.to_owned(),
         message: format!("`{text}` is not HOST:PORT, such as `127.0.0.1:{PORT_DEFAULT}`"),
     })
@@ -438,11 +440,11 @@ fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
         let signals = drain.on_signals().context("failed to listen to signals")?;
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let login_secret = auth::random_key().context("failed to make a key")?;
-        let host = Arc::new(Process(drain.clone()));
-        let succession = takeover.map(|socket| Succession { socket, takes_over: true });
-        let ground = Ground { store: None, login_secret, host, succession };
+        let host = Arc::new(ConsoleProcess(drain.clone()));
+        let succession = takeover.map(|socket| HandoverConfig { socket, takes_over: true });
+        let ground = BouncerContext { store: None, login_secret, host, succession };
         // Alone it has no other purpose, so that a taken address is an error.
-        let Some(running) = Running::start(source, ground, &mut registry).await? else {
+        let Some(running) = RunningBouncer::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");
         };
         tokio::select! {

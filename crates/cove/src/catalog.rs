@@ -36,10 +36,10 @@ use node::objects::Credentials;
 use node::store::Store;
 use node::telemetry::Registry;
 
-use self::lake::Lake;
+use self::lake::RemoteWarehouse;
 use crate::Source;
 use crate::cli::{CatalogArgs, CatalogCommand};
-use crate::config::{Config, Environment, Flags, ObjectsTable};
+use crate::config::{CoveConfig, Environment, Flags, ObjectsTable};
 use crate::remote::{self, Remote, plain};
 use crate::storage::objects;
 
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitC
 }
 
 async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
-    let lake = || Lake::find(server, args.warehouse.as_deref(), args.json);
+    let lake = || RemoteWarehouse::find(server, args.warehouse.as_deref(), args.json);
     match &args.command {
         CatalogCommand::Serve(_) => Ok(()),
         CatalogCommand::Namespace(it) => namespaces::obey(&lake().await?, &it.command).await,
@@ -97,7 +97,7 @@ fn text(value: &serde_json::Value) -> String {
 }
 
 /// What a server needs to serve the catalog.
-pub(crate) struct Routes {
+pub(crate) struct CatalogRoutes {
     router: Router,
     face: (&'static str, Face),
     /// What answers before a request is routed.
@@ -109,9 +109,9 @@ pub(crate) fn site(
     shell: &Shell,
     routes: Router,
     mut faces: Vec<(&'static str, Face)>,
-    lake: Option<Routes>,
+    lake: Option<CatalogRoutes>,
 ) -> Site {
-    let Some(Routes { router, face, at_once }) = lake else {
+    let Some(CatalogRoutes { router, face, at_once }) = lake else {
         return shell.wrap_with(routes, faces).into();
     };
     faces.push(face);
@@ -119,20 +119,20 @@ pub(crate) fn site(
 }
 
 /// A catalog that is there.
-pub(crate) struct Running {
+pub(crate) struct RunningCatalog {
     catalog: Catalog,
     access: Access,
     separator: String,
 }
 
-impl Running {
+impl RunningCatalog {
     /// Opens it, unless it is switched off, and brings back files that were lost with the power.
     pub(crate) async fn start(
-        config: &Config,
+        config: &CoveConfig,
         environment: &Environment,
         data_dir: &Path,
         (store, tokens): (&Store, &Tokens),
-    ) -> Result<Option<Running>> {
+    ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
         }
@@ -156,14 +156,14 @@ impl Running {
         }
         let separator = config.catalog.namespace_separator.clone();
         let separator = separator.unwrap_or_else(|| http::SEPARATOR_DEFAULT.to_owned());
-        Ok(Some(Running { catalog, access, separator }))
+        Ok(Some(RunningCatalog { catalog, access, separator }))
     }
 
     /// Everything of its interface, and how the shell treats that.
-    pub(crate) fn routes(&self) -> Routes {
+    pub(crate) fn routes(&self) -> CatalogRoutes {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
         let (router, at_once) = http::routes(catalog, access, &self.separator);
-        Routes { router, face: (http::PREFIX, http::face()), at_once }
+        CatalogRoutes { router, face: (http::PREFIX, http::face()), at_once }
     }
 
     /// Who comes in by sockets of their own.
@@ -177,8 +177,8 @@ impl Running {
     }
 
     /// What has to be told when the last request was answered.
-    pub(crate) fn ending(&self) -> Ending {
-        Ending(self.access.clone())
+    pub(crate) fn ending(&self) -> CatalogShutdown {
+        CatalogShutdown(self.access.clone())
     }
 
     /// Does what has to be done beside serving, until the server drains.
@@ -191,9 +191,9 @@ impl Running {
 }
 
 /// The end of a catalog.
-pub(crate) struct Ending(Access);
+pub(crate) struct CatalogShutdown(Access);
 
-impl Ending {
+impl CatalogShutdown {
     /// Writes down what was done last.
     pub(crate) async fn write(self) {
         if let Err(error) = self.0.write_audit().await {
@@ -203,12 +203,12 @@ impl Ending {
     }
 }
 
-fn audit_limits(config: &Config) -> AuditLimits {
+fn audit_limits(config: &CoveConfig) -> AuditLimits {
     let age = Duration::from_secs(config.catalog.audit_days.saturating_mul(24 * 3600));
     AuditLimits { age, lines_max: config.catalog.audit_lines_max }
 }
 
-fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Settings> {
+fn settings(config: &CoveConfig, environment: &Environment, data_dir: &Path) -> Result<Settings> {
     let table = &config.catalog;
     let all = data_dir.join(WAREHOUSE_DIRECTORY);
     let own = || all.join(&table.warehouse);
@@ -252,14 +252,14 @@ fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Resu
 }
 
 /// Whether the configuration says nothing of a key for buckets.
-fn is_keyless(config: &Config) -> bool {
+fn is_keyless(config: &CoveConfig) -> bool {
     let catalog = &config.catalog;
     [&catalog.access_key_id, &catalog.secret_access_key, &catalog.session_token]
         .iter()
         .all(|it| it.is_none())
 }
 
-fn credentials(config: &Config, environment: &Environment) -> Result<Credentials> {
+fn credentials(config: &CoveConfig, environment: &Environment) -> Result<Credentials> {
     let catalog = &config.catalog;
     let table = ObjectsTable {
         url: None,
@@ -280,7 +280,7 @@ mod tests {
         let variables = [("HOME", "/nowhere")].iter().chain(variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let environment = Environment::made_up(variables.collect());
-        let config = Config::load(None, &environment, Flags::new()).unwrap();
+        let config = CoveConfig::load(None, &environment, Flags::new()).unwrap();
         let settings = settings(&config, &environment, Path::new("/data"));
         let shown = settings
             .map(|it| format!("{} {} {}", it.warehouse, it.root, it.credentials.is_some()))

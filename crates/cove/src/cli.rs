@@ -32,9 +32,9 @@ pub(crate) use self::remote::{
     ServerArgs, SubmitArgs, WatchArgs,
 };
 pub(crate) use self::sessions::{
-    AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, Disconnect,
-    FilesCommand, GrantsArgs, NewArgs, Place, SendArgs, SessionArgs, SessionCommand,
-    SessionExecArgs, SessionListArgs, TailArgs, TopArgs,
+    AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, DisconnectPolicy,
+    FilesCommand, GrantsArgs, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionExecArgs,
+    SessionFilePath, SessionListArgs, TailArgs, TopArgs,
 };
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
@@ -68,7 +68,7 @@ pub(crate) struct Cli {
     #[arg(short = 'v', short_alias = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 impl Cli {
@@ -85,7 +85,7 @@ impl Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a program in a sandbox, here and now, without a server or on one
     Run(Box<RunArgs>),
     /// Start the server
@@ -422,7 +422,7 @@ mod tests {
     fn run(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
         let all = ["cove", "run"].iter().chain(arguments);
         let command = Cli::try_parse_from(all)?.command;
-        let Command::Run(run) = command else { unreachable!("`run` was asked for") };
+        let CliCommand::Run(run) = command else { unreachable!("`run` was asked for") };
         Ok(*run)
     }
 

@@ -18,7 +18,7 @@ use sessions::faces::{ash, e2b};
 use crate::config::CompatConfig;
 
 /// One interface.
-pub(crate) struct Foreign {
+pub(crate) struct CompatInterface {
     /// Where it is mounted; the last part is its name.
     prefix: &'static str,
     routes: Router,
@@ -28,7 +28,7 @@ pub(crate) struct Foreign {
     listen: Option<String>,
 }
 
-impl Foreign {
+impl CompatInterface {
     fn name(&self) -> &'static str {
         self.prefix.rsplit('/').next().unwrap_or_default()
     }
@@ -40,23 +40,23 @@ impl Foreign {
 }
 
 /// All of them.
-pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<Foreign> {
+pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<CompatInterface> {
     let CompatConfig { piston, judge0, go_judge, .. } = config.clone();
     let service = || jobs.service().clone();
     vec![
-        Foreign {
+        CompatInterface {
             prefix: "/compat/piston",
             routes: piston::routes(service(), piston.settings),
             render: piston::render_error,
             listen: piston.listen,
         },
-        Foreign {
+        CompatInterface {
             prefix: "/compat/judge0",
             routes: judge0::routes(service(), jobs.clone(), judge0.settings),
             render: judge0::render_error,
             listen: judge0.listen,
         },
-        Foreign {
+        CompatInterface {
             prefix: "/compat/go-judge",
             routes: gojudge::routes(service(), go_judge.settings),
             render: gojudge::render_error,
@@ -118,7 +118,10 @@ pub(crate) async fn dbbouncer(
 }
 
 /// Mounts them beside the native routes, and says how each is protected there.
-pub(crate) fn mount(routes: Router, faces: &[Foreign]) -> (Router, Vec<(&'static str, Face)>) {
+pub(crate) fn mount(
+    routes: Router,
+    faces: &[CompatInterface],
+) -> (Router, Vec<(&'static str, Face)>) {
     let mounted = faces
         .iter()
         .fold(routes, |routes, foreign| routes.nest(foreign.prefix, foreign.routes.clone()));
@@ -128,7 +131,7 @@ pub(crate) fn mount(routes: Router, faces: &[Foreign]) -> (Router, Vec<(&'static
 
 /// Opens their own listeners, as far as they have some.
 pub(crate) async fn listen(
-    faces: Vec<Foreign>,
+    faces: Vec<CompatInterface>,
     config: &CompatConfig,
     shell: &Shell,
 ) -> Result<Vec<(Listener, Site)>> {

@@ -37,7 +37,7 @@ const ENV_NOT_SETTINGS: [&str; 3] = ["COVE_CONFIG", "COVE_TOKEN", "COVE_URL"];
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Config {
+pub(crate) struct CoveConfig {
     /// Where the server keeps its state.
     pub(crate) data_dir: PathBuf,
     /// Where the HTTP interface listens: `host:port`, port 0 for any.
@@ -51,9 +51,9 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::Config,
     pub(crate) sessions: sessions::Config,
-    pub(crate) bouncer: bouncer::config::Config,
+    pub(crate) bouncer: bouncer::config::BouncerConfig,
     pub(crate) catalog: catalog::config::Config,
-    pub(crate) gateway: gateway::Config,
+    pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
@@ -103,7 +103,7 @@ pub(crate) struct CompatConfig {
     pub(crate) judge0: FaceConfig<judge0::Config>,
     pub(crate) go_judge: FaceConfig<gojudge::Config>,
     pub(crate) ash: ash::Config,
-    pub(crate) dbbouncer: FaceConfig<Nothing>,
+    pub(crate) dbbouncer: FaceConfig<NoSettings>,
     pub(crate) e2b: FaceConfig<e2b::Config>,
     /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
     /// token.
@@ -125,7 +125,7 @@ pub(crate) struct FaceConfig<T> {
 /// Settings of a face that has none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub(crate) struct NoSettings {}
 
 /// The `[log]` table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -177,9 +177,9 @@ pub(crate) struct SandboxConfig {
     pub(crate) insecure_no_limits: bool,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for CoveConfig {
+    fn default() -> CoveConfig {
+        CoveConfig {
             data_dir: PathBuf::new(),
             http: HTTP_DEFAULT.to_owned(),
             drain_s: Duration::from_secs(30),
@@ -188,9 +188,9 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             executions: executions::Config::default(),
             sessions: sessions::Config::default(),
-            bouncer: bouncer::config::Config::default(),
+            bouncer: bouncer::config::BouncerConfig::default(),
             catalog: catalog::config::Config::default(),
-            gateway: gateway::Config::default(),
+            gateway: gateway::GatewayConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             secrets_key: None,
@@ -264,13 +264,13 @@ impl HttpConfig {
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a number of seconds")]
-    enum Number {
+    enum NumberForm {
         Whole(u32),
         Broken(f64),
     }
-    let seconds = match Number::deserialize(deserializer)? {
-        Number::Whole(seconds) => f64::from(seconds),
-        Number::Broken(seconds) => seconds,
+    let seconds = match NumberForm::deserialize(deserializer)? {
+        NumberForm::Whole(seconds) => f64::from(seconds),
+        NumberForm::Broken(seconds) => seconds,
     };
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| de::Error::custom(format!("{seconds} is not a number of seconds")))
@@ -318,7 +318,7 @@ fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LevelFilter, D::E
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum CoveConfigError {
     /// The file cannot be read.
     #[error("read configuration `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -401,8 +401,8 @@ pub(crate) fn resolve(
     setting: &str,
     text: &str,
     environment: &Environment,
-) -> Result<String, Error> {
-    let error = |message| Error::Reference { setting: setting.to_owned(), message };
+) -> Result<String, CoveConfigError> {
+    let error = |message| CoveConfigError::Reference { setting: setting.to_owned(), message };
     if let Some(name) = text.strip_prefix("env:") {
         let value = environment.get(name);
         return value.map(str::to_owned).ok_or_else(|| error(format!("`{name}` is not set")));
@@ -418,14 +418,14 @@ pub(crate) fn resolve(
 /// What flags say, in the order in which they are laid over the rest: path, value and flag.
 pub(crate) type Flags = Vec<(&'static str, Value, &'static str)>;
 
-impl Config {
+impl CoveConfig {
     /// Brings file, environment and flags together. `file` is the flag; a file that is named must
     /// exist, the one in the default place need not.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: &Environment,
         flags: Flags,
-    ) -> Result<Config, Error> {
+    ) -> Result<CoveConfig, CoveConfigError> {
         let named = file.or_else(|| environment.get("COVE_CONFIG").map(Path::new));
         let text = match named {
             Some(path) => Some((path.to_owned(), read(path)?)),
@@ -438,7 +438,7 @@ impl Config {
                         other => Some(
                             other
                                 .map(|text| (path.clone(), text))
-                                .map_err(|source| Error::Read { path, source }),
+                                .map_err(|source| CoveConfigError::Read { path, source }),
                         ),
                     }
                 })
@@ -456,35 +456,37 @@ impl Config {
         for (path, value, flag) in flags {
             lay_over(&mut table, path, value, flag)?;
         }
-        let mut config: Config = table.try_into().map_err(|error: toml::de::Error| {
-            Error::Value { origin: "configuration".to_owned(), message: error.message().to_owned() }
-        })?;
+        let mut config: CoveConfig =
+            table.try_into().map_err(|error: toml::de::Error| CoveConfigError::Value {
+                origin: "configuration".to_owned(),
+                message: error.message().to_owned(),
+            })?;
         config.ignored_variables = ignored_variables;
         if config.data_dir.as_os_str().is_empty() {
-            config.data_dir = environment.default_data_dir().ok_or(Error::NoHome)?;
+            config.data_dir = environment.default_data_dir().ok_or(CoveConfigError::NoHome)?;
         }
         // Other processes get paths below it, and need not share this one's working directory.
-        config.data_dir = std::path::absolute(&config.data_dir).map_err(|error| Error::Value {
-            origin: "data_dir".to_owned(),
-            message: error.to_string(),
+        config.data_dir = std::path::absolute(&config.data_dir).map_err(|error| {
+            CoveConfigError::Value { origin: "data_dir".to_owned(), message: error.to_string() }
         })?;
         Ok(config)
     }
 }
 
-fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+fn read(path: &Path) -> Result<String, CoveConfigError> {
+    fs::read_to_string(path)
+        .map_err(|source| CoveConfigError::Read { path: path.to_owned(), source })
 }
 
 /// Parses the file as a whole configuration first, for errors that name the line.
-fn parse_file(path: &Path, text: &str) -> Result<Table, Error> {
+fn parse_file(path: &Path, text: &str) -> Result<Table, CoveConfigError> {
     let error = |error: toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);
         let before = text.as_bytes().get(..start).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Error::File { path: path.to_owned(), line, message: error.message().to_owned() }
+        CoveConfigError::File { path: path.to_owned(), line, message: error.message().to_owned() }
     };
-    toml::from_str::<Config>(text).map_err(error)?;
+    toml::from_str::<CoveConfig>(text).map_err(error)?;
     toml::from_str::<Table>(text).map_err(error)
 }
 
@@ -537,10 +539,15 @@ fn scalar(text: &str) -> Value {
 }
 
 /// Sets one value and checks that the result is still a configuration.
-fn lay_over(table: &mut Table, path: &str, value: Value, origin: &str) -> Result<(), Error> {
+fn lay_over(
+    table: &mut Table,
+    path: &str,
+    value: Value,
+    origin: &str,
+) -> Result<(), CoveConfigError> {
     let mut alone = Table::new();
     set(&mut alone, path, value.clone());
-    Config::deserialize(alone).map_err(|error| Error::Value {
+    CoveConfig::deserialize(alone).map_err(|error| CoveConfigError::Value {
         origin: origin.to_owned(),
         message: error.message().to_owned(),
     })?;
@@ -563,7 +570,7 @@ fn set(table: &mut Table, path: &str, value: Value) {
     }
 }
 
-impl fmt::Display for Config {
+impl fmt::Display for CoveConfig {
     /// One line for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "data in {}, http at {}", self.data_dir.display(), self.http)

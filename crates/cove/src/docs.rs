@@ -78,7 +78,7 @@ fn inlined(mut document: Value) -> Value {
 
 /// The whole page.
 fn render(document: &Value) -> String {
-    let mut page = Page { html: String::with_capacity(64 << 10) };
+    let mut page = DocsPage { html: String::with_capacity(64 << 10) };
     let title = text(&document["info"]["title"]);
     let version = text(&document["info"]["version"]);
     page.raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
@@ -120,11 +120,11 @@ fn operations(document: &Value) -> impl Iterator<Item = (&str, &str, &Value)> {
     })
 }
 
-struct Page {
+struct DocsPage {
     html: String,
 }
 
-impl Page {
+impl DocsPage {
     fn raw(&mut self, html: &str) -> &mut Self {
         self.html.push_str(html);
         self
@@ -203,7 +203,7 @@ impl Page {
         }
         let path = filled(path, &operation["parameters"]);
         let is_stream = !operation["responses"]["200"]["content"]["text/event-stream"].is_null();
-        let call = Call { method, path: &path, needs_token, is_stream };
+        let call = OperationCall { method, path: &path, needs_token, is_stream };
         let examples: Vec<_> = entries(&body["examples"]).map(|(_, example)| example).collect();
         if examples.is_empty() {
             self.raw("<h4>Try it</h4>").element("pre", &call.curl(None));
@@ -368,7 +368,7 @@ impl Page {
 }
 
 /// How an operation is called from a shell.
-struct Call<'a> {
+struct OperationCall<'a> {
     method: &'a str,
     path: &'a str,
     needs_token: bool,
@@ -376,9 +376,9 @@ struct Call<'a> {
     is_stream: bool,
 }
 
-impl Call<'_> {
+impl OperationCall<'_> {
     fn curl(&self, body: Option<&Value>) -> String {
-        let Call { method, path, needs_token, is_stream } = self;
+        let OperationCall { method, path, needs_token, is_stream } = self;
         let flags = if *is_stream { "-sN" } else { "-s" };
         let mut line = format!("curl {flags} '{ORIGIN}{path}'");
         if *needs_token {

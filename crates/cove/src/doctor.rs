@@ -13,10 +13,10 @@ use anyhow::Result;
 use api::{Execution, ExecutionRequest, LimitSpec, Verdict};
 use executions::{Io, Languages, Service};
 use node::telemetry::{self, LevelFilter, LogFormat};
-use sandbox::{Engine, Launched, Layers};
+use sandbox::{Engine, IsolationLayers, LaunchedSpawners};
 use serde::Serialize;
 
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::{engine, host, languages};
 
 /// How long attaching a disk that nobody has may take.
@@ -25,7 +25,7 @@ const DISK_WAIT: Duration = Duration::from_secs(5);
 /// What was found about one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Status {
+enum CheckStatus {
     /// It is there.
     Ok,
     /// It is not, and that costs something less than safety.
@@ -36,9 +36,9 @@ enum Status {
 
 /// One line of the report.
 #[derive(Debug, Serialize)]
-struct Check {
+struct DoctorCheck {
     name: &'static str,
-    status: Status,
+    status: CheckStatus,
     /// What was found.
     found: String,
     /// What follows from it, when something does.
@@ -48,17 +48,17 @@ struct Check {
 
 /// Everything.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     /// Whether untrusted code can be run here.
     ok: bool,
     version: &'static str,
     root: bool,
-    checks: Vec<Check>,
+    checks: Vec<DoctorCheck>,
     languages: Vec<api::Language>,
 }
 
 /// Looks, tries and reports.
-pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Result<ExitCode> {
+pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) -> Result<ExitCode> {
     telemetry::init_logs(LogFormat::Text, LevelFilter::ERROR, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
     let mut checks = kernel(environment.is_root);
@@ -77,9 +77,9 @@ pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Res
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
-            checks.push(Check {
+            checks.push(DoctorCheck {
                 name: "engine",
-                status: Status::Missing,
+                status: CheckStatus::Missing,
                 found: format!("{error:#}"),
                 follows: Some("no program can be run".to_owned()),
             });
@@ -87,10 +87,10 @@ pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Res
         }
     };
     checks.push(session_disks());
-    let ok = checks.iter().all(|check| check.status != Status::Missing);
+    let ok = checks.iter().all(|check| check.status != CheckStatus::Missing);
     let version = env!("CARGO_PKG_VERSION");
     let root = environment.is_root;
-    let report = Report { ok, version, root, checks, languages: list.languages };
+    let report = DoctorReport { ok, version, root, checks, languages: list.languages };
     let mut out = io::stdout().lock();
     if json {
         serde_json::to_writer(&mut out, &report)?;
@@ -102,12 +102,12 @@ pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Res
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn check(name: &'static str, found: impl Into<String>) -> Check {
-    Check { name, status: Status::Ok, found: found.into(), follows: None }
+fn check(name: &'static str, found: impl Into<String>) -> DoctorCheck {
+    DoctorCheck { name, status: CheckStatus::Ok, found: found.into(), follows: None }
 }
 
-impl Check {
-    fn but(mut self, status: Status, follows: &str) -> Check {
+impl DoctorCheck {
+    fn but(mut self, status: CheckStatus, follows: &str) -> DoctorCheck {
         self.status = status;
         self.follows = Some(follows.to_owned());
         self
@@ -115,7 +115,7 @@ impl Check {
 }
 
 /// What can be read without doing anything.
-fn kernel(is_root: bool) -> Vec<Check> {
+fn kernel(is_root: bool) -> Vec<DoctorCheck> {
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
     let mut checks = Vec::new();
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());
@@ -126,7 +126,7 @@ fn kernel(is_root: bool) -> Vec<Check> {
     } else {
         let id = host::user_id().map_or_else(|| "unknown".to_owned(), |id| id.to_string());
         check("user", format!("user {id}, not root")).but(
-            Status::Note,
+            CheckStatus::Note,
             "programs share one user id and are kept apart by namespaces and Landlock alone",
         )
     });
@@ -137,7 +137,7 @@ fn kernel(is_root: bool) -> Vec<Check> {
     checks.push(match missing.as_slice() {
         [] => check("namespaces", wanted.join(", ")),
         missing => check("namespaces", format!("without {missing:?}"))
-            .but(Status::Missing, "programs could see each other and the host"),
+            .but(CheckStatus::Missing, "programs could see each other and the host"),
     });
 
     checks.push(user_namespaces(is_root, read("/proc/sys/user/max_user_namespaces").ok()));
@@ -145,7 +145,7 @@ fn kernel(is_root: bool) -> Vec<Check> {
     checks.push(match read("/proc/sys/kernel/seccomp/actions_avail") {
         Ok(actions) => check("seccomp", actions.split_whitespace().collect::<Vec<_>>().join(", ")),
         Err(_) => check("seccomp", "not in this kernel")
-            .but(Status::Missing, "programs could use every system call"),
+            .but(CheckStatus::Missing, "programs could use every system call"),
     });
 
     checks.push(match read("/sys/kernel/security/lsm") {
@@ -153,13 +153,13 @@ fn kernel(is_root: bool) -> Vec<Check> {
             check("landlock", "active")
         }
         Ok(modules) => check("landlock", format!("not among the active modules ({modules})"))
-            .but(Status::Note, "without root the file system is kept by namespaces alone"),
+            .but(CheckStatus::Note, "without root the file system is kept by namespaces alone"),
         Err(_) => check("landlock", "unknown: securityfs is not mounted"),
     });
     checks
 }
 
-fn user_namespaces(is_root: bool, max: Option<String>) -> Check {
+fn user_namespaces(is_root: bool, max: Option<String>) -> DoctorCheck {
     let found = match max.as_deref() {
         Some("0") => "forbidden (user.max_user_namespaces is 0)".to_owned(),
         Some(max) => format!("allowed, at most {max}"),
@@ -170,26 +170,26 @@ fn user_namespaces(is_root: bool, max: Option<String>) -> Check {
         (true, _) => check("user namespaces", found),
         (false, true) => check("user namespaces", format!("{found}; not needed by root")),
         (false, false) => check("user namespaces", found)
-            .but(Status::Missing, "without root nothing can be isolated; start cove as root"),
+            .but(CheckStatus::Missing, "without root nothing can be isolated; start cove as root"),
     }
 }
 
 /// Makes a disk such as sessions have, attaches it, and takes it away again.
-fn session_disks() -> Check {
+fn session_disks() -> DoctorCheck {
     let place = Path::new("/tmp").join(format!("cove-doctor-{}", std::process::id()));
     let image = place.join("disk.img");
     let size =
         sandbox::DiskSize { bytes: sandbox::DISK_BYTES_MIN, inodes: sandbox::DISK_INODES_MIN };
     let tried = sandbox::Disks::open(&place.join("templates"))
         .and_then(|disks| disks.create(&image, size))
-        .and_then(|()| sandbox::Disk::attach(&image, DISK_WAIT));
+        .and_then(|()| sandbox::AttachedDiskImage::attach(&image, DISK_WAIT));
     let result = match tried {
         Ok(disk) => {
             drop(disk);
             check("session disks", "made and attached one (ext4 image, loop device, id-mapped)")
         }
         Err(error) => check("session disks", format!("{:#}", anyhow::Error::from(error)))
-            .but(Status::Note, "agents and sessions are not available; everything else is"),
+            .but(CheckStatus::Note, "agents and sessions are not available; everything else is"),
     };
     // Nothing was made where nothing could be.
     let _best_effort = fs::remove_dir_all(&place);
@@ -197,7 +197,7 @@ fn session_disks() -> Check {
 }
 
 /// What the engine found when it started.
-fn layer_checks(layers: &Layers) -> Vec<Check> {
+fn layer_checks(layers: &IsolationLayers) -> Vec<DoctorCheck> {
     let groups = &layers.cgroups;
     let mut checks = vec![check("control groups", groups.layout.clone())];
     let mut limit = |name, by: &Option<String>, status, follows: &str| {
@@ -208,12 +208,12 @@ fn layer_checks(layers: &Layers) -> Vec<Check> {
     };
     let refused = "untrusted code is refused unless --insecure-no-limits is given; start cove as root, \
                    or give it a control group of its own with this controller";
-    limit("memory limit", &groups.memory, Status::Missing, refused);
-    limit("pids limit", &groups.pids, Status::Missing, refused);
+    limit("memory limit", &groups.memory, CheckStatus::Missing, refused);
+    limit("pids limit", &groups.pids, CheckStatus::Missing, refused);
     let share = "one program with many processes gets more of the processors than one with few";
-    limit("cpu share", &groups.cpu, Status::Note, share);
+    limit("cpu share", &groups.cpu, CheckStatus::Note, share);
     let time = "CPU time is added up from the processes that are seen, which is less exact";
-    limit("cpu time", &groups.cpu_time, Status::Note, time);
+    limit("cpu time", &groups.cpu_time, CheckStatus::Note, time);
     checks.push(match layers.users {
         Some((first, last)) => {
             check("user ids", format!("one of its own per sandbox, like {first} to {last}"))
@@ -225,14 +225,14 @@ fn layer_checks(layers: &Layers) -> Vec<Check> {
     checks.push(match (layers.landlock, layers.root) {
         (0, true) => check("landlock rules", "not used: user ids do their work"),
         (0, false) => check("landlock rules", "not available")
-            .but(Status::Note, "the file system is kept by namespaces alone"),
+            .but(CheckStatus::Note, "the file system is kept by namespaces alone"),
         (version, _) => check("landlock rules", format!("in use, version {version}")),
     });
     checks
 }
 
 /// A program and how it must end.
-struct Trial {
+struct TrialProgram {
     name: &'static str,
     script: &'static str,
     limits: LimitSpec,
@@ -241,24 +241,24 @@ struct Trial {
     needs_limits: bool,
 }
 
-fn trials() -> [Trial; 3] {
+fn trials() -> [TrialProgram; 3] {
     let none = LimitSpec::default();
     [
-        Trial {
+        TrialProgram {
             name: "run a program",
             script: "test \"$(echo works)\" = works",
             limits: none,
             expected: Verdict::Ok,
             needs_limits: false,
         },
-        Trial {
+        TrialProgram {
             name: "stop a busy one",
             script: "while :; do :; done",
             limits: LimitSpec { cpu_ms: Some(50), ..none },
             expected: Verdict::Tle,
             needs_limits: false,
         },
-        Trial {
+        TrialProgram {
             name: "stop a greedy one",
             // `tail` has to keep what has no line end.
             script: "head -c 256M /dev/zero | tail -n 1",
@@ -270,13 +270,13 @@ fn trials() -> [Trial; 3] {
 }
 
 async fn try_engine(
-    launched: Launched,
+    launched: LaunchedSpawners,
     languages: Languages,
-    config: &Config,
+    config: &CoveConfig,
     limited: bool,
-) -> Vec<Check> {
+) -> Vec<DoctorCheck> {
     let failed = |error: &dyn std::fmt::Display| {
-        vec![check("engine", error.to_string()).but(Status::Missing, "no program can be run")]
+        vec![check("engine", error.to_string()).but(CheckStatus::Missing, "no program can be run")]
     };
     let engine = match Engine::attach(launched) {
         Ok(engine) => engine,
@@ -307,8 +307,8 @@ async fn try_engine(
     checks
 }
 
-impl Trial {
-    fn judge(&self, result: Result<Execution, executions::Error>) -> Check {
+impl TrialProgram {
+    fn judge(&self, result: Result<Execution, executions::Error>) -> DoctorCheck {
         let failure = "programs do not end as they must; the log above may say why";
         match result {
             Ok(execution) if execution.outcome.verdict == self.expected => {
@@ -318,14 +318,14 @@ impl Trial {
             Ok(execution) => {
                 let (verdict, expected) = (execution.outcome.verdict, self.expected);
                 check(self.name, format!("{verdict} instead of {expected}"))
-                    .but(Status::Missing, failure)
+                    .but(CheckStatus::Missing, failure)
             }
-            Err(error) => check(self.name, error.to_string()).but(Status::Missing, failure),
+            Err(error) => check(self.name, error.to_string()).but(CheckStatus::Missing, failure),
         }
     }
 }
 
-impl Report {
+impl DoctorReport {
     fn text(&self, colour: bool) -> String {
         let paint = |code: &str, text: &str| {
             if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
@@ -333,9 +333,9 @@ impl Report {
         let mut text = format!("Cove {}\n\n", self.version);
         for check in &self.checks {
             let mark = match check.status {
-                Status::Ok => paint("32", "ok     "),
-                Status::Note => paint("33", "note   "),
-                Status::Missing => paint("31", "MISSING"),
+                CheckStatus::Ok => paint("32", "ok     "),
+                CheckStatus::Note => paint("33", "note   "),
+                CheckStatus::Missing => paint("31", "MISSING"),
             };
             text.push_str(&format!("{mark}  {:<18} {}\n", check.name, check.found));
             if let Some(follows) = &check.follows {
@@ -367,16 +367,16 @@ mod tests {
     fn user_namespaces_matter_without_root() {
         let status =
             |is_root, max: Option<&str>| user_namespaces(is_root, max.map(str::to_owned)).status;
-        assert_eq!(status(true, Some("0")), Status::Ok);
-        assert_eq!(status(false, Some("0")), Status::Missing);
-        assert_eq!(status(false, None), Status::Missing);
-        assert_eq!(status(false, Some("100")), Status::Ok);
+        assert_eq!(status(true, Some("0")), CheckStatus::Ok);
+        assert_eq!(status(false, Some("0")), CheckStatus::Missing);
+        assert_eq!(status(false, None), CheckStatus::Missing);
+        assert_eq!(status(false, Some("100")), CheckStatus::Ok);
     }
 
     #[test]
     fn a_report_says_what_follows() {
-        let missing = check("memory limit", "not available").but(Status::Missing, "no limits");
-        let report = Report {
+        let missing = check("memory limit", "not available").but(CheckStatus::Missing, "no limits");
+        let report = DoctorReport {
             ok: false,
             version: "1.2.3",
             root: false,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use sandbox::{Engine, EngineConfig, HostImage, Toolchain, WarmRuntime};
 
-use crate::config::{Config, SandboxConfig};
+use crate::config::{CoveConfig, SandboxConfig};
 
 /// User ids of `cove run` start here, two for each possible process id, so that programs run side
 /// by side, and those of a server, never share one.
@@ -22,7 +22,7 @@ const WARM_PER_CORE: usize = 2;
 
 /// An engine for a server: as many places as executions may run, and the prepared ones beside them.
 pub(crate) fn for_server(
-    config: &Config,
+    config: &CoveConfig,
     capacity: Capacity,
     toolchains: Vec<Toolchain>,
     runtimes: Vec<WarmRuntime>,
@@ -69,14 +69,14 @@ pub(crate) fn for_one_program(
 
 /// Registers the engine's figures.
 pub(crate) fn register(engine: &Engine, registry: &mut Registry) {
-    registry.register_collector(Box::new(Figures(engine.clone())));
+    registry.register_collector(Box::new(EngineFigures(engine.clone())));
 }
 
 /// Read when they are asked for: the engine counts, nobody else does.
 #[derive(Debug)]
-struct Figures(Engine);
+struct EngineFigures(Engine);
 
-impl Collector for Figures {
+impl Collector for EngineFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let stats = self.0.stats();
         let mut gauge = |name: &str, help: &str, value: usize| {

@@ -17,10 +17,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::summary::{summary, table};
 use crate::cli::{CancelArgs, ExecCommand, GetArgs, ListArgs, SubmitArgs, WatchArgs};
 use crate::complain;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
-use crate::remote::follow::{Follow, News};
-use crate::remote::show::{End, Show, Shown};
+use crate::remote::follow::{EventFollower, FollowStep};
+use crate::remote::show::{ExecutionEnd, ExecutionPrinter, Shown};
 use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote, escaped};
 use crate::run::print_json;
@@ -29,7 +29,11 @@ use crate::run::print_json;
 const POSITION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs one command.
-pub(crate) fn run(command: ExecCommand, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(
+    command: ExecCommand,
+    config: &CoveConfig,
+    environment: &Environment,
+) -> ExitCode {
     remote::with_server(command.server(), config, environment, async |server| match &command {
         ExecCommand::Submit(args) => submit(args, &server).await,
         ExecCommand::Get(args) => get(args, &server).await.map(|()| 0),
@@ -93,7 +97,7 @@ enum FollowEnd {
 /// Shows an execution until it ends, or until a signal ends this process.
 async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<FollowEnd> {
     let mut signals = EndSignals::new()?;
-    let mut show = Show::new(shown);
+    let mut show = ExecutionPrinter::new(shown);
     let end = tokio::select! {
         end = until_end(server, id, &mut show) => end?,
         code = signals.next() => {
@@ -110,8 +114,8 @@ async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<FollowEnd> {
     Ok(FollowEnd::Ended(show.end(&end).await?))
 }
 
-async fn until_end(server: &Remote, id: &str, show: &mut Show) -> Result<End> {
-    let mut follow = Follow::new(server.clone(), id.to_owned());
+async fn until_end(server: &Remote, id: &str, show: &mut ExecutionPrinter) -> Result<ExecutionEnd> {
+    let mut follow = EventFollower::new(server.clone(), id.to_owned());
     let mut ticks = interval(POSITION_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut queued = false;
@@ -131,18 +135,18 @@ async fn until_end(server: &Remote, id: &str, show: &mut Show) -> Result<End> {
             }
         };
         match news {
-            News::Event(event) => {
+            FollowStep::Event(event) => {
                 queued = matches!(event.kind, api::EventKind::Queued { .. });
                 if let Some(end) = show.event(event.kind).await? {
                     return Ok(end);
                 }
             }
-            News::Ended(record) => return Ok(End::from(*record)),
-            News::Lost => {
+            FollowStep::Ended(record) => return Ok(ExecutionEnd::from(*record)),
+            FollowStep::Lost => {
                 queued = false;
                 show.connection(true);
             }
-            News::Back => show.connection(false),
+            FollowStep::Back => show.connection(false),
         }
     }
 }
@@ -157,7 +161,8 @@ async fn get(args: &GetArgs, server: &Remote) -> Result<()> {
         let mut record = fetch(server, id).await?;
         if args.wait && !record.state.is_final() {
             let progress = !args.json && !args.quiet;
-            let mut show = Show::new(Shown { output: false, words: progress, progress });
+            let mut show =
+                ExecutionPrinter::new(Shown { output: false, words: progress, progress });
             until_end(server, id, &mut show).await?;
             record = fetch(server, id).await?;
         }

@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use anyhow::{Context as _, Result};
 use executions::{Host, Languages};
 
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 
 /// Finds the languages that are configured, and their tools on this host.
-pub(crate) fn load(config: &Config, environment: &Environment) -> Result<Languages> {
+pub(crate) fn load(config: &CoveConfig, environment: &Environment) -> Result<Languages> {
     let cache = config.data_dir.join("cache");
     let host = Host { home: environment.home(), cache: cache.is_dir().then_some(cache) };
     let user_file = config.executions.languages.as_deref();
@@ -16,7 +16,7 @@ pub(crate) fn load(config: &Config, environment: &Environment) -> Result<Languag
 }
 
 /// Prints them.
-pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Result<()> {
+pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) -> Result<()> {
     let languages = load(config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let list = runtime.block_on(languages.list_with_versions());

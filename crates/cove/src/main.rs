@@ -59,8 +59,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::cli::{Cli, Command, ConfigArgs, VersionArgs};
-use crate::config::{Config, Environment, Flags};
+use crate::cli::{Cli, CliCommand, ConfigArgs, VersionArgs};
+use crate::config::{CoveConfig, Environment, Flags};
 
 /// Wrong usage, in the command line or in the configuration.
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -79,73 +79,73 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("{error:#}"));
-            let usage = error.downcast_ref::<config::Error>().is_some();
+            let usage = error.downcast_ref::<config::CoveConfigError>().is_some();
             if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }
 
-fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
     let environment = Environment::of_this_process();
     let load = |args: &ConfigArgs, more: Flags| {
-        Config::load(args.config.as_deref(), &environment, flags(args, more)?)
+        CoveConfig::load(args.config.as_deref(), &environment, flags(args, more)?)
     };
     match command {
-        Command::Run(args) => {
+        CliCommand::Run(args) => {
             let config = load(&args.config, Flags::new())?;
             return run::run(*args, config, &environment);
         }
-        Command::Serve(args) => {
+        CliCommand::Serve(args) => {
             serve::serve(&Source::new(&args.config, &environment, serve::flags(&args))?)?;
         }
-        Command::Exec(args) => {
+        CliCommand::Exec(args) => {
             let config = load(&args.command.server().config, Flags::new())?;
             return Ok(exec::run(args.command, &config, &environment));
         }
-        Command::Queue(args) => {
+        CliCommand::Queue(args) => {
             let config = load(&args.command.server().config, Flags::new())?;
             return Ok(queue::run(args.command, &config, &environment));
         }
-        Command::Agent(args) => {
+        CliCommand::Agent(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(agent::run(&args, &config, &environment));
         }
-        Command::Session(args) => {
+        CliCommand::Session(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(session::run(&args, &config, &environment));
         }
-        Command::Top(args) => {
+        CliCommand::Top(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(top::run(&args, &config, &environment));
         }
-        Command::Audit(args) => {
+        CliCommand::Audit(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(audit::run(&args, &config, &environment));
         }
-        Command::Tenant(args) => {
+        CliCommand::Tenant(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(tenant::run(&args, &config, &environment));
         }
-        Command::Bouncer(args) => {
+        CliCommand::Bouncer(args) => {
             let source = Source::new(&args.server.config, &environment, Flags::new())?;
             return bouncer::run(&args, &source);
         }
-        Command::Catalog(args) => return catalog::run(&args, &environment),
-        Command::Token(args) => {
+        CliCommand::Catalog(args) => return catalog::run(&args, &environment),
+        CliCommand::Token(args) => {
             let data_dir = load(&args.config, Flags::new())?.data_dir;
             let style = token::TokenStyle { e2b: args.e2b, json: args.json };
             token::run(&data_dir, args.command, style)?;
         }
-        Command::Languages(args) => {
+        CliCommand::Languages(args) => {
             languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;
         }
-        Command::Doctor(args) => {
+        CliCommand::Doctor(args) => {
             return doctor::run(&load(&args.config, Flags::new())?, &environment, args.json);
         }
-        Command::Version(VersionArgs { json: false }) => {
+        CliCommand::Version(VersionArgs { json: false }) => {
             writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?;
         }
-        Command::Version(_) => {
+        CliCommand::Version(_) => {
             let document = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
             run::print_json(&document)?;
         }
@@ -154,10 +154,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The flags that every command has which needs a configuration.
-fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::Error> {
+fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigError> {
     let mut flags = more;
     if let Some(data_dir) = &args.data_dir {
-        let text = data_dir.to_str().ok_or_else(|| config::Error::Value {
+        let text = data_dir.to_str().ok_or_else(|| config::CoveConfigError::Value {
             origin: "--data-dir".to_owned(),
             message: format!("`{}` is not UTF-8", data_dir.display()),
         })?;
@@ -169,7 +169,7 @@ fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::Error> {
 /// A configuration, and all that it takes to read it again while the process runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    pub(crate) config: Config,
+    pub(crate) config: CoveConfig,
     pub(crate) environment: Environment,
     file: Option<PathBuf>,
     flags: Flags,
@@ -180,15 +180,15 @@ impl Source {
         args: &ConfigArgs,
         environment: &Environment,
         more: Flags,
-    ) -> Result<Self, config::Error> {
+    ) -> Result<Self, config::CoveConfigError> {
         let (file, flags) = (args.config.clone(), flags(args, more)?);
-        let config = Config::load(file.as_deref(), environment, flags.clone())?;
+        let config = CoveConfig::load(file.as_deref(), environment, flags.clone())?;
         Ok(Source { config, environment: environment.clone(), file, flags })
     }
 
     /// What the file says by now.
-    pub(crate) fn again(&self) -> Result<Config, config::Error> {
-        Config::load(self.file.as_deref(), &self.environment, self.flags.clone())
+    pub(crate) fn again(&self) -> Result<CoveConfig, config::CoveConfigError> {
+        CoveConfig::load(self.file.as_deref(), &self.environment, self.flags.clone())
     }
 }
 

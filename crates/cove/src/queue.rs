@@ -8,7 +8,7 @@ use api::{ExecutionRecord, QueueChange, QueueStats};
 use axum::http::Method;
 
 use crate::cli::{QueueCommand, ScopeArgs};
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote};
 use crate::run::print_json;
 use crate::run::request::Usage;
@@ -17,7 +17,11 @@ use crate::run::request::Usage;
 const REPLY_BYTES_MAX: u64 = 16;
 
 /// Runs one command.
-pub(crate) fn run(command: QueueCommand, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(
+    command: QueueCommand,
+    config: &CoveConfig,
+    environment: &Environment,
+) -> ExitCode {
     remote::with_server(command.server(), config, environment, async |server| {
         obey(command.clone(), &server).await.map(|()| 0)
     })

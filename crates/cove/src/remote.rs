@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::ServerArgs;
-use crate::config::{Config, Environment, HTTP_DEFAULT};
+use crate::config::{CoveConfig, Environment, HTTP_DEFAULT};
 pub(crate) use crate::plain_text::plain;
 use crate::plain_text::plain_lines;
 use crate::run::request::Usage;
@@ -45,7 +45,7 @@ const ERROR_BYTES_SHOWN: usize = 2 << 10;
 
 /// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum FailureKind {
     /// The request is wrong as it is.
     Refused,
     /// The request has more bytes than the server takes.
@@ -59,19 +59,19 @@ pub(crate) enum Fault {
 /// Why there is no answer, in a sentence for a person.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Failure {
+pub(crate) struct RemoteFailure {
     message: String,
-    pub(crate) fault: Fault,
+    pub(crate) fault: FailureKind,
 }
 
-impl Failure {
-    fn new(fault: Fault, message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), fault }
+impl RemoteFailure {
+    fn new(fault: FailureKind, message: impl Into<String>) -> RemoteFailure {
+        RemoteFailure { message: message.into(), fault }
     }
 
     /// Adds what can be done about a request that is too large.
-    pub(crate) fn with_remedy_for_size(mut self, remedy: &str) -> Failure {
-        if self.fault == Fault::TooLarge {
+    pub(crate) fn with_remedy_for_size(mut self, remedy: &str) -> RemoteFailure {
+        if self.fault == FailureKind::TooLarge {
             self.message.push_str(": ");
             self.message.push_str(remedy);
         }
@@ -95,7 +95,7 @@ pub(crate) struct Remote {
 /// Does something with the server that `args` name, and turns the result into an exit code.
 pub(crate) fn with_server(
     args: &ServerArgs,
-    config: &Config,
+    config: &CoveConfig,
     environment: &Environment,
     act: impl AsyncFnOnce(Remote) -> Result<u8>,
 ) -> ExitCode {
@@ -142,8 +142,8 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
     }
     complain(&format!("{error:#}"));
     let refused = error
-        .downcast_ref::<Failure>()
-        .map(|it| matches!(it.fault, Fault::Refused | Fault::TooLarge));
+        .downcast_ref::<RemoteFailure>()
+        .map(|it| matches!(it.fault, FailureKind::Refused | FailureKind::TooLarge));
     // A file that was named and cannot be read.
     let misnamed = matches!(
         kind,
@@ -163,7 +163,7 @@ impl Remote {
     pub(crate) fn find(
         server: Option<&str>,
         token_file: Option<&Path>,
-        config: &Config,
+        config: &CoveConfig,
         environment: &Environment,
     ) -> Result<Remote> {
         let data_dir = &config.data_dir;
@@ -203,7 +203,7 @@ impl Remote {
         &self,
         method: Method,
         path: &str,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RemoteFailure> {
         let request = self.request(method, path);
         self.answer(self.open(request).await?).await
     }
@@ -214,11 +214,14 @@ impl Remote {
         path: &str,
         body: &impl Serialize,
         key: Option<&str>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RemoteFailure> {
         let mut request = self.request_with(Method::POST, path, body)?;
         if let Some(key) = key {
             let value = HeaderValue::from_str(key).map_err(|_| {
-                Failure::new(Fault::Refused, "--idempotency-key: it must be printable ASCII")
+                RemoteFailure::new(
+                    FailureKind::Refused,
+                    "--idempotency-key: it must be printable ASCII",
+                )
             })?;
             request.headers.insert("idempotency-key", value);
         }
@@ -231,10 +234,13 @@ impl Remote {
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<Request, Failure> {
+    ) -> Result<Request, RemoteFailure> {
         let mut request = self.request(method, path);
         let body = serde_json::to_vec(body).map_err(|error| {
-            Failure::new(Fault::Refused, format!("the request cannot be written down: {error}"))
+            RemoteFailure::new(
+                FailureKind::Refused,
+                format!("the request cannot be written down: {error}"),
+            )
         })?;
         request.body = body.into();
         let json = HeaderValue::from_static("application/json");
@@ -243,7 +249,10 @@ impl Remote {
     }
 
     /// Sends a request whose answer is a document.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, Failure> {
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &self,
+        request: Request,
+    ) -> Result<T, RemoteFailure> {
         self.answer(self.open(request).await?).await
     }
 
@@ -259,7 +268,7 @@ impl Remote {
     }
 
     /// Sends it; an answer that is an error becomes one.
-    pub(crate) async fn open(&self, request: Request) -> Result<Response, Failure> {
+    pub(crate) async fn open(&self, request: Request) -> Result<Response, RemoteFailure> {
         let response = self.client.send(request).await.map_err(|error| self.explain(error))?;
         if response.status.is_success() {
             return Ok(response);
@@ -270,7 +279,10 @@ impl Remote {
     }
 
     /// Sends a request whose answer may be without a document: that is null.
-    pub(crate) async fn ask_maybe(&self, request: Request) -> Result<serde_json::Value, Failure> {
+    pub(crate) async fn ask_maybe(
+        &self,
+        request: Request,
+    ) -> Result<serde_json::Value, RemoteFailure> {
         let response = self.open(request).await?;
         match response.status {
             StatusCode::NO_CONTENT => Ok(serde_json::Value::Null),
@@ -278,29 +290,37 @@ impl Remote {
         }
     }
 
-    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
+    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, RemoteFailure> {
         let body = response.bytes().await.map_err(|error| self.explain(error))?;
         serde_json::from_slice(&body).map_err(|error| {
             let message =
                 format!("what answers at {} is no Cove server of this version: {error}", self.base);
-            Failure::new(Fault::Unavailable, message)
+            RemoteFailure::new(FailureKind::Unavailable, message)
         })
     }
 
     /// What an answer with a status of 300 or above means.
-    pub(crate) fn refusal(&self, status: StatusCode, wait: Option<u64>, body: &[u8]) -> Failure {
+    pub(crate) fn refusal(
+        &self,
+        status: StatusCode,
+        wait: Option<u64>,
+        body: &[u8],
+    ) -> RemoteFailure {
         let base = &self.base;
         if let Ok(ForeignError { error }) = serde_json::from_slice(body) {
             return self.refusal_of_catalog(&error, wait);
         }
         let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
             let lost = matches!(status.as_u16(), 502..=504);
-            let fault = if lost { Fault::Lost } else { Fault::Unavailable };
+            let fault = if lost { FailureKind::Lost } else { FailureKind::Unavailable };
             let hint = match status.is_redirection() {
                 true => "it leads elsewhere, which is not followed",
                 false => "is it a Cove server?",
             };
-            return Failure::new(fault, format!("{base} answers with status {status}: {hint}"));
+            return RemoteFailure::new(
+                fault,
+                format!("{base} answers with status {status}: {hint}"),
+            );
         };
         let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let field = error.field.as_deref().map(|field| format!("{}: ", plain(field)));
@@ -308,41 +328,50 @@ impl Remote {
         let later = later(wait);
         match error.code {
             ErrorCode::Unauthenticated => self.unknown(),
-            ErrorCode::TooManyRequests => {
-                Failure::new(Fault::Unavailable, format!("too much is waiting: {message}{later}"))
-            }
-            ErrorCode::Overloaded | ErrorCode::Draining => {
-                Failure::new(Fault::Lost, format!("the server has no room: {message}{later}"))
-            }
-            ErrorCode::Internal => {
-                Failure::new(Fault::Lost, format!("the server at {base} failed: {message}"))
-            }
+            ErrorCode::TooManyRequests => RemoteFailure::new(
+                FailureKind::Unavailable,
+                format!("too much is waiting: {message}{later}"),
+            ),
+            ErrorCode::Overloaded | ErrorCode::Draining => RemoteFailure::new(
+                FailureKind::Lost,
+                format!("the server has no room: {message}{later}"),
+            ),
+            ErrorCode::Internal => RemoteFailure::new(
+                FailureKind::Lost,
+                format!("the server at {base} failed: {message}"),
+            ),
             ErrorCode::Forbidden | ErrorCode::LanguageUnavailable => {
-                Failure::new(Fault::Unavailable, message)
+                RemoteFailure::new(FailureKind::Unavailable, message)
             }
-            ErrorCode::BodyTooLarge => Failure::new(Fault::TooLarge, message),
-            _ => Failure::new(Fault::Refused, message),
+            ErrorCode::BodyTooLarge => RemoteFailure::new(FailureKind::TooLarge, message),
+            _ => RemoteFailure::new(FailureKind::Refused, message),
         }
     }
 
     /// The same for an error of the catalog's, which has Iceberg's shape.
-    fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> Failure {
+    fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> RemoteFailure {
         let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let base = &self.base;
         match error.code {
             401 => self.unknown(),
-            403 => Failure::new(Fault::Unavailable, shown),
+            403 => RemoteFailure::new(FailureKind::Unavailable, shown),
             503 => {
                 let later = later(wait);
-                Failure::new(Fault::Lost, format!("the server has no room: {shown}{later}"))
+                RemoteFailure::new(
+                    FailureKind::Lost,
+                    format!("the server has no room: {shown}{later}"),
+                )
             }
-            500.. => Failure::new(Fault::Lost, format!("the server at {base} failed: {shown}")),
-            _ => Failure::new(Fault::Refused, shown),
+            500.. => RemoteFailure::new(
+                FailureKind::Lost,
+                format!("the server at {base} failed: {shown}"),
+            ),
+            _ => RemoteFailure::new(FailureKind::Refused, shown),
         }
     }
 
     /// The server does not know who asks.
-    fn unknown(&self) -> Failure {
+    fn unknown(&self) -> RemoteFailure {
         let (base, origin) = (&self.base, &self.token_origin);
         let message = match self.token {
             None => format!(
@@ -350,42 +379,45 @@ impl Remote {
             ),
             Some(_) => format!("the server at {base} does not know the token of {origin}"),
         };
-        Failure::new(Fault::Unavailable, message)
+        RemoteFailure::new(FailureKind::Unavailable, message)
     }
 
     /// Why there is no answer, and what may be done about it.
-    pub(crate) fn explain(&self, error: ClientError) -> Failure {
+    pub(crate) fn explain(&self, error: ClientError) -> RemoteFailure {
         let base = &self.base;
         let (fault, says) = match &error {
             ClientError::Url(_) | ClientError::Header(_) => {
-                (Fault::Refused, format!("{base} cannot be asked"))
+                (FailureKind::Refused, format!("{base} cannot be asked"))
             }
             ClientError::Refused(_) | ClientError::TlsSetup(_) => {
-                (Fault::Unavailable, format!("{base} cannot be asked"))
+                (FailureKind::Unavailable, format!("{base} cannot be asked"))
             }
-            ClientError::Connect { .. } => {
-                (Fault::Lost, format!("nobody listens at {base}; `cove serve` starts a server"))
+            ClientError::Connect { .. } => (
+                FailureKind::Lost,
+                format!("nobody listens at {base}; `cove serve` starts a server"),
+            ),
+            ClientError::Resolve { .. } => {
+                (FailureKind::Lost, format!("nobody knows where {base} is"))
             }
-            ClientError::Resolve { .. } => (Fault::Lost, format!("nobody knows where {base} is")),
             ClientError::Tls { .. } => (
-                Fault::Unavailable,
+                FailureKind::Unavailable,
                 format!(
                     "no TLS with {base}: it may speak plain http://, or this machine does not \
                      trust its certificate"
                 ),
             ),
             ClientError::Http { .. } => {
-                (Fault::Lost, format!("{base} went away, or does not speak plain HTTP/1.1"))
+                (FailureKind::Lost, format!("{base} went away, or does not speak plain HTTP/1.1"))
             }
             ClientError::Timeout(_) | ClientError::Paused(_) => {
-                (Fault::Lost, format!("{base} does not answer"))
+                (FailureKind::Lost, format!("{base} does not answer"))
             }
             ClientError::TooLarge(_) => {
-                (Fault::Unavailable, format!("{base} says more than is read"))
+                (FailureKind::Unavailable, format!("{base} says more than is read"))
             }
         };
         let cause = format!("{:#}", anyhow::Error::new(error));
-        Failure::new(fault, format!("{says} ({cause})"))
+        RemoteFailure::new(fault, format!("{says} ({cause})"))
     }
 
     /// Base address and the header with the token, for a connection that is no plain request.

@@ -16,13 +16,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use executions::{Io, Languages, Progress, Service};
 use node::telemetry::{self, LevelFilter, LogFormat};
-use sandbox::{Engine, Launched, Stdin, Stream};
+use sandbox::{ChunkStream, Engine, LaunchedSpawners, StdinSource};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 
 use self::request::{Known, Usage, input, lift_maxima, request};
 use crate::cli::RunArgs;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
 use crate::values::human_bytes;
 use crate::{EXIT_USAGE, complain, engine, host, languages};
@@ -48,7 +48,7 @@ const STDIN_CHUNKS_MAX: usize = 4;
 /// Runs the program and passes its exit code on.
 pub(crate) fn run(
     args: RunArgs,
-    mut config: Config,
+    mut config: CoveConfig,
     environment: &Environment,
 ) -> Result<ExitCode> {
     if args.server.is_some() {
@@ -82,7 +82,7 @@ pub(crate) fn run(
         Err(error) => return Ok(cannot_run(&error.into())),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let job = Job { config, languages, request, stdin, json, quiet };
+    let job = RunJob { config, languages, request, stdin, json, quiet };
     match runtime.block_on(job.run(launched)) {
         Ok(code) => Ok(ExitCode::from(code)),
         Err(error) => Ok(cannot_run(&error)),
@@ -95,8 +95,8 @@ fn cannot_run(error: &anyhow::Error) -> ExitCode {
 }
 
 /// What is run, and how it is shown.
-struct Job {
-    config: Config,
+struct RunJob {
+    config: CoveConfig,
     languages: Languages,
     request: ExecutionRequest,
     stdin: Option<Box<dyn Read + Send>>,
@@ -104,8 +104,8 @@ struct Job {
     quiet: bool,
 }
 
-impl Job {
-    async fn run(self, launched: Launched) -> Result<u8> {
+impl RunJob {
+    async fn run(self, launched: LaunchedSpawners) -> Result<u8> {
         let engine = Engine::attach(launched)?;
         let code = self.execute(engine.clone()).await;
         engine.close().await;
@@ -118,7 +118,7 @@ impl Job {
         let capacity = host::capacity();
         let service = Service::new(engine, self.languages, executions, capacity, &mut registry)?;
         let io = Io { stdin: self.stdin.map(live), ..Io::default() };
-        let mut output = Output::start(!self.json);
+        let mut output = OutputThread::start(!self.json);
         let closed = Arc::clone(&output.closed);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -248,8 +248,8 @@ fn signal_number(name: &str) -> Option<u8> {
     }
 }
 
-fn live(input: Box<dyn Read + Send>) -> Stdin {
-    Stdin::Live(read_ahead(input))
+fn live(input: Box<dyn Read + Send>) -> StdinSource {
+    StdinSource::Live(read_ahead(input))
 }
 
 /// Reads on a thread of its own, which ends with the input, the program or the process.
@@ -275,34 +275,34 @@ pub(crate) fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<
 
 /// Writes output as it comes, on a thread of its own: a slow terminal must not slow down the task
 /// that watches the clock. What waits is bounded by the program's output limit.
-struct Output {
-    chunks: Option<std::sync::mpsc::Sender<(Stream, Vec<u8>)>>,
+struct OutputThread {
+    chunks: Option<std::sync::mpsc::Sender<(ChunkStream, Vec<u8>)>>,
     writer: Option<JoinHandle<()>>,
     closed: Arc<Notify>,
     stage: StageName,
 }
 
-impl Output {
-    fn start(shown: bool) -> Output {
+impl OutputThread {
+    fn start(shown: bool) -> OutputThread {
         let closed = Arc::new(Notify::new());
         let stage = StageName::Run;
         if !shown {
-            return Output { chunks: None, writer: None, closed, stage };
+            return OutputThread { chunks: None, writer: None, closed, stage };
         }
-        let (chunks, received) = std::sync::mpsc::channel::<(Stream, Vec<u8>)>();
+        let (chunks, received) = std::sync::mpsc::channel::<(ChunkStream, Vec<u8>)>();
         let tell = Arc::clone(&closed);
         let writer = std::thread::spawn(move || {
             for (stream, bytes) in received {
                 let written = match stream {
-                    Stream::Stdout => write_through(&mut io::stdout().lock(), &bytes),
-                    Stream::Stderr => write_through(&mut io::stderr().lock(), &bytes),
+                    ChunkStream::Stdout => write_through(&mut io::stdout().lock(), &bytes),
+                    ChunkStream::Stderr => write_through(&mut io::stderr().lock(), &bytes),
                 };
-                if written.is_err() && stream == Stream::Stdout {
+                if written.is_err() && stream == ChunkStream::Stdout {
                     return tell.notify_one();
                 }
             }
         });
-        Output { chunks: Some(chunks), writer: Some(writer), closed, stage }
+        OutputThread { chunks: Some(chunks), writer: Some(writer), closed, stage }
     }
 
     /// Waits until everything is written.
@@ -321,14 +321,14 @@ pub(crate) fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()
     out.flush()
 }
 
-impl Progress for Output {
+impl Progress for OutputThread {
     fn stage(&mut self, stage: StageName, _test: Option<u32>) {
         self.stage = stage;
     }
 
     fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
 
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         // What the compiler says is shown at the end, if it failed.
         if self.stage == StageName::Run
             && let Some(chunks) = &self.chunks

@@ -21,15 +21,15 @@ use node::readiness::Readiness;
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-use sandbox::{Engine, Launched};
+use sandbox::{Engine, LaunchedSpawners};
 use tokio::runtime::Runtime;
 use toml::Value;
 
-use crate::bouncer::Ground;
+use crate::bouncer::BouncerContext;
 use crate::cli::ServeArgs;
 use crate::config::Flags;
-use crate::sessions::{SessionNeighbours, Settings};
-use crate::storage::Storage;
+use crate::sessions::{SessionNeighbours, SessionsSettings};
+use crate::storage::ServerStorage;
 use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, ready, storage};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -99,8 +99,8 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
         }
         false => Vec::new(),
     };
-    let storage = Storage::new(config, environment, &data_dir)?;
-    let sessions = Settings::new(config, environment, &data_dir, &storage.store.url)?;
+    let storage = ServerStorage::new(config, environment, &data_dir)?;
+    let sessions = SessionsSettings::new(config, environment, &data_dir, &storage.store.url)?;
     let toolchains = languages.toolchains().into_iter().chain(sessions.toolchain()).collect();
     let engine_config =
         engine::for_server(config, capacity, toolchains, runtimes, environment.is_root);
@@ -114,7 +114,7 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
     let runtime = runtime()?;
-    let parts = Parts { source, data_dir, storage, sessions, tokens, languages, capacity };
+    let parts = ServerParts { source, data_dir, storage, sessions, tokens, languages, capacity };
     runtime.block_on(parts.run(launched))
 }
 
@@ -138,18 +138,18 @@ pub(crate) fn runtime() -> Result<Runtime> {
 }
 
 /// What exists before the runtime does.
-struct Parts<'a> {
+struct ServerParts<'a> {
     source: &'a Source,
     data_dir: DataDir,
-    storage: Storage,
-    sessions: Settings,
+    storage: ServerStorage,
+    sessions: SessionsSettings,
     tokens: Tokens,
     languages: Languages,
     capacity: Capacity,
 }
 
-impl Parts<'_> {
-    async fn run(self, launched: Launched) -> Result<()> {
+impl ServerParts<'_> {
+    async fn run(self, launched: LaunchedSpawners) -> Result<()> {
         // What fails most often comes before what has to be undone.
         let listener = Listener::bind(&self.source.config.http).await;
         let listener =
@@ -168,7 +168,7 @@ impl Parts<'_> {
     }
 
     async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
-        let Parts { source, data_dir, storage, tokens, languages, .. } = self;
+        let ServerParts { source, data_dir, storage, tokens, languages, .. } = self;
         let Source { config, .. } = source;
         let drain = Drain::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
@@ -180,8 +180,9 @@ impl Parts<'_> {
         let store = Store::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
         let ground = (&data_dir, &store, &tokens, &drain);
-        let Beside { pooler, lake, gate } = Beside::start(source, ground, &mut registry).await?;
-        let control = pooler.as_ref().map(bouncer::Running::bouncer).cloned();
+        let SandboxServices { pooler, lake, gate } =
+            SandboxServices::start(source, ground, &mut registry).await?;
+        let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, limits, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
@@ -203,12 +204,12 @@ impl Parts<'_> {
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
         let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
         let open = open_routes(&drain, metrics.clone(), readiness).merge(docs::routes());
-        let ending = lake.as_ref().map(catalog::Running::ending);
+        let ending = lake.as_ref().map(catalog::RunningCatalog::ending);
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let native = native.merge(::gateway::http::routes(gate.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
-        let of_lake = lake.as_ref().map(catalog::Running::routes);
+        let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
         let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
         let address = listener.address();
@@ -219,7 +220,7 @@ impl Parts<'_> {
         let written = data_dir.write_addresses(address, &others);
         written.context("failed to say where the server listens")?;
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-        greet(source, address, data_dir.path(), Greeting::Server);
+        greet(source, address, data_dir.path(), StartHint::Server);
 
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
@@ -242,36 +243,37 @@ impl Parts<'_> {
 }
 
 /// What programs in sandboxes may reach, and who lets them.
-struct Beside {
-    pooler: Option<bouncer::Running>,
-    lake: Option<catalog::Running>,
-    gate: ::gateway::Service,
+struct SandboxServices {
+    pooler: Option<bouncer::RunningBouncer>,
+    lake: Option<catalog::RunningCatalog>,
+    gate: ::gateway::GatewayService,
 }
 
-impl Beside {
+impl SandboxServices {
     async fn start(
         source: &Source,
         (data_dir, store, tokens, drain): (&DataDir, &Store, &Tokens, &Drain),
         registry: &mut Registry,
-    ) -> Result<Beside> {
+    ) -> Result<SandboxServices> {
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        let ground = Ground::beside(store.clone(), sealer, drain);
-        let pooler = bouncer::Running::start(source, ground, registry).await?;
+        let ground = BouncerContext::beside(store.clone(), sealer, drain);
+        let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
         let lake = (store, tokens);
-        let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
+        let lake =
+            catalog::RunningCatalog::start(config, environment, data_dir.path(), lake).await?;
         if let Some(lake) = &lake {
             lake.register(registry);
         }
-        let control = pooler.as_ref().map(bouncer::Running::bouncer);
-        let guests = lake.as_ref().map(catalog::Running::guests);
+        let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
+        let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
         let behind = (control, guests);
         let gate = gateway::start((config, environment), store, behind, registry).await?;
-        Ok(Beside { pooler, lake, gate })
+        Ok(SandboxServices { pooler, lake, gate })
     }
 }
 
-async fn close_gate(gate: &::gateway::Service) {
+async fn close_gate(gate: &::gateway::GatewayService) {
     if let Err(error) = gate.close().await {
         let error = &error as &dyn std::error::Error;
         tracing::error!(error, "the last of the audit could not be written");
@@ -290,8 +292,8 @@ fn begin_executions(
 
 /// What of the bouncer and the catalog goes on beside serving, where they are there.
 async fn work_beside(
-    pooler: Option<bouncer::Running>,
-    lake: Option<catalog::Running>,
+    pooler: Option<bouncer::RunningBouncer>,
+    lake: Option<catalog::RunningCatalog>,
     drain: &Drain,
     patience: Duration,
 ) {
@@ -332,7 +334,7 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
 /// Where listeners are that are not the main one.
 fn addresses<const N: usize>(
     faces: [(&'static str, &Option<(Listener, Site)>); N],
-    pooler: Option<&bouncer::Running>,
+    pooler: Option<&bouncer::RunningBouncer>,
 ) -> Vec<(&'static str, SocketAddr)> {
     let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
     let engines = [("bouncer", TenantEngine::Postgres), ("mysql", TenantEngine::Mysql)];
@@ -393,7 +395,7 @@ pub(crate) fn open_routes(drain: &Drain, metrics: Metrics, readiness: Readiness)
 
 /// Who says what to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Greeting {
+pub(crate) enum StartHint {
     /// The server with everything.
     Server,
     /// The catalog alone.
@@ -401,7 +403,7 @@ pub(crate) enum Greeting {
 }
 
 /// Says what to try next, with the real paths and ports. Never a token.
-pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: Greeting) {
+pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: StartHint) {
     // An address that stands for all of them is reached through loopback.
     let shown = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
@@ -419,14 +421,14 @@ pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: 
     let token = format!("$(cove token{option})");
     let version = env!("CARGO_PKG_VERSION");
     let text = match who {
-        Greeting::Server => format!(
+        StartHint::Server => format!(
             "\nCove {version} listens at http://{shown} (interface: http://{shown}/docs). Try:\n\n  \
              echo 'print(6*7)' | cove run --lang python -\n  \
              curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
              curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
              -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
         ),
-        Greeting::Catalog => format!(
+        StartHint::Catalog => format!(
             "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \
              cove catalog namespace create shop{option}\n  \
              cove catalog table create shop.orders --column id:long{option}\n  \

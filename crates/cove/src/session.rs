@@ -20,17 +20,17 @@ use axum::http::Method;
 use node::clock;
 use tokio::time::sleep;
 
-use self::show::{Show, Shown};
+use self::show::{EventDisplay, EventPrinter};
 use crate::agent::{self, print_line};
 use crate::cli::{
-    CreateArgs, Disconnect, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionListArgs,
+    CreateArgs, DisconnectPolicy, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionListArgs,
     TailArgs,
 };
 use crate::complain;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
-use crate::remote::events::{self, Events};
-use crate::remote::{self, Failure, Fault, Remote, escaped, plain};
+use crate::remote::events::{self, EventPage};
+use crate::remote::{self, FailureKind, Remote, RemoteFailure, escaped, plain};
 use crate::run::print_json;
 use crate::run::request::Usage;
 use crate::values::{columns, milliseconds};
@@ -50,7 +50,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
 /// Runs one command.
-pub(crate) fn run(args: &SessionArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(args: &SessionArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| obey(args, server).await)
 }
 
@@ -116,8 +116,8 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
         limits,
         metadata: new.metadata.iter().cloned().collect(),
         on_disconnect: match new.on_disconnect {
-            Some(Disconnect::Interrupt) => OnDisconnect::Interrupt,
-            Some(Disconnect::Continue) | None => OnDisconnect::Continue,
+            Some(DisconnectPolicy::Interrupt) => OnDisconnect::Interrupt,
+            Some(DisconnectPolicy::Continue) | None => OnDisconnect::Continue,
         },
         idle_s: new.idle.map(|idle| u32::try_from(idle.as_secs().max(1)).unwrap_or(u32::MAX)),
         grants: new.grants.chosen(),
@@ -159,8 +159,8 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
         print_json(&answer)?;
         return Ok(if answer.is_error { EXIT_TURN } else { 0 });
     }
-    let shown = Shown { says: !args.raw, does: !args.raw && !args.quiet };
-    let mut show = Show::new(shown);
+    let shown = EventDisplay { says: !args.raw, does: !args.raw && !args.quiet };
+    let mut show = EventPrinter::new(shown);
     let body = message(text, model, args.raw || show.is_live());
     let mut turn = begin(server, &args.id, &body).await?;
     while let Some(text) = turn.next_text().await? {
@@ -176,7 +176,7 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
 }
 
 /// Sends a message; the events of its turn.
-async fn begin(server: &Remote, id: &str, body: &MessageRequest) -> Result<Events> {
+async fn begin(server: &Remote, id: &str, body: &MessageRequest) -> Result<EventPage> {
     let request = server.request_with(Method::POST, &path(id, "/messages"), body)?;
     Ok(server.events(request).await?)
 }
@@ -319,7 +319,7 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
     let raw = args.raw || json;
     let session: Session = server.call(Method::GET, &path(&args.id, "")).await?;
     let mut after = args.after.unwrap_or(session.last_seq);
-    let mut show = Show::new(Shown { says: !raw, does: !raw });
+    let mut show = EventPrinter::new(EventDisplay { says: !raw, does: !raw });
     let (mut back_off, mut lost_at) = (BACK_OFF_MIN, None);
     loop {
         let target = path(&args.id, &format!("/events?after={after}"));
@@ -361,13 +361,13 @@ async fn is_over(server: &Remote, id: &str) -> bool {
 
 /// Fails when there is no use in another try.
 fn endure(
-    failure: Option<Failure>,
+    failure: Option<RemoteFailure>,
     lost_at: &mut Option<std::time::Instant>,
-) -> Result<(), Failure> {
+) -> Result<(), RemoteFailure> {
     let now = clock::now();
     let since = now.duration_since(*lost_at.get_or_insert(now));
     match failure {
-        Some(failure) if failure.fault != Fault::Lost || since > AWAY_MAX => Err(failure),
+        Some(failure) if failure.fault != FailureKind::Lost || since > AWAY_MAX => Err(failure),
         _ => Ok(()),
     }
 }

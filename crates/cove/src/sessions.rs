@@ -19,7 +19,7 @@ use sandbox::{Engine, Toolchain};
 use sessions::Sessions;
 use sessions::service::Parts;
 
-use crate::config::{self, Config, Environment};
+use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
 
 /// The name of this server among those that share a store, for as long as its directory exists.
@@ -30,12 +30,12 @@ const CLAUDE: &str = "claude";
 const HOST_PROGRAMS: &str = "/usr";
 
 /// What is known before the engine is there.
-pub(crate) struct Settings {
+pub(crate) struct SessionsSettings {
     objects: Objects,
     sealer: Sealer,
     server: String,
     model_key: Option<String>,
-    claude: Option<Claude>,
+    claude: Option<ClaudeProgram>,
     is_shared: bool,
     data_dir: PathBuf,
     is_root: bool,
@@ -50,23 +50,23 @@ pub(crate) struct SessionNeighbours {
 
 /// Where Claude's program is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claude {
+pub(crate) struct ClaudeProgram {
     /// What has to be shown in sandboxes for it to be there.
     pub(crate) toolchain: Option<Toolchain>,
     /// Its path in sandboxes.
     pub(crate) path: String,
 }
 
-impl Settings {
+impl SessionsSettings {
     /// Resolves what the configuration refers to.
     pub(crate) fn new(
-        config: &Config,
+        config: &CoveConfig,
         environment: &Environment,
         data_dir: &DataDir,
         store: &StoreUrl,
-    ) -> Result<Settings> {
+    ) -> Result<SessionsSettings> {
         let path = environment.get("PATH").unwrap_or_default();
-        Ok(Settings {
+        Ok(SessionsSettings {
             objects: objects::open(config, environment, data_dir.path())?,
             sealer: objects::sealer(config, environment, data_dir.path())?,
             server: server_id(data_dir.path())?,
@@ -89,7 +89,7 @@ impl Settings {
     /// Begins, or says of every operation why not.
     pub(crate) async fn start(
         self,
-        config: &Config,
+        config: &CoveConfig,
         engine: Engine,
         neighbours: SessionNeighbours,
         registry: &mut Registry,
@@ -121,9 +121,9 @@ impl Settings {
 
 /// The key of the model's endpoint.
 pub(crate) fn model_key(
-    config: &Config,
+    config: &CoveConfig,
     environment: &Environment,
-) -> Result<Option<String>, config::Error> {
+) -> Result<Option<String>, config::CoveConfigError> {
     let text = config.sessions.model.api_key.as_ref();
     text.map(|text| config::resolve("sessions.model.api_key", text, environment)).transpose()
 }
@@ -144,7 +144,7 @@ fn server_id(data_dir: &Path) -> Result<String> {
 }
 
 /// Looks for Claude's program: in the directory that is named, or on the path.
-fn claude(directory: Option<&str>, path: &str) -> Result<Option<Claude>> {
+fn claude(directory: Option<&str>, path: &str) -> Result<Option<ClaudeProgram>> {
     if let Some(directory) = directory {
         let program = Path::new(directory).join(CLAUDE);
         if !is_program(&program) {
@@ -161,18 +161,18 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// How a program of this machine is reached in a sandbox.
-fn shown(program: &Path) -> Result<Claude> {
+fn shown(program: &Path) -> Result<ClaudeProgram> {
     let real = fs::canonicalize(program)
         .with_context(|| format!("failed to look for `{}`", program.display()))?;
     if real.starts_with(HOST_PROGRAMS) {
-        return Ok(Claude { toolchain: None, path: real.display().to_string() });
+        return Ok(ClaudeProgram { toolchain: None, path: real.display().to_string() });
     }
     let (Some(directory), Some(name)) = (real.parent(), real.file_name()) else {
         bail!("`{}` is no program", program.display());
     };
     let toolchain = Toolchain { source: directory.to_owned(), name: CLAUDE.to_owned() };
     let path = format!("/opt/{CLAUDE}/{}", name.to_string_lossy());
-    Ok(Claude { toolchain: Some(toolchain), path })
+    Ok(ClaudeProgram { toolchain: Some(toolchain), path })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use node::data_dir::{DataDir, write_atomic};
 use node::hex;
 use node::store::{Store, StoreConfig, StoreUrl};
 
-use crate::config::{self, Config, Environment};
+use crate::config::{self, CoveConfig, Environment};
 
 /// The embedded store, in the data directory.
 const STORE_FILE: &str = "cove.sqlite";
@@ -24,7 +24,7 @@ const STORE_FILE: &str = "cove.sqlite";
 const WEBHOOK_KEY_FILE: &str = "webhook.key";
 
 /// What is known of it before anything is opened.
-pub(crate) struct Storage {
+pub(crate) struct ServerStorage {
     pub(crate) store: StoreConfig,
     pub(crate) queue: QueuePlace,
     pub(crate) webhook_key: [u8; 32],
@@ -38,13 +38,13 @@ pub(crate) enum QueuePlace {
     Redis(String),
 }
 
-impl Storage {
+impl ServerStorage {
     /// Resolves what the configuration refers to.
     pub(crate) fn new(
-        config: &Config,
+        config: &CoveConfig,
         environment: &Environment,
         data_dir: &DataDir,
-    ) -> Result<Storage> {
+    ) -> Result<ServerStorage> {
         let store = store_config(config, environment, data_dir)?;
         let jobs = &config.executions.jobs;
         let queue = match &jobs.redis {
@@ -60,7 +60,7 @@ impl Storage {
             }
             None => own_key(data_dir)?,
         };
-        Ok(Storage { store, queue, webhook_key })
+        Ok(ServerStorage { store, queue, webhook_key })
     }
 }
 
@@ -88,7 +88,7 @@ impl QueuePlace {
 
 /// Where the store is, and how sure it makes of what is written.
 pub(crate) fn store_config(
-    config: &Config,
+    config: &CoveConfig,
     environment: &Environment,
     data_dir: &DataDir,
 ) -> Result<StoreConfig> {

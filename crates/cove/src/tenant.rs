@@ -13,7 +13,7 @@ use api::{
 use axum::http::Method;
 
 use crate::cli::{AddTenantArgs, TenantArgs, TenantCommand};
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
 use crate::run::request::Usage;
@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const PASSWORD_BYTES_MAX: u64 = 70_000;
 
 /// Runs one command.
-pub(crate) fn run(args: &TenantArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(args: &TenantArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
         obey(args, &server).await.map(|()| 0)
     })
@@ -196,30 +196,30 @@ fn read(path: &Path, bytes_max: u64) -> Result<String> {
 
 /// A tenant with its figures.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Row {
+pub(crate) struct TenantRow {
     pub(crate) tenant: Tenant,
     pub(crate) stats: TenantStats,
 }
 
 /// All tenants of a server.
-pub(crate) async fn look(server: &Remote) -> Result<Vec<Row>> {
+pub(crate) async fn look(server: &Remote) -> Result<Vec<TenantRow>> {
     let list: TenantList = server.call(Method::GET, "/v1/tenants").await?;
     let mut rows = Vec::with_capacity(list.tenants.len());
     for tenant in list.tenants {
         let path = format!("/v1/tenants/{}/stats", tenant.spec.name);
         // It may have gone since the list was made.
         if let Ok(stats) = server.call(Method::GET, &path).await {
-            rows.push(Row { tenant, stats });
+            rows.push(TenantRow { tenant, stats });
         }
     }
     Ok(rows)
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[TenantRow]) -> String {
     let heading =
         ["name", "engine", "server", "mode", "state", "health", "clients", "connections", "from"];
     let mut lines = vec![heading.map(str::to_owned)];
-    for Row { tenant, stats } in rows {
+    for TenantRow { tenant, stats } in rows {
         let spec = &tenant.spec;
         lines.push([
             plain(&spec.name),

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::TopArgs;
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, plain, span};
 use crate::run::print_json;
 use crate::values::{columns, human_bytes};
@@ -25,7 +25,7 @@ const SIZE_DEFAULT: (usize, usize) = (24, 80);
 const AGENT_CHARS_MAX: usize = 20;
 
 /// Runs the command.
-pub(crate) fn run(args: &TopArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(crate) fn run(args: &TopArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
         watch(args, &server).await.map(|()| 0)
     })
@@ -33,14 +33,14 @@ pub(crate) fn run(args: &TopArgs, config: &Config, environment: &Environment) ->
 
 /// What there is at one moment.
 #[derive(Debug, Serialize)]
-struct View {
+struct TopView {
     sandboxes: SandboxCounts,
-    sessions: Vec<Row>,
+    sessions: Vec<TopSessionRow>,
 }
 
 /// A session and what it uses.
 #[derive(Debug, Serialize)]
-struct Row {
+struct TopSessionRow {
     session: Session,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<SessionMetrics>,
@@ -69,7 +69,7 @@ async fn watch(args: &TopArgs, server: &Remote) -> Result<()> {
     }
 }
 
-async fn look(args: &TopArgs, server: &Remote) -> Result<View> {
+async fn look(args: &TopArgs, server: &Remote) -> Result<TopView> {
     let sandboxes = server.call(Method::GET, "/v1/sandboxes").await?;
     let target = format!("/v1/sessions?state={STATES}&limit={}", args.limit);
     let list: SessionList = server.call(Method::GET, &target).await?;
@@ -83,9 +83,9 @@ async fn look(args: &TopArgs, server: &Remote) -> Result<View> {
             }
             SandboxState::Warming | SandboxState::Cold => None,
         };
-        sessions.push(Row { session, metrics });
+        sessions.push(TopSessionRow { session, metrics });
     }
-    Ok(View { sandboxes, sessions })
+    Ok(TopView { sandboxes, sessions })
 }
 
 /// Puts it in the place of what was there before, as far as the terminal has room.
@@ -105,7 +105,7 @@ pub(crate) fn draw(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-fn text(view: &View) -> String {
+fn text(view: &TopView) -> String {
     let SandboxCounts { total, warming, warm, running, waiting, cold, capacity, .. } =
         view.sandboxes;
     let it = &view.sandboxes;
@@ -117,7 +117,7 @@ fn text(view: &View) -> String {
     );
     let heading = ["session", "agent", "state", "cpu", "memory", "disk", "processes"];
     let mut rows = vec![heading.map(str::to_owned)];
-    for Row { session, metrics } in &view.sessions {
+    for TopSessionRow { session, metrics } in &view.sessions {
         let figure = |figure: fn(&SessionMetrics) -> String| {
             metrics.as_ref().map_or_else(|| "-".to_owned(), figure)
         };
@@ -152,7 +152,7 @@ mod tests {
             prewarm_hits: 4,
             ..SandboxCounts::default()
         };
-        let text = text(&View { sandboxes, sessions: Vec::new() });
+        let text = text(&TopView { sandboxes, sessions: Vec::new() });
         let lines: Vec<&str> = text.lines().collect();
         let first = "sandboxes  3 of 10: 1 running, 2 waiting, 0 warm, 0 warming, 0 cold";
         assert_eq!(lines[0], first);

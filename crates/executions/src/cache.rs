@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sandbox::{Command, Exit, File};
+use sandbox::{ProgramExit, SandboxCommand, WorkspaceFile};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -29,9 +29,9 @@ pub(crate) struct Key([u8; 32]);
 #[derive(Debug)]
 pub(crate) struct Compiled {
     /// How the compiler ended, with what it printed.
-    pub(crate) exit: Exit,
+    pub(crate) exit: ProgramExit,
     /// What it made, for the run stage.
-    pub(crate) files: Vec<File>,
+    pub(crate) files: Vec<WorkspaceFile>,
 }
 
 impl Compiled {
@@ -48,7 +48,7 @@ pub(crate) enum Ended {
     /// It made something.
     Compiled(Arc<Compiled>),
     /// The compiler refused the program.
-    Refused(Arc<Exit>),
+    Refused(Arc<ProgramExit>),
 }
 
 /// What is known of a key.
@@ -114,7 +114,13 @@ impl Cache {
 
     /// The key of a compilation. `tools` tells which compiler it is. The limits are part of it:
     /// whether a program compiles may depend on them.
-    pub(crate) fn key(&self, tenant: &str, tools: &str, command: &Command, files: &[File]) -> Key {
+    pub(crate) fn key(
+        &self,
+        tenant: &str,
+        tools: &str,
+        command: &SandboxCommand,
+        files: &[WorkspaceFile],
+    ) -> Key {
         let mut hasher = Hasher(Sha256::new());
         hasher.field(KEY_VERSION.as_bytes());
         match self.tenants {
@@ -130,14 +136,14 @@ impl Cache {
         hasher.number(command.outputs.len());
         command.outputs.iter().for_each(|name| hasher.field(name.as_bytes()));
         hasher.number(files.len());
-        for File { path, content, executable } in files {
+        for WorkspaceFile { path, content, executable } in files {
             hasher.field(path.as_bytes());
             hasher.number(usize::from(*executable));
             match content {
-                sandbox::Content::Bytes(bytes) => hasher.field(bytes),
+                sandbox::WorkspaceContent::Bytes(bytes) => hasher.field(bytes),
                 // Shared content comes from here and is named by what it was made of; a request has
                 // none. By its identity, so that a mistake costs a hit and never mixes programs.
-                sandbox::Content::Shared(file) => hasher.number(Arc::as_ptr(file).addr()),
+                sandbox::WorkspaceContent::Shared(file) => hasher.number(Arc::as_ptr(file).addr()),
             }
         }
         Key(hasher.0.finalize().into())

@@ -17,7 +17,7 @@ use api::{Chunk, Event, EventKind, Mode, Outcome, StageName};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
-use sandbox::Stream;
+use sandbox::ChunkStream;
 use tokio::sync::watch;
 
 use crate::service::Progress;
@@ -270,17 +270,17 @@ impl Recorder {
         Recorder { log, partial: [Vec::new(), Vec::new()] }
     }
 
-    fn write(&self, stream: Stream, bytes: &[u8]) {
+    fn write(&self, stream: ChunkStream, bytes: &[u8]) {
         let chunk = chunk(bytes);
         self.log.push(match stream {
-            Stream::Stdout => EventKind::Stdout(chunk),
-            Stream::Stderr => EventKind::Stderr(chunk),
+            ChunkStream::Stdout => EventKind::Stdout(chunk),
+            ChunkStream::Stderr => EventKind::Stderr(chunk),
         });
     }
 
     /// What was held back in the hope of more.
     fn flush(&mut self) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        for stream in [ChunkStream::Stdout, ChunkStream::Stderr] {
             let rest = std::mem::take(&mut self.partial[index(stream)]);
             if !rest.is_empty() {
                 self.write(stream, &rest);
@@ -289,10 +289,10 @@ impl Recorder {
     }
 }
 
-fn index(stream: Stream) -> usize {
+fn index(stream: ChunkStream) -> usize {
     match stream {
-        Stream::Stdout => 0,
-        Stream::Stderr => 1,
+        ChunkStream::Stdout => 0,
+        ChunkStream::Stderr => 1,
     }
 }
 
@@ -310,7 +310,7 @@ impl Progress for Recorder {
         self.log.push(EventKind::Stage { stage, test });
     }
 
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         let partial = &mut self.partial[index(stream)];
         if partial.is_empty() {
             let end = cut(bytes);
@@ -362,7 +362,7 @@ mod tests {
     fn written(log: &Arc<Log>, chunks: &[&[u8]]) -> Vec<String> {
         let mut recorder = Recorder::new(Arc::clone(log));
         for bytes in chunks {
-            recorder.chunk(Stream::Stdout, bytes);
+            recorder.chunk(ChunkStream::Stdout, bytes);
         }
         recorder.flush();
         texts(&log.listen(0).take().0)
@@ -439,17 +439,17 @@ mod tests {
         let ready = |recorder: &mut Recorder| {
             recorder.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
         };
-        recorder.chunk(Stream::Stdout, &text);
-        recorder.chunk(Stream::Stdout, &text);
+        recorder.chunk(ChunkStream::Stdout, &text);
+        recorder.chunk(ChunkStream::Stdout, &text);
         assert!(ready(&mut recorder), "nobody is attached");
         log.attach(2);
         let mut listener = log.listen(2);
-        recorder.chunk(Stream::Stdout, &text);
+        recorder.chunk(ChunkStream::Stdout, &text);
         assert!(!ready(&mut recorder));
         let events = listener.next().await.unwrap();
         log.taken(&events);
         assert!(ready(&mut recorder));
-        recorder.chunk(Stream::Stdout, &text);
+        recorder.chunk(ChunkStream::Stdout, &text);
         assert!(!ready(&mut recorder));
         log.detach();
         assert!(ready(&mut recorder));

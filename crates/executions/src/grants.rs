@@ -13,7 +13,7 @@ use api::{ExecutionId, ExecutionRequest, Grant};
 use node::auth::Principal;
 use node::gateway::{Gateway, Holder, Opening};
 use node::http;
-use sandbox::{Command, Exit, Listen, OutputSink, PORT_MIN, PORTS_MAX};
+use sandbox::{LoopbackListen, OutputSink, PORT_MIN, PORTS_MAX, ProgramExit, SandboxCommand};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -117,10 +117,10 @@ impl Granted {
 
     /// Lets a command have them, and says how they are served. They mean what they mean now: since
     /// the request was accepted, what was to be given can have gone away.
-    pub(crate) fn give(&self, command: &mut Command) -> Result<Serving, Failure> {
+    pub(crate) fn give(&self, command: &mut SandboxCommand) -> Result<Serving, Failure> {
         let opening = self.resolve().map_err(Failure::Refused)?;
         let (opened, listeners) = oneshot::channel();
-        command.listen = Some(Listen { ports: opening.ports().to_vec(), opened });
+        command.listen = Some(LoopbackListen { ports: opening.ports().to_vec(), opened });
         Ok(Serving { opening, listeners })
     }
 }
@@ -150,10 +150,10 @@ impl Serving {
 /// Runs a command to its end, and serves its sockets until then.
 pub(crate) fn run<'a>(
     sandbox: &'a mut dyn Sandbox,
-    command: Command,
+    command: SandboxCommand,
     serving: Option<Serving>,
     sink: &'a mut dyn OutputSink,
-) -> Pending<'a, Exit> {
+) -> Pending<'a, ProgramExit> {
     let running = sandbox.run(command, sink);
     match serving {
         None => running,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::LimitSpec;
-use sandbox::Limits;
+use sandbox::ProgramLimits;
 
 use crate::error::Refusal;
 
@@ -15,7 +15,7 @@ const GIB: u64 = 1 << 30;
 struct Field {
     name: &'static str,
     asked: fn(&LimitSpec) -> Option<u64>,
-    set: fn(&mut Limits, u64),
+    set: fn(&mut ProgramLimits, u64),
     /// Below this nothing can start, or the kernel would take it for "no limit".
     min: u64,
     run: Range,
@@ -190,8 +190,8 @@ impl Rules {
 
     /// Brings what is asked into its range and fills in the server's defaults; for faces whose
     /// callers know of no maxima.
-    pub(crate) fn capped(&self, asked: &LimitSpec) -> Limits {
-        let mut limits = Limits::default();
+    pub(crate) fn capped(&self, asked: &LimitSpec) -> ProgramLimits {
+        let mut limits = ProgramLimits::default();
         for (field, range) in FIELDS.iter().zip(&self.ranges) {
             let value = (field.asked)(asked).unwrap_or(range.default);
             (field.set)(&mut limits, value.clamp(field.min, range.max));
@@ -206,8 +206,8 @@ impl Rules {
         path: &str,
         asked: &LimitSpec,
         language: &LimitSpec,
-    ) -> Result<Limits, Refusal> {
-        let mut limits = Limits::default();
+    ) -> Result<ProgramLimits, Refusal> {
+        let mut limits = ProgramLimits::default();
         let mut values = [0; FIELDS.len()];
         for ((value, field), range) in values.iter_mut().zip(&FIELDS).zip(&self.ranges) {
             let default = || (field.asked)(language).unwrap_or(range.default);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_run_defaults_are_the_engine_s() {
         let none = LimitSpec::default();
-        assert_eq!(rules(Kind::Run).resolve("limits", &none, &none), Ok(Limits::default()));
+        assert_eq!(rules(Kind::Run).resolve("limits", &none, &none), Ok(ProgramLimits::default()));
     }
 
     #[test]

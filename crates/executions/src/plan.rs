@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::{Companion, Comparison, Encoding, ExecutionRequest, LimitSpec, SourceFile, TestCase};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use sandbox::{File, Limits, Stdin, TerminalSize};
+use sandbox::{ProgramLimits, StdinSource, TerminalDimensions, WorkspaceFile};
 
 use self::checks::{Subject, directories};
 pub(crate) use self::checks::{check_env_name, check_path};
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Recipe {
     /// Its files.
-    pub(crate) files: Vec<File>,
+    pub(crate) files: Vec<WorkspaceFile>,
     /// How to compile it.
     pub(crate) compile: Option<Compile>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Compile {
 pub(crate) struct Start {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<Vec<u8>>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProgramLimits,
 }
 
 /// How often the program is run.
@@ -100,8 +100,8 @@ pub(crate) enum Continue {
 #[derive(Debug)]
 pub(crate) struct Single {
     pub(crate) start: Start,
-    pub(crate) stdin: Stdin,
-    pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) stdin: StdinSource,
+    pub(crate) terminal: Option<TerminalDimensions>,
     /// The names of the files to return, as asked for.
     pub(crate) outputs: Vec<String>,
     pub(crate) outputs_bytes_max: u64,
@@ -191,7 +191,7 @@ impl Planner {
         mut request: ExecutionRequest,
         program: Option<&Program>,
         companion: Option<&Program>,
-        stdin: Option<Stdin>,
+        stdin: Option<StdinSource>,
     ) -> Result<Plan, Refusal> {
         let subject = Subject::of_request(&mut request);
         subject.check()?;
@@ -201,7 +201,7 @@ impl Planner {
         let tests = std::mem::take(&mut request.tests);
         let (stdin, tests) = match &*tests {
             [] => (self.stdin(&mut request, stdin)?, None),
-            [_, ..] => (Stdin::Empty, Some(tests)),
+            [_, ..] => (StdinSource::Empty, Some(tests)),
         };
         if tests.is_some() || request.interactor.is_some() {
             check_has_artifacts(program)?;
@@ -215,7 +215,8 @@ impl Planner {
             None => Runs::Single(Single {
                 start,
                 stdin,
-                terminal: terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
+                terminal: terminal
+                    .map(|size| TerminalDimensions { rows: size.rows, cols: size.cols }),
                 outputs: request.outputs,
                 outputs_bytes_max: self.config.outputs_bytes_max,
             }),
@@ -317,7 +318,7 @@ impl Planner {
 
     /// Most that the program and its compiler may write, as an answer holds it.
     fn answer_bytes(&self, recipe: &Recipe, runs: &Runs) -> u64 {
-        let both = |limits: &Limits| base64_bytes(limits.output_bytes).saturating_mul(2);
+        let both = |limits: &ProgramLimits| base64_bytes(limits.output_bytes).saturating_mul(2);
         let compiler = recipe.compile.as_ref().map_or(0, |compile| both(&compile.start.limits));
         let run = match runs {
             Runs::Single(single) if single.outputs.is_empty() => both(&single.start.limits),
@@ -341,7 +342,7 @@ impl Planner {
         program: Option<&Program>,
         path: &str,
         asked: &LimitSpec,
-    ) -> Result<Limits, Refusal> {
+    ) -> Result<ProgramLimits, Refusal> {
         let none = LimitSpec::default();
         self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
     }
@@ -351,7 +352,7 @@ impl Planner {
         &'a self,
         mut subject: Subject,
         program: Option<&'a Program>,
-        (limits, compile_limits): (&Limits, &LimitSpec),
+        (limits, compile_limits): (&ProgramLimits, &LimitSpec),
     ) -> Result<(Recipe, Starter<'a>), Refusal> {
         let files = self.files(&mut subject, program)?;
         let none = LimitSpec::default();
@@ -499,8 +500,8 @@ impl Planner {
     fn stdin(
         &self,
         request: &mut ExecutionRequest,
-        given: Option<Stdin>,
-    ) -> Result<Stdin, Refusal> {
+        given: Option<StdinSource>,
+    ) -> Result<StdinSource, Refusal> {
         let own = one_of("stdin", request.stdin.take(), request.stdin_base64.take())?;
         match (own, given) {
             (None, given) => Ok(given.unwrap_or_default()),
@@ -508,7 +509,7 @@ impl Planner {
                 let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
                 Err(Refusal::invalid(field, message))
             }
-            (Some((_, bytes)), None) => Ok(Stdin::Bytes(bytes)),
+            (Some((_, bytes)), None) => Ok(StdinSource::Bytes(bytes)),
             (Some(_), Some(_)) => Err(Refusal::invalid("stdin", "is given twice")),
         }
     }
@@ -518,14 +519,14 @@ impl Planner {
         &self,
         subject: &mut Subject,
         program: Option<&Program>,
-    ) -> Result<Vec<File>, Refusal> {
+    ) -> Result<Vec<WorkspaceFile>, Refusal> {
         if let (Some(source), Some(program)) = (subject.source.take(), program) {
             if len(source.as_bytes()) > self.config.files_bytes_max {
                 return Err(self.too_large("source"));
             }
             let path = program.language.entry.clone();
             let content = source.into_bytes().into();
-            return Ok(vec![File { path, content, executable: false }]);
+            return Ok(vec![WorkspaceFile { path, content, executable: false }]);
         }
         let files = std::mem::take(&mut subject.files);
         if files.len() > self.config.files_max {
@@ -546,7 +547,7 @@ impl Planner {
             if total > self.config.files_bytes_max {
                 return Err(self.too_large("files"));
             }
-            decoded.push(File { path: name, content: content.into(), executable });
+            decoded.push(WorkspaceFile { path: name, content: content.into(), executable });
         }
         checks::check_no_file_is_a_directory(&decoded)?;
         Ok(decoded)
@@ -587,7 +588,7 @@ impl Starter<'_> {
         program: &'v Program,
         names: &'v [&'v str],
         args: &'v [String],
-        limits: &Limits,
+        limits: &ProgramLimits,
     ) -> Values<'v> {
         Values {
             entry: names.first().copied().unwrap_or_default(),
@@ -599,7 +600,7 @@ impl Starter<'_> {
     }
 
     /// How to start it with these arguments and limits.
-    fn start(&self, args: &[String], limits: Limits) -> Result<Start, Refusal> {
+    fn start(&self, args: &[String], limits: ProgramLimits) -> Result<Start, Refusal> {
         let (start, field) = match self.program {
             Some(program) => {
                 let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
@@ -691,7 +692,7 @@ fn prepared(program: &Program) -> &str {
 }
 
 /// The files a compiler is given: the entry, and every other one with an extension of the language.
-fn language_files<'a>(files: &'a [File], extensions: &[String]) -> Vec<&'a str> {
+fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<&'a str> {
     let of_language = |name: &str| {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
         extensions.is_empty() || extensions.iter().any(|known| Some(known.as_str()) == extension)
@@ -716,14 +717,14 @@ fn check_argument_bytes(start: &Start, field: &str) -> Result<(), Refusal> {
 }
 
 /// What files take where they are placed: bytes in whole pages, files with the directories above.
-pub(crate) fn room(files: &[File]) -> (u64, u64) {
+pub(crate) fn room(files: &[WorkspaceFile]) -> (u64, u64) {
     let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
     let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();
     (pages.sum(), u64::try_from(files.len() + above.len()).unwrap_or(u64::MAX))
 }
 
 /// The files must fit into the sandbox that they are placed in.
-fn check_room(path: &str, limits: &Limits, files: &[File]) -> Result<(), Refusal> {
+fn check_room(path: &str, limits: &ProgramLimits, files: &[WorkspaceFile]) -> Result<(), Refusal> {
     let (bytes, inodes) = room(files);
     for (field, limit, needed) in [
         ("disk_bytes", limits.disk_bytes, bytes),

@@ -11,7 +11,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use api::{ExecutionId, Mode, Outcome, OutputFile, Stage, StageName, TestResult, Verdict};
-use sandbox::{Command, Control, Exit, File, Limits, Output, OutputSink, Profile, Stdin, Stream};
+use sandbox::{
+    ChunkStream, OutputMode, OutputSink, ProgramControl, ProgramExit, ProgramLimits,
+    SandboxCommand, SeccompProfile, StdinSource, WorkspaceFile,
+};
 use tokio::sync::{Semaphore, mpsc};
 
 use self::build::Built;
@@ -78,7 +81,7 @@ pub(crate) struct Run<'a> {
 /// A program that is ready to be started.
 struct Ready {
     /// What is placed before it starts.
-    files: Vec<File>,
+    files: Vec<WorkspaceFile>,
     /// Whether what is placed counts for the limits: what a compiler made does not.
     is_compiled: bool,
 }
@@ -115,7 +118,7 @@ impl<'a> Run<'a> {
     pub(crate) async fn all(
         &mut self,
         plan: Plan,
-        control: Option<mpsc::Receiver<Control>>,
+        control: Option<mpsc::Receiver<ProgramControl>>,
     ) -> Result<(), Failure> {
         let Plan { program, runs, judge, .. } = plan;
         let built = self.build(program, StageName::Compile).await?;
@@ -202,13 +205,16 @@ impl<'a> Run<'a> {
     }
 
     /// Lets a command that runs the program have what it was granted.
-    fn give(&self, command: &mut Command) -> Result<Option<Serving>, Failure> {
+    fn give(&self, command: &mut SandboxCommand) -> Result<Option<Serving>, Failure> {
         self.granted.map(|granted| granted.give(command)).transpose()
     }
 
     /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
     /// there is one and the request lets it.
-    async fn enter(&mut self, command: &mut Command) -> Result<(Box<dyn Sandbox>, Mode), Failure> {
+    async fn enter(
+        &mut self,
+        command: &mut SandboxCommand,
+    ) -> Result<(Box<dyn Sandbox>, Mode), Failure> {
         let sandboxes = &*self.machine.sandboxes;
         if !self.fresh
             && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
@@ -231,7 +237,7 @@ impl<'a> Run<'a> {
         built: Built,
         single: Single,
         judge: Judge,
-        control: Option<mpsc::Receiver<Control>>,
+        control: Option<mpsc::Receiver<ProgramControl>>,
     ) -> Result<(), Failure> {
         let outputs = single.outputs.clone();
         match (built, judge) {
@@ -258,7 +264,7 @@ impl<'a> Run<'a> {
         sandbox: Option<Box<dyn Sandbox>>,
         ready: Ready,
         single: Single,
-        control: Option<mpsc::Receiver<Control>>,
+        control: Option<mpsc::Receiver<ProgramControl>>,
     ) -> Result<(), Failure> {
         let Single { start, stdin, terminal, outputs, outputs_bytes_max } = single;
         let mut command = self.command(start, ready.files, ready.is_compiled);
@@ -339,7 +345,7 @@ impl<'a> Run<'a> {
             ReadyJudge::Nobody | ReadyJudge::Compare(_) | ReadyJudge::Interactor(..) => Vec::new(),
         };
         if !case.stdin.is_empty() {
-            command.stdin = Stdin::Bytes(case.stdin);
+            command.stdin = StdinSource::Bytes(case.stdin);
         }
         let serving = self.give(&mut command)?;
         let (mut sandbox, mode) = self.enter(&mut command).await?;
@@ -377,7 +383,7 @@ impl<'a> Run<'a> {
         &mut self,
         ready: &Ready,
         start: &Start,
-        files: Vec<File>,
+        files: Vec<WorkspaceFile>,
         number: u32,
     ) -> Result<Outcome, Failure> {
         let mut sandbox = self.sandbox().await?;
@@ -390,16 +396,26 @@ impl<'a> Run<'a> {
     }
 
     /// A command that starts a program.
-    fn command(&self, start: Start, files: Vec<File>, is_compiled: bool) -> Command {
+    fn command(
+        &self,
+        start: Start,
+        files: Vec<WorkspaceFile>,
+        is_compiled: bool,
+    ) -> SandboxCommand {
         let mut command = command(start, files, is_compiled);
         if self.merge_stderr {
-            command.stderr = Output::Stdout;
+            command.stderr = OutputMode::Stdout;
         }
         command
     }
 
     /// A command that starts a checker or an interactor, with files beside its own.
-    fn judge_command(&self, ready: &Ready, start: &Start, added: Vec<File>) -> Command {
+    fn judge_command(
+        &self,
+        ready: &Ready,
+        start: &Start,
+        added: Vec<WorkspaceFile>,
+    ) -> SandboxCommand {
         let mut command = command(start.clone(), ready.files.clone(), ready.is_compiled);
         make_room(&mut command.limits, &added);
         command.files.extend(added);
@@ -411,7 +427,7 @@ impl<'a> Run<'a> {
     async fn run(
         &mut self,
         sandbox: &mut dyn Sandbox,
-        (command, serving): (Command, Option<Serving>),
+        (command, serving): (SandboxCommand, Option<Serving>),
         stage: StageName,
         test: Option<u32>,
     ) -> Result<(Outcome, Vec<Result<Vec<u8>, String>>), Failure> {
@@ -424,7 +440,7 @@ impl<'a> Run<'a> {
         Ok((self.judged(stage, &program, exit), contents))
     }
 
-    fn judged(&self, stage: StageName, program: &[u8], exit: Exit) -> Outcome {
+    fn judged(&self, stage: StageName, program: &[u8], exit: ProgramExit) -> Outcome {
         let outcome = verdict::outcome(stage, program, exit);
         if outcome.verdict == Verdict::Ie {
             tracing::error!(execution = %self.id, "the engine lost a program");
@@ -467,38 +483,38 @@ async fn difference(rule: compare::Rule, outcome: &Outcome, expected: Vec<u8>) -
     compared.await.unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
 }
 
-fn command(start: Start, files: Vec<File>, is_compiled: bool) -> Command {
+fn command(start: Start, files: Vec<WorkspaceFile>, is_compiled: bool) -> SandboxCommand {
     let mut limits = start.limits;
     if is_compiled {
         make_room(&mut limits, &files);
     }
-    Command {
+    SandboxCommand {
         argv: start.argv,
         env: start.env,
         files,
         limits,
-        profile: Profile::Run,
+        profile: SeccompProfile::Run,
         last: true,
-        ..Command::default()
+        ..SandboxCommand::default()
     }
 }
 
 /// What is placed for a program is not what the program stores.
-fn make_room(limits: &mut Limits, files: &[File]) {
+fn make_room(limits: &mut ProgramLimits, files: &[WorkspaceFile]) {
     let (bytes, inodes) = plan::room(files);
     limits.disk_bytes = limits.disk_bytes.saturating_add(bytes);
     limits.disk_inodes = limits.disk_inodes.saturating_add(inodes);
 }
 
-fn text_file(name: &str, content: Vec<u8>) -> File {
-    File { path: name.to_owned(), content: content.into(), executable: false }
+fn text_file(name: &str, content: Vec<u8>) -> WorkspaceFile {
+    WorkspaceFile { path: name.to_owned(), content: content.into(), executable: false }
 }
 
-fn expected_file(expected: Option<Vec<u8>>) -> File {
+fn expected_file(expected: Option<Vec<u8>>) -> WorkspaceFile {
     text_file(ANSWER, expected.unwrap_or_default())
 }
 
-fn program_name(command: &Command) -> Vec<u8> {
+fn program_name(command: &SandboxCommand) -> Vec<u8> {
     command.argv.first().cloned().unwrap_or_default()
 }
 
@@ -513,7 +529,7 @@ fn part(stage: StageName) -> Part {
 struct Sink<'a>(&'a mut dyn Progress);
 
 impl OutputSink for Sink<'_> {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         self.0.chunk(stream, bytes);
     }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::error::Refusal;
-use sandbox::{Command, Exit, OutputSink, SandboxError, WarmRuntime};
+use sandbox::{OutputSink, ProgramExit, SandboxCommand, SandboxError, WarmRuntime};
 
 /// Why a program was not run to its end.
 #[derive(Debug)]
@@ -42,7 +42,11 @@ pub(crate) trait Sandboxes: Send + Sync {
 /// A sandbox; dropping it kills everything inside.
 pub(crate) trait Sandbox: Send {
     /// Runs one program to its end.
-    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit>;
+    fn run<'a>(
+        &'a mut self,
+        command: SandboxCommand,
+        sink: &'a mut dyn OutputSink,
+    ) -> Pending<'a, ProgramExit>;
 }
 
 impl Sandboxes for sandbox::Engine {
@@ -80,7 +84,11 @@ impl Sandboxes for sandbox::Engine {
 }
 
 impl Sandbox for sandbox::Sandbox {
-    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
+    fn run<'a>(
+        &'a mut self,
+        command: SandboxCommand,
+        sink: &'a mut dyn OutputSink,
+    ) -> Pending<'a, ProgramExit> {
         Box::pin(async { Ok(sandbox::Sandbox::run(self, command, sink).await?) })
     }
 }

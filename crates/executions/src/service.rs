@@ -11,7 +11,7 @@ use node::auth::{Principal, Tokens};
 use node::clock::{self, Ids};
 use node::gateway::Gateway;
 use node::telemetry::Registry;
-use sandbox::{Control, Stdin, Stream};
+use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::admission::{Admission, Bounds, Origin, Permit};
@@ -47,7 +47,7 @@ pub trait Progress: Send {
     /// A stage starts; `test` is the number of its test case, from 1.
     fn stage(&mut self, stage: StageName, test: Option<u32>);
     /// Output of the stage that started last, in order within its stream.
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]);
     /// A stage has ended.
     fn exit(&mut self, stage: StageName, test: Option<u32>, mode: Mode, outcome: &Outcome);
     /// Whether more output can be taken in. While it is pending, the program's output is not read.
@@ -59,7 +59,7 @@ pub trait Progress: Send {
 /// Follows nothing; the whole output is in the result anyway.
 impl Progress for () {
     fn stage(&mut self, _stage: StageName, _test: Option<u32>) {}
-    fn chunk(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
     fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
 }
 
@@ -67,9 +67,9 @@ impl Progress for () {
 #[derive(Debug, Default)]
 pub struct Io {
     /// Takes the place of the request's own standard input.
-    pub stdin: Option<Stdin>,
+    pub stdin: Option<StdinSource>,
     /// Signals, sizes of the terminal, and the end, for the run stage.
-    pub control: Option<mpsc::Receiver<Control>>,
+    pub control: Option<mpsc::Receiver<ProgramControl>>,
 }
 
 /// Why a service cannot be built.
@@ -340,7 +340,7 @@ impl Inner {
         &self,
         (id, tenant): (&ExecutionId, &str),
         mut request: ExecutionRequest,
-        stdin: Option<Stdin>,
+        stdin: Option<StdinSource>,
     ) -> Result<(Plan, Option<Granted>), Error> {
         let granted = self.gateways.take(id, tenant, &mut request)?;
         let program = self.program(request.language.as_deref(), "language").await?;

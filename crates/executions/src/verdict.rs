@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{Encoding, LimitHit, Outcome, OutputFile, StageName, Truncated, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use sandbox::{Breach, Exit};
+use sandbox::{LimitBreach, ProgramExit};
 
 /// The exit code a shell gives for a program that is not there.
 const NOT_FOUND: i32 = 127;
@@ -21,7 +21,7 @@ pub(crate) const REPEATED_BYTES_MAX: usize = 64 << 10;
 const COSTLY_TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Judges how one stage ended.
-pub(crate) fn outcome(stage: StageName, program: &[u8], exit: Exit) -> Outcome {
+pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> Outcome {
     let (verdict, limit) = judge(&exit);
     let verdict = match (stage, verdict) {
         (StageName::Compile, Verdict::Ok | Verdict::Ie) => verdict,
@@ -80,22 +80,22 @@ pub(crate) fn infrastructure_failure() -> Outcome {
 }
 
 /// The strongest of what holds: `OLE TLE MLE SG RE OK`.
-fn judge(exit: &Exit) -> (Verdict, Option<LimitHit>) {
+fn judge(exit: &ProgramExit) -> (Verdict, Option<LimitHit>) {
     let breached = |breach| exit.breaches.contains(&breach);
-    if breached(Breach::Output) || exit.stdout_truncated || exit.stderr_truncated {
+    if breached(LimitBreach::Output) || exit.stdout_truncated || exit.stderr_truncated {
         return (Verdict::Ole, Some(LimitHit::Output));
     }
     // When both clocks ran out, the engine's order says which did first.
     let time = exit.breaches.iter().find_map(|breach| match breach {
-        Breach::Cpu => Some(LimitHit::Cpu),
-        Breach::Wall => Some(LimitHit::Wall),
-        Breach::Memory | Breach::Output => None,
+        LimitBreach::Cpu => Some(LimitHit::Cpu),
+        LimitBreach::Wall => Some(LimitHit::Wall),
+        LimitBreach::Memory | LimitBreach::Output => None,
     });
     if time.is_some() {
         return (Verdict::Tle, time);
     }
     // A child that was killed for lack of memory spoils the verdict of a parent that exits with 0.
-    if breached(Breach::Memory) || exit.oom_kills > 0 {
+    if breached(LimitBreach::Memory) || exit.oom_kills > 0 {
         return (Verdict::Mle, Some(LimitHit::Memory));
     }
     let verdict = match (exit.exec_errno, exit.signal, exit.code) {

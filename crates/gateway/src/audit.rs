@@ -21,9 +21,9 @@ use node::store::StoreError;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use self::pace::Pace;
-use crate::config::{AuditStatements, Config};
-use crate::doors::{Happening, Witness};
+use self::pace::GrantPace;
+use crate::config::{AuditStatements, GatewayConfig};
+use crate::doors::{AuditSink, Happening};
 use crate::store::AuditStore;
 
 /// Records on a page, unless the caller says otherwise.
@@ -56,7 +56,7 @@ const MISSING_MAX: usize = 4096;
 
 /// How much is kept, and how much waits.
 #[derive(Clone, Copy, Debug)]
-pub struct AuditLimits {
+pub struct GatewayAuditLimits {
     /// How long a record is kept; nothing is written for zero.
     pub age: Duration,
     /// Most records.
@@ -82,9 +82,9 @@ pub struct Bounds {
     pub holder: u64,
 }
 
-impl AuditLimits {
-    pub(crate) fn new(config: &Config) -> AuditLimits {
-        AuditLimits {
+impl GatewayAuditLimits {
+    pub(crate) fn new(config: &GatewayConfig) -> GatewayAuditLimits {
+        GatewayAuditLimits {
             age: Duration::from_secs(config.audit_keep_days.saturating_mul(24 * 3600)),
             records: Bounds {
                 all: config.audit_records_max,
@@ -118,9 +118,9 @@ pub struct AuditFilter {
 
 /// A record that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRecord {
     pub(crate) at_ms: u64,
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<AuditSource>,
     pub(crate) event: AuditEvent,
     pub(crate) outcome: AuditOutcome,
     pub(crate) text: Option<Box<str>>,
@@ -132,11 +132,11 @@ pub(crate) struct Waiting {
 }
 
 /// A record with its place among those that wait. What is missing needs none.
-type Placed = (Arc<Waiting>, Option<Place>);
+type Placed = (Arc<WaitingRecord>, Option<AuditReservation>);
 
 /// Whose a record is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Source {
+pub(crate) struct AuditSource {
     /// Its id is empty where that is not known any more.
     pub(crate) holder: Holder,
     pub(crate) grant: Box<str>,
@@ -145,17 +145,17 @@ pub(crate) struct Source {
 /// A place among the records that wait: in all, of a tenant, of a grant. It is given back when
 /// the record is written.
 #[derive(Debug)]
-struct Place([Arc<AtomicUsize>; 3]);
+struct AuditReservation([Arc<AtomicUsize>; 3]);
 
-impl Place {
+impl AuditReservation {
     /// One more of each, and how many there are then.
-    fn take(counts: [Arc<AtomicUsize>; 3]) -> (Place, [usize; 3]) {
+    fn take(counts: [Arc<AtomicUsize>; 3]) -> (AuditReservation, [usize; 3]) {
         let now = counts.each_ref().map(|count| count.fetch_add(1, Ordering::Relaxed) + 1);
-        (Place(counts), now)
+        (AuditReservation(counts), now)
     }
 }
 
-impl Drop for Place {
+impl Drop for AuditReservation {
     fn drop(&mut self) {
         for count in &self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -165,16 +165,16 @@ impl Drop for Place {
 
 /// Records that there are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingRecords {
     pub(crate) count: u64,
     /// When the first and the last of them ended.
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
 }
 
-impl Missing {
-    fn and(self, other: Missing) -> Missing {
-        Missing {
+impl MissingRecords {
+    fn and(self, other: MissingRecords) -> MissingRecords {
+        MissingRecords {
             count: self.count.saturating_add(other.count),
             from_ms: self.from_ms.min(other.from_ms),
             to_ms: self.to_ms.max(other.to_ms),
@@ -182,17 +182,17 @@ impl Missing {
     }
 
     /// What a record says that was made of it.
-    fn read(record: &Waiting) -> Option<Missing> {
+    fn read(record: &WaitingRecord) -> Option<MissingRecords> {
         let count = record.rows.filter(|_| record.event == AuditEvent::Missing)?;
         let from_ms = record.at_ms.saturating_sub(record.took_us / 1000);
-        Some(Missing { count, from_ms, to_ms: record.at_ms })
+        Some(MissingRecords { count, from_ms, to_ms: record.at_ms })
     }
 
     /// The record of it. `why` ends a sentence that begins with the count.
-    pub(crate) fn record(self, source: Arc<Source>, why: fmt::Arguments<'_>) -> Waiting {
-        let Missing { count, from_ms, to_ms } = self;
+    pub(crate) fn record(self, source: Arc<AuditSource>, why: fmt::Arguments<'_>) -> WaitingRecord {
+        let MissingRecords { count, from_ms, to_ms } = self;
         let [from, to] = [from_ms, to_ms].map(clock::rfc3339_of_ms);
-        Waiting {
+        WaitingRecord {
             at_ms: to_ms,
             source,
             event: AuditEvent::Missing,
@@ -209,14 +209,14 @@ impl Missing {
 
 /// The audit. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Audit(Arc<Inner>);
+pub(crate) struct GatewayAudit(Arc<AuditInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct AuditInner {
     store: AuditStore,
-    limits: AuditLimits,
+    limits: GatewayAuditLimits,
     statements: AuditStatements,
-    state: Mutex<State>,
+    state: Mutex<AuditState>,
     /// Records that wait or are being written, in all and of each tenant that has some.
     waiting: Arc<AtomicUsize>,
     tenants: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
@@ -227,19 +227,19 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AuditState {
     waiting: Vec<Placed>,
     /// What did not fit since the last time that something was written.
-    missing: HashMap<Arc<Source>, Missing>,
+    missing: HashMap<Arc<AuditSource>, MissingRecords>,
 }
 
-impl State {
-    fn miss(&mut self, source: &Arc<Source>, missing: Missing) {
+impl AuditState {
+    fn miss(&mut self, source: &Arc<AuditSource>, missing: MissingRecords) {
         let source = match self.missing.len() < MISSING_MAX || self.missing.contains_key(source) {
             true => Arc::clone(source),
             false => {
                 let holder = Holder { id: "".into(), tenant: Arc::clone(&source.holder.tenant) };
-                Arc::new(Source { holder, grant: "".into() })
+                Arc::new(AuditSource { holder, grant: "".into() })
             }
         };
         let so_far = self.missing.get(&source).copied();
@@ -249,21 +249,21 @@ impl State {
 
 /// Writes down what is done under one grant.
 #[derive(Debug)]
-struct Pen {
-    audit: Arc<Inner>,
-    source: Arc<Source>,
+struct AuditWriter {
+    audit: Arc<AuditInner>,
+    source: Arc<AuditSource>,
     /// Records that wait, of the tenant and of this grant.
     of_tenant: Arc<AtomicUsize>,
     own: Arc<AtomicUsize>,
-    pace: Mutex<Pace>,
+    pace: Mutex<GrantPace>,
 }
 
-impl Pen {
+impl AuditWriter {
     /// A place for one more record, if there is one.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<AuditReservation> {
         let limits = &self.audit.limits;
         let counts = [&self.audit.waiting, &self.of_tenant, &self.own].map(Arc::clone);
-        let (place, [of_all, of_tenant, own]) = Place::take(counts);
+        let (place, [of_all, of_tenant, own]) = AuditReservation::take(counts);
         let fits = own <= limits.waiting_max_per_grant
             && of_tenant <= limits.waiting_max_per_tenant
             && (of_all <= limits.waiting_max || of_tenant <= WAITING_OF_ALL);
@@ -271,7 +271,7 @@ impl Pen {
     }
 }
 
-impl Witness for Pen {
+impl AuditSink for AuditWriter {
     fn statements(&self) -> AuditStatements {
         match self.audit.limits.age.is_zero() {
             true => AuditStatements::None,
@@ -287,11 +287,11 @@ impl Witness for Pen {
         let is_timely = self.pace.lock().take(happening, clock::now());
         let Some(place) = is_timely.then(|| self.place()).flatten() else {
             self.audit.lost.fetch_add(1, Ordering::Relaxed);
-            let missing = Missing { count: 1, from_ms: at_ms, to_ms: at_ms };
+            let missing = MissingRecords { count: 1, from_ms: at_ms, to_ms: at_ms };
             self.audit.state.lock().miss(&self.source, missing);
             return;
         };
-        let record = Waiting {
+        let record = WaitingRecord {
             at_ms,
             source: Arc::clone(&self.source),
             event: happening.event,
@@ -317,10 +317,10 @@ fn kept(text: &str) -> Box<str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
-impl Inner {
+impl AuditInner {
     /// Records that wait, and how many others there are not.
     fn take(&self) -> Vec<Placed> {
-        let State { waiting, missing } = mem::take(&mut *self.state.lock());
+        let AuditState { waiting, missing } = mem::take(&mut *self.state.lock());
         let why = format_args!("more were not written down");
         let missing =
             missing.into_iter().map(|(source, it)| (Arc::new(it.record(source, why)), None));
@@ -332,7 +332,7 @@ impl Inner {
         let mut state = self.state.lock();
         let mut waiting = Vec::with_capacity(records.len() + state.waiting.len());
         for (record, place) in records {
-            match Missing::read(&record) {
+            match MissingRecords::read(&record) {
                 Some(missing) => state.miss(&record.source, missing),
                 None => waiting.push((record, place)),
             }
@@ -354,13 +354,13 @@ impl Inner {
     }
 }
 
-impl Audit {
+impl GatewayAudit {
     pub(crate) fn new(
         store: AuditStore,
-        limits: AuditLimits,
+        limits: GatewayAuditLimits,
         statements: AuditStatements,
-    ) -> Audit {
-        Audit(Arc::new(Inner {
+    ) -> GatewayAudit {
+        GatewayAudit(Arc::new(AuditInner {
             store,
             limits,
             statements,
@@ -374,12 +374,12 @@ impl Audit {
     }
 
     /// Who writes down what is done under one grant.
-    pub(crate) fn witness(&self, holder: &Holder, grant: &str) -> Arc<dyn Witness> {
-        let AuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
-        let pace = Pace::new(waiting_max_per_grant, per_s_per_grant, clock::now());
-        Arc::new(Pen {
+    pub(crate) fn witness(&self, holder: &Holder, grant: &str) -> Arc<dyn AuditSink> {
+        let GatewayAuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
+        let pace = GrantPace::new(waiting_max_per_grant, per_s_per_grant, clock::now());
+        Arc::new(AuditWriter {
             audit: Arc::clone(&self.0),
-            source: Arc::new(Source { holder: holder.clone(), grant: grant.into() }),
+            source: Arc::new(AuditSource { holder: holder.clone(), grant: grant.into() }),
             of_tenant: self.0.of_tenant(&holder.tenant),
             own: Arc::default(),
             pace: Mutex::new(pace),
@@ -392,7 +392,7 @@ impl Audit {
     /// When the store cannot be written. They wait again then.
     pub(crate) async fn write(&self) -> Result<(), StoreError> {
         let _turn = self.0.writing.lock().await;
-        let mut records = Pending { audit: &self.0, records: self.0.take() };
+        let mut records = PendingRecords { audit: &self.0, records: self.0.take() };
         while !records.records.is_empty() {
             let batch: Vec<_> =
                 records.records.iter().take(BATCH).map(|(it, _)| Arc::clone(it)).collect();
@@ -423,7 +423,7 @@ impl Audit {
     /// # Errors
     /// When the store cannot be written.
     pub(crate) async fn shorten(&self) -> Result<(), StoreError> {
-        let AuditLimits { age, records, .. } = self.0.limits;
+        let GatewayAuditLimits { age, records, .. } = self.0.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.0.store.shorten(clock::wall_ms().saturating_sub(age_ms), records).await
     }
@@ -478,12 +478,12 @@ impl Audit {
 
 /// Records that are being written. What is left of them waits again, also when nobody waits for
 /// the writing any more.
-struct Pending<'a> {
-    audit: &'a Inner,
+struct PendingRecords<'a> {
+    audit: &'a AuditInner,
     records: Vec<Placed>,
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingRecords<'_> {
     fn drop(&mut self) {
         if !self.records.is_empty() {
             self.audit.put_back(std::mem::take(&mut self.records));

@@ -9,19 +9,19 @@ use serde::Deserialize;
 /// Settings of the gateway. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct GatewayConfig {
     /// Limits of database grants that name none.
     pub database: DatabaseLimits,
     /// Limits of `http` grants that name none.
     pub http: HttpLimits,
     /// What is beyond single `model` grants.
-    pub model: ModelConfig,
+    pub model: ModelBudgetConfig,
     /// What holders of tokens may give to their sandboxes who are no operators with the scope
     /// `tenants`. Nothing unless it is said here.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<GrantOffer>,
     /// Texts that rules of `http` grants put into headers, by name: references (`env:NAME`,
     /// `file:PATH`), or the texts themselves.
-    pub secrets: Secrets,
+    pub secrets: NamedSecrets,
     /// Connections of all sandboxes together that are served at one time, those to databases not
     /// among them.
     pub connections_max: usize,
@@ -50,14 +50,14 @@ pub struct Config {
     pub audit_waiting_max_per_grant: usize,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for GatewayConfig {
+    fn default() -> GatewayConfig {
+        GatewayConfig {
             database: DatabaseLimits::default(),
             http: HttpLimits::default(),
-            model: ModelConfig::default(),
+            model: ModelBudgetConfig::default(),
             offers: Vec::new(),
-            secrets: Secrets::default(),
+            secrets: NamedSecrets::default(),
             connections_max: 4096,
             connections_max_per_tenant: 1024,
             audit_keep_days: 30,
@@ -74,7 +74,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl GatewayConfig {
     /// Checks that numbers are what they can be.
     ///
     /// # Errors
@@ -170,18 +170,18 @@ impl HttpLimits {
 /// What the model costs, and how much of it tenants may use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ModelConfig {
+pub struct ModelBudgetConfig {
     /// Tokens that all `model` grants of one tenant may use together, from the start of the server
     /// on; 0 is for no limit.
     pub tokens_per_tenant: u64,
     /// What models cost, by the names that are asked for.
-    pub prices: BTreeMap<String, ModelPrice>,
+    pub prices: BTreeMap<String, GatewayModelPrice>,
 }
 
 /// What a model costs, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ModelPrice {
+pub struct GatewayModelPrice {
     /// Of what it reads.
     pub input: f64,
     /// Of what it writes.
@@ -194,7 +194,7 @@ pub struct ModelPrice {
     pub cache_read: Option<f64>,
 }
 
-impl ModelConfig {
+impl ModelBudgetConfig {
     /// Checks that prices are prices.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ const PRICE_MAX: f64 = 1e6;
 /// What some tenants may give to their sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Offer {
+pub struct GrantOffer {
     /// Tenants of tokens; `*` is for everybody.
     pub tenants: Vec<String>,
     /// What they may give, by the labels of grants: `postgres:shop` to read, `mysql:judge:rw` to
@@ -244,9 +244,9 @@ pub struct Offer {
 /// Texts by name that are never shown.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secrets(pub BTreeMap<String, String>);
+pub struct NamedSecrets(pub BTreeMap<String, String>);
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for NamedSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
@@ -281,14 +281,14 @@ mod tests {
             tenants = ["*"]
             grants = ["postgres:shop", "http:*.example.com"]
         "#;
-        let config: Config = toml::from_str(text).unwrap();
+        let config: GatewayConfig = toml::from_str(text).unwrap();
         assert_eq!(config.database.rows, 5);
         assert_eq!(config.database.connections, 20);
         assert_eq!(config.audit_statements, AuditStatements::None);
         assert_eq!(config.offers[0].grants.len(), 2);
         assert_eq!(config.secrets.0["key"], "planted");
         assert!(!format!("{config:?}").contains("planted"));
-        assert!(toml::from_str::<Config>("offer = []").is_err());
+        assert!(toml::from_str::<GatewayConfig>("offer = []").is_err());
     }
 
     #[test]
@@ -301,17 +301,17 @@ mod tests {
             ("input = 3\noutput = 1\ncache_write = inf", false),
         ] {
             let text = format!("tokens_per_tenant = 5\n[prices.\"a-1.5\"]\n{price}");
-            let config: ModelConfig = toml::from_str(&text).unwrap();
+            let config: ModelBudgetConfig = toml::from_str(&text).unwrap();
             assert_eq!(config.check().is_ok(), is_right, "{price}");
         }
-        assert!(toml::from_str::<ModelConfig>("[prices.a]\ninput = 3").is_err());
+        assert!(toml::from_str::<ModelBudgetConfig>("[prices.a]\ninput = 3").is_err());
     }
 
     #[test]
     fn a_rate_is_a_number() {
         for (rate, is_right) in [("0", true), ("0.5", true), ("nan", false), ("-1", false)] {
             let text = format!("audit_records_per_s_per_grant = {rate}");
-            let config: Config = toml::from_str(&text).unwrap();
+            let config: GatewayConfig = toml::from_str(&text).unwrap();
             assert_eq!(config.check().is_ok(), is_right, "{rate}");
         }
     }

@@ -78,7 +78,7 @@ impl<'a> Happening<'a> {
 
 /// Writes down what is done under one grant of one sandbox. It never waits: what there is no room
 /// for is counted as lost.
-pub trait Witness: Send + Sync + fmt::Debug {
+pub trait AuditSink: Send + Sync + fmt::Debug {
     /// How statements are wanted. Who sees `None` need not make a text of them at all.
     fn statements(&self) -> AuditStatements;
 
@@ -98,7 +98,7 @@ pub struct DatabaseGuest {
     /// Its limits, none of them left out; 0 is for no limit.
     pub limits: DatabaseGrantLimits,
     /// Who writes down what it does.
-    pub audit: Arc<dyn Witness>,
+    pub audit: Arc<dyn AuditSink>,
 }
 
 /// What clients inside have to be told to reach a database.
@@ -111,7 +111,7 @@ pub struct DatabaseFacts {
 }
 
 /// Those who have databases: the bouncer.
-pub trait Databases: Send + Sync + fmt::Debug {
+pub trait DatabaseBackends: Send + Sync + fmt::Debug {
     /// Whether this can be granted, as far as it is known at present.
     ///
     /// # Errors
@@ -159,11 +159,11 @@ pub struct CatalogGuest {
     /// What it was granted.
     pub grant: CatalogGrant,
     /// Who writes down what it does.
-    pub audit: Arc<dyn Witness>,
+    pub audit: Arc<dyn AuditSink>,
 }
 
 /// Those who have warehouses: the catalog.
-pub trait Catalogs: Send + Sync + fmt::Debug {
+pub trait CatalogBackends: Send + Sync + fmt::Debug {
     /// Whether this can be granted.
     ///
     /// # Errors
@@ -185,11 +185,11 @@ pub struct ModelGuest {
     /// What it was granted.
     pub grant: ModelGrant,
     /// Who writes down what it does.
-    pub audit: Arc<dyn Witness>,
+    pub audit: Arc<dyn AuditSink>,
 }
 
 /// Those who reach the model.
-pub trait Models: Send + Sync + fmt::Debug {
+pub trait ModelBackends: Send + Sync + fmt::Debug {
     /// Whether this can be granted.
     ///
     /// # Errors

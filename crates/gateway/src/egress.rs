@@ -45,20 +45,20 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use self::accounts::Account;
-use self::body::{BoxError, Connection, Cut, Passing};
-use self::dial::{DialError, Dialer, Terms};
-use self::exchange::{Exchange, Usage, Way};
+use self::accounts::GrantAccount;
+use self::body::{BodyCut, BoxError, OutsideConnection, ProxiedBody};
+use self::dial::{DialTerms, EgressDialError, EgressDialer};
+use self::exchange::{ByteDirection, GrantUsage, ProxyExchange};
 use self::first_read::ShortFirstRead;
 use self::forms::FormFilter;
 use self::headers::InspectedParts;
 pub use self::headers::REFUSED;
-use self::host::Host;
-use self::path::Path;
-use self::rules::{Asked, Rule, Rules, Verdict};
-use self::tunnel::Tunnel;
+use self::host::RequestHost;
+use self::path::RequestPath;
+use self::rules::{EgressRule, GrantRules, RuleRequest, RuleVerdict};
+use self::tunnel::ConnectTunnel;
 use crate::config::HttpLimits;
-use crate::doors::{Happening, StreamDoor, Witness};
+use crate::doors::{AuditSink, Happening, StreamDoor};
 
 /// Time of one connection, with all its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
@@ -75,44 +75,44 @@ type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The proxy of one grant of one sandbox.
 #[derive(Debug)]
-pub struct Proxy {
-    rules: Rules,
+pub struct EgressProxy {
+    rules: GrantRules,
     limits: HttpLimits,
-    usage: Arc<Usage>,
-    dialer: Arc<Dialer>,
+    usage: Arc<GrantUsage>,
+    dialer: Arc<EgressDialer>,
     /// Turns of the tenant to look up a name.
     lookups: Arc<Semaphore>,
-    witness: Arc<dyn Witness>,
+    witness: Arc<dyn AuditSink>,
     /// Whether values of queries are written down.
     shows_queries: bool,
 }
 
 /// What a proxy is part of.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct ProxyContext {
     /// Makes connections.
-    pub dialer: Arc<Dialer>,
+    pub dialer: Arc<EgressDialer>,
     /// Turns of the tenant to look up a name.
     pub lookups: Arc<Semaphore>,
     /// What was used so far of what may be used.
-    pub account: Arc<Account>,
+    pub account: Arc<GrantAccount>,
     /// Who writes down what is done.
-    pub witness: Arc<dyn Witness>,
+    pub witness: Arc<dyn AuditSink>,
     /// Whether values of queries are written down.
     pub shows_queries: bool,
 }
 
-impl Proxy {
+impl EgressProxy {
     /// A proxy by these rules.
     #[must_use]
-    pub fn new(rules: Rules, limits: HttpLimits, surroundings: Surroundings) -> Proxy {
-        let Surroundings { dialer, lookups, account, witness, shows_queries } = surroundings;
-        let usage = Arc::new(Usage::new(limits, account));
-        Proxy { rules, limits, usage, dialer, lookups, witness, shows_queries }
+    pub fn new(rules: GrantRules, limits: HttpLimits, surroundings: ProxyContext) -> EgressProxy {
+        let ProxyContext { dialer, lookups, account, witness, shows_queries } = surroundings;
+        let usage = Arc::new(GrantUsage::new(limits, account));
+        EgressProxy { rules, limits, usage, dialer, lookups, witness, shows_queries }
     }
 }
 
-impl StreamDoor for Proxy {
+impl StreamDoor for EgressProxy {
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         Box::pin(async move {
             // Whatever was on its way is written down as it is dropped.
@@ -126,17 +126,17 @@ impl StreamDoor for Proxy {
 }
 
 /// Where a handler leaves the tunnel that its connection becomes.
-type Slot = Arc<Mutex<Option<Tunnel>>>;
+type Slot = Arc<Mutex<Option<ConnectTunnel>>>;
 
 /// Where a request is to go.
-struct Target {
-    host: Host,
+struct EgressTarget {
+    host: RequestHost,
     port: u16,
     /// None of a tunnel.
-    path: Option<Path>,
+    path: Option<RequestPath>,
 }
 
-impl Proxy {
+impl EgressProxy {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         // Without it answers are a little later, and no less right.
         stream.set_nodelay(true).ok();
@@ -168,7 +168,7 @@ impl Proxy {
     async fn answer(&self, request: Request<Incoming>, slot: &Slot) -> Response<Body> {
         let text = shown(request.method(), request.uri(), self.shows_queries);
         let (witness, usage) = (Arc::clone(&self.witness), Arc::clone(&self.usage));
-        let exchange = Arc::new(Exchange::new(text, witness, usage));
+        let exchange = Arc::new(ProxyExchange::new(text, witness, usage));
         let answer = match request.method() == Method::CONNECT {
             true => self.tunnel(request, slot, &exchange).await,
             false => self.relay(request, &exchange).await,
@@ -183,24 +183,33 @@ impl Proxy {
     }
 
     /// Asks rules and limits.
-    fn decide(&self, method: &str, target: &Target) -> Result<(&Rule, InspectedParts), Refusal> {
-        self.usage.request().map_err(Refusal::limit)?;
-        let Target { host, port, path } = target;
-        match self.rules.decide(&Asked { method, host, port: *port, path: path.as_ref() }) {
-            Verdict::Allow { rule, inspected } => Ok((rule, inspected)),
-            Verdict::Refuse(why) => Err(Refusal::forbidden(why)),
+    fn decide(
+        &self,
+        method: &str,
+        target: &EgressTarget,
+    ) -> Result<(&EgressRule, InspectedParts), EgressRefusal> {
+        self.usage.request().map_err(EgressRefusal::limit)?;
+        let EgressTarget { host, port, path } = target;
+        match self.rules.decide(&RuleRequest { method, host, port: *port, path: path.as_ref() }) {
+            RuleVerdict::Allow { rule, inspected } => Ok((rule, inspected)),
+            RuleVerdict::Refuse(why) => Err(EgressRefusal::forbidden(why)),
         }
     }
 
-    fn terms<'a>(&'a self, rule: &'a Rule, any_protocol: bool) -> Terms<'a> {
-        Terms { guard: &rule.guard, networks: &rule.networks, any_protocol, lookups: &self.lookups }
+    fn terms<'a>(&'a self, rule: &'a EgressRule, any_protocol: bool) -> DialTerms<'a> {
+        DialTerms {
+            guard: &rule.guard,
+            networks: &rule.networks,
+            any_protocol,
+            lookups: &self.lookups,
+        }
     }
 
     /// A body that is known to be too long does not begin.
-    fn check_length(&self, body: &Incoming) -> Result<(), Refusal> {
+    fn check_length(&self, body: &Incoming) -> Result<(), EgressRefusal> {
         match self.usage.has_room(body.size_hint().lower()) {
             true => Ok(()),
-            false => Err(Refusal::limit("bytes: the grant's limit is reached")),
+            false => Err(EgressRefusal::limit("bytes: the grant's limit is reached")),
         }
     }
 
@@ -208,23 +217,23 @@ impl Proxy {
         &self,
         mut request: Request<Incoming>,
         slot: &Slot,
-        exchange: &Arc<Exchange>,
-    ) -> Result<Response<Body>, Refusal> {
+        exchange: &Arc<ProxyExchange>,
+    ) -> Result<Response<Body>, EgressRefusal> {
         let target = target_of_tunnel(request.uri())?;
         let (rule, _) = self.decide(Method::CONNECT.as_str(), &target)?;
-        let Target { host, port, .. } = target;
+        let EgressTarget { host, port, .. } = target;
         let server = self.dialer.connect(&host, port, self.terms(rule, rule.names_ports)).await?;
         let client = hyper::upgrade::on(&mut request);
         let exchange = Arc::clone(exchange);
-        *slot.lock() = Some(Tunnel { client, server, host, port, exchange });
+        *slot.lock() = Some(ConnectTunnel { client, server, host, port, exchange });
         Ok(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
     }
 
     async fn relay(
         &self,
         request: Request<Incoming>,
-        exchange: &Arc<Exchange>,
-    ) -> Result<Response<Body>, Refusal> {
+        exchange: &Arc<ProxyExchange>,
+    ) -> Result<Response<Body>, EgressRefusal> {
         let target = target_of_request(request.uri())?;
         check_framing(request.headers())?;
         let (rule, mut inspected) = self.decide(request.method().as_str(), &target)?;
@@ -234,26 +243,27 @@ impl Proxy {
         inspected.method |= rule.scanner.is_some();
         check_query(request.uri(), inspected)?;
         self.check_length(request.body())?;
-        let Target { host, port, path } = target;
+        let EgressTarget { host, port, path } = target;
         // Port 80 is what an address without one means inside; outside it is TLS's then.
         let port = if rule.is_tls && port == 80 { 443 } else { port };
         let (mut head, body) = request.into_parts();
         let has_secret = rule.scanner.is_some();
         let query = head.uri.query().map_or(String::new(), |query| format!("?{query}"));
         let sent = match &path {
-            Some(Path::Plain { sent, .. }) if compared_path => sent.as_str(),
+            Some(RequestPath::Plain { sent, .. }) if compared_path => sent.as_str(),
             _ => head.uri.path(),
         };
-        let uri: Uri = format!("{sent}{query}").parse().map_err(|_| Refusal::malformed("path"))?;
+        let uri: Uri =
+            format!("{sent}{query}").parse().map_err(|_| EgressRefusal::malformed("path"))?;
         headers::of_request(&mut head.headers, &rule.added, inspected, has_secret);
         let usual = if rule.is_tls { 443 } else { 80 };
         let suffix = if port == usual { String::new() } else { format!(":{port}") };
         let authority = HeaderValue::from_str(&format!("{}{suffix}", host.authority()));
-        let authority = authority.map_err(|_| Refusal::malformed("host"))?;
+        let authority = authority.map_err(|_| EgressRefusal::malformed("host"))?;
         head.headers.insert(HOST, authority);
         head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let form = FormFilter::of(&head.headers).filter(|_| inspected.method);
-        let body = Passing::new(body, Way::Out, Arc::clone(exchange)).compared(form);
+        let body = ProxiedBody::new(body, ByteDirection::Out, Arc::clone(exchange)).compared(form);
         let mut message = Request::new(body);
         *message.method_mut() = head.method;
         *message.uri_mut() = uri;
@@ -264,7 +274,7 @@ impl Proxy {
             false => speak(server).await,
         }?;
         let answer = timeout(ANSWER_TIME_MAX, ask(sender, message)).await;
-        let answer = answer.map_err(|_| Refusal::slow("no answer in time"))??;
+        let answer = answer.map_err(|_| EgressRefusal::slow("no answer in time"))??;
         self.check_length(answer.body())?;
         passed(answer, rule, connection, exchange)
     }
@@ -273,20 +283,20 @@ impl Proxy {
 /// An answer as it goes inside. Its connection lives as long as its body.
 fn passed(
     answer: Response<Incoming>,
-    rule: &Rule,
-    connection: Connection,
-    exchange: &Arc<Exchange>,
-) -> Result<Response<Body>, Refusal> {
+    rule: &EgressRule,
+    connection: OutsideConnection,
+    exchange: &Arc<ProxyExchange>,
+) -> Result<Response<Body>, EgressRefusal> {
     let (mut head, body) = answer.into_parts();
     if rule.scanner.is_some()
         && let Some(reason) = headers::reason_not_searchable(head.status, &head.headers)
     {
-        return Err(Refusal::of(502, reason));
+        return Err(EgressRefusal::of(502, reason));
     }
     if !headers::of_answer(&mut head.headers, rule.scanner.as_ref()) {
-        return Err(Refusal::of(502, "the answer repeats a secret in its headers"));
+        return Err(EgressRefusal::of(502, "the answer repeats a secret in its headers"));
     }
-    let body = Passing::new(body, Way::In, Arc::clone(exchange));
+    let body = ProxiedBody::new(body, ByteDirection::In, Arc::clone(exchange));
     let body = body.searched(rule.scanner.clone()).of(connection);
     let mut passed = Response::new(body.boxed_unsync());
     *passed.status_mut() = head.status;
@@ -295,85 +305,89 @@ fn passed(
 }
 
 /// Refuses a query that asks for another method than the one that a rule compared.
-fn check_query(uri: &Uri, inspected: InspectedParts) -> Result<(), Refusal> {
+fn check_query(uri: &Uri, inspected: InspectedParts) -> Result<(), EgressRefusal> {
     let field = uri.query().filter(|_| inspected.method).and_then(headers::method_field);
     match field {
         None => Ok(()),
-        Some(field) => Err(Refusal::forbidden(format!(
+        Some(field) => Err(EgressRefusal::forbidden(format!(
             "query: `{field}` stands for another method, and the rule compares methods or adds a \
              secret"
         ))),
     }
 }
 
-async fn speak<S>(stream: S) -> Result<(SendRequest<Passing>, Connection), Refusal>
+async fn speak<S>(stream: S) -> Result<(SendRequest<ProxiedBody>, OutsideConnection), EgressRefusal>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = http1::Builder::new();
     let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = made.map_err(Refusal::broken)?;
+    let (sender, connection) = made.map_err(EgressRefusal::broken)?;
     // Its errors are those of the request and of the body.
     let task = task::spawn(async move { drop(connection.await) });
-    Ok((sender, Connection(task.abort_handle())))
+    Ok((sender, OutsideConnection(task.abort_handle())))
 }
 
 async fn ask(
-    mut sender: SendRequest<Passing>,
-    message: Request<Passing>,
-) -> Result<Response<Incoming>, Refusal> {
-    let answer = sender.send_request(message).await.map_err(Refusal::broken)?;
+    mut sender: SendRequest<ProxiedBody>,
+    message: Request<ProxiedBody>,
+) -> Result<Response<Incoming>, EgressRefusal> {
+    let answer = sender.send_request(message).await.map_err(EgressRefusal::broken)?;
     match answer.status() {
         // Nobody asked for another protocol.
-        StatusCode::SWITCHING_PROTOCOLS => Err(Refusal::of(502, "the server changed the protocol")),
+        StatusCode::SWITCHING_PROTOCOLS => {
+            Err(EgressRefusal::of(502, "the server changed the protocol"))
+        }
         _ if headers::differs_in_length(answer.headers()) => {
-            Err(Refusal::of(502, "the answer is malformed"))
+            Err(EgressRefusal::of(502, "the answer is malformed"))
         }
         _ => Ok(answer),
     }
 }
 
 /// `CONNECT host:port`.
-fn target_of_tunnel(uri: &Uri) -> Result<Target, Refusal> {
+fn target_of_tunnel(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
     let authority = uri.authority().filter(|_| uri.scheme().is_none());
-    let authority = authority.ok_or(Refusal::malformed("host"))?.as_str();
-    let (host, port) = authority.rsplit_once(':').ok_or(Refusal::malformed("port"))?;
-    let host = Host::parse(host).ok_or(Refusal::malformed("host"))?;
-    Ok(Target { host, port: port_of(port)?, path: None })
+    let authority = authority.ok_or(EgressRefusal::malformed("host"))?.as_str();
+    let (host, port) = authority.rsplit_once(':').ok_or(EgressRefusal::malformed("port"))?;
+    let host = RequestHost::parse(host).ok_or(EgressRefusal::malformed("host"))?;
+    Ok(EgressTarget { host, port: port_of(port)?, path: None })
 }
 
 /// `GET http://host/path`.
-fn target_of_request(uri: &Uri) -> Result<Target, Refusal> {
+fn target_of_request(uri: &Uri) -> Result<EgressTarget, EgressRefusal> {
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return Err(Refusal::of(400, "scheme: TLS is for a tunnel, by CONNECT")),
-        Some(_) => return Err(Refusal::malformed("scheme")),
-        None => return Err(Refusal::of(400, "this is a proxy: `GET http://host/path`")),
+        Some("https") => {
+            return Err(EgressRefusal::of(400, "scheme: TLS is for a tunnel, by CONNECT"));
+        }
+        Some(_) => return Err(EgressRefusal::malformed("scheme")),
+        None => return Err(EgressRefusal::of(400, "this is a proxy: `GET http://host/path`")),
     }
-    let authority = uri.authority().ok_or(Refusal::malformed("host"))?.as_str();
+    let authority = uri.authority().ok_or(EgressRefusal::malformed("host"))?.as_str();
     // The colons of an address of IPv6 stand before a bracket.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port_of(port)?),
         _ => (authority, 80),
     };
-    let host = Host::parse(host).ok_or(Refusal::malformed("host"))?;
-    Ok(Target { host, port, path: Some(Path::read(uri.path())) })
+    let host = RequestHost::parse(host).ok_or(EgressRefusal::malformed("host"))?;
+    Ok(EgressTarget { host, port, path: Some(RequestPath::read(uri.path())) })
 }
 
-fn port_of(text: &str) -> Result<u16, Refusal> {
+fn port_of(text: &str) -> Result<u16, EgressRefusal> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| is_number && *port != 0);
-    port.ok_or(Refusal::malformed("port"))
+    port.ok_or(EgressRefusal::malformed("port"))
 }
 
 /// What is said of a body's length has one meaning. That lengths differ, or that there is one
 /// beside chunks, hyper sees to: it takes the chunks then, and no other request of the connection.
-fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_framing(headers: &HeaderMap) -> Result<(), EgressRefusal> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_good = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
     match is_good && codings.next().is_none() {
         true => Ok(()),
-        false => Err(Refusal::malformed("transfer-encoding")),
+        false => Err(EgressRefusal::malformed("transfer-encoding")),
     }
 }
 
@@ -414,43 +428,45 @@ fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
 
 /// Why there is no answer from outside.
 #[derive(Debug)]
-struct Refusal {
+struct EgressRefusal {
     status: StatusCode,
     /// One line: what is wrong, or the rule that refused.
     why: String,
 }
 
-impl Refusal {
-    fn of(status: u16, why: impl Into<String>) -> Refusal {
+impl EgressRefusal {
+    fn of(status: u16, why: impl Into<String>) -> EgressRefusal {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-        Refusal { status, why: why.into() }
+        EgressRefusal { status, why: why.into() }
     }
 
-    fn malformed(what: &'static str) -> Refusal {
-        Refusal::of(400, format!("{what}: malformed"))
+    fn malformed(what: &'static str) -> EgressRefusal {
+        EgressRefusal::of(400, format!("{what}: malformed"))
     }
 
-    fn forbidden(why: String) -> Refusal {
-        Refusal::of(403, why)
+    fn forbidden(why: String) -> EgressRefusal {
+        EgressRefusal::of(403, why)
     }
 
-    fn limit(why: &'static str) -> Refusal {
-        Refusal::of(429, why)
+    fn limit(why: &'static str) -> EgressRefusal {
+        EgressRefusal::of(429, why)
     }
 
-    fn slow(why: &'static str) -> Refusal {
-        Refusal::of(504, why)
+    fn slow(why: &'static str) -> EgressRefusal {
+        EgressRefusal::of(504, why)
     }
 
-    fn broken(error: hyper::Error) -> Refusal {
+    fn broken(error: hyper::Error) -> EgressRefusal {
         tracing::debug!(error = &error as &dyn std::error::Error, "exchange HTTP for a sandbox");
         // Nothing is wrong with a server that was not sent all of a body.
-        match error.source().and_then(|source| source.downcast_ref::<Cut>()) {
-            Some(Cut::Broken) => Refusal::malformed("body"),
-            Some(cut @ Cut::Paused) => Refusal::of(408, cut.to_string()),
-            Some(cut @ Cut::Limit) => Refusal::of(429, cut.to_string()),
-            Some(cut @ Cut::MethodField) => Refusal::of(403, cut.to_string()),
-            Some(Cut::Secret) | None => Refusal::of(502, "the connection to the server broke"),
+        match error.source().and_then(|source| source.downcast_ref::<BodyCut>()) {
+            Some(BodyCut::Broken) => EgressRefusal::malformed("body"),
+            Some(cut @ BodyCut::Paused) => EgressRefusal::of(408, cut.to_string()),
+            Some(cut @ BodyCut::Limit) => EgressRefusal::of(429, cut.to_string()),
+            Some(cut @ BodyCut::MethodField) => EgressRefusal::of(403, cut.to_string()),
+            Some(BodyCut::Secret) | None => {
+                EgressRefusal::of(502, "the connection to the server broke")
+            }
         }
     }
 
@@ -468,18 +484,20 @@ impl Refusal {
     }
 }
 
-impl From<DialError> for Refusal {
-    fn from(error: DialError) -> Refusal {
+impl From<EgressDialError> for EgressRefusal {
+    fn from(error: EgressDialError) -> EgressRefusal {
         tracing::debug!(error = &error as &dyn std::error::Error, "connect for a sandbox");
         // The cause stays here: it may name addresses.
         let why = error.to_string();
         match error {
-            DialError::Refused(_) => Refusal::forbidden(format!("address: {why}")),
-            DialError::Slow(_) => Refusal::of(504, why),
-            DialError::TlsSetup(_) => Refusal::of(502, "TLS cannot be spoken at present"),
-            DialError::Resolve(..) | DialError::Connect(..) | DialError::Tls(..) => {
-                Refusal::of(502, why)
+            EgressDialError::Refused(_) => EgressRefusal::forbidden(format!("address: {why}")),
+            EgressDialError::Slow(_) => EgressRefusal::of(504, why),
+            EgressDialError::TlsSetup(_) => {
+                EgressRefusal::of(502, "TLS cannot be spoken at present")
             }
+            EgressDialError::Resolve(..)
+            | EgressDialError::Connect(..)
+            | EgressDialError::Tls(..) => EgressRefusal::of(502, why),
         }
     }
 }

@@ -21,12 +21,12 @@ use tokio::time::sleep;
 
 use crate::config::HttpLimits;
 use crate::doors::{
-    CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, LoginPlace, ModelGuest, StreamDoor,
-    Witness,
+    AuditSink, CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, LoginPlace, ModelGuest,
+    StreamDoor,
 };
-use crate::egress::rules::Rules;
-use crate::egress::{Proxy, Surroundings};
-use crate::service::{Shared, TenantShare};
+use crate::egress::rules::GrantRules;
+use crate::egress::{EgressProxy, ProxyContext};
+use crate::service::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -41,33 +41,33 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/p
 
 /// What a grant means.
 #[derive(Clone, Debug)]
-pub(crate) enum Meaning {
+pub(crate) enum ResolvedGrant {
     /// A database, with all its limits.
     Database(TenantEngine, DatabaseGrantLimits),
     /// A warehouse.
     Catalog,
     /// Servers outside.
-    Http(Rules, HttpLimits),
+    Http(GrantRules, HttpLimits),
     /// The model.
     Model,
 }
 
 /// Grants that can be given.
-pub(crate) struct Ready {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct ReadyGrants {
+    pub(crate) shared: Arc<GatewayShared>,
     pub(crate) holder: Holder,
-    pub(crate) grants: Vec<(Grant, Meaning)>,
+    pub(crate) grants: Vec<(Grant, ResolvedGrant)>,
     pub(crate) ports: Vec<u16>,
     pub(crate) environment: BTreeMap<String, String>,
 }
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for ReadyGrants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ready").field("holder", &self.holder).finish_non_exhaustive()
     }
 }
 
-impl Opening for Ready {
+impl Opening for ReadyGrants {
     fn ports(&self) -> &[u16] {
         &self.ports
     }
@@ -77,39 +77,39 @@ impl Opening for Ready {
     }
 
     fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
-        let Ready { shared, holder, grants, .. } = *self;
+        let ReadyGrants { shared, holder, grants, .. } = *self;
         let tenant = shared.tenant(&holder.tenant);
-        let gate = Open { shared, tenant, holder, state: Mutex::default() };
+        let gate = OpenSockets { shared, tenant, holder, state: Mutex::default() };
         gate.serve(grants, listeners);
         Box::new(gate)
     }
 }
 
 /// The sockets of one sandbox.
-pub(crate) struct Open {
-    shared: Arc<Shared>,
+pub(crate) struct OpenSockets {
+    shared: Arc<GatewayShared>,
     tenant: Arc<TenantShare>,
     holder: Holder,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
 #[derive(Default)]
-struct State {
-    served: Vec<Served>,
+struct GateState {
+    served: Vec<ServedGrant>,
     /// Listeners of grants that were taken back, whose ports others will have.
     spare: BTreeMap<u16, TcpListener>,
 }
 
 /// One grant that is served.
-struct Served {
+struct ServedGrant {
     grant: Grant,
-    door: Door,
-    slot: Slot,
-    witness: Arc<dyn Witness>,
+    door: GrantListener,
+    slot: RevocableListener,
+    witness: Arc<dyn AuditSink>,
     task: AbortHandle,
 }
 
-impl Drop for Served {
+impl Drop for ServedGrant {
     fn drop(&mut self) {
         // Closed here and now, not when the task is dropped.
         drop(self.slot.0.lock().take());
@@ -118,16 +118,16 @@ impl Drop for Served {
 }
 
 #[derive(Clone)]
-enum Door {
+enum GrantListener {
     Database(Arc<dyn DatabaseDoor>),
     Stream(Arc<dyn StreamDoor>),
 }
 
 /// A listener that can be taken away from who accepts from it.
 #[derive(Clone)]
-struct Slot(Arc<Mutex<Option<TcpListener>>>);
+struct RevocableListener(Arc<Mutex<Option<TcpListener>>>);
 
-impl Slot {
+impl RevocableListener {
     /// The next connection; none when the listener was taken away.
     async fn accept(&self) -> Option<io::Result<TcpStream>> {
         poll_fn(|context| match &*self.0.lock() {
@@ -140,13 +140,13 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Open {
+impl fmt::Debug for OpenSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Open").field("holder", &self.holder).finish_non_exhaustive()
     }
 }
 
-impl Gate for Open {
+impl Gate for OpenSockets {
     fn missing(&self, grants: &[Grant]) -> Vec<u16> {
         let state = self.state.lock();
         let is_there = |port: &u16| state.served.iter().any(|one| one.grant.port() == *port);
@@ -173,7 +173,7 @@ impl Gate for Open {
 
     fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>) {
         let opening: Box<dyn Any> = opening;
-        match opening.downcast::<Ready>() {
+        match opening.downcast::<ReadyGrants>() {
             Ok(ready) => self.serve(ready.grants, listeners),
             Err(_) => tracing::error!(holder = %self.holder.id, "an opening of another gateway"),
         }
@@ -183,16 +183,16 @@ impl Gate for Open {
 
     fn rest(&self) {
         for one in &self.state.lock().served {
-            if let Door::Database(door) = &one.door {
+            if let GrantListener::Database(door) = &one.door {
                 door.rest();
             }
         }
     }
 }
 
-impl Open {
+impl OpenSockets {
     /// Serves what is not served yet, with the listeners of ports that have none.
-    fn serve(&self, grants: Vec<(Grant, Meaning)>, listeners: Vec<TcpListener>) {
+    fn serve(&self, grants: Vec<(Grant, ResolvedGrant)>, listeners: Vec<TcpListener>) {
         let mut state = self.state.lock();
         let mut listeners = listeners.into_iter();
         for (grant, meaning) in grants {
@@ -224,60 +224,60 @@ impl Open {
     fn serve_one(
         &self,
         grant: &Grant,
-        meaning: Meaning,
+        meaning: ResolvedGrant,
         listener: TcpListener,
-        witness: &Arc<dyn Witness>,
-    ) -> Result<Served, String> {
+        witness: &Arc<dyn AuditSink>,
+    ) -> Result<ServedGrant, String> {
         let door = self.door(grant, meaning, witness)?;
-        let slot = Slot(Arc::new(Mutex::new(Some(listener))));
-        let accepting = Accepting {
+        let slot = RevocableListener(Arc::new(Mutex::new(Some(listener))));
+        let accepting = AcceptTask {
             rooms: [Arc::clone(&self.tenant.rooms), Arc::clone(&self.shared.rooms)],
             slot: slot.clone(),
             witness: Arc::clone(witness),
         };
         let task = match &door {
-            Door::Database(door) => task::spawn(accepting.admit(Arc::clone(door))),
-            Door::Stream(door) => task::spawn(accepting.serve(Arc::clone(door))),
+            GrantListener::Database(door) => task::spawn(accepting.admit(Arc::clone(door))),
+            GrantListener::Stream(door) => task::spawn(accepting.serve(Arc::clone(door))),
         };
         let (grant, task) = (grant.clone(), task.abort_handle());
-        Ok(Served { grant, door, slot, witness: Arc::clone(witness), task })
+        Ok(ServedGrant { grant, door, slot, witness: Arc::clone(witness), task })
     }
 
     fn door(
         &self,
         grant: &Grant,
-        meaning: Meaning,
-        witness: &Arc<dyn Witness>,
-    ) -> Result<Door, String> {
+        meaning: ResolvedGrant,
+        witness: &Arc<dyn AuditSink>,
+    ) -> Result<GrantListener, String> {
         let shared = &self.shared;
         let (holder, audit) = (self.holder.clone(), Arc::clone(witness));
         let missing = || "there is nobody to serve it".to_owned();
         match (grant, meaning) {
-            (Grant::Postgres(it) | Grant::Mysql(it), Meaning::Database(engine, limits)) => {
+            (Grant::Postgres(it) | Grant::Mysql(it), ResolvedGrant::Database(engine, limits)) => {
                 let databases = shared.databases.as_ref().ok_or_else(missing)?;
                 let grant = it.clone();
                 let guest = DatabaseGuest { holder, engine, grant, limits, audit };
-                databases.open(guest).map(Door::Database)
+                databases.open(guest).map(GrantListener::Database)
             }
-            (Grant::Catalog(it), Meaning::Catalog) => {
+            (Grant::Catalog(it), ResolvedGrant::Catalog) => {
                 let catalogs = shared.catalogs.as_ref().ok_or_else(missing)?;
                 let guest = CatalogGuest { holder, grant: it.clone(), audit };
-                catalogs.open(guest).map(Door::Stream)
+                catalogs.open(guest).map(GrantListener::Stream)
             }
-            (Grant::Model(it), Meaning::Model) => {
+            (Grant::Model(it), ResolvedGrant::Model) => {
                 let models = shared.models.as_ref().ok_or_else(missing)?;
                 let guest = ModelGuest { holder, grant: it.clone(), audit };
-                models.open(guest).map(Door::Stream)
+                models.open(guest).map(GrantListener::Stream)
             }
-            (Grant::Http(_), Meaning::Http(rules, limits)) => {
-                let surroundings = Surroundings {
+            (Grant::Http(_), ResolvedGrant::Http(rules, limits)) => {
+                let surroundings = ProxyContext {
                     dialer: Arc::clone(&shared.dialer),
                     lookups: Arc::clone(&self.tenant.lookups),
                     account: shared.accounts.open(&holder.id, grant.port()),
                     witness: audit,
                     shows_queries: shared.config.audit_queries,
                 };
-                Ok(Door::Stream(Arc::new(Proxy::new(rules, limits, surroundings))))
+                Ok(GrantListener::Stream(Arc::new(EgressProxy::new(rules, limits, surroundings))))
             }
             _ => Err("it means something else".to_owned()),
         }
@@ -285,14 +285,14 @@ impl Open {
 }
 
 /// What accepts connections.
-struct Accepting {
+struct AcceptTask {
     /// Places of the tenant's connections, and of all.
     rooms: [Arc<Semaphore>; 2],
-    slot: Slot,
-    witness: Arc<dyn Witness>,
+    slot: RevocableListener,
+    witness: Arc<dyn AuditSink>,
 }
 
-impl Accepting {
+impl AcceptTask {
     /// Hands connections over to a database, which counts them itself once they are logged in.
     ///
     /// Whoever fills the places for those who are not waits until they have given up, and so does

@@ -9,17 +9,17 @@ use node::http::{self, Routes as _, get, query};
 use serde::Deserialize;
 
 use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
-use crate::service::Service;
+use crate::service::GatewayService;
 use crate::store::{event_of, outcome_of};
 
 /// Everything below this path, for [`node::http::Shell`] to wrap.
-pub fn routes(service: Service) -> Router {
+pub fn routes(service: GatewayService) -> Router {
     Router::new().at("/v1/audit", get(audit)).with_state(service)
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Wanted {
+struct AuditQuery {
     holder: Option<String>,
     tenant: Option<String>,
     event: Option<String>,
@@ -29,18 +29,18 @@ struct Wanted {
 }
 
 async fn audit(
-    State(service): State<Service>,
+    State(service): State<GatewayService>,
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<AuditRecordList>, http::Error> {
-    let wanted: Wanted = query(&uri)?;
+    let wanted: AuditQuery = query(&uri)?;
     let event = known("event", wanted.event.as_deref(), event_of)?;
     let outcome = known("outcome", wanted.outcome.as_deref(), outcome_of)?;
     let limit = wanted.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(http::Error::invalid(format!("must be 1 to {PAGE_MAX}")).at("limit"));
     }
-    let Wanted { holder, tenant, after, .. } = wanted;
+    let AuditQuery { holder, tenant, after, .. } = wanted;
     let after = after.unwrap_or(0);
     let filter = AuditFilter { holder, tenant, event, outcome, after, limit };
     Ok(axum::Json(service.audit(&who, filter).await?))
@@ -69,8 +69,8 @@ mod tests {
         let error = known("outcome", Some("lost"), outcome_of).unwrap_err();
         assert_eq!(error.detail().field.as_deref(), Some("outcome"));
         let uri = "/v1/audit?holder=ses_1&after=5&limit=10".parse().unwrap();
-        let wanted: Wanted = query(&uri).unwrap();
+        let wanted: AuditQuery = query(&uri).unwrap();
         assert_eq!((wanted.after, wanted.limit), (Some(5), Some(10)));
-        assert!(query::<Wanted>(&"/v1/audit?wait=1".parse().unwrap()).is_err());
+        assert!(query::<AuditQuery>(&"/v1/audit?wait=1".parse().unwrap()).is_err());
     }
 }

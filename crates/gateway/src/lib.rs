@@ -31,8 +31,8 @@ mod schema;
 mod service;
 mod store;
 
-pub use self::config::Config;
-pub use self::service::{GRANTS_MAX, Parts, Service};
+pub use self::config::GatewayConfig;
+pub use self::service::{GRANTS_MAX, GatewayParts, GatewayService};
 
 #[cfg(test)]
 mod tests;

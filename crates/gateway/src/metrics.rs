@@ -10,27 +10,27 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::Semaphore;
 
-use crate::audit::Audit;
+use crate::audit::GatewayAudit;
 
 /// Adds the figures of the gateway. `rooms`: what connections are counted with, and how many there
 /// are.
 pub(crate) fn register(
-    audit: &Audit,
+    audit: &GatewayAudit,
     (rooms, most): (Arc<Semaphore>, usize),
     registry: &mut Registry,
 ) {
     let audit = audit.clone();
-    registry.register_collector(Box::new(Figures { audit, rooms, most }));
+    registry.register_collector(Box::new(GatewayFigures { audit, rooms, most }));
 }
 
 #[derive(Debug)]
-struct Figures {
-    audit: Audit,
+struct GatewayFigures {
+    audit: GatewayAudit,
     rooms: Arc<Semaphore>,
     most: usize,
 }
 
-impl Collector for Figures {
+impl Collector for GatewayFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let open = self.most.saturating_sub(self.rooms.available_permits());
         let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));

@@ -9,8 +9,8 @@ use node::auth::{Principal, Scope};
 use node::client::Allowed;
 use node::http;
 
-use crate::config::{Config, Offer};
-use crate::egress::host::Pattern;
+use crate::config::{GatewayConfig, GrantOffer};
+use crate::egress::host::HostPattern;
 use crate::egress::rules::PORTS;
 
 /// Offered to everybody.
@@ -21,7 +21,7 @@ const EVERYBODY: &str = "*";
 ///
 /// # Errors
 /// Names the setting.
-pub(crate) fn check(offers: &[Offer]) -> Result<(), String> {
+pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
     for (index, offer) in offers.iter().enumerate() {
         for (place, label) in offer.grants.iter().enumerate() {
             let (kind, rest) = label.split_once(':').unwrap_or((label, ""));
@@ -30,7 +30,7 @@ pub(crate) fn check(offers: &[Offer]) -> Result<(), String> {
                     let name = rest.strip_suffix(":rw").unwrap_or(rest);
                     !name.is_empty() && !name.contains(':')
                 }
-                "http" => Pattern::parse(rest).is_some(),
+                "http" => HostPattern::parse(rest).is_some(),
                 "model" => label == "model",
                 _ => false,
             };
@@ -55,7 +55,7 @@ pub(crate) fn check(offers: &[Offer]) -> Result<(), String> {
 /// # Errors
 /// 403 with the grant that is not his to give.
 pub(crate) fn authorize(
-    config: &Config,
+    config: &GatewayConfig,
     who: &Principal,
     grants: &[Grant],
 ) -> Result<(), http::Error> {
@@ -64,7 +64,7 @@ pub(crate) fn authorize(
     }
     let is_his = |tenant: &String| tenant == EVERYBODY || **tenant == *who.tenant;
     let offers = config.offers.iter().filter(|offer| offer.tenants.iter().any(is_his));
-    let offers: Vec<&Offer> = offers.collect();
+    let offers: Vec<&GrantOffer> = offers.collect();
     for (index, grant) in grants.iter().enumerate() {
         let refused = |field: &str, what: String| {
             let message = format!("{what} is not offered to this token's tenant");
@@ -104,19 +104,19 @@ fn wanted(grant: &Grant) -> String {
     role.map_or(format!("{label}{write}"), |role| format!("{label}{write} as {role}"))
 }
 
-fn offers_label(offer: &Offer, label: &str, access: GrantAccess) -> bool {
+fn offers_label(offer: &GrantOffer, label: &str, access: GrantAccess) -> bool {
     offer.grants.iter().any(|offered| match offered.strip_suffix(":rw") {
         Some(plain) => plain == label,
         None => offered == label && access == GrantAccess::ReadOnly,
     })
 }
 
-fn has(offers: &[&Offer], label: &str, access: GrantAccess) -> bool {
+fn has(offers: &[&GrantOffer], label: &str, access: GrantAccess) -> bool {
     offers.iter().any(|offer| offers_label(offer, label, access))
 }
 
 /// A role is offered together with its database.
-fn database(offers: &[&Offer], grant: &Grant, it: &DatabaseGrant) -> bool {
+fn database(offers: &[&GrantOffer], grant: &Grant, it: &DatabaseGrant) -> bool {
     let label = grant.label();
     offers.iter().any(|offer| {
         let is_role = it.role.as_ref().is_none_or(|role| offer.roles.contains(role));
@@ -125,7 +125,7 @@ fn database(offers: &[&Offer], grant: &Grant, it: &DatabaseGrant) -> bool {
 }
 
 /// The first rule that is not offered, and what of it is not.
-fn http_rule(offers: &[&Offer], grant: &HttpGrant) -> Option<(usize, String)> {
+fn http_rule(offers: &[&GrantOffer], grant: &HttpGrant) -> Option<(usize, String)> {
     let allowing = |(_, rule): &(usize, &HttpRule)| rule.effect == HttpEffect::Allow;
     let mut rules = grant.rules.iter().enumerate().filter(allowing);
     rules.find_map(|(place, rule)| {
@@ -136,11 +136,11 @@ fn http_rule(offers: &[&Offer], grant: &HttpGrant) -> Option<(usize, String)> {
 
 /// One offer has the host with all that the rule wants beside it: otherwise a secret that is for
 /// one host could be sent to another one.
-fn is_host_offered(offers: &[&Offer], rule: &HttpRule, host: &str) -> bool {
-    let Some(wanted) = Pattern::parse(host) else { return false };
+fn is_host_offered(offers: &[&GrantOffer], rule: &HttpRule, host: &str) -> bool {
+    let Some(wanted) = HostPattern::parse(host) else { return false };
     offers.iter().any(|offer| {
         let mut patterns = offer.grants.iter().filter_map(|it| it.strip_prefix("http:"));
-        let covers = |text: &str| Pattern::parse(text).is_some_and(|one| one.covers(&wanted));
+        let covers = |text: &str| HostPattern::parse(text).is_some_and(|one| one.covers(&wanted));
         let has_secret = |source: &HeaderSource| match source {
             HeaderSource::Text(_) => true,
             HeaderSource::Secret(name) => offer.secrets.contains(name),
@@ -158,7 +158,7 @@ fn ports(named: &[u16]) -> &[u16] {
 }
 
 /// The first limit of a grant that is above the server's; 0 is for no limit.
-fn over(config: &Config, grant: &Grant) -> Option<&'static str> {
+fn over(config: &GatewayConfig, grant: &Grant) -> Option<&'static str> {
     fn is_over<T: PartialOrd + Default>(own: Option<T>, server: T) -> bool {
         let none = T::default();
         own.is_some_and(|own| server != none && (own == none || own > server))
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn nobody_gives_what_is_not_offered_to_him() {
-        let config: Config = toml::from_str(CONFIG).unwrap();
+        let config: GatewayConfig = toml::from_str(CONFIG).unwrap();
         check(&config.offers).unwrap();
         for line in CASES.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let parts: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -283,7 +283,7 @@ mod tests {
             let operator = who("ops", true, Scopes::ALL);
             authorize(&config, &operator, &[grant(&json)]).unwrap();
             let narrow = who("ops", true, [Scope::Sessions].into_iter().collect());
-            let found = authorize(&Config::default(), &narrow, &[grant(&json)]);
+            let found = authorize(&GatewayConfig::default(), &narrow, &[grant(&json)]);
             assert!(found.is_err(), "{json}");
         }
     }
@@ -293,10 +293,10 @@ mod tests {
         for label in
             ["shop", "postgres:", "postgres", "postgres:a:b", "http:", "http:a b", "model:x", ""]
         {
-            let offer = Offer { grants: vec![label.to_owned()], ..Offer::default() };
+            let offer = GrantOffer { grants: vec![label.to_owned()], ..GrantOffer::default() };
             assert!(check(&[offer]).unwrap_err().contains("offers[0].grants[0]"), "{label}");
         }
-        let offer = Offer { internal: vec!["10.0.0.1/8".to_owned()], ..Offer::default() };
+        let offer = GrantOffer { internal: vec!["10.0.0.1/8".to_owned()], ..GrantOffer::default() };
         assert!(check(&[offer]).is_err());
     }
 }

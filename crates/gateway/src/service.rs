@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::audit::{Audit, AuditFilter, AuditLimits};
-use crate::config::{Config, ModelConfig};
-use crate::doors::{Catalogs, DatabaseFacts, Databases, FieldError, Models};
-use crate::egress::accounts::Accounts;
-use crate::egress::dial::{Dialer, LOOKUPS_MAX_PER_TENANT, Machine, Resolver};
-use crate::egress::rules::Rules;
+use crate::audit::{AuditFilter, GatewayAudit, GatewayAuditLimits};
+use crate::config::{GatewayConfig, ModelBudgetConfig};
+use crate::doors::{CatalogBackends, DatabaseBackends, DatabaseFacts, FieldError, ModelBackends};
+use crate::egress::accounts::GrantAccounts;
+use crate::egress::dial::{EgressDialer, LOOKUPS_MAX_PER_TENANT, NameResolver, SystemResolver};
+use crate::egress::rules::GrantRules;
 use crate::environment::environment;
-use crate::gate::{Meaning, Ready};
+use crate::gate::{ReadyGrants, ResolvedGrant};
 use crate::store::AuditStore;
 use crate::{metrics, offers, schema};
 
@@ -39,26 +39,26 @@ const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 
 /// What the gateway is plugged together from.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GatewayParts {
     /// Its settings, with secrets that are no references any more.
-    pub config: Config,
+    pub config: GatewayConfig,
     /// Where it writes down what was done.
     pub store: Store,
     /// The bouncer, if there is one.
-    pub databases: Option<Arc<dyn Databases>>,
+    pub databases: Option<Arc<dyn DatabaseBackends>>,
     /// The catalog, if there is one.
-    pub catalogs: Option<Arc<dyn Catalogs>>,
+    pub catalogs: Option<Arc<dyn CatalogBackends>>,
     /// The way to the model, if there is one.
-    pub models: Option<Arc<dyn Models>>,
+    pub models: Option<Arc<dyn ModelBackends>>,
     /// Whom connections outside trust with TLS.
     pub roots: Roots,
     /// Who finds the addresses of names; the machine's own resolver when there is none.
-    pub resolver: Option<Arc<dyn Resolver>>,
+    pub resolver: Option<Arc<dyn NameResolver>>,
 }
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum GatewayStartError {
     /// A setting has a value that it cannot have.
     #[error("{0}")]
     Setting(String),
@@ -69,15 +69,15 @@ pub enum StartError {
 
 /// The gateway. Cheap to clone.
 #[derive(Clone)]
-pub struct Service(Arc<Inner>);
+pub struct GatewayService(Arc<GatewayInner>);
 
-struct Inner {
-    shared: Arc<Shared>,
+struct GatewayInner {
+    shared: Arc<GatewayShared>,
     /// None once it was ended.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Inner {
+impl Drop for GatewayInner {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.get_mut() {
             writer.abort();
@@ -86,15 +86,15 @@ impl Drop for Inner {
 }
 
 /// What the gates of all sandboxes share.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) audit: Audit,
-    pub(crate) databases: Option<Arc<dyn Databases>>,
-    pub(crate) catalogs: Option<Arc<dyn Catalogs>>,
-    pub(crate) models: Option<Arc<dyn Models>>,
-    pub(crate) dialer: Arc<Dialer>,
+pub(crate) struct GatewayShared {
+    pub(crate) config: GatewayConfig,
+    pub(crate) audit: GatewayAudit,
+    pub(crate) databases: Option<Arc<dyn DatabaseBackends>>,
+    pub(crate) catalogs: Option<Arc<dyn CatalogBackends>>,
+    pub(crate) models: Option<Arc<dyn ModelBackends>>,
+    pub(crate) dialer: Arc<EgressDialer>,
     /// What `http` grants have used.
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: GrantAccounts,
     /// One for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
     tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
@@ -109,40 +109,45 @@ pub(crate) struct TenantShare {
     pub(crate) lookups: Arc<Semaphore>,
 }
 
-impl fmt::Debug for Service {
+impl fmt::Debug for GatewayService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").field("config", &self.0.shared.config).finish_non_exhaustive()
     }
 }
 
-impl Service {
+impl GatewayService {
     /// Starts the gateway, and what writes behind it.
     ///
     /// # Errors
     /// When a setting is wrong or the store cannot be brought up to date.
-    pub fn start(parts: Parts, registry: &mut Registry) -> Boxed<'_, Result<Service, StartError>> {
+    pub fn start(
+        parts: GatewayParts,
+        registry: &mut Registry,
+    ) -> Boxed<'_, Result<GatewayService, GatewayStartError>> {
         Box::pin(async move {
-            let Parts { config, store, databases, catalogs, models, roots, resolver } = parts;
-            offers::check(&config.offers).map_err(StartError::Setting)?;
-            config.check().map_err(StartError::Setting)?;
+            let GatewayParts { config, store, databases, catalogs, models, roots, resolver } =
+                parts;
+            offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
+            config.check().map_err(GatewayStartError::Setting)?;
             let store = AuditStore::open(store).await?;
-            let audit = Audit::new(store, AuditLimits::new(&config), config.audit_statements);
-            let resolver = resolver.unwrap_or_else(|| Arc::new(Machine::default()));
+            let audit =
+                GatewayAudit::new(store, GatewayAuditLimits::new(&config), config.audit_statements);
+            let resolver = resolver.unwrap_or_else(|| Arc::new(SystemResolver::default()));
             let most = config.connections_max.min(Semaphore::MAX_PERMITS);
-            let shared = Shared {
+            let shared = GatewayShared {
                 audit: audit.clone(),
                 databases,
                 catalogs,
                 models,
-                dialer: Arc::new(Dialer::new(resolver, roots)),
-                accounts: Accounts::default(),
+                dialer: Arc::new(EgressDialer::new(resolver, roots)),
+                accounts: GrantAccounts::default(),
                 rooms: Arc::new(Semaphore::new(most)),
                 tenants: Mutex::default(),
                 config,
             };
             metrics::register(&audit, (Arc::clone(&shared.rooms), most), registry);
             let writer = Mutex::new(Some(task::spawn(audit.write_for_ever())));
-            Ok(Service(Arc::new(Inner { shared: Arc::new(shared), writer })))
+            Ok(GatewayService(Arc::new(GatewayInner { shared: Arc::new(shared), writer })))
         })
     }
 
@@ -188,7 +193,7 @@ impl Service {
     }
 }
 
-impl Gateway for Service {
+impl Gateway for GatewayService {
     fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
         offers::authorize(&self.0.shared.config, who, grants)
     }
@@ -218,11 +223,11 @@ impl Gateway for Service {
         let meanings = meanings.into_iter().map(|(meaning, _)| meaning);
         let grants = grants.iter().cloned().zip(meanings).collect();
         let (shared, holder) = (Arc::clone(shared), holder.clone());
-        Ok(Box::new(Ready { shared, holder, grants, ports, environment }))
+        Ok(Box::new(ReadyGrants { shared, holder, grants, ports, environment }))
     }
 }
 
-impl Shared {
+impl GatewayShared {
     /// What the sandboxes of a tenant have together, for as long as one of them is there.
     pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
         let mut tenants = self.tenants.lock();
@@ -239,7 +244,7 @@ impl Shared {
         share
     }
 
-    fn meaning(&self, grant: &Grant) -> Result<(Meaning, Option<DatabaseFacts>), FieldError> {
+    fn meaning(&self, grant: &Grant) -> Result<(ResolvedGrant, Option<DatabaseFacts>), FieldError> {
         let missing = |what: &str| FieldError::new("kind", format!("this server has no {what}"));
         match grant {
             Grant::Postgres(it) | Grant::Mysql(it) => {
@@ -252,27 +257,27 @@ impl Shared {
                 let databases = self.databases.as_ref().ok_or_else(|| missing("bouncer"))?;
                 let facts = databases.check(engine, it)?;
                 let limits = self.config.database.complete(&it.limits);
-                Ok((Meaning::Database(engine, limits), Some(facts)))
+                Ok((ResolvedGrant::Database(engine, limits), Some(facts)))
             }
             Grant::Catalog(it) => {
                 self.catalogs.as_ref().ok_or_else(|| missing("catalog"))?.check(it)?;
-                Ok((Meaning::Catalog, None))
+                Ok((ResolvedGrant::Catalog, None))
             }
             Grant::Http(it) => {
-                let rules = Rules::new(&it.rules, &self.config.secrets)?;
-                Ok((Meaning::Http(rules, self.config.http.complete(&it.limits)), None))
+                let rules = GrantRules::new(&it.rules, &self.config.secrets)?;
+                Ok((ResolvedGrant::Http(rules, self.config.http.complete(&it.limits)), None))
             }
             Grant::Model(it) => {
                 check_model(it, &self.config.model)?;
                 self.models.as_ref().ok_or_else(|| missing("way to a model"))?.check(it)?;
-                Ok((Meaning::Model, None))
+                Ok((ResolvedGrant::Model, None))
             }
         }
     }
 }
 
 /// Models have names, and prices where dollars are to be counted.
-fn check_model(grant: &ModelGrant, config: &ModelConfig) -> Result<(), FieldError> {
+fn check_model(grant: &ModelGrant, config: &ModelBudgetConfig) -> Result<(), FieldError> {
     if grant.models.len() > MODELS_MAX {
         let message = format!("must be at most {MODELS_MAX}");
         return Err(FieldError::new("models", message));

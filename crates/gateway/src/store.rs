@@ -8,7 +8,7 @@ use node::clock;
 use node::gateway::Holder;
 use node::store::{Migration, Row, Store, StoreError, Transaction, Value};
 
-use crate::audit::{AuditFilter, Bounds, Missing, Source, Waiting};
+use crate::audit::{AuditFilter, AuditSource, Bounds, MissingRecords, WaitingRecord};
 
 /// Whose tables they are.
 const SERVICE: &str = "gateway";
@@ -113,7 +113,7 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub(crate) async fn write(&self, records: Vec<Arc<Waiting>>) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self, records: Vec<Arc<WaitingRecord>>) -> Result<(), StoreError> {
         let written = self.0.transact("gateway.write_audit", move |it| {
             records.iter().try_for_each(|record| insert(it, record))
         });
@@ -163,23 +163,23 @@ impl AuditStore {
             it.execute("DELETE FROM gateway_audit WHERE at_ms < $1", &[number(before_ms)])
         });
         old.await?;
-        for (holder, count) in self.counts(Whose::Holder, most.holder).await? {
+        for (holder, count) in self.counts(AuditOwner::Holder, most.holder).await? {
             if holder.is_empty() {
                 continue; // What is known of tenants only.
             }
-            self.remove(Whose::Holder, &holder, count.saturating_sub(most.holder)).await?;
+            self.remove(AuditOwner::Holder, &holder, count.saturating_sub(most.holder)).await?;
         }
-        let tenants = self.counts(Whose::Tenant, 0).await?;
+        let tenants = self.counts(AuditOwner::Tenant, 0).await?;
         let counts: Vec<u64> = tenants.iter().map(|(_, count)| *count).collect();
         let level = level(&counts, most.all).min(most.tenant);
         for (tenant, count) in tenants {
-            self.remove(Whose::Tenant, &tenant, count.saturating_sub(level)).await?;
+            self.remove(AuditOwner::Tenant, &tenant, count.saturating_sub(level)).await?;
         }
         Ok(())
     }
 
     /// Who has more than so many records, and how many.
-    async fn counts(&self, whose: Whose, most: u64) -> Result<Vec<(String, u64)>, StoreError> {
+    async fn counts(&self, whose: AuditOwner, most: u64) -> Result<Vec<(String, u64)>, StoreError> {
         let column = whose.column();
         let read = self.0.read("gateway.count_audit", move |it| {
             let sql = format!(
@@ -195,7 +195,7 @@ impl AuditStore {
     }
 
     /// Removes the oldest records of somebody.
-    async fn remove(&self, whose: Whose, name: &str, count: u64) -> Result<(), StoreError> {
+    async fn remove(&self, whose: AuditOwner, name: &str, count: u64) -> Result<(), StoreError> {
         let mut left = count;
         while left > 0 {
             let (name, fewer) = (name.to_owned(), left.min(REMOVED_AT_ONCE));
@@ -216,10 +216,10 @@ impl AuditStore {
                 let sql = format!("DELETE FROM gateway_audit WHERE {column} = $1 AND seq <= $2");
                 it.execute(&sql, &[Value::from(&name), number(last)])?;
                 let (tenant, count): (String, u64) = (row.get(1)?, row.get(2)?);
-                let id = if whose == Whose::Holder { name.as_str() } else { "" };
+                let id = if whose == AuditOwner::Holder { name.as_str() } else { "" };
                 let holder = Holder { id: id.into(), tenant: tenant.into() };
-                let source = Arc::new(Source { holder, grant: "".into() });
-                let missing = Missing { count, from_ms: row.get(3)?, to_ms: row.get(4)? };
+                let source = Arc::new(AuditSource { holder, grant: "".into() });
+                let missing = MissingRecords { count, from_ms: row.get(3)?, to_ms: row.get(4)? };
                 insert(it, &missing.record(source, format_args!("were removed as too many")))
             });
             removed.await?;
@@ -231,16 +231,16 @@ impl AuditStore {
 
 /// Whose records there are too many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum AuditOwner {
     Tenant,
     Holder,
 }
 
-impl Whose {
+impl AuditOwner {
     const fn column(self) -> &'static str {
         match self {
-            Whose::Tenant => "tenant",
-            Whose::Holder => "holder",
+            AuditOwner::Tenant => "tenant",
+            AuditOwner::Holder => "holder",
         }
     }
 }
@@ -263,7 +263,7 @@ fn level(counts: &[u64], all: u64) -> u64 {
     u64::MAX
 }
 
-fn insert(it: &mut dyn Transaction, record: &Waiting) -> Result<(), StoreError> {
+fn insert(it: &mut dyn Transaction, record: &WaitingRecord) -> Result<(), StoreError> {
     let sql = "INSERT INTO gateway_audit (at_ms, tenant, holder, granted, event, outcome, \
         said, error, took_us, returned, bytes_out, bytes_in) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";

@@ -18,9 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::audit::AuditFilter;
-use crate::doors::{DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError, LoginPlace};
+use crate::doors::{
+    DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, LoginPlace,
+};
 use crate::gate::LOGINS_MAX;
-use crate::{Config, GRANTS_MAX, Parts, Service};
+use crate::{GRANTS_MAX, GatewayConfig, GatewayParts, GatewayService};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -53,7 +55,7 @@ impl Drop for Door {
     }
 }
 
-impl Databases for Scripted {
+impl DatabaseBackends for Scripted {
     fn check(
         &self,
         engine: TenantEngine,
@@ -91,7 +93,7 @@ impl DatabaseDoor for Door {
 }
 
 struct Ground {
-    service: Service,
+    service: GatewayService,
     databases: Arc<Scripted>,
     metrics: Metrics,
     _scratch: Scratch,
@@ -103,8 +105,8 @@ async fn ground(config: &str) -> Ground {
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let databases = Arc::new(Scripted::default());
-    let parts = Parts {
-        config: toml::from_str::<Config>(config).unwrap(),
+    let parts = GatewayParts {
+        config: toml::from_str::<GatewayConfig>(config).unwrap(),
         store,
         databases: Some(Arc::clone(&databases) as _),
         catalogs: None,
@@ -112,7 +114,7 @@ async fn ground(config: &str) -> Ground {
         roots: Roots::Machine,
         resolver: None,
     };
-    let service = Service::start(parts, &mut registry).await.unwrap();
+    let service = GatewayService::start(parts, &mut registry).await.unwrap();
     Ground { service, databases, metrics: Metrics::new(registry), _scratch: scratch }
 }
 
@@ -407,7 +409,7 @@ async fn an_offer_that_is_none_stops_the_start() {
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let config = "[[offers]]\ntenants = ['*']\ngrants = ['shop']";
-    let parts = Parts {
+    let parts = GatewayParts {
         config: toml::from_str(config).unwrap(),
         store,
         databases: None,
@@ -416,6 +418,6 @@ async fn an_offer_that_is_none_stops_the_start() {
         roots: Roots::Machine,
         resolver: None,
     };
-    let error = Service::start(parts, &mut registry).await.unwrap_err();
+    let error = GatewayService::start(parts, &mut registry).await.unwrap_err();
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");
 }

@@ -8,29 +8,29 @@ use std::time::Instant;
 
 use crate::error::AcquireError;
 use crate::lease::Lease;
-use crate::ledger::Visit;
+use crate::ledger::FirstVisit;
 use crate::pool::KeyHandle;
-use crate::waiters::{Answer, PlaceId};
+use crate::waiters::{PlaceId, WaiterAnswer};
 
 /// Waits for a resource; see [`KeyHandle::acquire`] and [`Pool::acquire`](crate::Pool::acquire).
 ///
 /// Cancel-safe: dropped, it passes its turn on.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a, K, R> {
-    handle: Source<'a, K, R>,
-    step: Step,
+    handle: AcquireSource<'a, K, R>,
+    step: AcquireStep,
     now: Instant,
     deadline: Instant,
 }
 
-enum Source<'a, K, R> {
+enum AcquireSource<'a, K, R> {
     Borrowed(&'a KeyHandle<K, R>),
     Owned(KeyHandle<K, R>),
     /// There is no key to wait for; `Step::Refused` says why.
     None,
 }
 
-enum Step {
+enum AcquireStep {
     /// Not polled yet.
     Start,
     /// Failed before it started.
@@ -43,7 +43,7 @@ enum Step {
 
 impl<'a, K, R> Acquire<'a, K, R> {
     pub(crate) fn borrowed(handle: &'a KeyHandle<K, R>, now: Instant, deadline: Instant) -> Self {
-        Self { handle: Source::Borrowed(handle), step: Step::Start, now, deadline }
+        Self { handle: AcquireSource::Borrowed(handle), step: AcquireStep::Start, now, deadline }
     }
 
     pub(crate) fn owned(
@@ -52,14 +52,14 @@ impl<'a, K, R> Acquire<'a, K, R> {
         deadline: Instant,
     ) -> Self {
         let (handle, step) = match handle {
-            Ok(handle) => (Source::Owned(handle), Step::Start),
-            Err(error) => (Source::None, Step::Refused(error)),
+            Ok(handle) => (AcquireSource::Owned(handle), AcquireStep::Start),
+            Err(error) => (AcquireSource::None, AcquireStep::Refused(error)),
         };
         Self { handle, step, now, deadline }
     }
 }
 
-impl<K, R> Source<'_, K, R> {
+impl<K, R> AcquireSource<'_, K, R> {
     fn handle(&self) -> Option<&KeyHandle<K, R>> {
         match self {
             Self::Borrowed(handle) => Some(handle),
@@ -74,31 +74,36 @@ impl<K, R> Future for Acquire<'_, K, R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let handle = match (std::mem::replace(&mut this.step, Step::Done), this.handle.handle()) {
-            (Step::Start, Some(handle)) => handle,
-            (Step::Queued(place), Some(handle)) => {
-                return match handle.home.pool.turn(None, |turn| turn.poll(place, context.waker())) {
-                    Answer::Wait => {
-                        this.step = Step::Queued(place);
-                        Poll::Pending
-                    }
-                    Answer::Granted(held) => Poll::Ready(Ok(Lease::new(held))),
-                    Answer::Failed(error) => Poll::Ready(Err(error)),
-                };
-            }
-            (Step::Refused(error), _) => return Poll::Ready(Err(error)),
-            (Step::Done | Step::Start | Step::Queued(_), _) => {
-                unreachable!("polled after it had answered")
-            }
-        };
+        let handle =
+            match (std::mem::replace(&mut this.step, AcquireStep::Done), this.handle.handle()) {
+                (AcquireStep::Start, Some(handle)) => handle,
+                (AcquireStep::Queued(place), Some(handle)) => {
+                    return match handle
+                        .home
+                        .pool
+                        .turn(None, |turn| turn.poll(place, context.waker()))
+                    {
+                        WaiterAnswer::Wait => {
+                            this.step = AcquireStep::Queued(place);
+                            Poll::Pending
+                        }
+                        WaiterAnswer::Granted(held) => Poll::Ready(Ok(Lease::new(held))),
+                        WaiterAnswer::Failed(error) => Poll::Ready(Err(error)),
+                    };
+                }
+                (AcquireStep::Refused(error), _) => return Poll::Ready(Err(error)),
+                (AcquireStep::Done | AcquireStep::Start | AcquireStep::Queued(_), _) => {
+                    unreachable!("polled after it had answered")
+                }
+            };
         if let Some(lease) = handle.take_fast(this.now) {
             return Poll::Ready(Ok(lease));
         }
         let (home, deadline) = (&handle.home, this.deadline);
         match home.pool.turn(Some(this.now), |turn| turn.acquire(home, deadline, context.waker())) {
-            Ok(Visit::Granted(held)) => Poll::Ready(Ok(Lease::new(held))),
-            Ok(Visit::Queued(place)) => {
-                this.step = Step::Queued(place);
+            Ok(FirstVisit::Granted(held)) => Poll::Ready(Ok(Lease::new(held))),
+            Ok(FirstVisit::Queued(place)) => {
+                this.step = AcquireStep::Queued(place);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -108,7 +113,7 @@ impl<K, R> Future for Acquire<'_, K, R> {
 
 impl<K, R> Drop for Acquire<'_, K, R> {
     fn drop(&mut self) {
-        if let (Step::Queued(place), Some(handle)) = (&self.step, self.handle.handle()) {
+        if let (AcquireStep::Queued(place), Some(handle)) = (&self.step, self.handle.handle()) {
             let place = *place;
             handle.home.pool.turn(None, |turn| turn.leave(place));
         }
@@ -118,10 +123,10 @@ impl<K, R> Drop for Acquire<'_, K, R> {
 impl<K, R> fmt::Debug for Acquire<'_, K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match self.step {
-            Step::Start => "start",
-            Step::Refused(_) => "refused",
-            Step::Queued(_) => "queued",
-            Step::Done => "done",
+            AcquireStep::Start => "start",
+            AcquireStep::Refused(_) => "refused",
+            AcquireStep::Queued(_) => "queued",
+            AcquireStep::Done => "done",
         };
         f.debug_struct("Acquire")
             .field("step", &step)

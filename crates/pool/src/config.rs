@@ -11,7 +11,7 @@ pub const STRIPES_MAX: usize = 64;
 
 /// Bounds of a whole pool.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct PoolConfig {
     /// Resources over all keys, whatever state they are in: being opened, idle, leased or being
     /// closed.
     pub total_max: usize,
@@ -28,7 +28,7 @@ pub struct Config {
     pub key: KeyLimits,
 }
 
-impl Default for Config {
+impl Default for PoolConfig {
     fn default() -> Self {
         Self {
             total_max: 1_000,
@@ -81,4 +81,4 @@ impl Default for KeyLimits {
 /// goes first, and within a tier the least recently used one. A leased resource is never given up,
 /// whatever its tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tier(pub u8);
+pub struct EvictionTier(pub u8);

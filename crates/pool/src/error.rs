@@ -9,7 +9,7 @@ pub type OpenError = Arc<dyn Error + Send + Sync>;
 
 /// The bound of a [`Config`](crate::Config) or [`KeyLimits`](crate::KeyLimits) that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum ReachedLimit {
     /// [`Config::keys_max`](crate::Config::keys_max).
     Keys,
     /// [`Config::waiters_max`](crate::Config::waiters_max).
@@ -18,7 +18,7 @@ pub enum Limit {
     WaitersOfKey,
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for ReachedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Keys => "keys of the pool",
@@ -35,7 +35,7 @@ pub enum AcquireError {
     /// A bound was reached; trying later can help.
     Full {
         /// Which bound.
-        limit: Limit,
+        limit: ReachedLimit,
         /// Its value.
         max: usize,
     },
@@ -83,20 +83,20 @@ impl Error for AcquireError {
 
 /// A ticket was dropped without an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Abandoned;
+pub struct AbandonedTicket;
 
-impl fmt::Display for Abandoned {
+impl fmt::Display for AbandonedTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the driver gave up without an answer")
     }
 }
 
-impl Error for Abandoned {}
+impl Error for AbandonedTicket {}
 
 /// Why a resource is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RetireReason {
     /// Its user discarded it.
     Discarded,
     /// Not used for [`idle_timeout`](crate::KeyLimits::idle_timeout).

@@ -16,8 +16,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{KeyLimits, Tier};
-use crate::pool::Inner;
+use crate::config::{EvictionTier, KeyLimits};
+use crate::pool::PoolInner;
 use crate::stats::{KeyCounters, KeyFigures, KeyStats};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence, stripe_of_thread};
 
@@ -33,34 +33,34 @@ pub(crate) const GATE_GONE: u32 = 8;
 /// A resource and what the pool knows of it. Boxed once when it is opened, so that moving it
 /// between a stack, a waiter and a lease moves one pointer.
 #[derive(Debug)]
-pub(crate) struct Entry<K, R> {
+pub(crate) struct PooledEntry<K, R> {
     pub(crate) resource: R,
     /// The key it belongs to.
-    pub(crate) home: Arc<Anchor<K, R>>,
+    pub(crate) home: Arc<EntryAnchor<K, R>>,
     /// When its lifetime, jitter included, ends.
     pub(crate) expires_at: Instant,
     /// When it was last taken or given back.
     pub(crate) used_at: Instant,
-    pub(crate) tier: Tier,
+    pub(crate) tier: EvictionTier,
 }
 
-pub(crate) type Held<K, R> = Box<Entry<K, R>>;
+pub(crate) type Held<K, R> = Box<PooledEntry<K, R>>;
 
 /// An entry's reference to its home. It stands behind a count of the entry's own: giving an entry
 /// back takes a second reference, because the stack it goes to is inside of what it refers to, and
 /// all threads would fight over one count.
-pub(crate) struct Anchor<K, R>(Arc<Home<K, R>>);
+pub(crate) struct EntryAnchor<K, R>(Arc<KeyState<K, R>>);
 
-impl<K, R> Anchor<K, R> {
-    pub(crate) fn new(home: &Arc<Home<K, R>>) -> Arc<Self> {
+impl<K, R> EntryAnchor<K, R> {
+    pub(crate) fn new(home: &Arc<KeyState<K, R>>) -> Arc<Self> {
         Arc::new(Self(Arc::clone(home)))
     }
 }
 
-impl<K, R> Deref for Anchor<K, R> {
-    type Target = Home<K, R>;
+impl<K, R> Deref for EntryAnchor<K, R> {
+    type Target = KeyState<K, R>;
 
-    fn deref(&self) -> &Home<K, R> {
+    fn deref(&self) -> &KeyState<K, R> {
         &self.0
     }
 }
@@ -69,7 +69,7 @@ impl<K, R> Deref for Anchor<K, R> {
 /// in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Stripe<K, R> {
+pub(crate) struct CacheStripe<K, R> {
     stack: Mutex<Vec<Held<K, R>>>,
     /// Length of `stack`; written under its lock, read by anybody.
     idle: AtomicUsize,
@@ -78,30 +78,30 @@ pub(crate) struct Stripe<K, R> {
 }
 
 /// What handles, leases and the ledger share about one key.
-pub(crate) struct Home<K, R> {
+pub(crate) struct KeyState<K, R> {
     pub(crate) key: K,
     /// Place of the key's record in the ledger; valid until `GATE_GONE`.
     pub(crate) id: usize,
-    pub(crate) pool: Arc<Inner<K, R>>,
+    pub(crate) pool: Arc<PoolInner<K, R>>,
     /// `GATE_*` bits; written by the ledger only.
     pub(crate) gate: AtomicU32,
     /// Copy of the limit for the path without the ledger; written by the ledger only.
     pub(crate) min_idle: AtomicUsize,
     pub(crate) figures: KeyFigures,
-    stripes: Box<[Stripe<K, R>]>,
+    stripes: Box<[CacheStripe<K, R>]>,
 }
 
-impl<K, R> Home<K, R> {
+impl<K, R> KeyState<K, R> {
     /// `stripes` is a power of two.
     pub(crate) fn new(
         key: K,
         id: usize,
-        pool: Arc<Inner<K, R>>,
+        pool: Arc<PoolInner<K, R>>,
         stripes: usize,
         limits: &KeyLimits,
     ) -> Self {
         let stripes = (0..stripes)
-            .map(|_| Stripe {
+            .map(|_| CacheStripe {
                 stack: Mutex::new(Vec::new()),
                 idle: AtomicUsize::new(0),
                 acquired: AtomicU64::new(0),
@@ -127,7 +127,7 @@ impl<K, R> Home<K, R> {
     }
 
     /// This thread's stripe first, then the others.
-    fn stripes_from_own(&self) -> impl Iterator<Item = &Stripe<K, R>> {
+    fn stripes_from_own(&self) -> impl Iterator<Item = &CacheStripe<K, R>> {
         let (before, from) = self.stripes.split_at(self.own_stripe());
         from.iter().chain(before)
     }
@@ -226,7 +226,7 @@ impl<K, R> Home<K, R> {
 
     /// For the ledger: calls `visit` with every idle resource, each stripe from the least to the
     /// most recently used.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(&Entry<K, R>)) {
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&PooledEntry<K, R>)) {
         for stripe in &self.stripes {
             for held in stripe.stack.lock().iter() {
                 visit(held);
@@ -237,7 +237,7 @@ impl<K, R> Home<K, R> {
     /// For the ledger: takes out the first idle resource that `wanted` accepts.
     pub(crate) fn take_where(
         &self,
-        mut wanted: impl FnMut(&Entry<K, R>) -> bool,
+        mut wanted: impl FnMut(&PooledEntry<K, R>) -> bool,
     ) -> Option<Held<K, R>> {
         for stripe in &self.stripes {
             let mut stack = stripe.stack.lock();
@@ -264,20 +264,20 @@ impl<K, R> Home<K, R> {
     }
 }
 
-impl<K, R> Stripe<K, R> {
+impl<K, R> CacheStripe<K, R> {
     /// Publishes the length of the stack whose lock the caller holds.
     fn note(&self, stack: &[Held<K, R>]) {
         self.idle.store(stack.len(), Ordering::Relaxed);
     }
 }
 
-impl<K, R> std::fmt::Debug for Anchor<K, R> {
+impl<K, R> std::fmt::Debug for EntryAnchor<K, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Anchor").finish_non_exhaustive()
     }
 }
 
-impl<K: std::fmt::Debug, R> std::fmt::Debug for Home<K, R> {
+impl<K: std::fmt::Debug, R> std::fmt::Debug for KeyState<K, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Home")
             .field("key", &self.key)

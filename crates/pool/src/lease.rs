@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::Tier;
+use crate::config::EvictionTier;
 use crate::home::Held;
 
 /// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle
@@ -27,7 +27,7 @@ impl<K, R> Lease<K, R> {
     }
 
     /// Sets the eviction tier that it has once it is idle again.
-    pub fn set_tier(&mut self, tier: Tier) {
+    pub fn set_tier(&mut self, tier: EvictionTier) {
         if let Some(held) = &mut self.held {
             held.tier = tier;
         }

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, KeyLimits, Tier};
-use crate::error::{AcquireError, Limit, OpenError, Reason};
-use crate::home::{Anchor, Entry, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, Home};
-use crate::pool::{Inner, Shared};
+use crate::config::{EvictionTier, KeyLimits, PoolConfig};
+use crate::error::{AcquireError, OpenError, ReachedLimit, RetireReason};
+use crate::home::{
+    EntryAnchor, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, KeyState, PooledEntry,
+};
+use crate::pool::{PoolFlags, PoolInner};
 use crate::stats::bump;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
-use crate::waiters::{Answer, Left, PlaceId, Queue, Waiters};
+use crate::waiters::{PlaceId, WaiterAnswer, WaiterLeft, WaiterQueue, WaiterTable};
 
 /// A key waits for room under the total bound: every return must pass the ledger.
 pub(crate) const POOL_STARVING: u32 = 1;
@@ -29,17 +31,17 @@ pub(crate) const POOL_CLOSED: u32 = 4;
 
 /// What the driver has to do.
 #[derive(Debug)]
-pub(crate) enum Decision<K, R> {
-    Open(Arc<Home<K, R>>),
-    Close(Held<K, R>, Reason),
+pub(crate) enum LedgerDecision<K, R> {
+    Open(Arc<KeyState<K, R>>),
+    Close(Held<K, R>, RetireReason),
 }
 
 /// One key's page.
 #[derive(Debug)]
-pub(crate) struct Record<K, R> {
-    pub(crate) home: Arc<Home<K, R>>,
+pub(crate) struct KeyLedgerRecord<K, R> {
+    pub(crate) home: Arc<KeyState<K, R>>,
     pub(crate) limits: KeyLimits,
-    pub(crate) queue: Queue,
+    pub(crate) queue: WaiterQueue,
     /// Resources of other keys that are being closed so that this key can open as many.
     pub(crate) promised: usize,
     /// When this key was last served, as a count of servings; the smaller one has waited longer for
@@ -54,10 +56,10 @@ pub(crate) struct Record<K, R> {
 /// The books. Guarded by the lock in [`Inner`](crate::pool::Inner).
 #[derive(Debug)]
 pub(crate) struct Ledger<K, R> {
-    pub(crate) config: Config,
+    pub(crate) config: PoolConfig,
     pub(crate) names: HashMap<K, usize>,
-    pub(crate) records: Vec<Option<Record<K, R>>>,
-    pub(crate) waiters: Waiters<K, R>,
+    pub(crate) records: Vec<Option<KeyLedgerRecord<K, R>>>,
+    pub(crate) waiters: WaiterTable<K, R>,
     /// Keys that want to open but found the total bound reached, in turn order.
     pub(crate) starved: VecDeque<usize>,
     /// For each resource being closed for another key's sake: that key.
@@ -68,7 +70,7 @@ pub(crate) struct Ledger<K, R> {
     /// A background open found no room. Keeps the search for keys below their minimum off the usual
     /// path.
     refill_blocked: bool,
-    pub(crate) decisions: VecDeque<Decision<K, R>>,
+    pub(crate) decisions: VecDeque<LedgerDecision<K, R>>,
     /// The driver's waker while it waits for a decision.
     pub(crate) driver: Option<Waker>,
     /// When the next tick is due, and whether the driver must be told that it moved forward.
@@ -80,12 +82,12 @@ pub(crate) struct Ledger<K, R> {
 
 /// The wakers a turn leaves behind. The first needs no allocation; a turn rarely wakes more.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes {
+pub(crate) struct WakeList {
     first: Option<Waker>,
     more: Vec<Waker>,
 }
 
-impl Wakes {
+impl WakeList {
     pub(crate) fn push(&mut self, waker: Waker) {
         match &self.first {
             None => self.first = Some(waker),
@@ -101,25 +103,25 @@ impl Wakes {
 }
 
 /// How an acquirer leaves its first visit.
-pub(crate) enum Visit<K, R> {
+pub(crate) enum FirstVisit<K, R> {
     Granted(Held<K, R>),
     Queued(PlaceId),
 }
 
 /// One visit to the ledger.
-pub(crate) struct Turn<'a, K, R> {
+pub(crate) struct LedgerVisit<'a, K, R> {
     pub(crate) ledger: &'a mut Ledger<K, R>,
-    pub(crate) shared: &'a Shared,
-    pub(crate) wakes: &'a mut Wakes,
+    pub(crate) shared: &'a PoolFlags,
+    pub(crate) wakes: &'a mut WakeList,
     pub(crate) now: Instant,
 }
 
 impl<K, R> Ledger<K, R> {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: PoolConfig) -> Self {
         Self {
             names: HashMap::new(),
             records: Vec::new(),
-            waiters: Waiters::new(),
+            waiters: WaiterTable::new(),
             starved: VecDeque::new(),
             promises: VecDeque::new(),
             dry: false,
@@ -134,7 +136,7 @@ impl<K, R> Ledger<K, R> {
         }
     }
 
-    pub(crate) fn record(&mut self, id: usize) -> &mut Record<K, R> {
+    pub(crate) fn record(&mut self, id: usize) -> &mut KeyLedgerRecord<K, R> {
         match self.records.get_mut(id) {
             Some(Some(record)) => record,
             Some(None) | None => unreachable!("a record is removed only when nothing refers to it"),
@@ -142,7 +144,7 @@ impl<K, R> Ledger<K, R> {
     }
 }
 
-impl<K, R> Turn<'_, K, R> {
+impl<K, R> LedgerVisit<'_, K, R> {
     /// How many opens a key's waiters still call for: those not covered by one under way or
     /// promised, within its bound.
     fn wanted(&mut self, id: usize) -> usize {
@@ -162,13 +164,13 @@ impl<K, R> Turn<'_, K, R> {
     /// Takes an idle resource now, or queues. `home` may be stale.
     pub(crate) fn acquire(
         &mut self,
-        home: &Home<K, R>,
+        home: &KeyState<K, R>,
         deadline: Instant,
         waker: &Waker,
-    ) -> Result<Visit<K, R>, AcquireError> {
+    ) -> Result<FirstVisit<K, R>, AcquireError> {
         self.check_open(home)?;
         if let Some(held) = self.take_for_newcomer(home.id) {
-            return Ok(Visit::Granted(held));
+            return Ok(FirstVisit::Granted(held));
         }
         if deadline <= self.now {
             bump(&home.figures.timeouts);
@@ -177,9 +179,9 @@ impl<K, R> Turn<'_, K, R> {
         let (queued, waiters_max) = (self.ledger.waiters.queued, self.ledger.config.waiters_max);
         let record = self.ledger.record(home.id);
         let full = if record.queue.len >= record.limits.waiters_max {
-            Some((Limit::WaitersOfKey, record.limits.waiters_max))
+            Some((ReachedLimit::WaitersOfKey, record.limits.waiters_max))
         } else if queued >= waiters_max {
-            Some((Limit::Waiters, waiters_max))
+            Some((ReachedLimit::Waiters, waiters_max))
         } else {
             None
         };
@@ -196,11 +198,11 @@ impl<K, R> Turn<'_, K, R> {
         self.serve_idle(home.id);
         self.request(home.id);
         match self.ledger.waiters.key_of(place) {
-            Some(_) => Ok(Visit::Queued(place)),
+            Some(_) => Ok(FirstVisit::Queued(place)),
             None => match self.ledger.waiters.poll(place, waker) {
-                Answer::Granted(held) => Ok(Visit::Granted(held)),
-                Answer::Failed(error) => Err(error),
-                Answer::Wait => unreachable!("a place in no queue has its answer"),
+                WaiterAnswer::Granted(held) => Ok(FirstVisit::Granted(held)),
+                WaiterAnswer::Failed(error) => Err(error),
+                WaiterAnswer::Wait => unreachable!("a place in no queue has its answer"),
             },
         }
     }
@@ -208,14 +210,14 @@ impl<K, R> Turn<'_, K, R> {
     /// Takes an idle resource now or not at all. `home` may be stale.
     pub(crate) fn try_acquire(
         &mut self,
-        home: &Home<K, R>,
+        home: &KeyState<K, R>,
     ) -> Result<Option<Held<K, R>>, AcquireError> {
         self.check_open(home)?;
         Ok(self.take_for_newcomer(home.id))
     }
 
     /// What a waiting future finds.
-    pub(crate) fn poll(&mut self, place: PlaceId, waker: &Waker) -> Answer<K, R> {
+    pub(crate) fn poll(&mut self, place: PlaceId, waker: &Waker) -> WaiterAnswer<K, R> {
         self.ledger.waiters.poll(place, waker)
     }
 
@@ -223,16 +225,16 @@ impl<K, R> Turn<'_, K, R> {
     pub(crate) fn leave(&mut self, place: PlaceId) {
         let mut queue = match self.ledger.waiters.key_of(place) {
             Some(id) => self.ledger.record(id).queue,
-            None => Queue::default(),
+            None => WaiterQueue::default(),
         };
         match self.ledger.waiters.leave(place, &mut queue) {
-            Left::Queued(id) => {
+            WaiterLeft::Queued(id) => {
                 self.ledger.record(id).queue = queue;
                 self.note_waiting(id);
                 self.fill();
             }
-            Left::Granted(held) => self.give_back(held),
-            Left::Failed => {}
+            WaiterLeft::Granted(held) => self.give_back(held),
+            WaiterLeft::Failed => {}
         }
     }
 
@@ -246,7 +248,7 @@ impl<K, R> Turn<'_, K, R> {
         }
         let other = self.starved_before(id);
         if let Some(other) = other {
-            self.retire(held, Reason::Evicted);
+            self.retire(held, RetireReason::Evicted);
             self.promise(other);
             return self.fill();
         }
@@ -261,11 +263,11 @@ impl<K, R> Turn<'_, K, R> {
 
     /// A resource that must not be used again.
     pub(crate) fn discard(&mut self, held: Held<K, R>) {
-        self.retire(held, Reason::Discarded);
+        self.retire(held, RetireReason::Discarded);
     }
 
     /// The driver opened one.
-    pub(crate) fn opened(&mut self, home: &Arc<Home<K, R>>, resource: R, tier: Tier) {
+    pub(crate) fn opened(&mut self, home: &Arc<KeyState<K, R>>, resource: R, tier: EvictionTier) {
         let id = home.id;
         add(&home.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
@@ -274,9 +276,9 @@ impl<K, R> Turn<'_, K, R> {
         let jitter = self.jitter(limits.lifetime_jitter.min(limits.lifetime_max));
         self.ledger.record(id).retry_at = None;
         home.reserve(count(&home.figures.live));
-        let held = Box::new(Entry {
+        let held = Box::new(PooledEntry {
             resource,
-            home: Anchor::new(home),
+            home: EntryAnchor::new(home),
             expires_at: self.now + limits.lifetime_max.saturating_sub(jitter),
             used_at: self.now,
             tier,
@@ -291,7 +293,7 @@ impl<K, R> Turn<'_, K, R> {
 
     /// The driver could not open one: the acquirer that waited longest is told, and background
     /// opening rests.
-    pub(crate) fn open_failed(&mut self, home: &Home<K, R>, error: OpenError) {
+    pub(crate) fn open_failed(&mut self, home: &KeyState<K, R>, error: OpenError) {
         add(&home.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
         let retry_at = {
@@ -307,7 +309,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// A resource that was being closed is gone.
-    pub(crate) fn closed(&mut self, home: &Home<K, R>) {
+    pub(crate) fn closed(&mut self, home: &KeyState<K, R>) {
         add(&home.figures.closing, -1);
         add(&self.shared.figures.closing, -1);
         bump(&home.figures.closed);
@@ -315,7 +317,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// A resource left the pool in its user's hands.
-    pub(crate) fn taken_out(&mut self, home: &Home<K, R>) {
+    pub(crate) fn taken_out(&mut self, home: &KeyState<K, R>) {
         bump(&home.figures.closed);
         self.release(home.id);
     }
@@ -329,11 +331,11 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Closes a resource that nobody holds.
-    pub(crate) fn retire(&mut self, held: Held<K, R>, reason: Reason) {
+    pub(crate) fn retire(&mut self, held: Held<K, R>, reason: RetireReason) {
         let home = Arc::clone(&held.home);
         add(&home.figures.closing, 1);
         add(&self.shared.figures.closing, 1);
-        self.decide(Decision::Close(held, reason));
+        self.decide(LedgerDecision::Close(held, reason));
         self.refill(home.id);
     }
 
@@ -399,7 +401,7 @@ impl<K, R> Turn<'_, K, R> {
             raise(&self.shared.gate, POOL_STARVING, true);
             match self.take_candidate() {
                 Some(held) => {
-                    self.retire(held, Reason::Evicted);
+                    self.retire(held, RetireReason::Evicted);
                     self.promise(id);
                     self.ledger.starved.push_back(id);
                 }
@@ -482,7 +484,7 @@ impl<K, R> Turn<'_, K, R> {
         add(&self.shared.figures.live, 1);
         add(&self.shared.figures.opening, 1);
         self.note_served(id);
-        self.decide(Decision::Open(home));
+        self.decide(LedgerDecision::Open(home));
     }
 
     fn promise(&mut self, id: usize) {
@@ -540,24 +542,24 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Why a resource that comes back must not stay.
-    fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<Reason> {
+    fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<RetireReason> {
         let figures = &held.home.figures;
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
-            Some(Reason::Closed)
+            Some(RetireReason::Closed)
         } else if get(&held.home.gate) & GATE_DRAINING != 0 {
-            Some(Reason::Drained)
+            Some(RetireReason::Drained)
         } else if held.expires_at <= self.now {
-            Some(Reason::Lifetime)
+            Some(RetireReason::Lifetime)
         } else if count(&figures.live) - count(&figures.closing)
             > self.ledger.record(held.home.id).limits.max
         {
-            Some(Reason::OverLimit)
+            Some(RetireReason::OverLimit)
         } else {
             None
         }
     }
 
-    fn check_open(&self, home: &Home<K, R>) -> Result<(), AcquireError> {
+    fn check_open(&self, home: &KeyState<K, R>) -> Result<(), AcquireError> {
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
             return Err(AcquireError::Closed);
         }
@@ -567,7 +569,7 @@ impl<K, R> Turn<'_, K, R> {
         Ok(())
     }
 
-    pub(crate) fn is_paused(&self, home: &Home<K, R>) -> bool {
+    pub(crate) fn is_paused(&self, home: &KeyState<K, R>) -> bool {
         get(&home.gate) & GATE_PAUSED != 0 || get(&self.shared.gate) & POOL_PAUSED != 0
     }
 
@@ -587,13 +589,13 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// The next idle resource whose lifetime has not ended.
-    fn take_usable(&mut self, home: &Home<K, R>) -> Option<Held<K, R>> {
+    fn take_usable(&mut self, home: &KeyState<K, R>) -> Option<Held<K, R>> {
         loop {
             let held = home.take_any()?;
             if held.expires_at > self.now {
                 return Some(held);
             }
-            self.retire(held, Reason::Lifetime);
+            self.retire(held, RetireReason::Lifetime);
         }
     }
 
@@ -606,7 +608,7 @@ impl<K, R> Turn<'_, K, R> {
         }
     }
 
-    fn decide(&mut self, decision: Decision<K, R>) {
+    fn decide(&mut self, decision: LedgerDecision<K, R>) {
         self.ledger.decisions.push_back(decision);
         self.wake_driver();
     }
@@ -652,14 +654,14 @@ impl<K, R> Turn<'_, K, R> {
     }
 }
 
-impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
+impl<K: Eq + Hash + Clone, R> LedgerVisit<'_, K, R> {
     /// The home of `key`, made if it is new; `limits` only matter then.
     pub(crate) fn home_of(
         &mut self,
         key: &K,
         limits: Option<KeyLimits>,
-        pool: &Arc<Inner<K, R>>,
-    ) -> Result<Arc<Home<K, R>>, AcquireError> {
+        pool: &Arc<PoolInner<K, R>>,
+    ) -> Result<Arc<KeyState<K, R>>, AcquireError> {
         if let Some(&id) = self.ledger.names.get(key) {
             return Ok(Arc::clone(&self.ledger.record(id).home));
         }
@@ -668,7 +670,7 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
         }
         let max = self.ledger.config.keys_max;
         if self.ledger.names.len() >= max {
-            return Err(AcquireError::Full { limit: Limit::Keys, max });
+            return Err(AcquireError::Full { limit: ReachedLimit::Keys, max });
         }
         let limits = limits.unwrap_or_else(|| self.ledger.config.key.clone());
         let id = match self.ledger.records.iter().position(Option::is_none) {
@@ -678,7 +680,7 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
                 self.ledger.records.len() - 1
             }
         };
-        let home = Arc::new(Home::new(
+        let home = Arc::new(KeyState::new(
             key.clone(),
             id,
             Arc::clone(pool),
@@ -686,10 +688,10 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
             &limits,
         ));
         self.ledger.names.insert(key.clone(), id);
-        self.ledger.records[id] = Some(Record {
+        self.ledger.records[id] = Some(KeyLedgerRecord {
             home: Arc::clone(&home),
             limits,
-            queue: Queue::default(),
+            queue: WaiterQueue::default(),
             promised: 0,
             served: 0,
             starving: false,
@@ -701,14 +703,14 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
 }
 
 /// The idle resource of one key to give up first.
-pub(crate) fn take_first_to_go<K, R>(home: &Home<K, R>) -> Option<Held<K, R>> {
+pub(crate) fn take_first_to_go<K, R>(home: &KeyState<K, R>) -> Option<Held<K, R>> {
     let first = first_to_go(home)?;
     home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
 /// How the idle resource of a key ranks that is to be given up first: highest tier, then least
 /// recently used.
-fn first_to_go<K, R>(home: &Home<K, R>) -> Option<(Tier, Reverse<Instant>)> {
+fn first_to_go<K, R>(home: &KeyState<K, R>) -> Option<(EvictionTier, Reverse<Instant>)> {
     let mut first = None;
     home.visit(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));
     first

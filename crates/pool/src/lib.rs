@@ -100,9 +100,9 @@ mod sync;
 mod waiters;
 
 pub use acquire::Acquire;
-pub use config::{Config, KeyLimits, STRIPES_DEFAULT, STRIPES_MAX, Tier};
-pub use error::{Abandoned, AcquireError, Limit, OpenError, Reason};
+pub use config::{EvictionTier, KeyLimits, PoolConfig, STRIPES_DEFAULT, STRIPES_MAX};
+pub use error::{AbandonedTicket, AcquireError, OpenError, ReachedLimit, RetireReason};
 pub use lease::Lease;
 pub use permit::{Retired, Ticket};
-pub use pool::{Effect, KeyHandle, NextEffect, Pool};
+pub use pool::{DriverEffect, KeyHandle, NextEffect, Pool};
 pub use stats::{KeyCounters, KeyStats, PoolStats};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::KeyLimits;
-use crate::error::{AcquireError, Reason};
-use crate::home::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, Home};
-use crate::ledger::{POOL_CLOSED, POOL_PAUSED, Turn, count, get, raise, take_first_to_go};
+use crate::error::{AcquireError, RetireReason};
+use crate::home::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, KeyState};
+use crate::ledger::{LedgerVisit, POOL_CLOSED, POOL_PAUSED, count, get, raise, take_first_to_go};
 use crate::stats::bump;
 use crate::sync::Ordering;
 
-impl<K, R> Turn<'_, K, R> {
+impl<K, R> LedgerVisit<'_, K, R> {
     /// Lets deadlines pass, closes what is too old or idle for too long, retries background opens.
     pub(crate) fn tick(&mut self) {
         self.ledger.due = None;
@@ -48,7 +48,7 @@ impl<K, R> Turn<'_, K, R> {
         let (idle_timeout, min_idle) = (record.limits.idle_timeout, record.limits.min_idle);
         let retry_at = record.retry_at.filter(|retry_at| *retry_at > now);
         while let Some(held) = home.take_where(|entry| entry.expires_at <= now) {
-            self.retire(held, Reason::Lifetime);
+            self.retire(held, RetireReason::Lifetime);
         }
         // The stacks are ordered by use, so the first that fits is the least recently used of its
         // stripe.
@@ -56,7 +56,7 @@ impl<K, R> Turn<'_, K, R> {
             let Some(held) = home.take_where(|entry| entry.used_at + idle_timeout <= now) else {
                 break;
             };
-            self.retire(held, Reason::Idle);
+            self.retire(held, RetireReason::Idle);
         }
         if count(&home.figures.live) > 0 {
             // What becomes idle after this tick is due no earlier than this.
@@ -78,7 +78,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Holds acquirers of one key, or of all, back. Leases stay as they are.
-    pub(crate) fn pause(&self, home: Option<&Home<K, R>>) {
+    pub(crate) fn pause(&self, home: Option<&KeyState<K, R>>) {
         match home {
             Some(home) => raise(&home.gate, GATE_PAUSED, true),
             None => raise(&self.shared.gate, POOL_PAUSED, true),
@@ -86,7 +86,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Ends [`Self::pause`], and a drain of a key.
-    pub(crate) fn resume(&mut self, home: Option<&Home<K, R>>) {
+    pub(crate) fn resume(&mut self, home: Option<&KeyState<K, R>>) {
         match home {
             Some(home) if get(&home.gate) & GATE_GONE == 0 => {
                 raise(&home.gate, GATE_PAUSED | GATE_DRAINING, false);
@@ -113,10 +113,10 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Refuses acquirers of a key and closes what it holds; leases end in their own time.
-    pub(crate) fn drain(&mut self, home: &Home<K, R>) {
+    pub(crate) fn drain(&mut self, home: &KeyState<K, R>) {
         if get(&home.gate) & GATE_GONE == 0 {
             raise(&home.gate, GATE_DRAINING, true);
-            self.empty(home.id, &AcquireError::Draining, Reason::Drained);
+            self.empty(home.id, &AcquireError::Draining, RetireReason::Drained);
             self.fill();
         }
     }
@@ -124,13 +124,13 @@ impl<K, R> Turn<'_, K, R> {
     /// Ends the pool.
     pub(crate) fn close(&mut self) {
         raise(&self.shared.gate, POOL_CLOSED, true);
-        self.for_each_key(|turn, id| turn.empty(id, &AcquireError::Closed, Reason::Closed));
+        self.for_each_key(|turn, id| turn.empty(id, &AcquireError::Closed, RetireReason::Closed));
         self.fill();
         // The driver may be waiting for a decision that will never come.
         self.wake_driver();
     }
 
-    fn empty(&mut self, id: usize, error: &AcquireError, reason: Reason) {
+    fn empty(&mut self, id: usize, error: &AcquireError, reason: RetireReason) {
         let home = Arc::clone(&self.ledger.record(id).home);
         while !self.ledger.record(id).queue.is_empty() {
             self.fail_first(id, error.clone());
@@ -141,7 +141,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// New bounds for a key; what exceeds them leaves when it is returned or idle.
-    pub(crate) fn limit_key(&mut self, home: &Home<K, R>, limits: KeyLimits) {
+    pub(crate) fn limit_key(&mut self, home: &KeyState<K, R>, limits: KeyLimits) {
         if get(&home.gate) & GATE_GONE != 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl<K, R> Turn<'_, K, R> {
         self.ledger.record(home.id).limits = limits;
         while count(&home.figures.live) - count(&home.figures.closing) > max {
             let Some(held) = take_first_to_go(home) else { break };
-            self.retire(held, Reason::OverLimit);
+            self.retire(held, RetireReason::OverLimit);
         }
         self.request(home.id);
         self.refill(home.id);
@@ -173,7 +173,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 }
 
-impl<K: Eq + std::hash::Hash, R> Turn<'_, K, R> {
+impl<K: Eq + std::hash::Hash, R> LedgerVisit<'_, K, R> {
     /// Removes a key that holds nothing and that nobody waits for.
     pub(crate) fn forget(&mut self, key: &K) -> bool {
         let Some(&id) = self.ledger.names.get(key) else { return true };

@@ -7,20 +7,20 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::Tier;
-use crate::error::{Abandoned, OpenError, Reason};
-use crate::home::{Held, Home};
+use crate::config::EvictionTier;
+use crate::error::{AbandonedTicket, OpenError, RetireReason};
+use crate::home::{Held, KeyState};
 
 /// The duty to open one resource. Dropped without an answer, it counts as failed with
 /// [`Abandoned`].
 #[must_use = "a dropped ticket is a failed open"]
 pub struct Ticket<K, R> {
     /// Taken when the ticket is answered.
-    home: Option<Arc<Home<K, R>>>,
+    home: Option<Arc<KeyState<K, R>>>,
 }
 
 impl<K, R> Ticket<K, R> {
-    pub(crate) fn new(home: Arc<Home<K, R>>) -> Self {
+    pub(crate) fn new(home: Arc<KeyState<K, R>>) -> Self {
         Self { home: Some(home) }
     }
 
@@ -35,11 +35,11 @@ impl<K, R> Ticket<K, R> {
 
     /// Hands the opened resource in.
     pub fn opened(self, resource: R, now: Instant) {
-        self.opened_with(resource, Tier::default(), now);
+        self.opened_with(resource, EvictionTier::default(), now);
     }
 
     /// Hands the opened resource in with an eviction tier.
-    pub fn opened_with(mut self, resource: R, tier: Tier, now: Instant) {
+    pub fn opened_with(mut self, resource: R, tier: EvictionTier, now: Instant) {
         if let Some(home) = self.home.take() {
             home.pool.turn(Some(now), |turn| turn.opened(&home, resource, tier));
         }
@@ -57,7 +57,7 @@ impl<K, R> Ticket<K, R> {
 impl<K, R> Drop for Ticket<K, R> {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            home.pool.turn(None, |turn| turn.open_failed(&home, Arc::new(Abandoned)));
+            home.pool.turn(None, |turn| turn.open_failed(&home, Arc::new(AbandonedTicket)));
         }
     }
 }
@@ -73,11 +73,11 @@ impl<K: fmt::Debug, R> fmt::Debug for Ticket<K, R> {
 pub struct Retired<K, R> {
     /// Taken when it is dropped.
     held: Option<Held<K, R>>,
-    reason: Reason,
+    reason: RetireReason,
 }
 
 impl<K, R> Retired<K, R> {
-    pub(crate) fn new(held: Held<K, R>, reason: Reason) -> Self {
+    pub(crate) fn new(held: Held<K, R>, reason: RetireReason) -> Self {
         Self { held: Some(held), reason }
     }
 
@@ -89,7 +89,7 @@ impl<K, R> Retired<K, R> {
 
     /// Why it is to be closed.
     #[must_use]
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> RetireReason {
         self.reason
     }
 

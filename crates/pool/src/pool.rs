@@ -9,11 +9,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::acquire::Acquire;
-use crate::config::{Config, KeyLimits, STRIPES_MAX};
+use crate::config::{KeyLimits, PoolConfig, STRIPES_MAX};
 use crate::error::AcquireError;
-use crate::home::{GATE_GONE, Home};
+use crate::home::{GATE_GONE, KeyState};
 use crate::lease::Lease;
-use crate::ledger::{Decision, Ledger, POOL_CLOSED, Turn, Wakes, count, get, raise};
+use crate::ledger::{
+    Ledger, LedgerDecision, LedgerVisit, POOL_CLOSED, WakeList, count, get, raise,
+};
 use crate::permit::{Retired, Ticket};
 use crate::stats::{KeyCounters, KeyStats, PoolFigures, PoolStats};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -22,24 +24,24 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 ///
 /// A cheap handle: clones are the same pool. When the last one is dropped the pool is closed.
 pub struct Pool<K, R> {
-    owner: Arc<Owner<K, R>>,
+    owner: Arc<PoolOwner<K, R>>,
 }
 
 /// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`Inner`]
 /// instead, so that they do not keep a pool open that nobody drives.
-struct Owner<K, R> {
-    inner: Arc<Inner<K, R>>,
+struct PoolOwner<K, R> {
+    inner: Arc<PoolInner<K, R>>,
 }
 
 /// What everything in the pool refers to.
-pub(crate) struct Inner<K, R> {
-    pub(crate) shared: Shared,
+pub(crate) struct PoolInner<K, R> {
+    pub(crate) shared: PoolFlags,
     /// Guards all decisions. Locked before any stripe's lock, never after.
     ledger: Mutex<Ledger<K, R>>,
 }
 
 /// What is read without the ledger's lock and written under it.
-pub(crate) struct Shared {
+pub(crate) struct PoolFlags {
     /// `POOL_*` bits.
     pub(crate) gate: AtomicU32,
     pub(crate) figures: PoolFigures,
@@ -51,7 +53,7 @@ pub(crate) struct Shared {
     abandoned: AtomicU32,
 }
 
-impl Shared {
+impl PoolFlags {
     fn now(&self) -> Instant {
         self.epoch + Duration::from_nanos(self.clock.load(Ordering::Relaxed))
     }
@@ -65,7 +67,7 @@ impl Shared {
     }
 }
 
-impl<K, R> Inner<K, R> {
+impl<K, R> PoolInner<K, R> {
     /// The latest time anybody told the pool.
     pub(crate) fn now(&self) -> Instant {
         self.shared.now()
@@ -76,9 +78,9 @@ impl<K, R> Inner<K, R> {
     pub(crate) fn turn<T>(
         &self,
         now: Option<Instant>,
-        visit: impl FnOnce(&mut Turn<'_, K, R>) -> T,
+        visit: impl FnOnce(&mut LedgerVisit<'_, K, R>) -> T,
     ) -> T {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let result = {
             let mut ledger = self.ledger.lock();
             let now = match now {
@@ -88,7 +90,12 @@ impl<K, R> Inner<K, R> {
                 }
                 None => self.shared.now(),
             };
-            visit(&mut Turn { ledger: &mut ledger, shared: &self.shared, wakes: &mut wakes, now })
+            visit(&mut LedgerVisit {
+                ledger: &mut ledger,
+                shared: &self.shared,
+                wakes: &mut wakes,
+                now,
+            })
         };
         wakes.wake();
         if self.shared.abandoned.load(Ordering::Relaxed) != 0 {
@@ -104,7 +111,7 @@ impl<K, R> Inner<K, R> {
         // again.
         let decisions = std::mem::take(&mut self.ledger.lock().decisions);
         for decision in decisions {
-            drop(Effect::from(decision));
+            drop(DriverEffect::from(decision));
         }
         if count(&self.shared.figures.live) == 0 {
             // Records refer to homes and homes to `Inner`: this breaks the circle. Stale handles
@@ -120,16 +127,16 @@ impl<K, R> Inner<K, R> {
         }
     }
 
-    fn next_decision(&self) -> Option<Effect<K, R>> {
+    fn next_decision(&self) -> Option<DriverEffect<K, R>> {
         let decision = self.ledger.lock().decisions.pop_front();
-        decision.map(Effect::from)
+        decision.map(DriverEffect::from)
     }
 }
 
 /// What the driver has to do. Effects come in an order in which it is safe to perform them one
 /// after another.
 #[derive(Debug)]
-pub enum Effect<K, R> {
+pub enum DriverEffect<K, R> {
     /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or
     /// [`Ticket::failed`].
     Open(Ticket<K, R>),
@@ -139,11 +146,11 @@ pub enum Effect<K, R> {
     TickAt(Instant),
 }
 
-impl<K, R> From<Decision<K, R>> for Effect<K, R> {
-    fn from(decision: Decision<K, R>) -> Self {
+impl<K, R> From<LedgerDecision<K, R>> for DriverEffect<K, R> {
+    fn from(decision: LedgerDecision<K, R>) -> Self {
         match decision {
-            Decision::Open(home) => Self::Open(Ticket::new(home)),
-            Decision::Close(held, reason) => Self::Close(Retired::new(held, reason)),
+            LedgerDecision::Open(home) => Self::Open(Ticket::new(home)),
+            LedgerDecision::Close(held, reason) => Self::Close(Retired::new(held, reason)),
         }
     }
 }
@@ -151,17 +158,17 @@ impl<K, R> From<Decision<K, R>> for Effect<K, R> {
 impl<K: Eq + Hash + Clone, R> Pool<K, R> {
     /// An empty pool. `now` is where its time starts.
     #[must_use]
-    pub fn new(mut config: Config, now: Instant) -> Self {
+    pub fn new(mut config: PoolConfig, now: Instant) -> Self {
         config.stripes = config.stripes.clamp(1, STRIPES_MAX).next_power_of_two();
-        let shared = Shared {
+        let shared = PoolFlags {
             gate: AtomicU32::new(0),
             figures: PoolFigures::new(config.total_max),
             epoch: now,
             clock: AtomicU64::new(0),
             abandoned: AtomicU32::new(0),
         };
-        let inner = Arc::new(Inner { shared, ledger: Mutex::new(Ledger::new(config)) });
-        Self { owner: Arc::new(Owner { inner }) }
+        let inner = Arc::new(PoolInner { shared, ledger: Mutex::new(Ledger::new(config)) });
+        Self { owner: Arc::new(PoolOwner { inner }) }
     }
 
     /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new
@@ -212,7 +219,7 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
 }
 
 impl<K, R> Pool<K, R> {
-    fn inner(&self) -> &Arc<Inner<K, R>> {
+    fn inner(&self) -> &Arc<PoolInner<K, R>> {
         &self.owner.inner
     }
 
@@ -230,13 +237,13 @@ impl<K, R> Pool<K, R> {
 
     /// The next thing to do, without waiting.
     #[must_use]
-    pub fn try_next_effect(&self) -> Option<Effect<K, R>> {
+    pub fn try_next_effect(&self) -> Option<DriverEffect<K, R>> {
         self.inner().next_decision()
     }
 
     /// Everything to do right now, without waiting.
     #[must_use]
-    pub fn take_effects(&self) -> Vec<Effect<K, R>> {
+    pub fn take_effects(&self) -> Vec<DriverEffect<K, R>> {
         std::iter::from_fn(|| self.try_next_effect()).collect()
     }
 
@@ -287,13 +294,13 @@ impl<K, R> fmt::Debug for Pool<K, R> {
     }
 }
 
-impl<K, R> fmt::Debug for Inner<K, R> {
+impl<K, R> fmt::Debug for PoolInner<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").field("stats", &self.shared.figures.read()).finish_non_exhaustive()
     }
 }
 
-impl<K, R> Drop for Owner<K, R> {
+impl<K, R> Drop for PoolOwner<K, R> {
     fn drop(&mut self) {
         self.inner.turn(None, |turn| turn.close());
         self.inner.shared.abandoned.store(1, Ordering::Relaxed);
@@ -305,7 +312,7 @@ impl<K, R> Drop for Owner<K, R> {
 ///
 /// It does not keep the pool open, and it goes stale when the key is forgotten.
 pub struct KeyHandle<K, R> {
-    pub(crate) home: Arc<Home<K, R>>,
+    pub(crate) home: Arc<KeyState<K, R>>,
 }
 
 impl<K, R> KeyHandle<K, R> {
@@ -402,7 +409,7 @@ pub struct NextEffect<'a, K, R> {
 }
 
 impl<K, R> Future for NextEffect<'_, K, R> {
-    type Output = Option<Effect<K, R>>;
+    type Output = Option<DriverEffect<K, R>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let inner = self.pool.inner();
@@ -413,7 +420,7 @@ impl<K, R> Future for NextEffect<'_, K, R> {
         }
         if let Some(due) = ledger.due.filter(|_| ledger.due_moved) {
             ledger.due_moved = false;
-            return Poll::Ready(Some(Effect::TickAt(due)));
+            return Poll::Ready(Some(DriverEffect::TickAt(due)));
         }
         if get(&inner.shared.gate) & POOL_CLOSED != 0 && count(&inner.shared.figures.live) == 0 {
             return Poll::Ready(None);

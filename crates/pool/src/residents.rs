@@ -90,7 +90,7 @@ impl State {
 
 /// Who was struck off to make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evicted<K> {
+pub struct EvictedResident<K> {
     /// Who.
     pub id: K,
     /// What it was: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. The last one has work
@@ -100,7 +100,7 @@ pub struct Evicted<K> {
 
 /// Why there is no new resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ResidentRefusal {
     /// There is no room, and all that are there are running or warming.
     Full {
         /// The bound.
@@ -113,22 +113,24 @@ pub enum Refused {
     },
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for ResidentRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refused::Full { capacity } => {
+            ResidentRefusal::Full { capacity } => {
                 write!(f, "all {capacity} places are taken and none can be freed")
             }
-            Refused::Present { state } => write!(f, "it is resident already, and {state:?}"),
+            ResidentRefusal::Present { state } => {
+                write!(f, "it is resident already, and {state:?}")
+            }
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ResidentRefusal {}
 
 /// Why a mark changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Illegal {
+pub enum IllegalMark {
     /// No resident has this id.
     Absent,
     /// It cannot become that from what it is.
@@ -140,21 +142,23 @@ pub enum Illegal {
     },
 }
 
-impl std::fmt::Display for Illegal {
+impl std::fmt::Display for IllegalMark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Illegal::Absent => f.write_str("there is no such resident"),
-            Illegal::Transition { from, to } => write!(f, "what is {from:?} cannot become {to:?}"),
+            IllegalMark::Absent => f.write_str("there is no such resident"),
+            IllegalMark::Transition { from, to } => {
+                write!(f, "what is {from:?} cannot become {to:?}")
+            }
         }
     }
 }
 
-impl std::error::Error for Illegal {}
+impl std::error::Error for IllegalMark {}
 
 /// How many there are of each. Exact one by one; figures read together may be some operations
 /// apart, because nothing stops the pool while they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ResidentStats {
     /// In any state.
     pub total: usize,
     /// See [`State::Warming`].
@@ -173,18 +177,18 @@ pub struct Stats {
 
 /// Reads the figures without the lock that is around the books. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Figures(Arc<Counts>);
+pub struct ResidentFigures(Arc<ResidentCounts>);
 
 #[derive(Debug)]
-struct Counts {
+struct ResidentCounts {
     total: AtomicUsize,
     of: [AtomicUsize; STATES],
     capacity: AtomicUsize,
 }
 
-impl Figures {
-    fn new(capacity: usize) -> Figures {
-        Figures(Arc::new(Counts {
+impl ResidentFigures {
+    fn new(capacity: usize) -> ResidentFigures {
+        ResidentFigures(Arc::new(ResidentCounts {
             total: AtomicUsize::new(0),
             of: std::array::from_fn(|_| AtomicUsize::new(0)),
             capacity: AtomicUsize::new(capacity),
@@ -201,9 +205,9 @@ impl Figures {
     /// How many there are of each.
     #[must_use]
     #[inline]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ResidentStats {
         let of = |state: State| self.0.of[state.place()].load(Ordering::Relaxed);
-        Stats {
+        ResidentStats {
             total: self.count(),
             warming: of(State::Warming),
             warm: of(State::Warm),
@@ -231,7 +235,7 @@ const NONE: u32 = u32::MAX;
 pub const CAPACITY_MAX: usize = u32::MAX as usize - 1;
 
 #[derive(Debug)]
-struct Entry<K> {
+struct ResidentEntry<K> {
     /// None in a place that is free.
     id: Option<K>,
     state: State,
@@ -243,7 +247,7 @@ struct Entry<K> {
 
 /// The ends of the list of one state, the least recently used at the head.
 #[derive(Clone, Copy, Debug)]
-struct List {
+struct StateList {
     head: u32,
     tail: u32,
 }
@@ -252,14 +256,14 @@ struct List {
 #[derive(Debug)]
 pub struct Residents<K> {
     places: HashMap<K, u32>,
-    entries: Vec<Entry<K>>,
+    entries: Vec<ResidentEntry<K>>,
     free: u32,
-    lists: [List; STATES],
+    lists: [StateList; STATES],
     capacity: usize,
     /// The latest time that was seen. Callers read the clock before they get the lock, so that
     /// times come slightly out of order; the order of the lists is what counts.
     latest: Instant,
-    figures: Figures,
+    figures: ResidentFigures,
 }
 
 impl<K: Clone + Eq + Hash> Residents<K> {
@@ -271,10 +275,10 @@ impl<K: Clone + Eq + Hash> Residents<K> {
             places: HashMap::new(),
             entries: Vec::new(),
             free: NONE,
-            lists: [List { head: NONE, tail: NONE }; STATES],
+            lists: [StateList { head: NONE, tail: NONE }; STATES],
             capacity,
             latest: now,
-            figures: Figures::new(capacity),
+            figures: ResidentFigures::new(capacity),
         }
     }
 
@@ -292,7 +296,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
 
     /// A handle on the figures, for those without the lock.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> ResidentFigures {
         self.figures.clone()
     }
 
@@ -304,7 +308,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
 
     /// How many there are of each.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
@@ -323,17 +327,17 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         id: K,
         state: State,
         now: Instant,
-    ) -> Result<Option<Evicted<K>>, Refused> {
+    ) -> Result<Option<EvictedResident<K>>, ResidentRefusal> {
         if let Some(state) = self.state(&id) {
-            return Err(Refused::Present { state });
+            return Err(ResidentRefusal::Present { state });
         }
         let evicted = if self.count() >= self.capacity {
-            Some(self.evict().ok_or(Refused::Full { capacity: self.capacity })?)
+            Some(self.evict().ok_or(ResidentRefusal::Full { capacity: self.capacity })?)
         } else {
             None
         };
         let used = self.at(now);
-        let entry = Entry { id: Some(id.clone()), state, used, prev: NONE, next: NONE };
+        let entry = ResidentEntry { id: Some(id.clone()), state, used, prev: NONE, next: NONE };
         let place = match self.free {
             NONE => {
                 // The capacity is below the number of places, see `CAPACITY_MAX`.
@@ -349,28 +353,28 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         };
         self.places.insert(id, place);
         self.append(place, state);
-        Figures::add(&self.figures.0.total);
+        ResidentFigures::add(&self.figures.0.total);
         Ok(evicted)
     }
 
     /// Strikes off who goes first; none when all are running or warming, or there is nobody.
-    pub fn evict(&mut self) -> Option<Evicted<K>> {
+    pub fn evict(&mut self) -> Option<EvictedResident<K>> {
         let heads = State::EVICTED_FIRST.map(|state| (self.lists[state.place()].head, state));
         let (place, was) = heads.into_iter().find(|(place, _)| *place != NONE)?;
         let id = self.strike(place)?;
-        Some(Evicted { id, was })
+        Some(EvictedResident { id, was })
     }
 
     /// Strikes off who goes first among those for whom `may_go` says so; none when there is nobody
     /// of that kind. Looks at one after the other, so that it is for rare cases only.
-    pub fn evict_where(&mut self, may_go: impl Fn(&K) -> bool) -> Option<Evicted<K>> {
+    pub fn evict_where(&mut self, may_go: impl Fn(&K) -> bool) -> Option<EvictedResident<K>> {
         for was in State::EVICTED_FIRST {
             let mut place = self.lists[was.place()].head;
             while place != NONE {
                 let entry = self.entry(place);
                 if entry.id.as_ref().is_some_and(&may_go) {
                     let id = self.strike(place)?;
-                    return Some(Evicted { id, was });
+                    return Some(EvictedResident { id, was });
                 }
                 place = entry.next;
             }
@@ -391,7 +395,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     /// # Errors
     /// When there is no such resident, or it is not cold. The same holds for the other marks, with
     /// the states that [`State::may_become`] says. Nothing has changed then.
-    pub fn mark_warming(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+    pub fn mark_warming(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Warming, now)
     }
 
@@ -399,7 +403,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
-    pub fn mark_warm(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+    pub fn mark_warm(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Warm, now)
     }
 
@@ -407,7 +411,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
-    pub fn mark_running(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+    pub fn mark_running(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Running, now)
     }
 
@@ -415,7 +419,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
-    pub fn mark_waiting(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+    pub fn mark_waiting(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Waiting, now)
     }
 
@@ -423,7 +427,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
-    pub fn mark_cold(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+    pub fn mark_cold(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Cold, now)
     }
 
@@ -431,8 +435,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     ///
     /// # Errors
     /// When there is no such resident.
-    pub fn touch(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
-        let place = *self.places.get(id).ok_or(Illegal::Absent)?;
+    pub fn touch(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
+        let place = *self.places.get(id).ok_or(IllegalMark::Absent)?;
         let state = self.entry(place).state;
         self.move_to(place, state, now);
         Ok(())
@@ -467,11 +471,11 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         (head != NONE).then(|| self.entry(head).used + idle_min)
     }
 
-    fn mark(&mut self, id: &K, to: State, now: Instant) -> Result<(), Illegal> {
-        let place = *self.places.get(id).ok_or(Illegal::Absent)?;
+    fn mark(&mut self, id: &K, to: State, now: Instant) -> Result<(), IllegalMark> {
+        let place = *self.places.get(id).ok_or(IllegalMark::Absent)?;
         let from = self.entry(place).state;
         if !from.may_become(to) {
-            return Err(Illegal::Transition { from, to });
+            return Err(IllegalMark::Transition { from, to });
         }
         self.move_to(place, to, now);
         Ok(())
@@ -504,7 +508,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         entry.next = free;
         let id = entry.id.take()?;
         self.places.remove(&id);
-        Figures::take(&self.figures.0.total);
+        ResidentFigures::take(&self.figures.0.total);
         Some(id)
     }
 
@@ -517,12 +521,12 @@ impl<K: Clone + Eq + Hash> Residents<K> {
             NONE => self.lists[state.place()].head = place,
             tail => self.entry_mut(tail).next = place,
         }
-        Figures::add(&self.figures.0.of[state.place()]);
+        ResidentFigures::add(&self.figures.0.of[state.place()]);
     }
 
     /// Takes a place out of its list.
     fn unlink(&mut self, place: u32) {
-        let Entry { state, prev, next, .. } = *self.entry(place);
+        let ResidentEntry { state, prev, next, .. } = *self.entry(place);
         match prev {
             NONE => self.lists[state.place()].head = next,
             prev => self.entry_mut(prev).next = next,
@@ -531,15 +535,15 @@ impl<K: Clone + Eq + Hash> Residents<K> {
             NONE => self.lists[state.place()].tail = prev,
             next => self.entry_mut(next).prev = prev,
         }
-        Figures::take(&self.figures.0.of[state.place()]);
+        ResidentFigures::take(&self.figures.0.of[state.place()]);
     }
 
     /// Numbers of places come from the books themselves, so there is one.
-    fn entry(&self, place: u32) -> &Entry<K> {
+    fn entry(&self, place: u32) -> &ResidentEntry<K> {
         &self.entries[place as usize]
     }
 
-    fn entry_mut(&mut self, place: u32) -> &mut Entry<K> {
+    fn entry_mut(&mut self, place: u32) -> &mut ResidentEntry<K> {
         &mut self.entries[place as usize]
     }
 }

@@ -39,8 +39,11 @@ mod desk;
 mod rules;
 
 pub use books::{
-    ACTIVE_FOR, Books, Denied, Effect, GRANT_COST_US, KeyId, ServerId, TenantId, TenantLimits,
-    VICTIMS_LOOKED_AT_MAX, Verdict,
+    ACTIVE_FOR, DeniedBound, FinishedVerdict, GRANT_COST_US, KeyId, QuotaEffect, QuotaLedger,
+    SharedServerId, SharedTenantId, TenantQuota, VICTIMS_LOOKED_AT_MAX,
 };
-pub use desk::{Desk, Key, Letter, Permit, Released, Server, Shares, Tenant, Wake};
+pub use desk::{
+    ConnectionShares, ReleaseOutcome, ServerHandle, SlotPermit, TenantHandle, ThreadHandle,
+    ThreadLetter, ThreadWake, UserHandle,
+};
 pub use rules::{ROTATE_BUSY_US, SIBLING_PATIENCE};

@@ -16,7 +16,7 @@ pub(crate) type PlaceId = usize;
 
 /// What a place holds.
 #[derive(Debug)]
-enum Place<K, R> {
+enum WaiterPlace<K, R> {
     Free {
         next: Option<PlaceId>,
     },
@@ -35,27 +35,27 @@ enum Place<K, R> {
 
 /// The ends of one key's queue; kept in the key's record.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct WaiterQueue {
     first: Option<PlaceId>,
     last: Option<PlaceId>,
     pub(crate) len: usize,
 }
 
-impl Queue {
+impl WaiterQueue {
     pub(crate) fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
 /// What a future finds in its place.
-pub(crate) enum Answer<K, R> {
+pub(crate) enum WaiterAnswer<K, R> {
     Wait,
     Granted(Held<K, R>),
     Failed(AcquireError),
 }
 
 /// What a future left behind when it was dropped.
-pub(crate) enum Left<K, R> {
+pub(crate) enum WaiterLeft<K, R> {
     /// It was still in the queue of this key.
     Queued(usize),
     /// It had been given a resource that it never picked up.
@@ -66,14 +66,14 @@ pub(crate) enum Left<K, R> {
 
 /// All places.
 #[derive(Debug)]
-pub(crate) struct Waiters<K, R> {
-    places: Vec<Place<K, R>>,
+pub(crate) struct WaiterTable<K, R> {
+    places: Vec<WaiterPlace<K, R>>,
     free: Option<PlaceId>,
     /// Places in any queue.
     pub(crate) queued: usize,
 }
 
-impl<K, R> Waiters<K, R> {
+impl<K, R> WaiterTable<K, R> {
     pub(crate) const fn new() -> Self {
         Self { places: Vec::new(), free: None, queued: 0 }
     }
@@ -81,15 +81,15 @@ impl<K, R> Waiters<K, R> {
     /// Appends to `queue`, the queue of `key`.
     pub(crate) fn push(
         &mut self,
-        queue: &mut Queue,
+        queue: &mut WaiterQueue,
         key: usize,
         deadline: Instant,
         waker: Waker,
     ) -> PlaceId {
-        let place = Place::Queued { key, deadline, waker, before: queue.last, after: None };
+        let place = WaiterPlace::Queued { key, deadline, waker, before: queue.last, after: None };
         let id = match self.free {
             Some(id) => {
-                if let Some(Place::Free { next }) = self.places.get(id) {
+                if let Some(WaiterPlace::Free { next }) = self.places.get(id) {
                     self.free = *next;
                 }
                 self.places[id] = place;
@@ -113,39 +113,45 @@ impl<K, R> Waiters<K, R> {
     /// Grants `held` to the first of `queue`. Hands it back when nobody waits.
     pub(crate) fn grant(
         &mut self,
-        queue: &mut Queue,
+        queue: &mut WaiterQueue,
         held: Held<K, R>,
     ) -> Result<Waker, Held<K, R>> {
         let Some(first) = queue.first else { return Err(held) };
-        match self.unlink(queue, first, Place::Granted(held)) {
+        match self.unlink(queue, first, WaiterPlace::Granted(held)) {
             Some((waker, _)) => Ok(waker),
             None => unreachable!("a queue links only queued places"),
         }
     }
 
     /// Fails the first of `queue`.
-    pub(crate) fn fail_first(&mut self, queue: &mut Queue, error: AcquireError) -> Option<Waker> {
+    pub(crate) fn fail_first(
+        &mut self,
+        queue: &mut WaiterQueue,
+        error: AcquireError,
+    ) -> Option<Waker> {
         let first = queue.first?;
-        self.unlink(queue, first, Place::Failed(error)).map(|(waker, _)| waker)
+        self.unlink(queue, first, WaiterPlace::Failed(error)).map(|(waker, _)| waker)
     }
 
     /// Fails those of `queue` whose deadline is not after `now`, hands their wakers to `wake`, and
     /// returns the earliest deadline of those that stay.
     pub(crate) fn expire(
         &mut self,
-        queue: &mut Queue,
+        queue: &mut WaiterQueue,
         now: Instant,
         mut wake: impl FnMut(Waker),
     ) -> Option<Instant> {
         let mut earliest: Option<Instant> = None;
         let mut next = queue.first;
         while let Some(id) = next {
-            let Some(Place::Queued { deadline, after, .. }) = self.places.get(id) else { break };
+            let Some(WaiterPlace::Queued { deadline, after, .. }) = self.places.get(id) else {
+                break;
+            };
             let deadline = *deadline;
             next = *after;
             if deadline <= now {
                 if let Some((waker, _)) =
-                    self.unlink(queue, id, Place::Failed(AcquireError::Timeout))
+                    self.unlink(queue, id, WaiterPlace::Failed(AcquireError::Timeout))
                 {
                     wake(waker);
                 }
@@ -157,15 +163,15 @@ impl<K, R> Waiters<K, R> {
     }
 
     /// What the future that owns `id` finds; an answer frees the place.
-    pub(crate) fn poll(&mut self, id: PlaceId, current: &Waker) -> Answer<K, R> {
-        if let Place::Queued { waker, .. } = &mut self.places[id] {
+    pub(crate) fn poll(&mut self, id: PlaceId, current: &Waker) -> WaiterAnswer<K, R> {
+        if let WaiterPlace::Queued { waker, .. } = &mut self.places[id] {
             waker.clone_from(current);
-            return Answer::Wait;
+            return WaiterAnswer::Wait;
         }
         match self.release(id) {
-            Place::Granted(held) => Answer::Granted(held),
-            Place::Failed(error) => Answer::Failed(error),
-            Place::Free { .. } | Place::Queued { .. } => {
+            WaiterPlace::Granted(held) => WaiterAnswer::Granted(held),
+            WaiterPlace::Failed(error) => WaiterAnswer::Failed(error),
+            WaiterPlace::Free { .. } | WaiterPlace::Queued { .. } => {
                 unreachable!("a future polls the place it owns")
             }
         }
@@ -174,31 +180,32 @@ impl<K, R> Waiters<K, R> {
     /// Which queue `id` stands in, if it does.
     pub(crate) fn key_of(&self, id: PlaceId) -> Option<usize> {
         match self.places.get(id) {
-            Some(Place::Queued { key, .. }) => Some(*key),
-            Some(Place::Granted(_) | Place::Failed(_) | Place::Free { .. }) | None => None,
+            Some(WaiterPlace::Queued { key, .. }) => Some(*key),
+            Some(WaiterPlace::Granted(_) | WaiterPlace::Failed(_) | WaiterPlace::Free { .. })
+            | None => None,
         }
     }
 
     /// Gives the place up. `queue` is the queue of the key that [`Self::key_of`] named, or any
     /// other.
-    pub(crate) fn leave(&mut self, id: PlaceId, queue: &mut Queue) -> Left<K, R> {
-        let free = Place::Free { next: self.free };
+    pub(crate) fn leave(&mut self, id: PlaceId, queue: &mut WaiterQueue) -> WaiterLeft<K, R> {
+        let free = WaiterPlace::Free { next: self.free };
         if let Some((_, key)) = self.unlink(queue, id, free) {
             self.free = Some(id);
-            return Left::Queued(key);
+            return WaiterLeft::Queued(key);
         }
         match self.release(id) {
-            Place::Granted(held) => Left::Granted(held),
-            Place::Failed(_) => Left::Failed,
-            Place::Free { .. } | Place::Queued { .. } => {
+            WaiterPlace::Granted(held) => WaiterLeft::Granted(held),
+            WaiterPlace::Failed(_) => WaiterLeft::Failed,
+            WaiterPlace::Free { .. } | WaiterPlace::Queued { .. } => {
                 unreachable!("a future leaves the place it owns")
             }
         }
     }
 
     /// Frees a place that is in no queue.
-    fn release(&mut self, id: PlaceId) -> Place<K, R> {
-        let place = std::mem::replace(&mut self.places[id], Place::Free { next: self.free });
+    fn release(&mut self, id: PlaceId) -> WaiterPlace<K, R> {
+        let place = std::mem::replace(&mut self.places[id], WaiterPlace::Free { next: self.free });
         self.free = Some(id);
         place
     }
@@ -207,14 +214,14 @@ impl<K, R> Waiters<K, R> {
     /// places.
     fn unlink(
         &mut self,
-        queue: &mut Queue,
+        queue: &mut WaiterQueue,
         id: PlaceId,
-        instead: Place<K, R>,
+        instead: WaiterPlace<K, R>,
     ) -> Option<(Waker, usize)> {
-        if !matches!(self.places.get(id), Some(Place::Queued { .. })) {
+        if !matches!(self.places.get(id), Some(WaiterPlace::Queued { .. })) {
             return None;
         }
-        let Place::Queued { key, waker, before, after, .. } =
+        let WaiterPlace::Queued { key, waker, before, after, .. } =
             std::mem::replace(&mut self.places[id], instead)
         else {
             return None;
@@ -233,13 +240,13 @@ impl<K, R> Waiters<K, R> {
     }
 
     fn set_after(&mut self, id: PlaceId, to: Option<PlaceId>) {
-        if let Some(Place::Queued { after, .. }) = self.places.get_mut(id) {
+        if let Some(WaiterPlace::Queued { after, .. }) = self.places.get_mut(id) {
             *after = to;
         }
     }
 
     fn set_before(&mut self, id: PlaceId, to: Option<PlaceId>) {
-        if let Some(Place::Queued { before, .. }) = self.places.get_mut(id) {
+        if let Some(WaiterPlace::Queued { before, .. }) = self.places.get_mut(id) {
             *before = to;
         }
     }

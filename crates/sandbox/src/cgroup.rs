@@ -28,14 +28,14 @@ mod unified;
 
 pub(crate) use session::thaw_standing;
 pub(crate) use unified::leave_leaf;
-use unified::{LIMITS, Site, Way, enable, prepare, sites, subtree};
+use unified::{ControllerSetup, LIMITS, ParentSite, enable, prepare, sites, subtree};
 
 /// Beginning of the name of every parent group of a Cove server.
 const PARENT_PREFIX: &str = "cove-";
 
 /// What no control group limits here, so that only limits of each process and user do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unlimited {
+pub(crate) struct UnlimitedResources {
     pub(crate) memory: bool,
     /// Counted by user all over the host: two servers with the same user ids would take from each
     /// other. So it is the last resort.
@@ -44,7 +44,7 @@ pub(crate) struct Unlimited {
 
 /// What a hierarchy is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum HierarchyRole {
     /// Version 2: CPU time, start inside the group, and every controller it has.
     Unified,
     /// Version 1 `memory`.
@@ -57,18 +57,23 @@ pub enum Role {
     CpuAccount,
 }
 
-impl Role {
+impl HierarchyRole {
     /// Roles by the number they have in messages.
-    pub(crate) const ALL: [Role; 5] =
-        [Role::Unified, Role::Memory, Role::Pids, Role::Cpu, Role::CpuAccount];
+    pub(crate) const ALL: [HierarchyRole; 5] = [
+        HierarchyRole::Unified,
+        HierarchyRole::Memory,
+        HierarchyRole::Pids,
+        HierarchyRole::Cpu,
+        HierarchyRole::CpuAccount,
+    ];
 
     pub(crate) fn number(self) -> u8 {
         match self {
-            Role::Unified => 0,
-            Role::Memory => 1,
-            Role::Pids => 2,
-            Role::Cpu => 3,
-            Role::CpuAccount => 4,
+            HierarchyRole::Unified => 0,
+            HierarchyRole::Memory => 1,
+            HierarchyRole::Pids => 2,
+            HierarchyRole::Cpu => 3,
+            HierarchyRole::CpuAccount => 4,
         }
     }
 
@@ -76,21 +81,21 @@ impl Role {
     /// nothing.
     fn is_standing(self, unified_limits: bool) -> bool {
         match self {
-            Role::Unified => !unified_limits,
-            Role::Cpu | Role::CpuAccount => true,
-            Role::Memory | Role::Pids => false,
+            HierarchyRole::Unified => !unified_limits,
+            HierarchyRole::Cpu | HierarchyRole::CpuAccount => true,
+            HierarchyRole::Memory | HierarchyRole::Pids => false,
         }
     }
 
-    pub(crate) fn from_number(number: u8) -> Option<Role> {
-        Role::ALL.get(usize::from(number)).copied()
+    pub(crate) fn from_number(number: u8) -> Option<HierarchyRole> {
+        HierarchyRole::ALL.get(usize::from(number)).copied()
     }
 }
 
 /// A hierarchy in which this process may make groups.
 #[derive(Clone, Debug)]
-struct Hierarchy {
-    role: Role,
+struct CgroupHierarchy {
+    role: HierarchyRole,
     /// Where it is mounted: the topmost group to be seen.
     top: PathBuf,
     /// Group that this process is in.
@@ -99,7 +104,7 @@ struct Hierarchy {
 
 /// Which limits the kernel can enforce here, and by what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Support {
+pub struct CgroupSupport {
     /// `v2`, `v1`, `hybrid` or `none`.
     pub layout: String,
     /// By what memory is limited: `v1`, `v2` or nothing.
@@ -112,7 +117,7 @@ pub struct Support {
     pub cpu_time: Option<String>,
 }
 
-impl Support {
+impl CgroupSupport {
     /// Whether untrusted code can be held: memory and number of processes.
     pub fn is_sufficient(&self) -> bool {
         self.memory.is_some() && self.pids.is_some()
@@ -121,8 +126,8 @@ impl Support {
 
 /// The parent group of a server in one hierarchy.
 #[derive(Debug)]
-struct Parent {
-    role: Role,
+struct ParentGroup {
+    role: HierarchyRole,
     path: PathBuf,
     fd: OwnedFd,
     /// The group that it is in.
@@ -133,32 +138,32 @@ struct Parent {
 
 /// The parent groups of one server, open. Removed with everything below when dropped.
 #[derive(Debug)]
-pub(crate) struct Parents {
-    dirs: Vec<Parent>,
+pub(crate) struct ParentGroups {
+    dirs: Vec<ParentGroup>,
     name: String,
     /// Whether version 2 carries the memory and pids controllers here.
     pub(crate) unified_limits: bool,
-    pub(crate) support: Support,
+    pub(crate) support: CgroupSupport,
 }
 
-impl Parents {
+impl ParentGroups {
     /// Finds the hierarchies, removes what dead servers have left, and makes the parent groups.
-    pub(crate) fn create() -> io::Result<Parents> {
+    pub(crate) fn create() -> io::Result<ParentGroups> {
         let name =
             format!("{PARENT_PREFIX}{}-{}", std::process::id(), start_time(std::process::id())?);
-        let mut parents = Parents {
+        let mut parents = ParentGroups {
             dirs: Vec::new(),
             name: name.clone(),
             unified_limits: false,
-            support: Support::default(),
+            support: CgroupSupport::default(),
         };
         let hierarchies = discover()?;
         let mut twins = false;
         for hierarchy in hierarchies {
             // `cpu` and `cpuacct` are commonly mounted as one: one group then serves both.
             let twin = parents.dirs.iter_mut().find(|d| d.path.parent() == Some(&hierarchy.base));
-            if let (Some(twin), Role::CpuAccount) = (twin, hierarchy.role) {
-                twin.role = Role::CpuAccount;
+            if let (Some(twin), HierarchyRole::CpuAccount) = (twin, hierarchy.role) {
+                twin.role = HierarchyRole::CpuAccount;
                 twins = true;
                 parents.support.cpu_time = Some("v1".into());
                 continue;
@@ -175,15 +180,15 @@ impl Parents {
             }
         }
         // With version 2 the CPU account of version 1 is not needed; two sources would cost twice.
-        if parents.dirs.iter().any(|d| d.role == Role::Unified) {
-            let spare = parents.dirs.iter().position(|d| d.role == Role::CpuAccount);
+        if parents.dirs.iter().any(|d| d.role == HierarchyRole::Unified) {
+            let spare = parents.dirs.iter().position(|d| d.role == HierarchyRole::CpuAccount);
             if let (Some(at), false) = (spare, twins) {
                 fs::remove_dir(parents.dirs.swap_remove(at).path)?;
             }
             parents.support.cpu_time = Some("v2".into());
         }
-        let v1 = parents.dirs.iter().any(|d| d.role != Role::Unified);
-        let v2 = parents.dirs.iter().any(|d| d.role == Role::Unified);
+        let v1 = parents.dirs.iter().any(|d| d.role != HierarchyRole::Unified);
+        let v2 = parents.dirs.iter().any(|d| d.role == HierarchyRole::Unified);
         parents.support.layout = match (v1, v2) {
             (true, true) => "hybrid",
             (true, false) => "v1",
@@ -194,11 +199,11 @@ impl Parents {
         Ok(parents)
     }
 
-    fn note(&mut self, parent: &Parent) {
+    fn note(&mut self, parent: &ParentGroup) {
         let has = |wanted: &str| parent.controllers.iter().any(|have| have == wanted);
         let support = &mut self.support;
         match parent.role {
-            Role::Unified => {
+            HierarchyRole::Unified => {
                 self.unified_limits = LIMITS.iter().all(|controller| has(controller));
                 if self.unified_limits {
                     support.memory = Some("v2".into());
@@ -209,17 +214,17 @@ impl Parents {
                 }
                 support.cpu_time = Some("v2".into());
             }
-            Role::Memory => support.memory = Some("v1".into()),
-            Role::Pids => support.pids = Some("v1".into()),
-            Role::Cpu => support.cpu = Some("v1".into()),
-            Role::CpuAccount => {
+            HierarchyRole::Memory => support.memory = Some("v1".into()),
+            HierarchyRole::Pids => support.pids = Some("v1".into()),
+            HierarchyRole::Cpu => support.cpu = Some("v1".into()),
+            HierarchyRole::CpuAccount => {
                 support.cpu_time.get_or_insert_with(|| "v1".into());
             }
         }
     }
 
     /// The open parent groups and what they are in, to hand to a spawner.
-    pub(crate) fn handles(&self) -> Vec<(Role, BorrowedFd<'_>, BorrowedFd<'_>)> {
+    pub(crate) fn handles(&self) -> Vec<(HierarchyRole, BorrowedFd<'_>, BorrowedFd<'_>)> {
         self.dirs.iter().map(|d| (d.role, d.fd.as_fd(), d.base.as_fd())).collect()
     }
 
@@ -237,13 +242,13 @@ impl Parents {
     }
 }
 
-impl Drop for Parents {
+impl Drop for ParentGroups {
     fn drop(&mut self) {
         self.remove();
     }
 }
 
-impl Parents {
+impl ParentGroups {
     /// Removes the parent groups with everything in them. Harmless when they are gone.
     pub(crate) fn remove(&self) {
         for parent in &self.dirs {
@@ -251,7 +256,9 @@ impl Parents {
             if let Err(error) = remove_group(&parent.path) {
                 tracing::warn!(path = %parent.path.display(), %error, "control group left behind");
             }
-            if let (Role::Unified, Err(error)) = (parent.role, leave_leaf(parent.base.as_fd())) {
+            if let (HierarchyRole::Unified, Err(error)) =
+                (parent.role, leave_leaf(parent.base.as_fd()))
+            {
                 tracing::warn!(%error, "control group of the server left behind");
             }
         }
@@ -269,15 +276,15 @@ fn start_time(pid: u32) -> io::Result<u64> {
 }
 
 /// Finds the mounted hierarchies and this process's own group in each.
-fn discover() -> io::Result<Vec<Hierarchy>> {
+fn discover() -> io::Result<Vec<CgroupHierarchy>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let own = fs::read_to_string("/proc/self/cgroup")?;
     Ok(parse(&mounts, &own))
 }
 
 /// The pure part of [`discover`]: `/proc/self/mountinfo` and `/proc/self/cgroup` in, bases out.
-fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
-    let mut found: Vec<Hierarchy> = Vec::new();
+fn parse(mounts: &str, own: &str) -> Vec<CgroupHierarchy> {
+    let mut found: Vec<CgroupHierarchy> = Vec::new();
     for line in mounts.lines() {
         let Some((before, after)) = line.split_once(" - ") else { continue };
         let before: Vec<&str> = before.split(' ').collect();
@@ -287,18 +294,18 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
             continue;
         };
         let options: Vec<&str> = after.get(2).map_or(Vec::new(), |o| o.split(',').collect());
-        let roles: &[(Role, &str)] = match *kind {
-            "cgroup2" => &[(Role::Unified, "")],
+        let roles: &[(HierarchyRole, &str)] = match *kind {
+            "cgroup2" => &[(HierarchyRole::Unified, "")],
             "cgroup" => &[
-                (Role::Memory, "memory"),
-                (Role::Pids, "pids"),
-                (Role::Cpu, "cpu"),
-                (Role::CpuAccount, "cpuacct"),
+                (HierarchyRole::Memory, "memory"),
+                (HierarchyRole::Pids, "pids"),
+                (HierarchyRole::Cpu, "cpu"),
+                (HierarchyRole::CpuAccount, "cpuacct"),
             ],
             _ => &[],
         };
         for (role, controller) in roles {
-            let matches = *role == Role::Unified || options.contains(controller);
+            let matches = *role == HierarchyRole::Unified || options.contains(controller);
             if !matches || found.iter().any(|h| h.role == *role) {
                 continue;
             }
@@ -306,7 +313,7 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
             // In a container the mount may show only a part of the tree, named by `root`.
             let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
             let base = Path::new(point).join(below.strip_prefix("/").unwrap_or(below));
-            found.push(Hierarchy { role: *role, top: PathBuf::from(point), base });
+            found.push(CgroupHierarchy { role: *role, top: PathBuf::from(point), base });
         }
     }
     found
@@ -327,11 +334,14 @@ fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
 }
 
 /// Makes and opens the parent group in a hierarchy, at the first site where that is possible.
-fn open_parent(hierarchy: &Hierarchy, name: &str) -> io::Result<Parent> {
+fn open_parent(hierarchy: &CgroupHierarchy, name: &str) -> io::Result<ParentGroup> {
     let sites = match hierarchy.role {
-        Role::Unified => sites(&hierarchy.base, &hierarchy.top)?,
-        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => {
-            vec![Site { path: hierarchy.base.clone(), way: Way::AsIs }]
+        HierarchyRole::Unified => sites(&hierarchy.base, &hierarchy.top)?,
+        HierarchyRole::Memory
+        | HierarchyRole::Pids
+        | HierarchyRole::Cpu
+        | HierarchyRole::CpuAccount => {
+            vec![ParentSite { path: hierarchy.base.clone(), way: ControllerSetup::AsIs }]
         }
     };
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -349,18 +359,18 @@ fn open_parent(hierarchy: &Hierarchy, name: &str) -> io::Result<Parent> {
 
 /// Makes and opens the parent group at a site. What was begun is undone when that fails: another
 /// process may have come into the group meanwhile.
-fn open_at(role: Role, site: &Site, name: &str) -> io::Result<Parent> {
+fn open_at(role: HierarchyRole, site: &ParentSite, name: &str) -> io::Result<ParentGroup> {
     sweep(&site.path);
     let base: OwnedFd = fs::File::open(&site.path)?.into();
     let path = site.path.join(name);
     let made = prepare(base.as_fd(), site.way).and_then(|()| make_parent(role, &path));
     match made {
-        Ok((fd, controllers)) => Ok(Parent { role, path, fd, base, controllers }),
+        Ok((fd, controllers)) => Ok(ParentGroup { role, path, fd, base, controllers }),
         Err(error) => {
             if path.exists() {
                 remove_group(&path)?;
             }
-            if site.way == Way::Leaf {
+            if site.way == ControllerSetup::Leaf {
                 leave_leaf(base.as_fd())?;
             }
             Err(error)
@@ -369,13 +379,16 @@ fn open_at(role: Role, site: &Site, name: &str) -> io::Result<Parent> {
 }
 
 /// Makes and opens a parent group. Also returns the controllers that groups of commands have in it.
-fn make_parent(role: Role, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
+fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
     fs::create_dir(path)?;
     let fd: OwnedFd = fs::File::open(path)?.into();
     let controllers = match role {
         // They get what the parent got.
-        Role::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
-        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => Vec::new(),
+        HierarchyRole::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
+        HierarchyRole::Memory
+        | HierarchyRole::Pids
+        | HierarchyRole::Cpu
+        | HierarchyRole::CpuAccount => Vec::new(),
     };
     if path.join("cpu.shares").exists() {
         fs::write(path.join("cpu.shares"), (SHARES_PER_CORE * u64::from(sys::cpus())).to_string())?;
@@ -458,14 +471,14 @@ const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The groups of one command, one in each hierarchy, open.
 #[derive(Debug)]
-pub(crate) struct Groups {
-    dirs: Vec<(Role, OwnedFd)>,
+pub(crate) struct CommandGroups {
+    dirs: Vec<(HierarchyRole, OwnedFd)>,
     unified_limits: bool,
 }
 
 /// What became of an attempt to remove the groups of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removal {
+pub(crate) enum GroupRemoval {
     /// There were none.
     Absent,
     /// They are gone.
@@ -476,21 +489,21 @@ pub(crate) enum Removal {
 
 /// What the kernel counted for a command.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct GroupCounts {
     pub(crate) memory_peak: u64,
     pub(crate) oom_kills: u64,
     pub(crate) processes_peak: u64,
 }
 
-impl Groups {
+impl CommandGroups {
     /// Makes the groups named `name` below the given parents, beside the standing ones of the slot.
     pub(crate) fn create(
-        parents: &[(Role, OwnedFd)],
-        standing: &[(Role, OwnedFd)],
+        parents: &[(HierarchyRole, OwnedFd)],
+        standing: &[(HierarchyRole, OwnedFd)],
         unified_limits: bool,
         name: &CStr,
-    ) -> io::Result<Groups> {
-        let mut groups = Groups { dirs: Vec::with_capacity(parents.len()), unified_limits };
+    ) -> io::Result<CommandGroups> {
+        let mut groups = CommandGroups { dirs: Vec::with_capacity(parents.len()), unified_limits };
         for (role, parent) in parents.iter().filter(|(role, _)| !role.is_standing(unified_limits)) {
             groups.dirs.push((*role, make(parent.as_fd(), name)?));
         }
@@ -503,10 +516,10 @@ impl Groups {
     /// Makes the groups that stay with a slot: those that limit nothing, so that nothing of one
     /// command is left in them for the next.
     pub(crate) fn create_standing(
-        parents: &[(Role, OwnedFd)],
+        parents: &[(HierarchyRole, OwnedFd)],
         unified_limits: bool,
         name: &CStr,
-    ) -> io::Result<Vec<(Role, OwnedFd)>> {
+    ) -> io::Result<Vec<(HierarchyRole, OwnedFd)>> {
         parents
             .iter()
             .filter(|(role, _)| role.is_standing(unified_limits))
@@ -522,20 +535,20 @@ impl Groups {
     }
 
     /// Removes the groups named `name`.
-    pub(crate) fn remove(parents: &[(Role, OwnedFd)], name: &CStr) -> Removal {
-        let mut removal = Removal::Absent;
+    pub(crate) fn remove(parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> GroupRemoval {
+        let mut removal = GroupRemoval::Absent;
         for (_, parent) in parents {
             match sys::rmdirat(parent.as_fd(), name) {
-                Ok(()) if removal == Removal::Absent => removal = Removal::Done,
+                Ok(()) if removal == GroupRemoval::Absent => removal = GroupRemoval::Done,
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => removal = Removal::Busy,
+                Err(_) => removal = GroupRemoval::Busy,
             }
         }
         removal
     }
 
-    fn dir(&self, role: Role) -> Option<BorrowedFd<'_>> {
+    fn dir(&self, role: HierarchyRole) -> Option<BorrowedFd<'_>> {
         self.dirs.iter().find(|(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
     }
 
@@ -545,10 +558,10 @@ impl Groups {
     }
 
     /// What they do not limit.
-    pub(crate) fn unlimited(&self) -> Unlimited {
-        Unlimited {
-            memory: self.dir(Role::Memory).is_none() && !self.unified_limits,
-            processes: self.dir(Role::Pids).is_none() && !self.unified_limits,
+    pub(crate) fn unlimited(&self) -> UnlimitedResources {
+        UnlimitedResources {
+            memory: self.dir(HierarchyRole::Memory).is_none() && !self.unified_limits,
+            processes: self.dir(HierarchyRole::Pids).is_none() && !self.unified_limits,
         }
     }
 
@@ -559,26 +572,26 @@ impl Groups {
 
     /// The version 2 group, to start a process in.
     pub(crate) fn unified(&self) -> Option<BorrowedFd<'_>> {
-        self.dir(Role::Unified)
+        self.dir(HierarchyRole::Unified)
     }
 
     /// Whether CPU time of all processes together can be read.
     pub(crate) fn counts_cpu(&self) -> bool {
-        self.dir(Role::Unified).or(self.dir(Role::CpuAccount)).is_some()
+        self.dir(HierarchyRole::Unified).or(self.dir(HierarchyRole::CpuAccount)).is_some()
     }
 
     /// Sets the limits of a command. Swap is never allowed beside memory.
     pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         let memory = memory_bytes.to_string();
         let processes = processes.to_string();
-        if let Some(dir) = self.dir(Role::Memory) {
+        if let Some(dir) = self.dir(HierarchyRole::Memory) {
             write(dir, c"memory.limit_in_bytes", &memory)?;
             optional(write(dir, c"memory.memsw.limit_in_bytes", &memory))?;
         }
-        if let Some(dir) = self.dir(Role::Pids) {
+        if let Some(dir) = self.dir(HierarchyRole::Pids) {
             write(dir, c"pids.max", &processes)?;
         }
-        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
             write(dir, c"memory.max", &memory)?;
             optional(write(dir, c"memory.swap.max", "0"))?;
             write(dir, c"memory.oom.group", "1")?;
@@ -593,9 +606,9 @@ impl Groups {
     /// Also gives the command its whole share to begin with, because an earlier one of the slot may
     /// have backed off.
     pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
-        let v1 = self.dir(Role::Cpu).or(self.dir(Role::CpuAccount));
+        let v1 = self.dir(HierarchyRole::Cpu).or(self.dir(HierarchyRole::CpuAccount));
         let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
-        let v2 = self.dir(Role::Unified).filter(|_| self.unified_limits);
+        let v2 = self.dir(HierarchyRole::Unified).filter(|_| self.unified_limits);
         let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
         for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
             // Where `cpuacct` stands alone, and in version 2, the file may be missing.
@@ -613,7 +626,7 @@ impl Groups {
     pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
         self.dirs
             .iter()
-            .filter(|(role, _)| *role != Role::Unified)
+            .filter(|(role, _)| *role != HierarchyRole::Unified)
             .map(|(_, dir)| sys::openat(dir.as_fd(), c"tasks", libc::O_WRONLY, 0))
             .collect()
     }
@@ -622,7 +635,7 @@ impl Groups {
     /// it. There only whole processes move.
     pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
         let open = |dir| sys::openat(dir, c"cgroup.procs", libc::O_WRONLY, 0);
-        self.dir(Role::Unified).map(open).transpose()
+        self.dir(HierarchyRole::Unified).map(open).transpose()
     }
 
     /// The same of all groups.
@@ -639,13 +652,13 @@ impl Groups {
 
     /// CPU time of all processes of the group so far, those of earlier commands included.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        if let Some(dir) = self.dir(Role::Unified) {
+        if let Some(dir) = self.dir(HierarchyRole::Unified) {
             let micros = field(&read(dir, c"cpu.stat")?, "usage_usec");
             return micros
                 .map(Duration::from_micros)
                 .ok_or_else(|| io::Error::other("cpu.stat has no usage_usec"));
         }
-        if let Some(dir) = self.dir(Role::CpuAccount) {
+        if let Some(dir) = self.dir(HierarchyRole::CpuAccount) {
             return Ok(Duration::from_nanos(number(&read(dir, c"cpuacct.usage")?)));
         }
         Err(io::Error::other("no control group counts CPU time"))
@@ -653,29 +666,29 @@ impl Groups {
 
     /// Processes killed for lack of memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
-        if let Some(dir) = self.dir(Role::Memory) {
+        if let Some(dir) = self.dir(HierarchyRole::Memory) {
             return read(dir, c"memory.oom_control")
                 .ok()
                 .and_then(|t| field(&t, "oom_kill"))
                 .unwrap_or(0);
         }
-        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
             return read(dir, c"memory.events").map_or(0, |events| killed(&events));
         }
         0
     }
 
     /// Peaks and counts, when the command has ended. What the kernel does not tell is 0.
-    pub(crate) fn counted(&self) -> Counted {
-        let mut counted = Counted { oom_kills: self.oom_kills(), ..Counted::default() };
+    pub(crate) fn counted(&self) -> GroupCounts {
+        let mut counted = GroupCounts { oom_kills: self.oom_kills(), ..GroupCounts::default() };
         let get = |dir, name| read(dir, name).map_or(0, |text| number(&text));
-        if let Some(dir) = self.dir(Role::Memory) {
+        if let Some(dir) = self.dir(HierarchyRole::Memory) {
             counted.memory_peak = get(dir, c"memory.max_usage_in_bytes");
         }
-        if let Some(dir) = self.dir(Role::Pids) {
+        if let Some(dir) = self.dir(HierarchyRole::Pids) {
             counted.processes_peak = get(dir, c"pids.peak");
         }
-        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
             counted.memory_peak = get(dir, c"memory.peak");
             counted.processes_peak = get(dir, c"pids.peak");
         }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::spec::{Limits, Profile, TerminalSize};
+use crate::spec::{ProgramLimits, SeccompProfile, TerminalDimensions};
 
 pub(crate) mod session;
 
@@ -18,15 +18,15 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 /// A message did not have the form it must have.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed message between cove processes")]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedMessage;
 
 /// Builds a message.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(Vec<u8>);
+pub(crate) struct MessageWriter(Vec<u8>);
 
-impl Writer {
+impl MessageWriter {
     pub(crate) fn new(kind: u8) -> Self {
-        Writer(vec![kind])
+        MessageWriter(vec![kind])
     }
     pub(crate) fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
@@ -47,7 +47,7 @@ impl Writer {
     pub(crate) fn duration(self, value: Duration) -> Self {
         self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
     }
-    pub(crate) fn limits(self, l: &Limits) -> Self {
+    pub(crate) fn limits(self, l: &ProgramLimits) -> Self {
         let w = self.duration(l.cpu).duration(l.wall).u64(l.memory_bytes).u64(l.processes);
         let w = w.u64(l.output_bytes).u64(l.open_files).u64(l.file_size_bytes).u64(l.disk_bytes);
         w.u64(l.disk_inodes).u64(l.stack_bytes)
@@ -64,34 +64,34 @@ impl Writer {
 
 /// Takes a message apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct MessageReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed)?;
+impl<'a> MessageReader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], MalformedMessage> {
+        let (head, tail) = self.0.split_at_checked(n).ok_or(MalformedMessage)?;
         self.0 = tail;
         Ok(head)
     }
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
-        self.take(1)?.first().copied().ok_or(Malformed)
+    pub(crate) fn u8(&mut self) -> Result<u8, MalformedMessage> {
+        self.take(1)?.first().copied().ok_or(MalformedMessage)
     }
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
-        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| Malformed)?))
+    pub(crate) fn u16(&mut self) -> Result<u16, MalformedMessage> {
+        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| MalformedMessage)?))
     }
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Malformed)?))
+    pub(crate) fn u32(&mut self) -> Result<u32, MalformedMessage> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| MalformedMessage)?))
     }
-    pub(crate) fn i32(&mut self) -> Result<i32, Malformed> {
+    pub(crate) fn i32(&mut self) -> Result<i32, MalformedMessage> {
         Ok(self.u32()?.cast_signed())
     }
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| Malformed)?))
+    pub(crate) fn u64(&mut self) -> Result<u64, MalformedMessage> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| MalformedMessage)?))
     }
-    pub(crate) fn duration(&mut self) -> Result<Duration, Malformed> {
+    pub(crate) fn duration(&mut self) -> Result<Duration, MalformedMessage> {
         Ok(Duration::from_nanos(self.u64()?))
     }
-    pub(crate) fn limits(&mut self) -> Result<Limits, Malformed> {
-        Ok(Limits {
+    pub(crate) fn limits(&mut self) -> Result<ProgramLimits, MalformedMessage> {
+        Ok(ProgramLimits {
             cpu: self.duration()?,
             wall: self.duration()?,
             memory_bytes: self.u64()?,
@@ -104,21 +104,21 @@ impl<'a> Reader<'a> {
             stack_bytes: self.u64()?,
         })
     }
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let n = usize::try_from(self.u64()?).map_err(|_| Malformed)?;
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], MalformedMessage> {
+        let n = usize::try_from(self.u64()?).map_err(|_| MalformedMessage)?;
         self.take(n)
     }
-    pub(crate) fn string(&mut self) -> Result<String, Malformed> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed)
+    pub(crate) fn string(&mut self) -> Result<String, MalformedMessage> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| MalformedMessage)
     }
     /// Whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
     /// Reads a count that cannot exceed what is left, so that a wrong one cannot reserve memory.
-    pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
-        let n = usize::try_from(self.u32()?).map_err(|_| Malformed)?;
-        if n > self.0.len() { Err(Malformed) } else { Ok(n) }
+    pub(crate) fn count(&mut self) -> Result<usize, MalformedMessage> {
+        let n = usize::try_from(self.u32()?).map_err(|_| MalformedMessage)?;
+        if n > self.0.len() { Err(MalformedMessage) } else { Ok(n) }
     }
 }
 
@@ -168,56 +168,58 @@ pub(crate) mod from_guest {
 
 /// What a command's standard streams are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Streams {
+pub(crate) enum StreamSetup {
     /// Descriptors: output, then errors unless they are `merged` with it, then input if there is
     /// one.
     Given { merged: bool, has_stdin: bool },
     /// A terminal, which the guest init makes.
-    Terminal(TerminalSize),
+    Terminal(TerminalDimensions),
     /// Those that the runtime that waits has already.
     Waiting,
 }
 
-impl Streams {
+impl StreamSetup {
     /// Descriptors of streams that come with the message.
     pub(crate) fn given(self) -> usize {
         match self {
-            Streams::Given { merged, has_stdin } => {
+            StreamSetup::Given { merged, has_stdin } => {
                 1 + usize::from(!merged) + usize::from(has_stdin)
             }
-            Streams::Terminal(_) | Streams::Waiting => 0,
+            StreamSetup::Terminal(_) | StreamSetup::Waiting => 0,
         }
     }
 
-    fn encode(self, w: Writer) -> Writer {
+    fn encode(self, w: MessageWriter) -> MessageWriter {
         match self {
-            Streams::Given { merged, has_stdin } => w.u8(0).u8(merged.into()).u8(has_stdin.into()),
-            Streams::Terminal(TerminalSize { rows, cols }) => w.u8(1).u16(rows).u16(cols),
-            Streams::Waiting => w.u8(2),
+            StreamSetup::Given { merged, has_stdin } => {
+                w.u8(0).u8(merged.into()).u8(has_stdin.into())
+            }
+            StreamSetup::Terminal(TerminalDimensions { rows, cols }) => w.u8(1).u16(rows).u16(cols),
+            StreamSetup::Waiting => w.u8(2),
         }
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Streams, Malformed> {
+    fn decode(r: &mut MessageReader<'_>) -> Result<StreamSetup, MalformedMessage> {
         match r.u8()? {
-            0 => Ok(Streams::Given { merged: r.u8()? != 0, has_stdin: r.u8()? != 0 }),
-            1 => Ok(Streams::Terminal(TerminalSize { rows: r.u16()?, cols: r.u16()? })),
-            2 => Ok(Streams::Waiting),
-            _ => Err(Malformed),
+            0 => Ok(StreamSetup::Given { merged: r.u8()? != 0, has_stdin: r.u8()? != 0 }),
+            1 => Ok(StreamSetup::Terminal(TerminalDimensions { rows: r.u16()?, cols: r.u16()? })),
+            2 => Ok(StreamSetup::Waiting),
+            _ => Err(MalformedMessage),
         }
     }
 }
 
 /// A file to place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placed<'a> {
+pub(crate) struct PlacedFile<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) executable: bool,
-    pub(crate) content: Stored<'a>,
+    pub(crate) content: StoredContent<'a>,
 }
 
 /// Where the content of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored<'a> {
+pub(crate) enum StoredContent<'a> {
     /// Here.
     Bytes(&'a [u8]),
     /// The first `len` bytes of one of the shared descriptors.
@@ -229,8 +231,8 @@ pub(crate) enum Stored<'a> {
 /// The descriptors that come with it, in this order: those of `streams`, those of `extra`, those of
 /// shared content, and the message itself where it is in a file.
 #[derive(Debug)]
-pub(crate) struct Start<'a> {
-    pub(crate) streams: Streams,
+pub(crate) struct StartMessage<'a> {
+    pub(crate) streams: StreamSetup,
     /// Numbers of further descriptors.
     pub(crate) extra: Vec<u32>,
     /// Where the server listens, on the sandbox's own loopback.
@@ -238,25 +240,25 @@ pub(crate) struct Start<'a> {
     pub(crate) last: bool,
     /// For the runtime that waits in the sandbox.
     pub(crate) warm: bool,
-    pub(crate) profile: Profile,
-    pub(crate) limits: Limits,
+    pub(crate) profile: SeccompProfile,
+    pub(crate) limits: ProgramLimits,
     pub(crate) argv: Vec<&'a [u8]>,
     pub(crate) env: Vec<&'a [u8]>,
     pub(crate) outputs: Vec<&'a [u8]>,
-    pub(crate) files: Vec<Placed<'a>>,
+    pub(crate) files: Vec<PlacedFile<'a>>,
     /// Path and target.
     pub(crate) symlinks: Vec<(&'a [u8], &'a [u8])>,
 }
 
-impl<'a> Start<'a> {
+impl<'a> StartMessage<'a> {
     /// Writes down everything after the kind byte.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = self
             .streams
-            .encode(Writer::new(to_guest::START))
+            .encode(MessageWriter::new(to_guest::START))
             .u8(self.last.into())
             .u8(self.warm.into())
-            .u8(matches!(self.profile, Profile::Compile).into())
+            .u8(matches!(self.profile, SeccompProfile::Compile).into())
             .limits(&self.limits);
         for list in [&self.argv, &self.env, &self.outputs] {
             w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
@@ -273,11 +275,11 @@ impl<'a> Start<'a> {
             w = w.u16(*port);
         }
         w = w.u32(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
-        for Placed { path, executable, content } in &self.files {
+        for PlacedFile { path, executable, content } in &self.files {
             w = w.bytes(path).u8((*executable).into());
             w = match content {
-                Stored::Bytes(bytes) => w.u8(0).bytes(bytes),
-                Stored::Shared { index, len } => w.u8(1).u64(*index as u64).u64(*len),
+                StoredContent::Bytes(bytes) => w.u8(0).bytes(bytes),
+                StoredContent::Shared { index, len } => w.u8(1).u64(*index as u64).u64(*len),
             };
         }
         w = w.u32(u32::try_from(self.symlinks.len()).unwrap_or(u32::MAX));
@@ -288,14 +290,15 @@ impl<'a> Start<'a> {
     }
 
     /// Reads what [`Start::encode`] wrote, from after the kind byte.
-    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let streams = Streams::decode(r)?;
+    pub(crate) fn decode(r: &mut MessageReader<'a>) -> Result<Self, MalformedMessage> {
+        let streams = StreamSetup::decode(r)?;
         let last = r.u8()? != 0;
         let warm = r.u8()? != 0;
-        let profile = if r.u8()? != 0 { Profile::Compile } else { Profile::Run };
+        let profile = if r.u8()? != 0 { SeccompProfile::Compile } else { SeccompProfile::Run };
         let limits = r.limits()?;
-        let mut list =
-            || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
+        let mut list = || -> Result<Vec<&'a [u8]>, MalformedMessage> {
+            (0..r.count()?).map(|_| r.bytes()).collect()
+        };
         let (argv, env, outputs) = (list()?, list()?, list()?);
         let extra = (0..r.count()?).map(|_| r.u32()).collect::<Result<_, _>>()?;
         let ports = (0..r.count()?).map(|_| r.u16()).collect::<Result<_, _>>()?;
@@ -303,18 +306,18 @@ impl<'a> Start<'a> {
         for _ in 0..r.count()? {
             let (path, executable) = (r.bytes()?, r.u8()? != 0);
             let content = match r.u8()? {
-                0 => Stored::Bytes(r.bytes()?),
-                1 => Stored::Shared {
-                    index: usize::try_from(r.u64()?).map_err(|_| Malformed)?,
+                0 => StoredContent::Bytes(r.bytes()?),
+                1 => StoredContent::Shared {
+                    index: usize::try_from(r.u64()?).map_err(|_| MalformedMessage)?,
                     len: r.u64()?,
                 },
-                _ => return Err(Malformed),
+                _ => return Err(MalformedMessage),
             };
-            files.push(Placed { path, executable, content });
+            files.push(PlacedFile { path, executable, content });
         }
         let symlinks =
             (0..r.count()?).map(|_| Ok((r.bytes()?, r.bytes()?))).collect::<Result<_, _>>()?;
-        Ok(Start {
+        Ok(StartMessage {
             streams,
             extra,
             ports,
@@ -333,7 +336,7 @@ impl<'a> Start<'a> {
 
 /// How a command ended, as the guest init saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct EndReport {
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
     pub(crate) exec_errno: Option<i32>,
@@ -352,13 +355,13 @@ pub(crate) struct Report {
     pub(crate) outputs: Vec<i32>,
 }
 
-impl Report {
+impl EndReport {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let some = |w: Writer, v: Option<i32>| match v {
+        let some = |w: MessageWriter, v: Option<i32>| match v {
             Some(v) => w.u8(1).u32(v.cast_unsigned()),
             None => w.u8(0).u32(0),
         };
-        let mut w = Writer::new(from_guest::EXIT);
+        let mut w = MessageWriter::new(from_guest::EXIT);
         for value in [self.code, self.signal, self.exec_errno] {
             w = some(w, value);
         }
@@ -381,8 +384,8 @@ impl Report {
     }
 
     /// Reads what [`Report::encode`] wrote, from after the kind byte.
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut some = || -> Result<Option<i32>, Malformed> {
+    pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
+        let mut some = || -> Result<Option<i32>, MalformedMessage> {
             let present = r.u8()? != 0;
             let value = r.i32()?;
             Ok(present.then_some(value))
@@ -395,7 +398,7 @@ impl Report {
         let (cpu, wall, ended) = (r.duration()?, r.duration()?, r.duration()?);
         let (memory_peak_bytes, processes_peak, oom_kills) = (r.u64()?, r.u64()?, r.u64()?);
         let outputs = (0..r.count()?).map(|_| r.i32()).collect::<Result<_, _>>()?;
-        Ok(Report {
+        Ok(EndReport {
             code,
             signal,
             exec_errno,
@@ -418,31 +421,34 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn file<'a>(path: &'a [u8], content: Stored<'a>) -> Placed<'a> {
-        Placed { path, executable: false, content }
+    fn file<'a>(path: &'a [u8], content: StoredContent<'a>) -> PlacedFile<'a> {
+        PlacedFile { path, executable: false, content }
     }
 
     #[test]
     fn a_start_survives_the_wire() {
-        let start = Start {
-            streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
+        let start = StartMessage {
+            streams: StreamSetup::Terminal(TerminalDimensions { rows: 24, cols: 80 }),
             extra: vec![3, 5],
             ports: vec![5432, 65535],
             last: true,
             warm: true,
-            profile: Profile::Compile,
-            limits: Limits { processes: 7, ..Limits::default() },
+            profile: SeccompProfile::Compile,
+            limits: ProgramLimits { processes: 7, ..ProgramLimits::default() },
             argv: vec![b"/bin/sh", b"-c", b"\xff"],
             env: vec![b"A=1"],
             outputs: vec![b"out/a"],
             files: vec![
-                file(b"main.c", Stored::Bytes(b"int main(){}")),
-                Placed { executable: true, ..file(b"x", Stored::Shared { index: 1, len: 9 }) },
+                file(b"main.c", StoredContent::Bytes(b"int main(){}")),
+                PlacedFile {
+                    executable: true,
+                    ..file(b"x", StoredContent::Shared { index: 1, len: 9 })
+                },
             ],
             symlinks: vec![(b"here", b"/there")],
         };
         let bytes = start.encode();
-        let again = Start::decode(&mut Reader(&bytes[1..])).unwrap();
+        let again = StartMessage::decode(&mut MessageReader(&bytes[1..])).unwrap();
         assert_eq!(again.encode(), bytes);
         assert_eq!(again.limits, start.limits);
         assert_eq!((again.streams, again.extra), (start.streams, start.extra));
@@ -452,42 +458,42 @@ mod tests {
 
     #[test]
     fn a_report_survives_the_wire() {
-        let report = Report {
+        let report = EndReport {
             signal: Some(9),
             wall_breached: true,
             stopped: true,
             cpu: Duration::from_micros(1234),
             outputs: vec![0, libc::ELOOP],
-            ..Report::default()
+            ..EndReport::default()
         };
         let bytes = report.encode();
-        assert_eq!(Report::decode(&mut Reader(&bytes[1..])).unwrap(), report);
+        assert_eq!(EndReport::decode(&mut MessageReader(&bytes[1..])).unwrap(), report);
     }
 
     /// Every prefix of a message is an error, and none panics or reserves much.
     #[test]
     fn a_cut_message_is_malformed() {
-        let start = Start {
-            streams: Streams::Given { merged: true, has_stdin: false },
+        let start = StartMessage {
+            streams: StreamSetup::Given { merged: true, has_stdin: false },
             extra: vec![3],
             ports: vec![5432],
             last: false,
             warm: false,
-            profile: Profile::Run,
-            limits: Limits::default(),
+            profile: SeccompProfile::Run,
+            limits: ProgramLimits::default(),
             argv: vec![b"a"],
             env: vec![],
             outputs: vec![b"b"],
-            files: vec![file(b"c", Stored::Bytes(b"d"))],
+            files: vec![file(b"c", StoredContent::Bytes(b"d"))],
             symlinks: vec![(b"e", b"f")],
         };
         let bytes = start.encode();
         for n in 1..bytes.len() {
-            assert!(Start::decode(&mut Reader(&bytes[1..n])).is_err(), "cut at {n}");
+            assert!(StartMessage::decode(&mut MessageReader(&bytes[1..n])).is_err(), "cut at {n}");
         }
-        let report = Report { outputs: vec![1], ..Report::default() }.encode();
+        let report = EndReport { outputs: vec![1], ..EndReport::default() }.encode();
         for n in 1..report.len() {
-            assert!(Report::decode(&mut Reader(&report[1..n])).is_err(), "cut at {n}");
+            assert!(EndReport::decode(&mut MessageReader(&report[1..n])).is_err(), "cut at {n}");
         }
     }
 }

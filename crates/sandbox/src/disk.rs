@@ -33,11 +33,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::sys;
-use crate::sys::mounts::{self as kernel, Lock};
+use crate::sys::mounts::{self as kernel, LockMode};
 
-use loops::Access;
+use loops::ImageAccess;
 
-pub use image::{Extents, ImageWriter};
+pub use image::{ImageExtents, ImageWriter};
 pub(crate) use users::slot_users;
 
 /// Owner, on disks, of everything that programs of sessions own. Theirs is mapped to it.
@@ -185,12 +185,12 @@ pub enum DiskError {
 }
 
 /// Names the step and the file that a result belongs to.
-pub(crate) trait At<T> {
+pub(crate) trait DiskErrorContext<T> {
     /// `step` as a verb phrase.
     fn at(self, step: &'static str, path: &Path) -> Result<T, DiskError>;
 }
 
-impl<T> At<T> for io::Result<T> {
+impl<T> DiskErrorContext<T> for io::Result<T> {
     fn at(self, step: &'static str, path: &Path) -> Result<T, DiskError> {
         self.map_err(|source| DiskError::Io { step, path: path.to_owned(), source })
     }
@@ -198,10 +198,10 @@ impl<T> At<T> for io::Result<T> {
 
 /// Makes disks.
 #[derive(Clone, Debug)]
-pub struct Disks(Arc<Inner>);
+pub struct Disks(Arc<DisksInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct DisksInner {
     templates: PathBuf,
     mkfs: PathBuf,
     /// Held while a template is made, so that one is made once.
@@ -224,7 +224,7 @@ impl Disks {
             return Err(DiskError::Unsupported { missing, remedy: "install e2fsprogs" });
         };
         fs::create_dir_all(templates).at("make the directory of templates", templates)?;
-        let inner = Inner { templates: templates.to_owned(), mkfs, making: Mutex::new(()) };
+        let inner = DisksInner { templates: templates.to_owned(), mkfs, making: Mutex::new(()) };
         Ok(Disks(Arc::new(inner)))
     }
 
@@ -271,7 +271,9 @@ impl Disks {
         let made = image::unnamed(template)?;
         made.set_len(image_bytes(size)).at("give a size to", template)?;
         self.run_mkfs(&made, size)?;
-        Disk::attach_unnamed(&made, |disk| disk.furnish().at("make the directories of", template))?;
+        AttachedDiskImage::attach_unnamed(&made, |disk| {
+            disk.furnish().at("make the directories of", template)
+        })?;
         // On some file systems mkfs allocates room for its empty tables (tens of MiB for many
         // inodes). Room that is only reserved counts as data once a page of it is in memory, and
         // every disk would get it.
@@ -378,7 +380,7 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
 /// A disk that is attached, by nobody else and for reading and writing. Dropping it detaches it, as
 /// soon as no sandbox has it mounted any more.
 #[derive(Debug)]
-pub struct Disk {
+pub struct AttachedDiskImage {
     /// Its root. Keeps the file system mounted.
     root: OwnedFd,
     device: CString,
@@ -387,27 +389,27 @@ pub struct Disk {
     path: PathBuf,
 }
 
-impl Disk {
+impl AttachedDiskImage {
     /// Attaches an image, waiting for at most so long until nobody else has it attached.
-    pub fn attach(path: &Path, wait: Duration) -> Result<Disk, DiskError> {
-        let image = loops::open_locked(path, Lock::Exclusive, wait)?;
-        let (device, root) = loops::attach(&image, path, Access::Change)?;
-        Ok(Disk { root, device, image, path: path.to_owned() })
+    pub fn attach(path: &Path, wait: Duration) -> Result<AttachedDiskImage, DiskError> {
+        let image = loops::open_locked(path, LockMode::Exclusive, wait)?;
+        let (device, root) = loops::attach(&image, path, ImageAccess::Change)?;
+        Ok(AttachedDiskImage { root, device, image, path: path.to_owned() })
     }
 
     /// Attaches an image that has no name yet, for as long as `with` takes. When it returns nobody
     /// has it attached any more.
     fn attach_unnamed(
         image: &File,
-        with: impl FnOnce(&Disk) -> Result<(), DiskError>,
+        with: impl FnOnce(&AttachedDiskImage) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         // Opened again, so that the lock goes with the device and not with the caller's file.
         let path = PathBuf::from(format!("/proc/self/fd/{}", image.as_raw_fd()));
-        let disk = Disk::attach(&path, Duration::ZERO)?;
+        let disk = AttachedDiskImage::attach(&path, Duration::ZERO)?;
         with(&disk)?;
         drop(disk);
         // A process that was just started can have had it open for a moment.
-        loops::open_locked(&path, Lock::Exclusive, DETACH_WAIT).map(drop)
+        loops::open_locked(&path, LockMode::Exclusive, DETACH_WAIT).map(drop)
     }
 
     /// Makes what every disk has.
@@ -446,7 +448,7 @@ impl Disk {
             self.trim()?;
             if self.try_copy(&copy).at("copy to", to)? {
                 // Ends what programs were in the middle of, and shows that it can be attached.
-                Disk::attach_unnamed(&copy, |_| Ok(()))?;
+                AttachedDiskImage::attach_unnamed(&copy, |_| Ok(()))?;
                 return image::name_durably(&copy, to);
             }
         }
@@ -491,36 +493,36 @@ impl Disk {
 
     /// A mount of it, in no name space, that a guest may do with what it likes.
     pub(crate) fn mount(&self) -> io::Result<OwnedFd> {
-        loops::mount(&self.device, Access::Change)
+        loops::mount(&self.device, ImageAccess::Change)
     }
 }
 
 /// An image that is attached for reading; so may others attach it, of this process and of others.
 #[derive(Debug)]
-pub struct Layer {
+pub struct AttachedLayer {
     /// Keeps the file system mounted.
     _root: OwnedFd,
     device: CString,
 }
 
-impl Layer {
+impl AttachedLayer {
     /// Attaches an image, waiting for at most so long until nobody has it attached as a disk.
-    pub fn attach(path: &Path, wait: Duration) -> Result<Layer, DiskError> {
-        let mut image = loops::open_locked(path, Lock::Shared, wait)?;
+    pub fn attach(path: &Path, wait: Duration) -> Result<AttachedLayer, DiskError> {
+        let mut image = loops::open_locked(path, LockMode::Shared, wait)?;
         if image::needs_recovery(&image, path)? {
             // Its last user did not get to the end. The journal has what is missing, but the kernel
             // only replays it where it may write.
             drop(image);
-            drop(Disk::attach(path, wait)?);
-            image = loops::open_locked(path, Lock::Shared, wait)?;
+            drop(AttachedDiskImage::attach(path, wait)?);
+            image = loops::open_locked(path, LockMode::Shared, wait)?;
         }
-        let (device, root) = loops::attach(&image, path, Access::Read)?;
-        Ok(Layer { _root: root, device })
+        let (device, root) = loops::attach(&image, path, ImageAccess::Read)?;
+        Ok(AttachedLayer { _root: root, device })
     }
 
     /// A mount of it, in no name space, that a guest may do with what it likes.
     pub(crate) fn mount(&self) -> io::Result<OwnedFd> {
-        loops::mount(&self.device, Access::Read)
+        loops::mount(&self.device, ImageAccess::Read)
     }
 }
 

@@ -16,24 +16,27 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use pool::{AcquireError, Effect, KeyHandle, Lease, Pool, Ticket};
+use pool::{AcquireError, DriverEffect, KeyHandle, Lease, Pool, Ticket};
 
-use crate::cgroup::Parents;
-use crate::codec::{Reader, Writer, from_spawner, to_spawner};
-use crate::failure::Failure;
-use crate::layers::Layers;
-use crate::run::{self, Control, SandboxError};
-use crate::session::{self, Session, SessionSetup};
-use crate::spawner::{self, Hello, Network, Setup};
-use crate::spec::{Command, EngineConfig, Exit, OutputSink, WarmRuntime};
+use crate::cgroup::ParentGroups;
+use crate::codec::{MessageReader, MessageWriter, from_spawner, to_spawner};
+use crate::failure::StepFailure;
+use crate::layers::IsolationLayers;
+use crate::run::{self, GuestConnection, SandboxError};
+use crate::session::{self, SandboxedSession, SessionSetup};
+use crate::spawner::{self, NetworkMode, SpawnerHello, SpawnerSetup};
+use crate::spec::{EngineConfig, OutputSink, ProgramExit, SandboxCommand, WarmRuntime};
 use crate::sys;
 use crate::tied;
 
 mod keeper;
 mod pools;
 
-use keeper::Keeper;
-use pools::{Connected, Kind, Runtime, key_limits, pool_config, session_pool_config};
+use keeper::SpawnerKeeper;
+use pools::{
+    LoopbackSandboxes, PreparedKind, WarmRuntimeSandboxes, key_limits, pool_config,
+    session_pool_config,
+};
 
 /// The hidden argument that makes this binary a spawner.
 const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
@@ -60,7 +63,7 @@ pub fn spawner_main_if_asked() -> Option<ExitCode> {
 
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum EngineStartError {
     /// Nothing here limits memory or processes, and nobody said to go on without.
     #[error(
         "no control group limits {missing} here, so untrusted code cannot be held; \
@@ -81,29 +84,29 @@ pub enum StartError {
     Spawn(#[source] io::Error),
     /// A spawner could not build what sandboxes need.
     #[error("build the root of sandboxes")]
-    Setup(#[source] Failure),
+    Setup(#[source] StepFailure),
 }
 
 /// A spawner process and the connection to it.
 #[derive(Debug)]
-struct Process {
+struct SpawnerProcess {
     child: Child,
     socket: OwnedFd,
-    hello: Hello,
+    hello: SpawnerHello,
 }
 
 /// What is needed to start a spawner, and again when it has died.
 #[derive(Debug)]
-struct Recipe {
+struct SpawnerRecipe {
     config: EngineConfig,
-    parents: Parents,
+    parents: ParentGroups,
     root: bool,
     slots_each: usize,
 }
 
-impl Recipe {
-    fn start(&self, index: usize) -> Result<Process, StartError> {
-        let (ours, theirs) = sys::message_pair().map_err(StartError::Spawn)?;
+impl SpawnerRecipe {
+    fn start(&self, index: usize) -> Result<SpawnerProcess, EngineStartError> {
+        let (ours, theirs) = sys::message_pair().map_err(EngineStartError::Spawn)?;
         // No environment: a server's may hold secrets, and this process and its copies need none.
         let mut child = std::process::Command::new("/proc/self/exe")
             .arg(SPAWNER_ARGUMENT)
@@ -111,9 +114,9 @@ impl Recipe {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()
-            .map_err(StartError::Spawn)?;
+            .map_err(EngineStartError::Spawn)?;
         match self.introduce(index, &ours) {
-            Ok(hello) => Ok(Process { child, socket: ours, hello }),
+            Ok(hello) => Ok(SpawnerProcess { child, socket: ours, hello }),
             Err(error) => {
                 // Its end leaves nothing that anybody would wait for.
                 let _already_dead = child.kill();
@@ -124,9 +127,9 @@ impl Recipe {
     }
 
     /// Tells a new spawner what it needs and waits until it is set up.
-    fn introduce(&self, index: usize, ours: &OwnedFd) -> Result<Hello, StartError> {
+    fn introduce(&self, index: usize, ours: &OwnedFd) -> Result<SpawnerHello, EngineStartError> {
         let handles = self.parents.handles();
-        let setup = Setup {
+        let setup = SpawnerSetup {
             index: u32::try_from(index).unwrap_or(u32::MAX),
             slots: u32::try_from(self.slots_each).unwrap_or(u32::MAX),
             uid_base: self.root.then_some(self.config.uid_base),
@@ -138,33 +141,33 @@ impl Recipe {
         };
         let mut fds: Vec<_> = handles.iter().map(|(_, fd, _)| *fd).collect();
         fds.extend(handles.iter().map(|(_, _, base)| *base));
-        sys::send(ours.as_fd(), &setup.encode(), &fds).map_err(StartError::Spawn)?;
+        sys::send(ours.as_fd(), &setup.encode(), &fds).map_err(EngineStartError::Spawn)?;
         let mut buf = [0u8; 1024];
-        let (n, _) = sys::receive(ours.as_fd(), &mut buf).map_err(StartError::Spawn)?;
-        let malformed = |_| StartError::Spawn(io::Error::other("malformed answer"));
+        let (n, _) = sys::receive(ours.as_fd(), &mut buf).map_err(EngineStartError::Spawn)?;
+        let malformed = |_| EngineStartError::Spawn(io::Error::other("malformed answer"));
         match buf.get(..n).and_then(|m| m.split_first()) {
             Some((&from_spawner::HELLO, rest)) => {
-                Ok(Hello { landlock: Reader(rest).u32().map_err(malformed)? })
+                Ok(SpawnerHello { landlock: MessageReader(rest).u32().map_err(malformed)? })
             }
-            Some((&from_spawner::FAILED, rest)) => {
-                Err(StartError::Setup(Failure::decode(&mut Reader(rest)).map_err(malformed)?))
-            }
-            _ => Err(StartError::Spawn(io::Error::other("it ended at once"))),
+            Some((&from_spawner::FAILED, rest)) => Err(EngineStartError::Setup(
+                StepFailure::decode(&mut MessageReader(rest)).map_err(malformed)?,
+            )),
+            _ => Err(EngineStartError::Spawn(io::Error::other("it ended at once"))),
         }
     }
 }
 
 /// Spawners that run, before there is a runtime.
 #[derive(Debug)]
-pub struct Launched {
-    recipe: Recipe,
-    processes: Vec<Process>,
-    layers: Layers,
+pub struct LaunchedSpawners {
+    recipe: SpawnerRecipe,
+    processes: Vec<SpawnerProcess>,
+    layers: IsolationLayers,
 }
 
-impl Launched {
+impl LaunchedSpawners {
     /// Which layers of isolation are active.
-    pub fn layers(&self) -> &Layers {
+    pub fn layers(&self) -> &IsolationLayers {
         &self.layers
     }
 }
@@ -193,7 +196,7 @@ pub struct EngineStats {
 /// Makes sandboxes. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
 impl fmt::Debug for Engine {
@@ -202,19 +205,19 @@ impl fmt::Debug for Engine {
     }
 }
 
-struct Shared {
-    recipe: Arc<Recipe>,
-    pool: Pool<Kind, Prepared>,
-    plain: KeyHandle<Kind, Prepared>,
+struct EngineShared {
+    recipe: Arc<SpawnerRecipe>,
+    pool: Pool<PreparedKind, PreparedSandbox>,
+    plain: KeyHandle<PreparedKind, PreparedSandbox>,
     /// Plain ones with a loopback.
-    connected: Connected,
+    connected: LoopbackSandboxes,
     /// For each of the configured runtimes.
-    warm: Vec<Runtime>,
+    warm: Vec<WarmRuntimeSandboxes>,
     /// Apart from the others, so that neither takes places of the other.
-    session_pool: Pool<Kind, Prepared>,
-    sessions: KeyHandle<Kind, Prepared>,
-    spawners: Vec<Arc<Spawner>>,
-    layers: Layers,
+    session_pool: Pool<PreparedKind, PreparedSandbox>,
+    sessions: KeyHandle<PreparedKind, PreparedSandbox>,
+    spawners: Vec<Arc<SpawnerHandle>>,
+    layers: IsolationLayers,
     next_sandbox: AtomicU64,
     /// Spawners that were started again; whoever needs one waits for the next.
     replaced: Arc<watch::Sender<u64>>,
@@ -224,32 +227,32 @@ struct Shared {
 }
 
 /// One spawner, over all its processes.
-struct Spawner {
+struct SpawnerHandle {
     index: usize,
-    link: Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<SpawnerLink>>>,
     /// Sandboxes that it has or was asked for.
     load: AtomicUsize,
 }
 
 /// The connection to one spawner process.
-struct Link {
+struct SpawnerLink {
     socket: AsyncFd<OwnedFd>,
     /// Sandboxes that were asked for and not yet answered.
-    pending: Mutex<HashMap<u64, oneshot::Sender<Result<OwnedFd, Failure>>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<Result<OwnedFd, StepFailure>>>>,
 }
 
-impl Link {
-    fn new(socket: OwnedFd) -> io::Result<Link> {
-        Ok(Link { socket: sys::watch(socket)?, pending: Mutex::default() })
+impl SpawnerLink {
+    fn new(socket: OwnedFd) -> io::Result<SpawnerLink> {
+        Ok(SpawnerLink { socket: sys::watch(socket)?, pending: Mutex::default() })
     }
 
-    async fn send(&self, message: Writer) -> io::Result<()> {
+    async fn send(&self, message: MessageWriter) -> io::Result<()> {
         let message = message.finish();
         self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), &message, &[])).await
     }
 
     /// Takes messages until the process is gone.
-    async fn listen(&self, spawner: &Spawner) {
+    async fn listen(&self, spawner: &SpawnerHandle) {
         let mut buf = [0u8; 4096];
         loop {
             let receive = |fd: &OwnedFd| sys::receive_what_fits(fd.as_fd(), &mut buf);
@@ -262,8 +265,8 @@ impl Link {
         }
     }
 
-    fn take(&self, message: &[u8], fds: Vec<OwnedFd>, spawner: &Spawner) {
-        let mut r = Reader(message);
+    fn take(&self, message: &[u8], fds: Vec<OwnedFd>, spawner: &SpawnerHandle) {
+        let mut r = MessageReader(message);
         let (Ok(kind), Ok(sandbox)) = (r.u8(), r.u64()) else {
             tracing::error!(spawner = spawner.index, "a spawner sent a malformed message");
             return;
@@ -280,16 +283,16 @@ impl Link {
             // This process had no room for it. The sandbox ends, because nobody has its connection.
             (from_spawner::PREPARED, None) => {
                 let step = "take a sandbox over".to_owned();
-                answer(Err(Failure { step, errno: libc::EMFILE }));
+                answer(Err(StepFailure { step, errno: libc::EMFILE }));
             }
             (from_spawner::NOT_PREPARED, _) => {
                 spawner.load.fetch_sub(1, Ordering::Relaxed);
                 let failure = r.bytes().and_then(|b| {
-                    let mut inner = Reader(b);
+                    let mut inner = MessageReader(b);
                     inner.u8()?;
-                    Failure::decode(&mut inner)
+                    StepFailure::decode(&mut inner)
                 });
-                answer(Err(failure.unwrap_or_else(Failure::from)));
+                answer(Err(failure.unwrap_or_else(StepFailure::from)));
             }
             (from_spawner::GONE, _) => {
                 spawner.load.fetch_sub(1, Ordering::Relaxed);
@@ -309,53 +312,55 @@ impl Link {
 
 impl Engine {
     /// Starts the spawners. Synchronous, and before any other thread of the process.
-    pub fn launch(config: EngineConfig) -> Result<Launched, StartError> {
+    pub fn launch(config: EngineConfig) -> Result<LaunchedSpawners, EngineStartError> {
         if config.slots == 0 || config.spawners == 0 || config.warm > config.slots {
-            return Err(StartError::Config("slots and spawners at least 1, warm at most slots"));
+            return Err(EngineStartError::Config(
+                "slots and spawners at least 1, warm at most slots",
+            ));
         }
         if config.sessions_ready > config.sessions {
-            return Err(StartError::Config("sessions ready at most as many as sessions"));
+            return Err(EngineStartError::Config("sessions ready at most as many as sessions"));
         }
         let root = sys::effective_ids().0 == 0;
-        let parents = Parents::create().map_err(StartError::Groups)?;
+        let parents = ParentGroups::create().map_err(EngineStartError::Groups)?;
         let support = parents.support.clone();
         if !support.is_sufficient() && !config.insecure_no_limits {
             let missing = [("memory", &support.memory), ("processes", &support.pids)];
             let missing: Vec<&str> =
                 missing.iter().filter(|(_, by)| by.is_none()).map(|(what, _)| *what).collect();
-            return Err(StartError::NoLimits { missing: missing.join(" and ") });
+            return Err(EngineStartError::NoLimits { missing: missing.join(" and ") });
         }
         let slots = config.slots.saturating_add(config.sessions);
         let slots_each = slots.div_ceil(config.spawners) + SPARE_SLOTS;
         let users = u32::try_from(slots_each * config.spawners * 2)
             .ok()
             .and_then(|count| config.uid_base.checked_add(count - 1))
-            .ok_or(StartError::Config("the user ids do not fit into 32 bits"))?;
+            .ok_or(EngineStartError::Config("the user ids do not fit into 32 bits"))?;
         let users = root.then_some((config.uid_base, users));
-        let mut layers = Layers::new(root, users, support, config.insecure_no_limits);
+        let mut layers = IsolationLayers::new(root, users, support, config.insecure_no_limits);
         let spawners = config.spawners;
-        let recipe = Recipe { config, parents, root, slots_each };
+        let recipe = SpawnerRecipe { config, parents, root, slots_each };
         let processes = (0..spawners).map(|i| recipe.start(i)).collect::<Result<Vec<_>, _>>()?;
         layers.landlock = processes.first().map_or(0, |p| p.hello.landlock);
-        Ok(Launched { recipe, processes, layers })
+        Ok(LaunchedSpawners { recipe, processes, layers })
     }
 
     /// Takes over launched spawners. Inside the runtime.
-    pub fn attach(launched: Launched) -> Result<Engine, StartError> {
-        let Launched { recipe, processes, layers } = launched;
+    pub fn attach(launched: LaunchedSpawners) -> Result<Engine, EngineStartError> {
+        let LaunchedSpawners { recipe, processes, layers } = launched;
         let recipe = Arc::new(recipe);
         let replaced = Arc::new(watch::channel(0).0);
         let (closing, closed) = watch::channel(false);
         let mut spawners = Vec::new();
         let mut tasks = Vec::new();
         for (index, process) in processes.into_iter().enumerate() {
-            let link = Arc::new(Link::new(process.socket).map_err(StartError::Spawn)?);
-            let spawner = Arc::new(Spawner {
+            let link = Arc::new(SpawnerLink::new(process.socket).map_err(EngineStartError::Spawn)?);
+            let spawner = Arc::new(SpawnerHandle {
                 index,
                 link: Mutex::new(Some(link)),
                 load: AtomicUsize::new(0),
             });
-            let keeper = Keeper {
+            let keeper = SpawnerKeeper {
                 spawner: Arc::clone(&spawner),
                 recipe: Arc::clone(&recipe),
                 replaced: Arc::clone(&replaced),
@@ -365,20 +370,21 @@ impl Engine {
             spawners.push(spawner);
         }
         let pool = Pool::new(pool_config(&recipe.config), now());
-        let no_key = |_| StartError::Config("the pool takes no key");
-        let plain = pool.key(&Kind::PLAIN).map_err(no_key)?;
-        let connected = Connected::new(&pool, &recipe.config, None).map_err(no_key)?;
+        let no_key = |_| EngineStartError::Config("the pool takes no key");
+        let plain = pool.key(&PreparedKind::PLAIN).map_err(no_key)?;
+        let connected = LoopbackSandboxes::new(&pool, &recipe.config, None).map_err(no_key)?;
         let mut warm = Vec::new();
         for (index, runtime) in recipe.config.runtimes.iter().enumerate() {
             let limits = key_limits(&recipe.config, runtime.ready);
-            let kind = Kind { runtime: Some(index), ..Kind::PLAIN };
+            let kind = PreparedKind { runtime: Some(index), ..PreparedKind::PLAIN };
             let sandboxes = pool.key_with(&kind, limits).map_err(no_key)?;
-            let connected = Connected::new(&pool, &recipe.config, Some(index)).map_err(no_key)?;
-            warm.push(Runtime { sandboxes, connected, failures: AtomicU32::new(0) });
+            let connected =
+                LoopbackSandboxes::new(&pool, &recipe.config, Some(index)).map_err(no_key)?;
+            warm.push(WarmRuntimeSandboxes { sandboxes, connected, failures: AtomicU32::new(0) });
         }
         let session_pool = Pool::new(session_pool_config(&recipe.config), now());
-        let sessions = session_pool.key(&Kind::SESSION).map_err(no_key)?;
-        let shared = Arc::new(Shared {
+        let sessions = session_pool.key(&PreparedKind::SESSION).map_err(no_key)?;
+        let shared = Arc::new(EngineShared {
             recipe,
             pool,
             plain,
@@ -401,7 +407,7 @@ impl Engine {
     }
 
     /// Which layers of isolation are active.
-    pub fn layers(&self) -> Layers {
+    pub fn layers(&self) -> IsolationLayers {
         self.shared.layers.clone()
     }
 
@@ -456,7 +462,7 @@ impl Engine {
     async fn warm_of(
         &self,
         name: &str,
-        key: impl FnOnce(&Runtime) -> &KeyHandle<Kind, Prepared>,
+        key: impl FnOnce(&WarmRuntimeSandboxes) -> &KeyHandle<PreparedKind, PreparedSandbox>,
     ) -> Result<Option<Sandbox>, SandboxError> {
         let runtimes = &self.shared.recipe.config.runtimes;
         let index = runtimes.iter().position(|runtime| runtime.name == name);
@@ -513,7 +519,7 @@ impl Engine {
 }
 
 /// Waits for one of a key's sandboxes that is alive.
-async fn acquire(key: &KeyHandle<Kind, Prepared>) -> Result<Sandbox, AcquireError> {
+async fn acquire(key: &KeyHandle<PreparedKind, PreparedSandbox>) -> Result<Sandbox, AcquireError> {
     loop {
         let now = now();
         let lease = key.acquire(now, now + ACQUIRE_TIMEOUT).await?;
@@ -532,7 +538,7 @@ fn now() -> std::time::Instant {
 fn refused(error: AcquireError) -> SandboxError {
     match error {
         AcquireError::Closed | AcquireError::Draining => SandboxError::Closed,
-        AcquireError::Open(cause) => match cause.downcast_ref::<Failure>() {
+        AcquireError::Open(cause) => match cause.downcast_ref::<StepFailure>() {
             Some(failure) => SandboxError::Setup(failure.clone()),
             None => SandboxError::Unavailable(cause.to_string()),
         },
@@ -541,7 +547,7 @@ fn refused(error: AcquireError) -> SandboxError {
 }
 
 /// Does what the pool decides, until it is closed and empty.
-async fn drive(shared: Arc<Shared>, pool: Pool<Kind, Prepared>) {
+async fn drive(shared: Arc<EngineShared>, pool: Pool<PreparedKind, PreparedSandbox>) {
     loop {
         let next_tick = pool.next_tick().map(time::Instant::from_std);
         let tick = async {
@@ -552,14 +558,14 @@ async fn drive(shared: Arc<Shared>, pool: Pool<Kind, Prepared>) {
         };
         tokio::select! {
             effect = pool.next_effect() => match effect {
-                Some(Effect::Open(ticket)) => {
+                Some(DriverEffect::Open(ticket)) => {
                     let shared = Arc::clone(&shared);
                     tokio::spawn(async move { answer(&shared, ticket).await });
                 }
                 // Dropping the connection ends the sandbox; its spawner clears the slot.
-                Some(Effect::Close(retired)) => drop(retired),
+                Some(DriverEffect::Close(retired)) => drop(retired),
                 // Asked again at the top of the loop.
-                Some(Effect::TickAt(_)) => {}
+                Some(DriverEffect::TickAt(_)) => {}
                 None => return,
             },
             () = tick => pool.tick(now()),
@@ -568,7 +574,7 @@ async fn drive(shared: Arc<Shared>, pool: Pool<Kind, Prepared>) {
 }
 
 /// Opens a sandbox for a ticket.
-async fn answer(shared: &Shared, ticket: Ticket<Kind, Prepared>) {
+async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSandbox>) {
     let kind = *ticket.key();
     let mut opened = shared.open(kind).await;
     for _ in 1..PREPARE_TRIES {
@@ -598,9 +604,9 @@ async fn answer(shared: &Shared, ticket: Ticket<Kind, Prepared>) {
     }
 }
 
-impl Shared {
+impl EngineShared {
     /// The spawner with the least to do; waits while none is alive.
-    async fn idlest(&self) -> (&Spawner, Arc<Link>) {
+    async fn idlest(&self) -> (&SpawnerHandle, Arc<SpawnerLink>) {
         // Before the look, so that one that comes back during it is not missed.
         let mut replaced = self.replaced.subscribe();
         loop {
@@ -624,7 +630,7 @@ impl Shared {
     }
 
     /// Asks the spawner with the least to do for a sandbox and waits until it is ready.
-    async fn open(&self, kind: Kind) -> Result<Prepared, SandboxError> {
+    async fn open(&self, kind: PreparedKind) -> Result<PreparedSandbox, SandboxError> {
         let mut closing = self.closing.subscribe();
         let (spawner, link) = tokio::select! {
             found = self.idlest() => found,
@@ -640,7 +646,7 @@ impl Shared {
         let opening = async {
             // It died a moment ago and nobody has noticed yet.
             let number = kind.runtime.map_or(0, |index| index + 1);
-            let order = Writer::new(to_spawner::PREPARE)
+            let order = MessageWriter::new(to_spawner::PREPARE)
                 .u64(id)
                 .u8(kind.network.number())
                 .u32(u32::try_from(number).unwrap_or(u32::MAX));
@@ -652,15 +658,15 @@ impl Shared {
                 .await
                 .map_err(|_| SandboxError::Lost("its spawner died"))?
                 .map_err(SandboxError::Setup)?;
-            let control = Control::new(control)?;
+            let control = GuestConnection::new(control)?;
             let streams = control.ready().await?;
-            Ok(Prepared { control: Some(control), streams, network: kind.network })
+            Ok(PreparedSandbox { control: Some(control), streams, network: kind.network })
         };
         match time::timeout(PREPARE_TIMEOUT, opening).await {
             Ok(result) => result,
             Err(_) => {
                 link.pending.lock().remove(&id);
-                link.send(Writer::new(to_spawner::KILL).u64(id)).await?;
+                link.send(MessageWriter::new(to_spawner::KILL).u64(id)).await?;
                 Err(SandboxError::Lost("it took too long to set up"))
             }
         }
@@ -669,19 +675,19 @@ impl Shared {
 
 /// A sandbox that is ready.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedSandbox {
     /// Taken when the sandbox is to end.
-    control: Option<Control>,
+    control: Option<GuestConnection>,
     /// Our ends of the streams of the runtime that waits in it, where those are made already.
     streams: Vec<OwnedFd>,
-    network: Network,
+    network: NetworkMode,
 }
 
 /// A sandbox in somebody's hands. Dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Sandbox {
     /// Taken when it is dropped.
-    lease: Option<Lease<Kind, Prepared>>,
+    lease: Option<Lease<PreparedKind, PreparedSandbox>>,
 }
 
 impl Sandbox {
@@ -689,11 +695,11 @@ impl Sandbox {
     /// [`Exit`] as well. Not cancel-safe: dropping the future ends the sandbox.
     pub async fn run(
         &mut self,
-        command: Command,
+        command: SandboxCommand,
         sink: &mut dyn OutputSink,
-    ) -> Result<Exit, SandboxError> {
+    ) -> Result<ProgramExit, SandboxError> {
         let prepared = self.lease.as_mut().ok_or(SandboxError::Closed)?;
-        if command.listen.is_some() && prepared.network != Network::Loopback {
+        if command.listen.is_some() && prepared.network != NetworkMode::Loopback {
             return Err(SandboxError::Command("listen: the sandbox has no loopback"));
         }
         // Taken out while the program runs: a future that is dropped takes the connection with it.
@@ -709,21 +715,25 @@ impl Sandbox {
 
     /// Makes a session of it, which goes on when this is gone. Only for a sandbox of
     /// [`Engine::session_sandbox`]. Dropping the future ends the sandbox.
-    pub async fn into_session(mut self, setup: SessionSetup<'_>) -> Result<Session, SandboxError> {
+    pub async fn into_session(
+        mut self,
+        setup: SessionSetup<'_>,
+    ) -> Result<SandboxedSession, SandboxError> {
         let mut lease = self.lease.take().ok_or(SandboxError::Closed)?;
         let control = lease.control.take().ok_or(SandboxError::Closed)?;
-        session::begin(control, Place { _lease: Sandbox { lease: Some(lease) } }, setup).await
+        session::begin(control, SessionPlace { _lease: Sandbox { lease: Some(lease) } }, setup)
+            .await
     }
 
     fn is_alive(&self) -> bool {
         let control = self.lease.as_ref().and_then(|lease| lease.control.as_ref());
-        control.is_some_and(Control::is_quiet)
+        control.is_some_and(GuestConnection::is_quiet)
     }
 }
 
 /// The place of a sandbox that holds a session. Free again when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SessionPlace {
     _lease: Sandbox,
 }
 

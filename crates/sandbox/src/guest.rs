@@ -15,14 +15,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::cgroup::{self, Groups, Role};
-use crate::codec::{self, Reader, Report, Start, Streams, from_guest, to_guest};
-use crate::failure::{Failure, Step};
+use crate::cgroup::{self, CommandGroups, HierarchyRole};
+use crate::codec::{
+    self, EndReport, MessageReader, StartMessage, StreamSetup, from_guest, to_guest,
+};
+use crate::failure::{FailureContext, StepFailure};
 use crate::landlock;
-use crate::payload::{NotStarted, Parking};
-use crate::seccomp::{Filters, Holder};
-use crate::spec::Limits;
-use crate::sys::{self, Clock, Ended, FailurePage};
+use crate::payload::{NotStarted, ParkingPlan};
+use crate::seccomp::{FilterSet, FilterSubject};
+use crate::spec::ProgramLimits;
+use crate::sys::{self, ChildEnd, FailurePage, KernelClock};
 use crate::terminal;
 use crate::workspace;
 
@@ -32,7 +34,7 @@ pub(crate) mod mounts;
 mod session;
 mod warm;
 
-pub(crate) use warm::Waiting;
+pub(crate) use warm::WaitingRuntime;
 
 // linux/capability.h
 const CAP_CHOWN: u32 = 0;
@@ -75,7 +77,7 @@ const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// What a guest init is given by its spawner.
 #[derive(Debug)]
-pub(crate) struct Guest<'a> {
+pub(crate) struct GuestSetup<'a> {
     pub(crate) spawner: u32,
     pub(crate) sandbox: u64,
     /// Connection to the server.
@@ -85,18 +87,18 @@ pub(crate) struct Guest<'a> {
     pub(crate) netns: BorrowedFd<'a>,
     /// The host's `/proc`, for the one file that is written before there is an own one.
     pub(crate) host_proc: BorrowedFd<'a>,
-    pub(crate) parents: &'a [(Role, OwnedFd)],
+    pub(crate) parents: &'a [(HierarchyRole, OwnedFd)],
     /// The standing groups of the slot.
-    pub(crate) standing: &'a [(Role, OwnedFd)],
+    pub(crate) standing: &'a [(HierarchyRole, OwnedFd)],
     pub(crate) unified_limits: bool,
     /// Groups of the first command, made ahead; none where there are no control groups.
-    pub(crate) groups: Groups,
+    pub(crate) groups: CommandGroups,
     /// User ids of the init and of its programs; `None` where there is only one (rootless).
     pub(crate) users: Option<(u32, u32)>,
-    pub(crate) filters: Filters<'a>,
+    pub(crate) filters: FilterSet<'a>,
     pub(crate) landlock: bool,
     /// The runtime that is to wait for the first command, instead of a bare process.
-    pub(crate) waiting: Option<Waiting<'a>>,
+    pub(crate) waiting: Option<WaitingRuntime<'a>>,
     /// Whether it is to hold a session rather than to run commands.
     pub(crate) is_session: bool,
     /// Maps the owners of files on a session's disk to the users of the slot.
@@ -107,11 +109,11 @@ pub(crate) struct Guest<'a> {
 
 /// A process that waits to become a program.
 #[derive(Debug)]
-struct Parked {
-    holder: Holder,
+struct ParkedProcess {
+    holder: FilterSubject,
     /// It is a runtime that has started already.
     warm: bool,
-    child: sys::Child,
+    child: sys::ForkedChild,
     /// Takes the message that releases it.
     socket: OwnedFd,
     /// CPU time of its group before the program.
@@ -124,7 +126,7 @@ struct Parked {
 
 /// What the guest init has set up and goes on to use.
 #[derive(Debug)]
-struct Place {
+struct GuestEnvironment {
     /// The root of the file system for everything writable; hidden behind `/workspace`.
     scratch: OwnedFd,
     workspace: OwnedFd,
@@ -135,16 +137,16 @@ struct Place {
 
 /// Why the wait for a program was over.
 #[derive(Debug, Default)]
-struct Watch {
+struct WaitEnd {
     /// How the main program ended, when it did on its own.
-    ended: Option<Ended>,
+    ended: Option<ChildEnd>,
     wall_breached: bool,
     /// The server said so, or is gone.
     stopped: bool,
 }
 
 /// Body of the process. Never returns to the spawner's code.
-pub(crate) fn main(guest: Guest<'_>) -> c_int {
+pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
     if guest.is_session {
         return session::main(guest);
     }
@@ -170,7 +172,7 @@ pub(crate) fn main(guest: Guest<'_>) -> c_int {
     }
 }
 
-impl Guest<'_> {
+impl GuestSetup<'_> {
     /// Sends a message to the server. When it is gone, so are we at the next look at the socket.
     fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let _gone = sys::send(self.control.as_fd(), message, fds);
@@ -179,7 +181,7 @@ impl Guest<'_> {
     // ---- setting up ----------------------------------------------------------------------------
 
     /// Separates this process from the spawner and the host, as far as that needs no mount.
-    fn isolate(&self) -> Result<(), Failure> {
+    fn isolate(&self) -> Result<(), StepFailure> {
         sys::set_name(c"cove-init").step("name the guest init")?;
         // Set again below: a change of user id clears it. The lifeline covers the time between.
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
@@ -190,7 +192,7 @@ impl Guest<'_> {
         sys::sethostname("sandbox").step("set the host name")
     }
 
-    fn set_up(&self) -> Result<Place, Failure> {
+    fn set_up(&self) -> Result<GuestEnvironment, StepFailure> {
         self.isolate()?;
         let scratch = workspace::mount_all(self.users.map(|(_, user)| user))?;
         let workspace =
@@ -209,7 +211,7 @@ impl Guest<'_> {
             let number = fd.as_raw_fd().cast_unsigned();
             sys::close_inherited(number, number).step("close the host's /proc")?;
         }
-        Ok(Place { scratch, workspace, sigchld, landlock, page })
+        Ok(GuestEnvironment { scratch, workspace, sigchld, landlock, page })
     }
 
     /// The spawner's socket above all: while a copy is open, its end goes unnoticed.
@@ -244,7 +246,7 @@ impl Guest<'_> {
         let _best_effort = file.and_then(|fd| sys::write_all(fd.as_fd(), b"1000"));
     }
 
-    fn lower_privileges_to(&self, capabilities: u64) -> Result<(), Failure> {
+    fn lower_privileges_to(&self, capabilities: u64) -> Result<(), StepFailure> {
         if let Some((init, _)) = self.users {
             sys::clear_groups().step("give up groups")?;
             sys::setresgid(init).step("become the init's group")?;
@@ -261,7 +263,7 @@ impl Guest<'_> {
 
     // ---- serving -------------------------------------------------------------------------------
 
-    fn serve(mut self, place: &Place, parked: Parked) -> c_int {
+    fn serve(mut self, place: &GuestEnvironment, parked: ParkedProcess) -> c_int {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut parked = Some(parked);
         let mut command = 0;
@@ -290,7 +292,7 @@ impl Guest<'_> {
     fn next_message(
         &self,
         buf: &mut [u8],
-        parked: Option<&Parked>,
+        parked: Option<&ParkedProcess>,
     ) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut watched = vec![self.control.as_fd(), self.lifeline];
         watched.extend(parked.map(|parked| parked.socket.as_fd()));
@@ -307,21 +309,21 @@ impl Guest<'_> {
     /// Runs one command from its message to its report. Tells whether it was the last.
     fn command(
         &mut self,
-        place: &Place,
-        parked: Option<Parked>,
+        place: &GuestEnvironment,
+        parked: Option<ParkedProcess>,
         message: &[u8],
         mut fds: Vec<OwnedFd>,
         command: u32,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, StepFailure> {
         let in_file = match message.first() {
             Some(&to_guest::START) => None,
-            Some(&to_guest::START_IN_FILE) => Some(fds.pop().ok_or(codec::Malformed)?),
-            _ => return Err(codec::Malformed.into()),
+            Some(&to_guest::START_IN_FILE) => Some(fds.pop().ok_or(codec::MalformedMessage)?),
+            _ => return Err(codec::MalformedMessage.into()),
         };
         let content = in_file.as_ref().map(|file| sys::read_file(file.as_fd()));
         let content = content.transpose().step("read the command")?;
         let body = content.as_deref().unwrap_or(message);
-        let start = Start::decode(&mut Reader(body.get(1..).unwrap_or(&[])))?;
+        let start = StartMessage::decode(&mut MessageReader(body.get(1..).unwrap_or(&[])))?;
         if command > 0 {
             self.renew(place, command)?;
         }
@@ -337,7 +339,7 @@ impl Guest<'_> {
             return Ok(start.last);
         }
         let mut parked = self.make_ready(place, parked, &start)?;
-        if let Streams::Terminal(size) = start.streams {
+        if let StreamSetup::Terminal(size) = start.streams {
             let terminal = terminal::make(size, self.users.map(|(_, user)| user))?;
             self.tell(&[from_guest::TERMINAL], &[terminal.controller.as_fd()]);
             fds.insert(0, terminal.program);
@@ -369,7 +371,7 @@ impl Guest<'_> {
                 report.code = None;
             }
             Some(NotStarted::Step(step, errno)) => {
-                return Err(Failure { step: step.to_owned(), errno });
+                return Err(StepFailure { step: step.to_owned(), errno });
             }
         }
         let outputs = self.collect(place, &start, &mut report);
@@ -379,13 +381,14 @@ impl Guest<'_> {
     }
 
     /// Makes everything but the workspace fresh for another command.
-    fn renew(&mut self, place: &Place, command: u32) -> Result<(), Failure> {
+    fn renew(&mut self, place: &GuestEnvironment, command: u32) -> Result<(), StepFailure> {
         sys::unshare(libc::CLONE_NEWIPC).step("renew the ipc namespace")?;
         workspace::bind_writable(place.scratch.as_fd(), command, self.users.map(|(_, user)| user))?;
         if !self.groups.is_empty() {
             let name = cgroup::group_name(self.spawner, self.sandbox, command);
-            self.groups = Groups::create(self.parents, self.standing, self.unified_limits, &name)
-                .step("make the control groups of the command")?;
+            self.groups =
+                CommandGroups::create(self.parents, self.standing, self.unified_limits, &name)
+                    .step("make the control groups of the command")?;
         }
         Ok(())
     }
@@ -393,16 +396,16 @@ impl Guest<'_> {
     /// Has a process wait that is as this command needs it, and the command's ports open.
     fn make_ready(
         &self,
-        place: &Place,
-        parked: Option<Parked>,
-        start: &Start<'_>,
-    ) -> Result<Parked, Failure> {
+        place: &GuestEnvironment,
+        parked: Option<ParkedProcess>,
+        start: &StartMessage<'_>,
+    ) -> Result<ParkedProcess, StepFailure> {
         self.listen(&start.ports)?;
         let holder = loopback::holder_of(start);
         match parked {
             Some(parked) if parked.holder == holder && parked.warm == start.warm => Ok(parked),
             // Its runtime has served an earlier command, or there never was one.
-            _ if start.warm => Err(codec::Malformed.into()),
+            _ if start.warm => Err(codec::MalformedMessage.into()),
             Some(other) => {
                 // It would count among the program's processes.
                 sys::kill_pidfd(other.child.pidfd.as_fd()).step("end a parked process")?;
@@ -415,10 +418,10 @@ impl Guest<'_> {
 
     fn place_files(
         &self,
-        place: &Place,
-        start: &Start<'_>,
+        place: &GuestEnvironment,
+        start: &StartMessage<'_>,
         shared: &[OwnedFd],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StepFailure> {
         if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
@@ -438,10 +441,14 @@ impl Guest<'_> {
     }
 
     /// Starts a process that waits to become a program.
-    fn park(&self, place: &Place, holder: Holder) -> Result<Parked, Failure> {
+    fn park(
+        &self,
+        place: &GuestEnvironment,
+        holder: FilterSubject,
+    ) -> Result<ParkedProcess, StepFailure> {
         let entrances = self.groups.entrances().step("open the control groups")?;
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
-        let parking = Parking {
+        let parking = ParkingPlan {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
             unlimited: self.groups.unlimited(),
@@ -464,14 +471,14 @@ impl Guest<'_> {
             sys::receive(ours.as_fd(), &mut [0u8; 16]).step("wait for a process to be parked")?;
         if n == 0 {
             return Err(match NotStarted::from_page(&place.page) {
-                Some(NotStarted::Step(step, errno)) => Failure { step: step.to_owned(), errno },
-                _ => Failure { step: "park a process".to_owned(), errno: libc::ECHILD },
+                Some(NotStarted::Step(step, errno)) => StepFailure { step: step.to_owned(), errno },
+                _ => StepFailure { step: "park a process".to_owned(), errno: libc::ECHILD },
             });
         }
         let cpu_before = self.cpu(child.pid)?;
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
         let children_before = children_cpu()?;
-        Ok(Parked {
+        Ok(ParkedProcess {
             holder,
             warm: false,
             child,
@@ -487,11 +494,11 @@ impl Guest<'_> {
     /// Waits until the program has ended or must end, ends what is left, and measures.
     fn supervise(
         &self,
-        place: &Place,
-        start: &Start<'_>,
-        parked: &Parked,
+        place: &GuestEnvironment,
+        start: &StartMessage<'_>,
+        parked: &ParkedProcess,
         began: Duration,
-    ) -> Result<Report, Failure> {
+    ) -> Result<EndReport, StepFailure> {
         let limits = &start.limits;
         let child = &parked.child;
         let mut watch = self.watch(place, limits, parked, began)?;
@@ -512,17 +519,17 @@ impl Guest<'_> {
         };
         let cpu = cpu.saturating_sub(parked.cpu_before);
         let (code, signal) = match watch.ended {
-            Some(Ended::Code(code)) => (Some(code), None),
-            Some(Ended::Signal(signal)) => (None, Some(signal)),
+            Some(ChildEnd::Code(code)) => (Some(code), None),
+            Some(ChildEnd::Signal(signal)) => (None, Some(signal)),
             None => {
-                return Err(Failure {
+                return Err(StepFailure {
                     step: "wait for the program".to_owned(),
                     errno: libc::ECHILD,
                 });
             }
         };
         let counted = self.groups.counted();
-        Ok(Report {
+        Ok(EndReport {
             code,
             signal,
             exec_errno: None,
@@ -546,12 +553,12 @@ impl Guest<'_> {
     /// Waits until the main program has ended, a limit is reached, or the server says stop.
     fn watch(
         &self,
-        place: &Place,
-        limits: &Limits,
-        parked: &Parked,
+        place: &GuestEnvironment,
+        limits: &ProgramLimits,
+        parked: &ParkedProcess,
         began: Duration,
-    ) -> Result<Watch, Failure> {
-        let mut watch = Watch::default();
+    ) -> Result<WaitEnd, StepFailure> {
+        let mut watch = WaitEnd::default();
         let mut backing_off = parked.backing_off.as_ref();
         let mut look_in = look_interval(limits, Duration::ZERO, Duration::ZERO);
         loop {
@@ -560,7 +567,7 @@ impl Guest<'_> {
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
                 // What follows would look like the program's end, and it is ours.
-                return Err(Failure {
+                return Err(StepFailure {
                     step: "go on without a spawner".to_owned(),
                     errno: libc::EPIPE,
                 });
@@ -611,16 +618,21 @@ impl Guest<'_> {
     }
 
     /// CPU time so far: of all processes where it is counted, else of the main one.
-    fn cpu(&self, pid: libc::pid_t) -> Result<Duration, Failure> {
+    fn cpu(&self, pid: libc::pid_t) -> Result<Duration, StepFailure> {
         if self.groups.counts_cpu() {
             return self.groups.cpu().step("read the CPU time");
         }
         // The clock of a process is gone with it; then the children's account has it.
-        Ok(sys::clock(Clock::ProcessCpu(pid)).unwrap_or(Duration::ZERO))
+        Ok(sys::clock(KernelClock::ProcessCpu(pid)).unwrap_or(Duration::ZERO))
     }
 
     /// Opens the outputs that were asked for: nobody is left who could change them meanwhile.
-    fn collect(&self, place: &Place, start: &Start<'_>, report: &mut Report) -> Vec<OwnedFd> {
+    fn collect(
+        &self,
+        place: &GuestEnvironment,
+        start: &StartMessage<'_>,
+        report: &mut EndReport,
+    ) -> Vec<OwnedFd> {
         if start.outputs.is_empty() {
             return Vec::new();
         }
@@ -653,7 +665,7 @@ impl Guest<'_> {
 }
 
 /// A program starts with what its init has, and the spawner ignores these.
-fn reset_signals() -> Result<(), Failure> {
+fn reset_signals() -> Result<(), StepFailure> {
     [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
         .into_iter()
         .try_for_each(|signal| sys::default_signal(signal).step("reset signals"))
@@ -661,29 +673,29 @@ fn reset_signals() -> Result<(), Failure> {
 
 /// Lets a parked process become the program of the message. The descriptors go with it: while a
 /// copy of a pipe's end is open here, its reader waits for more.
-fn release(parked: &Parked, message: &[u8], fds: Vec<OwnedFd>) -> Result<(), Failure> {
+fn release(parked: &ParkedProcess, message: &[u8], fds: Vec<OwnedFd>) -> Result<(), StepFailure> {
     let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     sys::send(parked.socket.as_fd(), message, &handles).step("release the program")
 }
 
 /// When the next limit can be reached at the earliest, if everything runs on every processor.
-fn look_interval(limits: &Limits, elapsed: Duration, used: Duration) -> Duration {
+fn look_interval(limits: &ProgramLimits, elapsed: Duration, used: Duration) -> Duration {
     let until_cpu = limits.cpu.saturating_sub(used) / sys::cpus();
     let until_wall = limits.wall.saturating_sub(elapsed);
     // A wall limit is met exactly; a CPU limit is approached in steps that shrink.
     until_cpu.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX).min(until_wall)
 }
 
-fn children_cpu() -> Result<Duration, Failure> {
+fn children_cpu() -> Result<Duration, StepFailure> {
     sys::children_cpu().step("read the CPU time")
 }
 
-fn now() -> Result<Duration, Failure> {
-    sys::clock(Clock::Monotonic).step("read the clock")
+fn now() -> Result<Duration, StepFailure> {
+    sys::clock(KernelClock::Monotonic).step("read the clock")
 }
 
 /// Reaps whatever has ended; tells how the main program ended if it was among that.
-fn reap(main: libc::pid_t) -> Result<Option<Ended>, Failure> {
+fn reap(main: libc::pid_t) -> Result<Option<ChildEnd>, StepFailure> {
     let mut found = None;
     loop {
         match sys::reap_any() {
@@ -691,12 +703,12 @@ fn reap(main: libc::pid_t) -> Result<Option<Ended>, Failure> {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(found),
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(found),
-            Err(error) => return Err(Failure::new("wait for the program", &error)),
+            Err(error) => return Err(StepFailure::new("wait for the program", &error)),
         }
     }
 }
 
-fn wait_any() -> Result<Option<(libc::pid_t, Ended)>, Failure> {
+fn wait_any() -> Result<Option<(libc::pid_t, ChildEnd)>, StepFailure> {
     match sys::wait_any() {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other.step("wait for the program"),

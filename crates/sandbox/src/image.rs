@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Step};
+use crate::failure::{FailureContext, StepFailure};
 use crate::spec::Toolchain;
 use crate::sys;
 
@@ -83,7 +83,7 @@ pub(crate) fn enter(
     users: &[u32],
     may_mknod: bool,
     hooks: &[(PathBuf, &'static [u8])],
-) -> Result<(), Failure> {
+) -> Result<(), StepFailure> {
     // New namespaces inherit shared propagation from systemd hosts; without this step the mounts
     // below would appear on the host, and pivot_root would refuse.
     sys::mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)
@@ -136,7 +136,7 @@ pub(crate) fn enter(
 }
 
 /// A directory to build in that hides nothing that is to be bound.
-fn place(toolchains: &[Toolchain]) -> Result<PathBuf, Failure> {
+fn place(toolchains: &[Toolchain]) -> Result<PathBuf, StepFailure> {
     PLACES
         .iter()
         .map(Path::new)
@@ -146,14 +146,14 @@ fn place(toolchains: &[Toolchain]) -> Result<PathBuf, Failure> {
         .step("find a directory to build the root in (/mnt, /srv, /media)")
 }
 
-fn c_path(path: &Path) -> Result<CString, Failure> {
+fn c_path(path: &Path) -> Result<CString, StepFailure> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Failure { step: "name a path".to_owned(), errno: libc::EINVAL })
+        .map_err(|_| StepFailure { step: "name a path".to_owned(), errno: libc::EINVAL })
 }
 
 /// Shows a directory of the host with everything mounted below it, read-only.
-fn bind_read_only(source: &Path, target: &Path) -> Result<(), Failure> {
+fn bind_read_only(source: &Path, target: &Path) -> Result<(), StepFailure> {
     let (from, to) = (c_path(source)?, c_path(target)?);
     let step = format!("show {} in sandboxes", source.display());
     sys::mount(Some(&from), &to, None, libc::MS_BIND | libc::MS_REC, None).step(&step)?;
@@ -163,10 +163,10 @@ fn bind_read_only(source: &Path, target: &Path) -> Result<(), Failure> {
 /// Shows a directory without its place on the host, which the mount table inside would tell of a
 /// bind mount: an overlay of that directory over an empty one names it by `.`, the current
 /// directory.
-fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Failure> {
+fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), StepFailure> {
     std::env::set_current_dir(source).step(&format!("enter {}", source.display()))?;
     let options = CString::new(format!("lowerdir=.:{}", empty.display()))
-        .map_err(|_| Failure { step: "name a path".to_owned(), errno: libc::EINVAL })?;
+        .map_err(|_| StepFailure { step: "name a path".to_owned(), errno: libc::EINVAL })?;
     let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
     match sys::mount(Some(c"toolchain"), &c_path(target)?, Some(c"overlay"), flags, Some(&options))
     {
@@ -178,7 +178,7 @@ fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Fail
 }
 
 /// `/bin` and its like: a link into `/usr` where the host has merged them, else the directory.
-fn link_or_bind(name: &str, root: &Path) -> Result<(), Failure> {
+fn link_or_bind(name: &str, root: &Path) -> Result<(), StepFailure> {
     let host = Path::new("/").join(name);
     match fs::read_link(&host) {
         Ok(target) => symlink(target, root.join(name)).step("link a directory of the root"),
@@ -191,7 +191,7 @@ fn link_or_bind(name: &str, root: &Path) -> Result<(), Failure> {
     }
 }
 
-fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), Failure> {
+fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), StepFailure> {
     let mut passwd = String::new();
     let mut group = String::new();
     for uid in users {
@@ -284,7 +284,7 @@ fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), Failure> {
+fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), StepFailure> {
     for (name, major, minor) in DEVICES {
         let path = dev.join(name);
         if may_mknod {

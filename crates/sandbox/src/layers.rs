@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::cgroup::Support;
+use crate::cgroup::CgroupSupport;
 use crate::seccomp;
 
 /// What holds sandboxed code on this host. Nothing is left out silently: a layer that is not there
 /// is a field that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layers {
+pub struct IsolationLayers {
     /// Started as root: each sandbox has user ids of its own.
     pub root: bool,
     /// First and last user id that sandboxes run under; none without root.
@@ -18,7 +18,7 @@ pub struct Layers {
     /// Namespaces that are fresh in every sandbox, or empty (network).
     pub namespaces: Vec<&'static str>,
     /// What the control groups enforce.
-    pub cgroups: Support,
+    pub cgroups: CgroupSupport,
     /// Number of rules of the system call policy.
     pub seccomp_rules: usize,
     /// Version of Landlock where it is used (rootless); 0 where user ids do its work.
@@ -27,15 +27,15 @@ pub struct Layers {
     pub insecure_no_limits: bool,
 }
 
-impl Layers {
+impl IsolationLayers {
     pub(crate) fn new(
         root: bool,
         users: Option<(u32, u32)>,
-        cgroups: Support,
+        cgroups: CgroupSupport,
         insecure: bool,
     ) -> Self {
         let insecure_no_limits = insecure && !cgroups.is_sufficient();
-        Layers {
+        IsolationLayers {
             root,
             users,
             user_namespace: !root,
@@ -48,7 +48,7 @@ impl Layers {
     }
 }
 
-impl fmt::Display for Layers {
+impl fmt::Display for IsolationLayers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = |what: &Option<String>| {
             what.clone().map_or("MISSING".to_owned(), |v| format!("control groups {v}"))

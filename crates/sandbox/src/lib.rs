@@ -72,30 +72,33 @@ mod tied;
 mod warm;
 mod workspace;
 
-pub use cgroup::{Role, Support};
+pub use cgroup::{CgroupSupport, HierarchyRole};
 pub use disk::{
-    DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_BYTES_PER_INODE, DISK_INODES_MIN, Disk, DiskError,
-    DiskSize, DiskUsage, Disks, Extents, ImageWriter, Layer,
+    AttachedDiskImage, AttachedLayer, DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_BYTES_PER_INODE,
+    DISK_INODES_MIN, DiskError, DiskSize, DiskUsage, Disks, ImageExtents, ImageWriter,
 };
-pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_main_if_asked};
-pub use failure::Failure;
-pub use layers::Layers;
+pub use engine::{
+    Engine, EngineStartError, EngineStats, LaunchedSpawners, Sandbox, spawner_main_if_asked,
+};
+pub use failure::StepFailure;
+pub use layers::IsolationLayers;
 pub use run::{OUTPUTS_MAX, SandboxError};
 pub use seccomp::denied_calls;
 pub use session::files::{
-    ATTRIBUTE_BYTES_MAX, Depth, Entry, EntryKind, FileWriter, Files, FilesError, Follow,
-    LIST_ENTRIES_MAX, Listing, OpenFile, Parents, TarReader, TreeUsage, Watch, WatchBarrier,
-    WatchEvent, WatchKind, WriteMode,
+    ATTRIBUTE_BYTES_MAX, DirectoryListing, EntryKind, FileWriter, FilesError, LIST_ENTRIES_MAX,
+    LinkMode, ListDepth, MissingParents, OpenFile, SandboxFileEntry, SandboxFiles, TarReader,
+    TreeUsage, Watch, WatchBarrier, WatchEvent, WatchKind, WriteMode,
 };
 pub use session::{
-    Pipes, Process, ProcessEnd, ProcessHandle, Program, Session, SessionLimits, SessionSetup,
-    Streams, Terminal, Usage,
+    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SandboxedSession,
+    SessionProcess, SessionProgram, SessionSandboxLimits, SessionSetup, Usage,
 };
 pub use shared::SharedFile;
 pub use spec::{
-    Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,
-    Listen, Output, OutputSink, PORT_MIN, PORTS_MAX, Profile, Stdin, Stream, TerminalSize,
-    Toolchain, WarmKind, WarmRuntime,
+    ChunkStream, EXTRA_MAX, EngineConfig, HostImage, LimitBreach, LoopbackListen, OutputMode,
+    OutputSink, PORT_MIN, PORTS_MAX, ProgramControl, ProgramExit, ProgramLimits, SandboxCommand,
+    SeccompProfile, StdinSource, TerminalDimensions, Toolchain, WarmKind, WarmRuntime,
+    WorkspaceContent, WorkspaceFile,
 };
 pub use sys::memory::return_large_blocks;
 pub use tied::tied;

@@ -12,9 +12,9 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use crate::cgroup::Unlimited;
-use crate::codec::{self, Malformed, Reader, Start, Streams, to_guest};
-use crate::spec::{EXTRA_NUMBER_MAX, Limits};
+use crate::cgroup::UnlimitedResources;
+use crate::codec::{self, MalformedMessage, MessageReader, StartMessage, StreamSetup, to_guest};
+use crate::spec::{EXTRA_NUMBER_MAX, ProgramLimits};
 use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
 
 /// Exit code of a child whose program was never started; the page says why.
@@ -72,13 +72,13 @@ impl NotStarted {
 
 /// What parking needs, prepared by the guest init.
 #[derive(Debug)]
-pub(crate) struct Parking<'a> {
+pub(crate) struct ParkingPlan<'a> {
     /// `tasks` of the version 1 groups to enter.
     pub(crate) entrances: &'a [OwnedFd],
     /// Whether there are control groups to hide.
     pub(crate) hide_groups: bool,
     /// What only resource limits bound here.
-    pub(crate) unlimited: Unlimited,
+    pub(crate) unlimited: UnlimitedResources,
     /// User and group to become; `None` where there is only one (rootless).
     pub(crate) user: Option<u32>,
     /// File system restriction, where it is used.
@@ -88,7 +88,7 @@ pub(crate) struct Parking<'a> {
     pub(crate) socket: BorrowedFd<'a>,
 }
 
-impl Parking<'_> {
+impl ParkingPlan<'_> {
     /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
     /// exit with.
     pub(crate) fn become_program(&self, page: &FailurePage) -> i32 {
@@ -99,7 +99,7 @@ impl Parking<'_> {
 
     /// Parks and becomes a runtime that waits for its program by itself. Returns only when a step
     /// has failed, with the code to exit with.
-    pub(crate) fn become_runtime(&self, runtime: &Runtime<'_>, page: &FailurePage) -> i32 {
+    pub(crate) fn become_runtime(&self, runtime: &WarmRuntimePlan<'_>, page: &FailurePage) -> i32 {
         let Err((step, error)) = self.park().and_then(|()| runtime.execute(self));
         page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
         NOT_STARTED
@@ -137,13 +137,14 @@ impl Parking<'_> {
         let (n, mut fds) = sys::receive(self.socket, &mut buf).map_err(at(RELEASE))?;
         buf.truncate(n);
         if buf.first() == Some(&to_guest::START_IN_FILE) {
-            let file = fds.pop().ok_or(Malformed).map_err(io::Error::other).map_err(at(RELEASE))?;
+            let file =
+                fds.pop().ok_or(MalformedMessage).map_err(io::Error::other).map_err(at(RELEASE))?;
             buf = sys::read_file(file.as_fd()).map_err(at(RELEASE))?;
         }
-        let start = Start::decode(&mut Reader(buf.get(1..).unwrap_or(&[])))
+        let start = StartMessage::decode(&mut MessageReader(buf.get(1..).unwrap_or(&[])))
             .map_err(io::Error::other)
             .map_err(at(RELEASE))?;
-        let program = Program::new(&start).map_err(at(SET_UP))?;
+        let program = ExecProgram::new(&start).map_err(at(SET_UP))?;
         connect(&start, fds).map_err(at(SET_UP))?;
         set_limits(&start.limits, self.unlimited).map_err(at(SET_UP))?;
         Err((EXECUTE, program.execute()))
@@ -164,14 +165,14 @@ pub(crate) fn set_common_limits() -> io::Result<()> {
     COMMON_LIMITS.into_iter().try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
-fn set_limits(l: &Limits, unlimited: Unlimited) -> io::Result<()> {
+fn set_limits(l: &ProgramLimits, unlimited: UnlimitedResources) -> io::Result<()> {
     command_limits(l, unlimited).try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
 /// The limits of one process that follow from those of a command.
 pub(crate) fn command_limits(
-    l: &Limits,
-    unlimited: Unlimited,
+    l: &ProgramLimits,
+    unlimited: UnlimitedResources,
 ) -> impl Iterator<Item = (libc::__rlimit_resource_t, u64)> {
     // One second of slack: the guest init measures exactly; this is the net below it.
     let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
@@ -200,13 +201,13 @@ pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io
 
 /// Gives the program its descriptors, and nothing else: those of its streams, then the further
 /// ones.
-fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
+fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     let streams = match start.streams {
-        Streams::Given { .. } => start.streams.given(),
-        Streams::Terminal(_) => 1,
+        StreamSetup::Given { .. } => start.streams.given(),
+        StreamSetup::Terminal(_) => 1,
         // Such a command is for a process that has them.
-        Streams::Waiting => return Err(missing()),
+        StreamSetup::Waiting => return Err(missing()),
     };
     if fds.len() != streams + start.extra.len() {
         return Err(missing());
@@ -217,7 +218,7 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let extra: Vec<OwnedFd> =
         received.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
     match start.streams {
-        Streams::Given { merged, has_stdin } => {
+        StreamSetup::Given { merged, has_stdin } => {
             let mut given = fds.iter().map(AsFd::as_fd);
             let stdout = given.next().ok_or_else(missing)?;
             let stderr = if merged { stdout } else { given.next().ok_or_else(missing)? };
@@ -232,14 +233,14 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
                 sys::dup_onto(fd, target)?;
             }
         }
-        Streams::Terminal(_) => {
+        StreamSetup::Terminal(_) => {
             let terminal = fds.first().ok_or_else(missing)?.as_fd();
             sys::take_terminal(terminal)?;
             for target in 0..=2 {
                 sys::dup_onto(terminal, target)?;
             }
         }
-        Streams::Waiting => return Err(missing()),
+        StreamSetup::Waiting => return Err(missing()),
     }
     sys::cloexec_from(3)?;
     for (number, fd) in start.extra.iter().zip(&extra) {
@@ -254,23 +255,26 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
 
 /// A runtime that is started ahead of its program.
 #[derive(Debug)]
-pub(crate) struct Runtime<'a> {
+pub(crate) struct WarmRuntimePlan<'a> {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<Vec<u8>>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProgramLimits,
     /// Its standard input, output and errors.
     pub(crate) streams: [BorrowedFd<'a>; 3],
 }
 
-impl Runtime<'_> {
+impl WarmRuntimePlan<'_> {
     /// The number of the descriptor on which a runtime waits.
     const SOCKET: i32 = 3;
 
-    fn execute(&self, parking: &Parking<'_>) -> Result<std::convert::Infallible, (i32, io::Error)> {
+    fn execute(
+        &self,
+        parking: &ParkingPlan<'_>,
+    ) -> Result<std::convert::Infallible, (i32, io::Error)> {
         let at = |error: io::Error| (SET_UP, error);
         let argv: Vec<&[u8]> = self.argv.iter().map(Vec::as_slice).collect();
         let env: Vec<&[u8]> = self.env.iter().map(Vec::as_slice).collect();
-        let program = Program::of(&argv, &env).map_err(at)?;
+        let program = ExecProgram::of(&argv, &env).map_err(at)?;
         for (target, fd) in (0..).zip(self.streams) {
             sys::dup_onto(fd, target).map_err(at)?;
         }
@@ -285,25 +289,25 @@ impl Runtime<'_> {
 
 /// A program as `execve` wants it.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ExecProgram {
     name: CString,
     argv: CStringArray,
     env: CStringArray,
     path: Vec<u8>,
 }
 
-impl Program {
-    fn new(start: &Start<'_>) -> io::Result<Program> {
-        Program::of(&start.argv, &start.env)
+impl ExecProgram {
+    fn new(start: &StartMessage<'_>) -> io::Result<ExecProgram> {
+        ExecProgram::of(&start.argv, &start.env)
     }
 
-    pub(crate) fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<Program> {
+    pub(crate) fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<ExecProgram> {
         let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
             let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
             Ok(CStringArray::new(strings?))
         };
         let name = argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        Ok(Program {
+        Ok(ExecProgram {
             name: CString::new(*name)?,
             argv: strings(argv)?,
             env: strings(env)?,

@@ -15,16 +15,18 @@ use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
 use crate::codec::{
-    self, Malformed, Placed, Reader, Report, Start, Stored, Streams, from_guest, to_guest,
+    self, EndReport, MalformedMessage, MessageReader, PlacedFile, StartMessage, StoredContent,
+    StreamSetup, from_guest, to_guest,
 };
-use crate::failure::Failure;
+use crate::failure::StepFailure;
 use crate::shared::SharedFile;
 use crate::spec::{
-    self, Breach, Command, Content, EXTRA_MAX, EXTRA_NUMBER_MAX, Exit, File, Listen, Output,
-    OutputSink, PORT_MIN, PORTS_MAX, Profile, Stdin,
+    self, EXTRA_MAX, EXTRA_NUMBER_MAX, LimitBreach, LoopbackListen, OutputMode, OutputSink,
+    PORT_MIN, PORTS_MAX, ProgramExit, SandboxCommand, SeccompProfile, StdinSource,
+    WorkspaceContent, WorkspaceFile,
 };
 use crate::sys;
-use streams::{Captured, Input, Terminal, Wiring};
+use streams::{CapturedStreams, CommandWiring, PendingStdin, ServerTerminal};
 
 /// How much a program may write beyond a full stream before it is ended. What ends a little above
 /// the limit is judged by its end; a flood does not get to burn its whole CPU limit.
@@ -62,16 +64,16 @@ pub enum SandboxError {
     Unavailable(String),
     /// Building the sandbox or starting the program failed.
     #[error("build a sandbox")]
-    Setup(#[source] Failure),
+    Setup(#[source] StepFailure),
     /// A file of the command could not be placed; its limits are too small for it.
     #[error("place a file of the command")]
-    File(#[source] Failure),
+    File(#[source] StepFailure),
     /// The command asks for what cannot be, and names it.
     #[error("{0}")]
     Command(&'static str),
     /// The guest init of a session could not do what it was asked for.
     #[error("ask something of a session")]
-    Refused(#[source] Failure),
+    Refused(#[source] StepFailure),
     /// Nobody listens on that port of a session's loopback.
     #[error("nobody listens on port {0} of the session")]
     PortRefused(u16),
@@ -87,19 +89,19 @@ pub enum SandboxError {
     Io(#[from] io::Error),
 }
 
-impl From<Malformed> for SandboxError {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedMessage> for SandboxError {
+    fn from(_: MalformedMessage) -> Self {
         SandboxError::Lost("its message was malformed")
     }
 }
 
 /// The server's end of a guest init's connection.
 #[derive(Debug)]
-pub(crate) struct Control(AsyncFd<OwnedFd>);
+pub(crate) struct GuestConnection(AsyncFd<OwnedFd>);
 
-impl Control {
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Control> {
-        Ok(Control(sys::watch(fd)?))
+impl GuestConnection {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<GuestConnection> {
+        Ok(GuestConnection(sys::watch(fd)?))
     }
 
     /// For who goes on in frames of another kind.
@@ -158,7 +160,7 @@ impl Control {
         match message.split_first() {
             Some((&from_guest::READY, _)) => Ok(streams),
             Some((&from_guest::FAILED, rest)) => {
-                Err(SandboxError::Setup(Failure::decode(&mut Reader(rest))?))
+                Err(SandboxError::Setup(StepFailure::decode(&mut MessageReader(rest))?))
             }
             Some(_) => Err(SandboxError::Lost("it spoke out of turn")),
             None => Err(SandboxError::Lost("it ended before it was ready")),
@@ -167,7 +169,11 @@ impl Control {
 
     /// Waits for the sockets that the guest init opens before it starts the program, and hands
     /// them on.
-    async fn take_listeners(&self, listen: Listen, by: Instant) -> Result<(), SandboxError> {
+    async fn take_listeners(
+        &self,
+        listen: LoopbackListen,
+        by: Instant,
+    ) -> Result<(), SandboxError> {
         let fds = self.made(from_guest::LISTENING, "it does not listen", by).await?;
         if fds.len() != listen.ports.len() {
             return Err(SandboxError::Lost("it does not listen on all ports"));
@@ -202,14 +208,14 @@ impl Control {
 }
 
 /// Everything of a program that runs.
-struct Running<'a> {
-    control: &'a Control,
+struct ProgramRun<'a> {
+    control: &'a GuestConnection,
     sink: &'a mut dyn OutputSink,
-    captured: Captured,
-    input: Input,
-    terminal: Option<Terminal>,
+    captured: CapturedStreams,
+    input: PendingStdin,
+    terminal: Option<ServerTerminal>,
     /// What the caller wants to happen; none once it has let go.
-    asked: Option<mpsc::Receiver<spec::Control>>,
+    asked: Option<mpsc::Receiver<spec::ProgramControl>>,
     /// When the wait for the report is given up.
     report_by: Instant,
     /// When a program whose output was cut is ended.
@@ -221,16 +227,16 @@ struct Running<'a> {
 }
 
 /// Refuses what could not be carried out as it is said.
-fn check(command: &Command) -> Result<(), SandboxError> {
-    let is_captured = |output: &Output| matches!(output, Output::Capture);
+fn check(command: &SandboxCommand) -> Result<(), SandboxError> {
+    let is_captured = |output: &OutputMode| matches!(output, OutputMode::Capture);
     let has_terminal = command.terminal.is_some();
-    if matches!(command.stdout, Output::Stdout) {
+    if matches!(command.stdout, OutputMode::Stdout) {
         return Err(SandboxError::Command("stdout: only standard error can follow another stream"));
     }
     if has_terminal && !(is_captured(&command.stdout) && is_captured(&command.stderr)) {
         return Err(SandboxError::Command("terminal: it takes all output"));
     }
-    if has_terminal && matches!(command.stdin, Stdin::Handle(_)) {
+    if has_terminal && matches!(command.stdin, StdinSource::Handle(_)) {
         return Err(SandboxError::Command("terminal: it gives all input"));
     }
     if command.extra.len() > EXTRA_MAX {
@@ -247,8 +253,8 @@ fn check(command: &Command) -> Result<(), SandboxError> {
     command.listen.as_ref().map_or(Ok(()), |listen| check_ports(listen, command.profile))
 }
 
-fn check_ports(listen: &Listen, profile: Profile) -> Result<(), SandboxError> {
-    if profile != Profile::Run {
+fn check_ports(listen: &LoopbackListen, profile: SeccompProfile) -> Result<(), SandboxError> {
+    if profile != SeccompProfile::Run {
         return Err(SandboxError::Command("listen: a compiler has no loopback"));
     }
     if listen.ports.is_empty() || listen.ports.len() > PORTS_MAX {
@@ -270,20 +276,21 @@ fn check_ports(listen: &Listen, profile: Profile) -> Result<(), SandboxError> {
 ///
 /// `waiting` has our ends of the streams of a runtime that waits in the sandbox.
 pub(crate) async fn run(
-    control: &Control,
+    control: &GuestConnection,
     waiting: Vec<OwnedFd>,
-    mut command: Command,
+    mut command: SandboxCommand,
     sink: &mut dyn OutputSink,
-) -> Result<Exit, SandboxError> {
+) -> Result<ProgramExit, SandboxError> {
     check(&command)?;
     let listen = command.listen.take();
     let limits = command.limits;
     let extra: Vec<u32> = command.extra.iter().map(|(number, _)| *number).collect();
     let extra_is_empty = extra.is_empty();
     let has_waiting = !waiting.is_empty();
-    let Wiring { streams, given, captured, input } = Wiring::new(&mut command, waiting)?;
-    let files = Files::new(&command.files)?;
-    let start = Start {
+    let CommandWiring { streams, given, captured, input } =
+        CommandWiring::new(&mut command, waiting)?;
+    let files = CommandFiles::new(&command.files)?;
+    let start = StartMessage {
         streams,
         extra,
         ports: listen.as_ref().map_or_else(Vec::new, |listen| listen.ports.clone()),
@@ -292,9 +299,9 @@ pub(crate) async fn run(
         warm: command.warm
             && extra_is_empty
             && match streams {
-                Streams::Given { .. } => !has_waiting,
-                Streams::Waiting => true,
-                Streams::Terminal(_) => false,
+                StreamSetup::Given { .. } => !has_waiting,
+                StreamSetup::Waiting => true,
+                StreamSetup::Terminal(_) => false,
             },
         profile: command.profile,
         limits,
@@ -316,7 +323,7 @@ pub(crate) async fn run(
     }
     // While a copy of a pipe's end is open here, its other end waits for more.
     drop((given, message));
-    let mut running = Running {
+    let mut running = ProgramRun {
         control,
         sink,
         captured,
@@ -331,7 +338,7 @@ pub(crate) async fn run(
     if let Some(listen) = listen {
         control.take_listeners(listen, running.report_by).await?;
     }
-    if matches!(streams, Streams::Terminal(_)) {
+    if matches!(streams, StreamSetup::Terminal(_)) {
         running.take_terminal().await?;
     }
     let (report, outputs) = running.until_report().await?;
@@ -342,63 +349,67 @@ pub(crate) async fn run(
 }
 
 /// Content of the files of a command: what goes as descriptors, and what had to be read instead.
-struct Files<'a> {
+struct CommandFiles<'a> {
     shared: Vec<&'a Arc<SharedFile>>,
     /// For each file: its descriptor's place, or its bytes where they are not in the command.
-    contents: Vec<Travels>,
+    contents: Vec<ContentTransfer>,
 }
 
-enum Travels {
+enum ContentTransfer {
     AsGiven,
     Shared(usize),
     Read(Vec<u8>),
 }
 
-impl<'a> Files<'a> {
-    fn new(files: &'a [File]) -> io::Result<Files<'a>> {
+impl<'a> CommandFiles<'a> {
+    fn new(files: &'a [WorkspaceFile]) -> io::Result<CommandFiles<'a>> {
         let mut shared: Vec<&Arc<SharedFile>> = Vec::new();
         let mut contents = Vec::new();
         for file in files {
-            let Content::Shared(content) = &file.content else {
-                contents.push(Travels::AsGiven);
+            let WorkspaceContent::Shared(content) = &file.content else {
+                contents.push(ContentTransfer::AsGiven);
                 continue;
             };
             let known = shared.iter().position(|other| Arc::ptr_eq(other, content));
             contents.push(match known {
-                Some(index) => Travels::Shared(index),
+                Some(index) => ContentTransfer::Shared(index),
                 None if shared.len() < SHARED_MAX => {
                     shared.push(content);
-                    Travels::Shared(shared.len() - 1)
+                    ContentTransfer::Shared(shared.len() - 1)
                 }
-                None => Travels::Read(content.read()?),
+                None => ContentTransfer::Read(content.read()?),
             });
         }
-        Ok(Files { shared, contents })
+        Ok(CommandFiles { shared, contents })
     }
 
-    fn placed<'b>(&'b self, files: &'b [File]) -> Vec<Placed<'b>> {
-        let place = |(file, travels): (&'b File, &'b Travels)| Placed {
+    fn placed<'b>(&'b self, files: &'b [WorkspaceFile]) -> Vec<PlacedFile<'b>> {
+        let place = |(file, travels): (&'b WorkspaceFile, &'b ContentTransfer)| PlacedFile {
             path: file.path.as_bytes(),
             executable: file.executable,
             content: match (travels, &file.content) {
-                (Travels::Shared(index), content) => {
-                    Stored::Shared { index: *index, len: content.len() }
+                (ContentTransfer::Shared(index), content) => {
+                    StoredContent::Shared { index: *index, len: content.len() }
                 }
-                (Travels::Read(bytes), _) | (_, Content::Bytes(bytes)) => Stored::Bytes(bytes),
-                (Travels::AsGiven, Content::Shared(_)) => Stored::Bytes(&[]),
+                (ContentTransfer::Read(bytes), _) | (_, WorkspaceContent::Bytes(bytes)) => {
+                    StoredContent::Bytes(bytes)
+                }
+                (ContentTransfer::AsGiven, WorkspaceContent::Shared(_)) => {
+                    StoredContent::Bytes(&[])
+                }
             },
         };
         files.iter().zip(&self.contents).map(place).collect()
     }
 }
 
-impl Running<'_> {
+impl ProgramRun<'_> {
     /// Waits for the terminal that the guest init makes before it starts the program.
     async fn take_terminal(&mut self) -> Result<(), SandboxError> {
         let lacking = "it made no terminal";
         let fds = self.control.made(from_guest::TERMINAL, lacking, self.report_by).await?;
         let fd = fds.into_iter().next().ok_or(SandboxError::Lost(lacking))?;
-        let terminal = Terminal::new(fd)?;
+        let terminal = ServerTerminal::new(fd)?;
         self.captured.stdout.open_terminal(terminal.clone());
         self.input.open_terminal(terminal.clone());
         self.terminal = Some(terminal);
@@ -406,7 +417,7 @@ impl Running<'_> {
     }
 
     /// Moves bytes until the guest init reports.
-    async fn until_report(&mut self) -> Result<(Report, Vec<OwnedFd>), SandboxError> {
+    async fn until_report(&mut self) -> Result<(EndReport, Vec<OwnedFd>), SandboxError> {
         loop {
             let stop_at = self.stop_at.unwrap_or(self.report_by);
             // In no order, so that a flood of one kind does not keep the others waiting. What is in
@@ -436,17 +447,17 @@ impl Running<'_> {
         }
     }
 
-    async fn heed(&mut self, asked: spec::Control) -> io::Result<()> {
+    async fn heed(&mut self, asked: spec::ProgramControl) -> io::Result<()> {
         match asked {
-            spec::Control::Signal(signal) => match u8::try_from(signal) {
+            spec::ProgramControl::Signal(signal) => match u8::try_from(signal) {
                 Ok(signal @ 1..=SIGNAL_MAX) => self.control.tell(&[to_guest::SIGNAL, signal]).await,
                 _ => Ok(()),
             },
-            spec::Control::Resize(size) => {
+            spec::ProgramControl::Resize(size) => {
                 self.terminal.as_ref().map_or(Ok(()), |terminal| terminal.resize(size))
             }
-            spec::Control::Stop if self.stopped => Ok(()),
-            spec::Control::Stop => {
+            spec::ProgramControl::Stop if self.stopped => Ok(()),
+            spec::ProgramControl::Stop => {
                 self.stopped_by_caller = true;
                 self.stop().await
             }
@@ -459,7 +470,7 @@ impl Running<'_> {
             return Ok(());
         }
         self.stop_at.get_or_insert_with(|| Instant::now() + OUTPUT_GRACE);
-        let Captured { stdout, stderr } = &self.captured;
+        let CapturedStreams { stdout, stderr } = &self.captured;
         if stdout.floods(OUTPUT_SLACK_BYTES) || stderr.floods(OUTPUT_SLACK_BYTES) {
             self.stop().await?;
         }
@@ -495,23 +506,23 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn judge(self, report: Report) -> Exit {
+    fn judge(self, report: EndReport) -> ProgramExit {
         let mut breaches = Vec::new();
         if self.captured.is_above_limit() {
-            breaches.push(Breach::Output);
+            breaches.push(LimitBreach::Output);
         }
         if report.cpu_breached {
-            breaches.push(Breach::Cpu);
+            breaches.push(LimitBreach::Cpu);
         }
         if report.wall_breached {
-            breaches.push(Breach::Wall);
+            breaches.push(LimitBreach::Wall);
         }
         if report.memory_limit_reached {
-            breaches.push(Breach::Memory);
+            breaches.push(LimitBreach::Memory);
         }
         let (stdout, stdout_truncated) = self.captured.stdout.finish();
         let (stderr, stderr_truncated) = self.captured.stderr.finish();
-        Exit {
+        ProgramExit {
             code: report.code,
             signal: report.signal,
             exec_errno: report.exec_errno,
@@ -533,7 +544,9 @@ impl Running<'_> {
 }
 
 /// The next thing that the caller asks for; never, when it has let go.
-async fn next(asked: &mut Option<mpsc::Receiver<spec::Control>>) -> Option<spec::Control> {
+async fn next(
+    asked: &mut Option<mpsc::Receiver<spec::ProgramControl>>,
+) -> Option<spec::ProgramControl> {
     match asked {
         Some(asked) => asked.recv().await,
         None => std::future::pending().await,
@@ -542,14 +555,14 @@ async fn next(asked: &mut Option<mpsc::Receiver<spec::Control>>) -> Option<spec:
 
 fn parse_report(
     (message, fds): (Vec<u8>, Vec<OwnedFd>),
-) -> Result<(Report, Vec<OwnedFd>), SandboxError> {
+) -> Result<(EndReport, Vec<OwnedFd>), SandboxError> {
     match message.split_first() {
-        Some((&from_guest::EXIT, rest)) => Ok((Report::decode(&mut Reader(rest))?, fds)),
+        Some((&from_guest::EXIT, rest)) => Ok((EndReport::decode(&mut MessageReader(rest))?, fds)),
         Some((&from_guest::FAILED, rest)) => {
-            Err(SandboxError::Setup(Failure::decode(&mut Reader(rest))?))
+            Err(SandboxError::Setup(StepFailure::decode(&mut MessageReader(rest))?))
         }
         Some((&from_guest::FILE, rest)) => {
-            Err(SandboxError::File(Failure::decode(&mut Reader(rest))?))
+            Err(SandboxError::File(StepFailure::decode(&mut MessageReader(rest))?))
         }
         Some(_) => Err(SandboxError::Lost("it spoke out of turn")),
         None => Err(SandboxError::Lost("it was killed")),

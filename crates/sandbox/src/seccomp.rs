@@ -10,12 +10,12 @@
 //! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear one would cost
 //! about ten times as much at each start of a program.
 
-use crate::spec::Profile;
+use crate::spec::SeccompProfile;
 use crate::sys::BpfInstruction;
 
 /// What a denied call gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum DenyAction {
     /// It fails with this errno.
     Errno(i32),
 }
@@ -23,7 +23,7 @@ pub(crate) enum Answer {
 /// When a rule applies. Arguments are compared in their low 32 bits, which is all the kernel looks
 /// at for the calls in question.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum RuleCondition {
     /// Whatever the arguments.
     Always,
     /// Any bit of the mask is set in that argument.
@@ -36,7 +36,7 @@ pub(crate) enum When {
 
 /// Whom a filter is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum FilterSubject {
     /// A program of an execution.
     Run,
     /// A compiler of one.
@@ -47,40 +47,44 @@ pub(crate) enum Holder {
     Connected,
 }
 
-impl Holder {
+impl FilterSubject {
     /// All there are, by their number.
-    pub(crate) const ALL: [Holder; 4] =
-        [Holder::Run, Holder::Compile, Holder::Session, Holder::Connected];
+    pub(crate) const ALL: [FilterSubject; 4] = [
+        FilterSubject::Run,
+        FilterSubject::Compile,
+        FilterSubject::Session,
+        FilterSubject::Connected,
+    ];
 }
 
 /// Ready-made filters: what each holder gets, by its number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Filters<'a>(pub(crate) [&'a [BpfInstruction]; Holder::ALL.len()]);
+pub(crate) struct FilterSet<'a>(pub(crate) [&'a [BpfInstruction]; FilterSubject::ALL.len()]);
 
-impl<'a> Filters<'a> {
-    pub(crate) fn of(self, holder: Holder) -> &'a [BpfInstruction] {
+impl<'a> FilterSet<'a> {
+    pub(crate) fn of(self, holder: FilterSubject) -> &'a [BpfInstruction] {
         let [run, compile, session, connected] = self.0;
         match holder {
-            Holder::Run => run,
-            Holder::Compile => compile,
-            Holder::Session => session,
-            Holder::Connected => connected,
+            FilterSubject::Run => run,
+            FilterSubject::Compile => compile,
+            FilterSubject::Session => session,
+            FilterSubject::Connected => connected,
         }
     }
 }
 
-impl From<Profile> for Holder {
-    fn from(profile: Profile) -> Holder {
+impl From<SeccompProfile> for FilterSubject {
+    fn from(profile: SeccompProfile) -> FilterSubject {
         match profile {
-            Profile::Run => Holder::Run,
-            Profile::Compile => Holder::Compile,
+            SeccompProfile::Run => FilterSubject::Run,
+            SeccompProfile::Compile => FilterSubject::Compile,
         }
     }
 }
 
 /// For whom a rule holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+enum RuleSubjects {
     Always,
     /// For programs only, not for compilers and sessions.
     Run,
@@ -94,66 +98,75 @@ enum Holds {
     Connected,
 }
 
-impl Holds {
-    const fn holds(self, holder: Holder) -> bool {
+impl RuleSubjects {
+    const fn holds(self, holder: FilterSubject) -> bool {
         match self {
-            Holds::Always => true,
-            Holds::Run => matches!(holder, Holder::Run | Holder::Connected),
-            Holds::Compile => matches!(holder, Holder::Compile),
-            Holds::Commands => !matches!(holder, Holder::Session),
-            Holds::Alone => matches!(holder, Holder::Run | Holder::Compile),
-            Holds::Connected => matches!(holder, Holder::Session | Holder::Connected),
+            RuleSubjects::Always => true,
+            RuleSubjects::Run => matches!(holder, FilterSubject::Run | FilterSubject::Connected),
+            RuleSubjects::Compile => matches!(holder, FilterSubject::Compile),
+            RuleSubjects::Commands => !matches!(holder, FilterSubject::Session),
+            RuleSubjects::Alone => matches!(holder, FilterSubject::Run | FilterSubject::Compile),
+            RuleSubjects::Connected => {
+                matches!(holder, FilterSubject::Session | FilterSubject::Connected)
+            }
         }
     }
 }
 
 /// One line of the policy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct SyscallRule {
     /// The call's name, for tests and people.
     name: &'static str,
     number: i64,
-    when: When,
-    answer: Answer,
-    holds: Holds,
+    when: RuleCondition,
+    answer: DenyAction,
+    holds: RuleSubjects,
     /// Why it is here.
     why: &'static str,
 }
 
-const EPERM: Answer = Answer::Errno(libc::EPERM);
+const EPERM: DenyAction = DenyAction::Errno(libc::EPERM);
 /// For calls whose callers try something older when the kernel does not have them.
-const ENOSYS: Answer = Answer::Errno(libc::ENOSYS);
+const ENOSYS: DenyAction = DenyAction::Errno(libc::ENOSYS);
 
-const fn deny(name: &'static str, number: i64, why: &'static str) -> Rule {
-    Rule { name, number, when: When::Always, answer: EPERM, holds: Holds::Always, why }
+const fn deny(name: &'static str, number: i64, why: &'static str) -> SyscallRule {
+    SyscallRule {
+        name,
+        number,
+        when: RuleCondition::Always,
+        answer: EPERM,
+        holds: RuleSubjects::Always,
+        why,
+    }
 }
 
-const fn answer(rule: Rule, answer: Answer) -> Rule {
-    Rule { answer, ..rule }
+const fn answer(rule: SyscallRule, answer: DenyAction) -> SyscallRule {
+    SyscallRule { answer, ..rule }
 }
 
-const fn when(rule: Rule, when: When) -> Rule {
-    Rule { when, ..rule }
+const fn when(rule: SyscallRule, when: RuleCondition) -> SyscallRule {
+    SyscallRule { when, ..rule }
 }
 
-const fn run_only(rule: Rule) -> Rule {
-    Rule { holds: Holds::Run, ..rule }
+const fn run_only(rule: SyscallRule) -> SyscallRule {
+    SyscallRule { holds: RuleSubjects::Run, ..rule }
 }
 
-const fn compile_only(rule: Rule) -> Rule {
-    Rule { holds: Holds::Compile, ..rule }
+const fn compile_only(rule: SyscallRule) -> SyscallRule {
+    SyscallRule { holds: RuleSubjects::Compile, ..rule }
 }
 
-const fn commands(rule: Rule) -> Rule {
-    Rule { holds: Holds::Commands, ..rule }
+const fn commands(rule: SyscallRule) -> SyscallRule {
+    SyscallRule { holds: RuleSubjects::Commands, ..rule }
 }
 
-const fn alone(rule: Rule) -> Rule {
-    Rule { holds: Holds::Alone, ..rule }
+const fn alone(rule: SyscallRule) -> SyscallRule {
+    SyscallRule { holds: RuleSubjects::Alone, ..rule }
 }
 
-const fn connected(rule: Rule) -> Rule {
-    Rule { holds: Holds::Connected, ..rule }
+const fn connected(rule: SyscallRule) -> SyscallRule {
+    SyscallRule { holds: RuleSubjects::Connected, ..rule }
 }
 
 /// Every `CLONE_NEW*` that clone(2) takes.
@@ -194,9 +207,9 @@ const CACHESTAT: i64 = 451;
 
 /// The policy.
 #[rustfmt::skip] // one rule, one line
-pub(crate) const POLICY: &[Rule] = &[
+pub(crate) const POLICY: &[SyscallRule] = &[
     // New namespaces: a user namespace gives every capability over what is made in it.
-    when(deny("clone", libc::SYS_clone, "new namespaces"), When::AnyBit { arg: 0, mask: NEW_NAMESPACES }),
+    when(deny("clone", libc::SYS_clone, "new namespaces"), RuleCondition::AnyBit { arg: 0, mask: NEW_NAMESPACES }),
     answer(deny("clone3", libc::SYS_clone3, "its flags are behind a pointer; libc falls back to clone"), ENOSYS),
     deny("unshare", libc::SYS_unshare, "new namespaces"),
     deny("setns", libc::SYS_setns, "other namespaces"),
@@ -208,7 +221,7 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("bpf", libc::SYS_bpf, "code in the kernel"),
     deny("perf_event_open", libc::SYS_perf_event_open, "large surface; side channels"),
     deny("userfaultfd", libc::SYS_userfaultfd, "makes kernel races winnable"),
-    when(deny("seccomp", libc::SYS_seccomp, "a listener can answer for other processes"), When::AnyBit { arg: 1, mask: 8 }),
+    when(deny("seccomp", libc::SYS_seccomp, "a listener can answer for other processes"), RuleCondition::AnyBit { arg: 1, mask: 8 }),
     deny("kexec_load", libc::SYS_kexec_load, "replaces the kernel"),
     deny("kexec_file_load", libc::SYS_kexec_file_load, "replaces the kernel"),
     deny("init_module", libc::SYS_init_module, "code in the kernel"),
@@ -224,7 +237,7 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("process_madvise", libc::SYS_process_madvise, "memory of other processes"),
     deny("pidfd_getfd", libc::SYS_pidfd_getfd, "descriptors of other processes"),
     deny("kcmp", libc::SYS_kcmp, "tells kernel addresses apart"),
-    when(deny("prlimit64", libc::SYS_prlimit64, "limits of other processes: the guest init's, where it has the same user"), When::NoneOf { arg: 0, mask: u32::MAX, values: &[0] }),
+    when(deny("prlimit64", libc::SYS_prlimit64, "limits of other processes: the guest init's, where it has the same user"), RuleCondition::NoneOf { arg: 0, mask: u32::MAX, values: &[0] }),
     deny("move_pages", libc::SYS_move_pages, "memory of other processes"),
     deny("migrate_pages", libc::SYS_migrate_pages, "memory of other processes"),
 
@@ -250,9 +263,9 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("listmount", LISTMOUNT, "tells paths of the host"),
     deny("open_by_handle_at", libc::SYS_open_by_handle_at, "opens files by number, past every path"),
     deny("name_to_handle_at", libc::SYS_name_to_handle_at, "numbers for open_by_handle_at"),
-    when(deny("mknodat", libc::SYS_mknodat, "device nodes"), When::OneOf { arg: 2, mask: FILE_TYPE, values: DEVICES }),
+    when(deny("mknodat", libc::SYS_mknodat, "device nodes"), RuleCondition::OneOf { arg: 2, mask: FILE_TYPE, values: DEVICES }),
     #[cfg(target_arch = "x86_64")]
-    when(deny("mknod", libc::SYS_mknod, "device nodes"), When::OneOf { arg: 1, mask: FILE_TYPE, values: DEVICES }),
+    when(deny("mknod", libc::SYS_mknod, "device nodes"), RuleCondition::OneOf { arg: 1, mask: FILE_TYPE, values: DEVICES }),
 
     // The host's own state.
     deny("reboot", libc::SYS_reboot, "the host"),
@@ -275,36 +288,36 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("ioperm", libc::SYS_ioperm, "hardware"),
     #[cfg(target_arch = "x86_64")]
     deny("modify_ldt", libc::SYS_modify_ldt, "old surface with a history"),
-    when(deny("ioctl", libc::SYS_ioctl, "typing into a terminal, and line disciplines, which are modules with a history"), When::OneOf { arg: 1, mask: u32::MAX, values: &[0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */] }),
+    when(deny("ioctl", libc::SYS_ioctl, "typing into a terminal, and line disciplines, which are modules with a history"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */] }),
 
     // Memory that the limits do not see.
     deny("memfd_secret", libc::SYS_memfd_secret, "memory locked beyond RLIMIT_MEMLOCK"),
 
     // Channels between sandboxes through the inodes and the page cache of the shared, read-only
     // /usr.
-    answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), Answer::Errno(libc::ENOLCK)),
+    answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), DenyAction::Errno(libc::ENOLCK)),
     // An errno of 0 is success (seccomp(2)). Tools such as `go build` give up where there are no
     // locks; one compiler is alone in its sandbox and needs none.
-    answer(compile_only(deny("flock", libc::SYS_flock, "as for programs; a compiler is told that it has the lock")), Answer::Errno(0)),
-    commands(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), When::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
-    when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), When::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
-    answer(commands(deny("inotify_add_watch", libc::SYS_inotify_add_watch, "tells which shared files others open; programs poll instead")), Answer::Errno(libc::ENOSPC)),
+    answer(compile_only(deny("flock", libc::SYS_flock, "as for programs; a compiler is told that it has the lock")), DenyAction::Errno(0)),
+    commands(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
+    when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), RuleCondition::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
+    answer(commands(deny("inotify_add_watch", libc::SYS_inotify_add_watch, "tells which shared files others open; programs poll instead")), DenyAction::Errno(libc::ENOSPC)),
     deny("fanotify_init", libc::SYS_fanotify_init, "as inotify_add_watch"),
     deny("fanotify_mark", libc::SYS_fanotify_mark, "as inotify_add_watch"),
     deny("cachestat", CACHESTAT, "tells which shared files others have read"),
-    answer(when(deny("preadv2", libc::SYS_preadv2, "a read that does not wait tells what is cached, as cachestat"), When::AnyBit { arg: 5, mask: 8 /* RWF_NOWAIT */ }), Answer::Errno(libc::EOPNOTSUPP)),
-    when(deny("fadvise64", libc::SYS_fadvise64, "drops shared pages from the cache for all"), When::OneOf { arg: 3, mask: u32::MAX, values: &[4 /* POSIX_FADV_DONTNEED */] }),
+    answer(when(deny("preadv2", libc::SYS_preadv2, "a read that does not wait tells what is cached, as cachestat"), RuleCondition::AnyBit { arg: 5, mask: 8 /* RWF_NOWAIT */ }), DenyAction::Errno(libc::EOPNOTSUPP)),
+    when(deny("fadvise64", libc::SYS_fadvise64, "drops shared pages from the cache for all"), RuleCondition::OneOf { arg: 3, mask: u32::MAX, values: &[4 /* POSIX_FADV_DONTNEED */] }),
 
     // Networking: the namespace is empty, and address families are kernel surface.
-    answer(alone(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(alone(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(alone(when(deny("socket", libc::SYS_socket, "only local sockets"), RuleCondition::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), DenyAction::Errno(libc::EAFNOSUPPORT)),
+    answer(alone(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), RuleCondition::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), DenyAction::Errno(libc::EAFNOSUPPORT)),
     // Sessions have a loopback, and executions may, for TCP and UDP; other protocols are modules
     // with a history.
-    answer(connected(when(deny("socket", libc::SYS_socket, "only local sockets and the loopback's"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOOPBACK })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(connected(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), When::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), Answer::Errno(libc::ESOCKTNOSUPPORT)),
-    answer(connected(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), When::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), Answer::Errno(libc::EPROTONOSUPPORT)),
-    answer(connected(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(connected(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), When::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), Answer::Errno(libc::ENOPROTOOPT)),
+    answer(connected(when(deny("socket", libc::SYS_socket, "only local sockets and the loopback's"), RuleCondition::NoneOf { arg: 0, mask: u32::MAX, values: LOOPBACK })), DenyAction::Errno(libc::EAFNOSUPPORT)),
+    answer(connected(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), RuleCondition::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), DenyAction::Errno(libc::ESOCKTNOSUPPORT)),
+    answer(connected(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), RuleCondition::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), DenyAction::Errno(libc::EPROTONOSUPPORT)),
+    answer(connected(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), RuleCondition::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), DenyAction::Errno(libc::EAFNOSUPPORT)),
+    answer(connected(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), RuleCondition::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), DenyAction::Errno(libc::ENOPROTOOPT)),
 ];
 
 /// The policy for people: each call that is denied, wholly or for some arguments, and why.
@@ -353,15 +366,16 @@ const fn branch(code: u16, k: u32, jt: u8, jf: u8) -> BpfInstruction {
     BpfInstruction { code, jt, jf, k }
 }
 
-fn verdict(answer: Answer) -> BpfInstruction {
-    let Answer::Errno(errno) = answer;
+fn verdict(answer: DenyAction) -> BpfInstruction {
+    let DenyAction::Errno(errno) = answer;
     op(RETURN, ERRNO | (errno.unsigned_abs() & 0xffff))
 }
 
 /// Compiles the policy that holds for `holder`.
-pub(crate) fn compile(holder: impl Into<Holder>) -> Vec<BpfInstruction> {
+pub(crate) fn compile(holder: impl Into<FilterSubject>) -> Vec<BpfInstruction> {
     let holder = holder.into();
-    let mut rules: Vec<&Rule> = POLICY.iter().filter(|rule| rule.holds.holds(holder)).collect();
+    let mut rules: Vec<&SyscallRule> =
+        POLICY.iter().filter(|rule| rule.holds.holds(holder)).collect();
     rules.sort_by_key(|rule| rule.number);
     let mut groups: Vec<(u32, Vec<BpfInstruction>)> = Vec::new();
     for chunk in rules.chunk_by(|a, b| a.number == b.number) {
@@ -430,26 +444,26 @@ fn length(code: &[BpfInstruction]) -> u32 {
 }
 
 /// What happens to a call that has rules: the first that applies answers, else it is allowed.
-fn decide(rules: &[&Rule]) -> Vec<BpfInstruction> {
+fn decide(rules: &[&SyscallRule]) -> Vec<BpfInstruction> {
     let mut code = Vec::new();
     for rule in rules {
         match rule.when {
-            When::Always => {
+            RuleCondition::Always => {
                 code.push(verdict(rule.answer));
                 return code;
             }
-            When::AnyBit { arg, mask } => code.extend([
+            RuleCondition::AnyBit { arg, mask } => code.extend([
                 op(LOAD, offset_low(arg)),
                 branch(JUMP_BITS, mask, 0, 1),
                 verdict(rule.answer),
             ]),
-            When::OneOf { arg, mask, values } => {
+            RuleCondition::OneOf { arg, mask, values } => {
                 code.extend([op(LOAD, offset_low(arg)), op(AND, mask)]);
                 for value in values {
                     code.extend([branch(JUMP_EQUAL, *value, 0, 1), verdict(rule.answer)]);
                 }
             }
-            When::NoneOf { arg, mask, values } => {
+            RuleCondition::NoneOf { arg, mask, values } => {
                 code.extend([op(LOAD, offset_low(arg)), op(AND, mask)]);
                 for (left, value) in (1..=values.len()).rev().zip(values) {
                     // Over the comparisons that follow and the verdict behind them.
@@ -495,17 +509,17 @@ mod tests {
     }
 
     /// What the policy says, read the slow and obvious way.
-    fn oracle(holder: Holder, number: u32, args: [u64; 6]) -> u32 {
+    fn oracle(holder: FilterSubject, number: u32, args: [u64; 6]) -> u32 {
         for rule in POLICY {
             if rule.number != i64::from(number) || !rule.holds.holds(holder) {
                 continue;
             }
             let low = |arg: u8| (args[usize::from(arg)] & 0xffff_ffff) as u32;
             let applies = match rule.when {
-                When::Always => true,
-                When::AnyBit { arg, mask } => low(arg) & mask != 0,
-                When::OneOf { arg, mask, values } => values.contains(&(low(arg) & mask)),
-                When::NoneOf { arg, mask, values } => !values.contains(&(low(arg) & mask)),
+                RuleCondition::Always => true,
+                RuleCondition::AnyBit { arg, mask } => low(arg) & mask != 0,
+                RuleCondition::OneOf { arg, mask, values } => values.contains(&(low(arg) & mask)),
+                RuleCondition::NoneOf { arg, mask, values } => !values.contains(&(low(arg) & mask)),
             };
             if applies {
                 return verdict(rule.answer).k;
@@ -519,15 +533,15 @@ mod tests {
         let interesting: Vec<u64> = POLICY
             .iter()
             .flat_map(|rule| match rule.when {
-                When::Always => vec![],
-                When::AnyBit { mask, .. } => vec![u64::from(mask), u64::from(!mask)],
-                When::OneOf { values, .. } | When::NoneOf { values, .. } => {
+                RuleCondition::Always => vec![],
+                RuleCondition::AnyBit { mask, .. } => vec![u64::from(mask), u64::from(!mask)],
+                RuleCondition::OneOf { values, .. } | RuleCondition::NoneOf { values, .. } => {
                     values.iter().flat_map(|v| [u64::from(*v), u64::from(*v) | 1 << 40]).collect()
                 }
             })
             .chain([0, 1, 2, u64::MAX])
             .collect();
-        for holder in Holder::ALL {
+        for holder in FilterSubject::ALL {
             let program = compile(holder);
             for number in 0..600 {
                 for value in &interesting {
@@ -542,7 +556,7 @@ mod tests {
 
     #[test]
     fn foreign_entries_are_fatal() {
-        let program = compile(Profile::Run);
+        let program = compile(SeccompProfile::Run);
         assert_eq!(run(&program, 1, 0x4000_0003, [0; 6]).0, KILL_PROCESS);
         assert_eq!(run(&program, X32_BIT | 1, ARCH, [0; 6]).0, KILL_PROCESS);
         assert_eq!(run(&program, u32::MAX, ARCH, [0; 6]).0, KILL_PROCESS);
@@ -551,6 +565,6 @@ mod tests {
     #[test]
     fn every_rule_says_why() {
         assert!(POLICY.iter().all(|rule| !rule.why.is_empty() && !rule.name.is_empty()));
-        assert!(compile(Profile::Run).len() < 256, "{}", compile(Profile::Run).len());
+        assert!(compile(SeccompProfile::Run).len() < 256, "{}", compile(SeccompProfile::Run).len());
     }
 }

@@ -24,17 +24,19 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time;
 
 use crate::codec::session::{from_session, to_session};
-use crate::codec::{self, Malformed, Reader, Writer};
-use crate::disk::{Disk, Layer};
-use crate::engine::Place;
-use crate::failure::Failure;
+use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter};
+use crate::disk::{AttachedDiskImage, AttachedLayer};
+use crate::engine::SessionPlace;
+use crate::failure::StepFailure;
 use crate::guest::mounts::LAYERS_MAX;
-use crate::run::{Control, SandboxError};
+use crate::run::{GuestConnection, SandboxError};
 use crate::sys;
-use files::Files;
+use files::SandboxFiles;
 
-pub use crate::codec::session::{ProcessEnd, SessionLimits, Usage};
-pub use process::{Pipes, Process, ProcessHandle, Program, Streams, Terminal};
+pub use crate::codec::session::{ProcessEnd, SessionSandboxLimits, Usage};
+pub use process::{
+    ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
+};
 
 /// Requests of one session that may be under way; further ones wait.
 const REQUESTS_MAX: usize = 64;
@@ -51,32 +53,32 @@ const FRAME_BYTES_MAX: usize = 1 << 10;
 pub struct SessionSetup<'a> {
     /// What it writes to. To be kept until the session has ended; detached earlier, it stays locked
     /// until then.
-    pub disk: &'a Disk,
+    pub disk: &'a AttachedDiskImage,
     /// What it stands on, the newest first.
-    pub layers: &'a [Arc<Layer>],
+    pub layers: &'a [Arc<AttachedLayer>],
     /// What its programs may use.
-    pub limits: SessionLimits,
+    pub limits: SessionSandboxLimits,
 }
 
 /// A session that lives. Clones are the same session; dropping the last one ends it with everything
 /// in it.
 #[derive(Clone, Debug)]
-pub struct Session(Arc<Owner>);
+pub struct SandboxedSession(Arc<SessionOwner>);
 
 /// Ends the session when it is dropped.
 #[derive(Debug)]
-struct Owner {
-    connection: Arc<Connection>,
+struct SessionOwner {
+    connection: Arc<GuestSessionConnection>,
     /// To the file helper, once it was asked for. Its lock is held while one is started.
-    files: tokio::sync::Mutex<Option<Files>>,
+    files: tokio::sync::Mutex<Option<SandboxFiles>>,
     /// Ports of the loopback on which the server has listened since the session began. Its lock is
     /// held while one is being added, so that a connection is never judged by ports of before.
     server_ports: tokio::sync::Mutex<HashSet<u16>>,
     /// Goes back when the connection has been hung up.
-    _place: Place,
+    _place: SessionPlace,
 }
 
-impl Drop for Owner {
+impl Drop for SessionOwner {
     fn drop(&mut self) {
         // The reader sees the end as well, and goes.
         let _already_gone = sys::session::hang_up(self.connection.socket.get_ref().as_fd());
@@ -85,27 +87,27 @@ impl Drop for Owner {
 
 /// The connection to the guest init, and who waits for what.
 #[derive(Debug)]
-struct Connection {
+struct GuestSessionConnection {
     socket: AsyncFd<OwnedFd>,
     next_id: AtomicU64,
     requests: Semaphore,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingRequests>,
     /// Why it is over, once it is.
     ended: watch::Sender<Option<Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRequests {
     /// Nobody answers any more.
     is_over: bool,
-    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    answers: HashMap<u64, oneshot::Sender<GuestAnswer>>,
     /// Programs that have not ended, by the id of the request that started them.
-    programs: HashMap<u64, Running>,
+    programs: HashMap<u64, RunningProgram>,
 }
 
 /// A program that has not ended.
 #[derive(Debug)]
-struct Running {
+struct RunningProgram {
     /// Known once it has been started.
     pid: Option<u32>,
     end: watch::Sender<Option<ProcessEnd>>,
@@ -113,21 +115,21 @@ struct Running {
 
 /// What became of a request.
 #[derive(Debug)]
-enum Answer {
+enum GuestAnswer {
     Done(Vec<u8>, Vec<OwnedFd>),
-    Refused(Failure),
+    Refused(StepFailure),
 }
 
 /// Makes a session of a prepared sandbox.
 pub(crate) async fn begin(
-    control: Control,
-    place: Place,
+    control: GuestConnection,
+    place: SessionPlace,
     setup: SessionSetup<'_>,
-) -> Result<Session, SandboxError> {
+) -> Result<SandboxedSession, SandboxError> {
     if setup.layers.len() > LAYERS_MAX {
         return Err(SandboxError::Command("layers: at most 64"));
     }
-    let connection = Arc::new(Connection {
+    let connection = Arc::new(GuestSessionConnection {
         socket: control.into_socket(),
         next_id: AtomicU64::new(1),
         requests: Semaphore::new(REQUESTS_MAX),
@@ -139,7 +141,8 @@ pub(crate) async fn begin(
     tokio::spawn(async move { reader.read().await });
     let files = tokio::sync::Mutex::default();
     let server_ports = tokio::sync::Mutex::default();
-    let session = Session(Arc::new(Owner { connection, files, server_ports, _place: place }));
+    let session =
+        SandboxedSession(Arc::new(SessionOwner { connection, files, server_ports, _place: place }));
     let SessionSetup { disk, layers, limits } = setup;
     // Clones of mounts that nobody sees; they go with the sandbox.
     let mut mounts = vec![disk.mount()?];
@@ -151,11 +154,11 @@ pub(crate) async fn begin(
     Ok(session)
 }
 
-impl Session {
+impl SandboxedSession {
     /// Starts a program. What cannot be executed ends at once, and its end says so.
     ///
     /// When the future is dropped before the program has started, the program is killed.
-    pub async fn start(&self, program: Program) -> Result<Process, SandboxError> {
+    pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SandboxError> {
         process::start(self, program).await
     }
 
@@ -183,9 +186,9 @@ impl Session {
 
     /// What the session uses.
     pub async fn usage(&self) -> Result<Usage, SandboxError> {
-        let frame = |id| Writer::new(to_session::USAGE).u64(id).finish();
+        let frame = |id| MessageWriter::new(to_session::USAGE).u64(id).finish();
         let (body, _) = self.request(frame, &[]).await?;
-        Ok(Usage::decode(&mut Reader(&body))?)
+        Ok(Usage::decode(&mut MessageReader(&body))?)
     }
 
     /// Connects to a program at `127.0.0.1:port` inside.
@@ -199,7 +202,7 @@ impl Session {
     /// the server does, or has.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SandboxError> {
         self.refuse_server_port(port).await?;
-        let frame = |id| Writer::new(to_session::CONNECT).u64(id).u16(port).finish();
+        let frame = |id| MessageWriter::new(to_session::CONNECT).u64(id).u16(port).finish();
         let stream = match self.request(frame, &[]).await {
             Ok((_, fds)) => std::net::TcpStream::from(one(fds)?),
             Err(error) => return Err(refused_port(error, port)),
@@ -237,7 +240,7 @@ impl Session {
     pub async fn listen(&self, port: u16) -> Result<TcpListener, SandboxError> {
         let mut server_ports = self.0.server_ports.lock().await;
         let is_new = port != 0 && server_ports.insert(port);
-        let frame = |id| Writer::new(to_session::LISTEN).u64(id).u16(port).finish();
+        let frame = |id| MessageWriter::new(to_session::LISTEN).u64(id).u16(port).finish();
         let answered = self.request(frame, &[]).await;
         if is_new && matches!(answered, Err(SandboxError::Refused(_))) {
             // It is a program's, and stays that.
@@ -252,27 +255,27 @@ impl Session {
 
     /// The files of the session. Whoever serves them is started when it is asked for first, and
     /// again when a program has brought it down.
-    pub async fn files(&self) -> Result<Files, SandboxError> {
+    pub async fn files(&self) -> Result<SandboxFiles, SandboxError> {
         let mut files = self.0.files.lock().await;
         if let Some(files) = files.as_ref().filter(|files| files.is_alive()) {
             return Ok(files.clone());
         }
-        let frame = |id| Writer::new(to_session::FILES).u64(id).finish();
+        let frame = |id| MessageWriter::new(to_session::FILES).u64(id).finish();
         let (_, fds) = self.request(frame, &[]).await?;
-        let started = Files::new(one(fds)?)?;
+        let started = SandboxFiles::new(one(fds)?)?;
         *files = Some(started.clone());
         Ok(started)
     }
 
     /// Stops every program where it is, until [`Session::thaw`].
     pub async fn freeze(&self) -> Result<(), SandboxError> {
-        let frame = |id| Writer::new(to_session::FREEZE).u64(id).finish();
+        let frame = |id| MessageWriter::new(to_session::FREEZE).u64(id).finish();
         self.request(frame, &[]).await.map(drop)
     }
 
     /// Lets every program go on.
     pub async fn thaw(&self) -> Result<(), SandboxError> {
-        let frame = |id| Writer::new(to_session::THAW).u64(id).finish();
+        let frame = |id| MessageWriter::new(to_session::THAW).u64(id).finish();
         self.request(frame, &[]).await.map(drop)
     }
 
@@ -317,18 +320,18 @@ fn refused_port(error: SandboxError, port: u16) -> SandboxError {
 }
 
 /// Forgets a request whose future is dropped.
-struct Asked<'a> {
-    connection: &'a Connection,
+struct RequestGuard<'a> {
+    connection: &'a GuestSessionConnection,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.connection.waiting.lock().answers.remove(&self.id);
     }
 }
 
-impl Connection {
+impl GuestSessionConnection {
     /// Sends a request and waits for its answer.
     async fn request(
         &self,
@@ -345,12 +348,12 @@ impl Connection {
             }
             waiting.answers.insert(id, answer);
         }
-        let _asked = Asked { connection: self, id };
+        let _asked = RequestGuard { connection: self, id };
         let exchange = async {
             self.send(&frame, fds).await.map_err(lost)?;
             match answered.await {
-                Ok(Answer::Done(body, fds)) => Ok((body, fds)),
-                Ok(Answer::Refused(failure)) => Err(SandboxError::Refused(failure)),
+                Ok(GuestAnswer::Done(body, fds)) => Ok((body, fds)),
+                Ok(GuestAnswer::Refused(failure)) => Err(SandboxError::Refused(failure)),
                 Err(_) => Err(OVER),
             }
         };
@@ -392,24 +395,24 @@ impl Connection {
 
     /// Takes one frame. An error is why the sandbox is of no use any more.
     fn take(&self, frame: &[u8], fds: Vec<OwnedFd>) -> Result<(), String> {
-        let malformed = |_: Malformed| "its guest init sent a malformed frame".to_owned();
-        let mut r = Reader(frame);
+        let malformed = |_: MalformedMessage| "its guest init sent a malformed frame".to_owned();
+        let mut r = MessageReader(frame);
         let (kind, id) = r.u8().and_then(|kind| Ok((kind, r.u64()?))).map_err(malformed)?;
         match kind {
             from_session::DONE => {
                 let body = r.0.to_vec();
                 let mut waiting = self.waiting.lock();
                 if let Some(running) = waiting.programs.get_mut(&id) {
-                    running.pid = Reader(&body).u32().ok().or(running.pid);
+                    running.pid = MessageReader(&body).u32().ok().or(running.pid);
                 }
-                answer(&mut waiting, id, Answer::Done(body, fds));
+                answer(&mut waiting, id, GuestAnswer::Done(body, fds));
             }
             from_session::REFUSED => {
                 let errno = r.i32().map_err(malformed)?;
                 let step = r.string().map_err(malformed)?;
                 let mut waiting = self.waiting.lock();
                 waiting.programs.remove(&id);
-                answer(&mut waiting, id, Answer::Refused(Failure { step, errno }));
+                answer(&mut waiting, id, GuestAnswer::Refused(StepFailure { step, errno }));
             }
             from_session::ENDED => {
                 let end = ProcessEnd::decode(&mut r).map_err(malformed)?;
@@ -437,7 +440,7 @@ fn lost(error: io::Error) -> SandboxError {
     }
 }
 
-fn answer(waiting: &mut Waiting, id: u64, answer: Answer) {
+fn answer(waiting: &mut PendingRequests, id: u64, answer: GuestAnswer) {
     if let Some(asked) = waiting.answers.remove(&id) {
         // Whoever asked has gone away.
         let _unwanted = asked.send(answer);

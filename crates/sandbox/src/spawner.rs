@@ -16,18 +16,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::cgroup::{self, Groups, Removal, Role};
-use crate::codec::{Malformed, Reader, Writer, from_spawner, to_spawner};
+use crate::cgroup::{self, CommandGroups, GroupRemoval, HierarchyRole};
+use crate::codec::{MalformedMessage, MessageReader, MessageWriter, from_spawner, to_spawner};
 use crate::disk;
-use crate::failure::{Failure, Step};
-use crate::guest::{self, Guest, Waiting};
+use crate::failure::{FailureContext, StepFailure};
+use crate::guest::{self, GuestSetup, WaitingRuntime};
 use crate::image;
-use crate::seccomp::{self, Filters, Holder};
+use crate::seccomp::{self, FilterSet, FilterSubject};
 use crate::spec::{Toolchain, WarmRuntime};
-use crate::sys::{self, BpfInstruction, Clock};
-use crate::warm::{self, Ground, Zygotes};
-pub(crate) use networks::Network;
-use networks::Networks;
+use crate::sys::{self, BpfInstruction, KernelClock};
+use crate::warm::{self, ZygoteContext, Zygotes};
+use networks::NetworkFactory;
+pub(crate) use networks::NetworkMode;
 
 mod networks;
 
@@ -45,7 +45,7 @@ const FRESH: c_int =
 
 /// What a spawner is told at its start.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct SpawnerSetup {
     pub(crate) index: u32,
     pub(crate) slots: u32,
     /// First user id of its slots; `None` without root.
@@ -53,14 +53,14 @@ pub(crate) struct Setup {
     pub(crate) toolchains: Vec<Toolchain>,
     pub(crate) runtimes: Vec<WarmRuntime>,
     pub(crate) unified_limits: bool,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<HierarchyRole>,
     /// Name of the server's parent groups.
     pub(crate) parent_name: String,
 }
 
-impl Setup {
+impl SpawnerSetup {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new(to_spawner::SETUP)
+        let mut w = MessageWriter::new(to_spawner::SETUP)
             .u32(self.index)
             .u32(self.slots)
             .u8(self.uid_base.is_some().into())
@@ -83,9 +83,9 @@ impl Setup {
         w.finish()
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Setup, Malformed> {
+    fn decode(r: &mut MessageReader<'_>) -> Result<SpawnerSetup, MalformedMessage> {
         if r.u8()? != to_spawner::SETUP {
-            return Err(Malformed);
+            return Err(MalformedMessage);
         }
         let (index, slots) = (r.u32()?, r.u32()?);
         let has_users = r.u8()? != 0;
@@ -93,7 +93,7 @@ impl Setup {
         let unified_limits = r.u8()? != 0;
         let parent_name = r.string()?;
         let roles = (0..r.count()?)
-            .map(|_| Role::from_number(r.u8()?).ok_or(Malformed))
+            .map(|_| HierarchyRole::from_number(r.u8()?).ok_or(MalformedMessage))
             .collect::<Result<_, _>>()?;
         let mut toolchains = Vec::new();
         for _ in 0..r.count()? {
@@ -102,7 +102,7 @@ impl Setup {
             toolchains.push(Toolchain { source, name: r.string()? });
         }
         let runtimes = (0..r.count()?).map(|_| WarmRuntime::decode(r)).collect::<Result<_, _>>()?;
-        Ok(Setup {
+        Ok(SpawnerSetup {
             index,
             slots,
             uid_base: has_users.then_some(uid_base),
@@ -117,7 +117,7 @@ impl Setup {
 
 /// What a spawner says when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub(crate) struct SpawnerHello {
     /// Version of the Landlock interface where it is used; 0 where it is not.
     pub(crate) landlock: u32,
 }
@@ -128,7 +128,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(socket) => socket,
         Err(_) => return ExitCode::from(2),
     };
-    match Spawner::start(socket.as_fd()) {
+    match SpawnerLoop::start(socket.as_fd()) {
         Ok(mut spawner) => {
             spawner.serve(socket.as_fd());
             spawner.end();
@@ -155,7 +155,7 @@ fn take_socket() -> io::Result<OwnedFd> {
 
 /// A place for one sandbox: its user ids and network namespaces are used again and again.
 #[derive(Debug, Default)]
-struct Slot {
+struct SandboxSlot {
     /// Without anything in it, not even a loopback that is up.
     netns: Option<OwnedFd>,
     /// With a loopback. Used again only if the last sandbox did not use it.
@@ -163,16 +163,16 @@ struct Slot {
     /// Maps the owners of files on the disks of sessions to the users of the slot.
     disk_users: Option<OwnedFd>,
     /// Control groups that stay; made with the first sandbox.
-    standing: Option<Vec<(Role, OwnedFd)>>,
-    state: State,
+    standing: Option<Vec<(HierarchyRole, OwnedFd)>>,
+    state: SlotState,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum SlotState {
     #[default]
     Free,
     /// A sandbox lives here.
-    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, network: Network },
+    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, network: NetworkMode },
     /// It has ended, but the kernel still holds a group of it.
     Clearing {
         sandbox: u64,
@@ -187,39 +187,40 @@ enum State {
 
 /// A sandbox that is asked for.
 #[derive(Clone, Copy, Debug)]
-struct Order {
+struct SandboxOrder {
     sandbox: u64,
     /// Index of the runtime that is to wait in it.
     runtime: Option<usize>,
-    network: Network,
+    network: NetworkMode,
 }
 
 #[derive(Debug)]
-struct Spawner {
-    setup: Setup,
+struct SpawnerLoop {
+    setup: SpawnerSetup,
     host_proc: OwnedFd,
     /// Its read end is in every sandbox; hung up when this process ends.
     lifeline: (OwnedFd, OwnedFd),
-    parents: Vec<(Role, OwnedFd)>,
+    parents: Vec<(HierarchyRole, OwnedFd)>,
     bases: Vec<OwnedFd>,
     /// For each of [`Holder::ALL`].
-    filters: [Vec<BpfInstruction>; Holder::ALL.len()],
+    filters: [Vec<BpfInstruction>; FilterSubject::ALL.len()],
     landlock: bool,
-    slots: Vec<Slot>,
+    slots: Vec<SandboxSlot>,
     /// For each of `setup.runtimes`.
     zygotes: Vec<Zygotes>,
     /// Sandboxes asked for while no slot was free, in order.
-    queue: Vec<Order>,
-    networks: Networks,
+    queue: Vec<SandboxOrder>,
+    networks: NetworkFactory,
 }
 
-impl Spawner {
-    fn start(socket: BorrowedFd<'_>) -> Result<Spawner, Failure> {
+impl SpawnerLoop {
+    fn start(socket: BorrowedFd<'_>) -> Result<SpawnerLoop, StepFailure> {
         let mut buf = vec![0u8; 64 << 10];
         let (n, fds) = sys::receive(socket, &mut buf).step("read the setup")?;
-        let setup = Setup::decode(&mut Reader(buf.get(..n).unwrap_or(&[])))?;
+        let setup = SpawnerSetup::decode(&mut MessageReader(buf.get(..n).unwrap_or(&[])))?;
         let mut fds = fds.into_iter();
-        let parents: Vec<(Role, OwnedFd)> = setup.roles.iter().copied().zip(fds.by_ref()).collect();
+        let parents: Vec<(HierarchyRole, OwnedFd)> =
+            setup.roles.iter().copied().zip(fds.by_ref()).collect();
         let bases: Vec<OwnedFd> = fds.collect();
 
         sys::set_name(c"cove-spawner").step("name the spawner")?;
@@ -247,16 +248,16 @@ impl Spawner {
         let lifeline = sys::pipe().step("make a pipe")?;
         let abi = sys::landlock_abi().unwrap_or(0);
         let landlock = rootless && abi > 0;
-        let slots = (0..setup.slots).map(|_| Slot::default()).collect();
-        let filters = Holder::ALL.map(seccomp::compile);
+        let slots = (0..setup.slots).map(|_| SandboxSlot::default()).collect();
+        let filters = FilterSubject::ALL.map(seccomp::compile);
         let ground = ground(host_proc.as_fd(), &filters);
         let zygotes = setup.runtimes.iter().enumerate();
         let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, ground)).collect();
-        let hello = Writer::new(from_spawner::HELLO)
+        let hello = MessageWriter::new(from_spawner::HELLO)
             .u32(if landlock { u32::try_from(abi).unwrap_or(0) } else { 0 })
             .finish();
         sys::send(socket, &hello, &[]).step("answer the server")?;
-        Ok(Spawner {
+        Ok(SpawnerLoop {
             setup,
             host_proc,
             lifeline,
@@ -267,7 +268,7 @@ impl Spawner {
             slots,
             zygotes,
             queue: Vec::new(),
-            networks: Networks::default(),
+            networks: NetworkFactory::default(),
         })
     }
 
@@ -275,11 +276,11 @@ impl Spawner {
     fn serve(&mut self, socket: BorrowedFd<'_>) {
         let mut buf = [0u8; 64];
         loop {
-            let clearing = self.slots.iter().any(|s| matches!(s.state, State::Clearing { .. }));
+            let clearing = self.slots.iter().any(|s| matches!(s.state, SlotState::Clearing { .. }));
             let mut watched = vec![socket];
             let mut owners = Vec::new();
             for (index, slot) in self.slots.iter().enumerate() {
-                if let State::Live { pidfd, .. } = &slot.state {
+                if let SlotState::Live { pidfd, .. } = &slot.state {
                     watched.push(pidfd.as_fd());
                     owners.push(index);
                 }
@@ -308,18 +309,18 @@ impl Spawner {
     }
 
     fn handle(&mut self, message: &[u8], socket: BorrowedFd<'_>) {
-        let mut r = Reader(message);
+        let mut r = MessageReader(message);
         match (r.u8(), r.u64()) {
             (Ok(to_spawner::PREPARE), Ok(sandbox)) => {
-                let network = r.u8().ok().and_then(Network::from_number).unwrap_or_default();
+                let network = r.u8().ok().and_then(NetworkMode::from_number).unwrap_or_default();
                 // 0 stands for none.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
-                self.queue.push(Order { sandbox, runtime, network });
+                self.queue.push(SandboxOrder { sandbox, runtime, network });
             }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
-                let failure = Failure::from(Malformed).encode(from_spawner::FAILED);
+                let failure = StepFailure::from(MalformedMessage).encode(from_spawner::FAILED);
                 let _gone = sys::send(socket, &failure, &[]);
             }
         }
@@ -336,11 +337,11 @@ impl Spawner {
         let waiting = self.queue.len();
         self.queue.retain(|order| order.sandbox != wanted);
         if self.queue.len() < waiting {
-            let message = Writer::new(from_spawner::GONE).u64(wanted).u8(0).finish();
+            let message = MessageWriter::new(from_spawner::GONE).u64(wanted).u8(0).finish();
             let _gone = sys::send(socket, &message, &[]);
         }
         for slot in &self.slots {
-            if let State::Live { sandbox, pidfd, .. } = &slot.state
+            if let SlotState::Live { sandbox, pidfd, .. } = &slot.state
                 && *sandbox == wanted
             {
                 // Already dead is as good.
@@ -353,7 +354,7 @@ impl Spawner {
     fn fill(&mut self, socket: BorrowedFd<'_>) {
         while !self.queue.is_empty() {
             let is_free = |index: &usize| {
-                self.slots.get(*index).is_some_and(|slot| matches!(slot.state, State::Free))
+                self.slots.get(*index).is_some_and(|slot| matches!(slot.state, SlotState::Free))
             };
             let free: Vec<usize> = (0..self.slots.len()).filter(is_free).collect();
             let Some((first, others)) = free.split_first() else { return };
@@ -365,11 +366,11 @@ impl Spawner {
             });
             let message = match prepared {
                 Ok(control) => {
-                    let message = Writer::new(from_spawner::PREPARED).u64(sandbox).finish();
+                    let message = MessageWriter::new(from_spawner::PREPARED).u64(sandbox).finish();
                     let _gone = sys::send(socket, &message, &[control.as_fd()]);
                     continue;
                 }
-                Err(failure) => Writer::new(from_spawner::NOT_PREPARED)
+                Err(failure) => MessageWriter::new(from_spawner::NOT_PREPARED)
                     .u64(sandbox)
                     .bytes(&failure.encode(0))
                     .finish(),
@@ -379,28 +380,29 @@ impl Spawner {
     }
 
     /// Starts the guest init of a sandbox and returns the server's end of its connection.
-    fn prepare(&mut self, index: usize, order: Order) -> Result<OwnedFd, Failure> {
+    fn prepare(&mut self, index: usize, order: SandboxOrder) -> Result<OwnedFd, StepFailure> {
         let sandbox = order.sandbox;
         let number = u32::try_from(index).unwrap_or(0);
         let users = self.setup.users_of(number);
-        let slot = self.slots.get_mut(index).ok_or(Malformed)?;
+        let slot = self.slots.get_mut(index).ok_or(MalformedMessage)?;
         let (is_session, has_loopback) =
-            (order.network == Network::Session, order.network != Network::Nothing);
+            (order.network == NetworkMode::Session, order.network != NetworkMode::Nothing);
         let place = if has_loopback { &mut slot.connected_netns } else { &mut slot.netns };
         if place.is_none() {
             // Creating one costs as much as all else together, so it stays with the slot. It is
             // empty again when the sandbox has ended: everything in it belonged to a process.
             *place = Some(self.networks.make(self.host_proc.as_fd(), has_loopback)?);
         }
-        let netns = place.as_ref().ok_or(Malformed)?;
+        let netns = place.as_ref().ok_or(MalformedMessage)?;
         if let (true, None, Some(users)) = (is_session, &slot.disk_users, users) {
             let mapped = disk::slot_users(self.host_proc.as_fd(), users);
             slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
         }
         if slot.standing.is_none() {
             let name = cgroup::standing_name(self.setup.index, number);
-            let groups = Groups::create_standing(&self.parents, self.setup.unified_limits, &name)
-                .step("make the control groups of a slot")?;
+            let groups =
+                CommandGroups::create_standing(&self.parents, self.setup.unified_limits, &name)
+                    .step("make the control groups of a slot")?;
             // Those of a spawner that was killed may be as it left them.
             cgroup::thaw_standing(&groups).step("make the control groups of a slot")?;
             slot.standing = Some(groups);
@@ -408,22 +410,23 @@ impl Spawner {
         let standing = slot.standing.as_deref().unwrap_or_default();
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let name = cgroup::group_name(self.setup.index, sandbox, 0);
-        let groups = Groups::create(&self.parents, standing, self.setup.unified_limits, &name)
-            .step("make the control groups of a sandbox")
-            .inspect_err(|_| {
-                let _partial = Groups::remove(&self.parents, &name);
-            })?;
+        let groups =
+            CommandGroups::create(&self.parents, standing, self.setup.unified_limits, &name)
+                .step("make the control groups of a sandbox")
+                .inspect_err(|_| {
+                    let _partial = CommandGroups::remove(&self.parents, &name);
+                })?;
         let ground = ground(self.host_proc.as_fd(), &self.filters);
         let waiting = match order.runtime {
             None => None,
             Some(index) => {
-                let runtime = self.setup.runtimes.get(index).ok_or(Malformed)?;
-                let zygotes = self.zygotes.get_mut(index).ok_or(Malformed)?;
+                let runtime = self.setup.runtimes.get(index).ok_or(MalformedMessage)?;
+                let zygotes = self.zygotes.get_mut(index).ok_or(MalformedMessage)?;
                 let zygote = runtime.is_forked().then(|| zygotes.next(ground)).transpose()?;
-                Some(Waiting { runtime, index, zygote })
+                Some(WaitingRuntime { runtime, index, zygote })
             }
         };
-        let guest = Guest {
+        let guest = GuestSetup {
             spawner: self.setup.index,
             sandbox,
             control: theirs,
@@ -435,7 +438,7 @@ impl Spawner {
             unified_limits: self.setup.unified_limits,
             groups,
             users,
-            filters: Filters(self.filters.each_ref().map(Vec::as_slice)),
+            filters: FilterSet(self.filters.each_ref().map(Vec::as_slice)),
             landlock: self.landlock,
             waiting,
             is_session,
@@ -445,54 +448,54 @@ impl Spawner {
         let child = sys::fork(FRESH, None, || guest::main(guest))
             .step("start a guest init")
             .inspect_err(|_| {
-                let _made_above = Groups::remove(&self.parents, &name);
+                let _made_above = CommandGroups::remove(&self.parents, &name);
             })?;
         let network = order.network;
-        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd, network };
+        slot.state = SlotState::Live { sandbox, pid: child.pid, pidfd: child.pidfd, network };
         Ok(ours)
     }
 
     /// Takes note that the guest init of a slot has ended.
     fn bury(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        if let State::Live { sandbox, pid, network, .. } = slot.state {
+        if let SlotState::Live { sandbox, pid, network, .. } = slot.state {
             let _known_to_have_ended = sys::wait_pid(pid);
-            if network == Network::Session {
+            if network == NetworkMode::Session {
                 // Frozen, they would never let a process of the next sandbox run.
                 let standing = slot.standing.as_deref().unwrap_or_default();
                 let _not_frozen = cgroup::thaw_standing(standing);
             }
-            if network != Network::Nothing {
+            if network != NetworkMode::Nothing {
                 let netns = slot.connected_netns.take();
                 slot.connected_netns =
                     netns.filter(|it| self.networks.is_unused(self.host_proc.as_fd(), it.as_fd()));
             }
             let until = now() + REMOVAL_TIMEOUT;
-            slot.state = State::Clearing { sandbox, command: 0, until };
+            slot.state = SlotState::Clearing { sandbox, command: 0, until };
         }
     }
 
     /// Removes the groups of an ended sandbox and frees its slot.
     fn clear(&mut self, index: usize, socket: BorrowedFd<'_>) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        let State::Clearing { sandbox, mut command, until } = slot.state else { return };
+        let SlotState::Clearing { sandbox, mut command, until } = slot.state else { return };
         let busy = loop {
             let name = cgroup::group_name(self.setup.index, sandbox, command);
-            match Groups::remove(&self.parents, &name) {
+            match CommandGroups::remove(&self.parents, &name) {
                 // Those of the next command; what is gone is not looked for again.
-                Removal::Done => command += 1,
-                Removal::Busy => break true,
-                Removal::Absent => break false,
+                GroupRemoval::Done => command += 1,
+                GroupRemoval::Busy => break true,
+                GroupRemoval::Absent => break false,
             }
         };
         slot.state = match busy {
-            false => State::Free,
-            true if now() >= until => State::Retired,
-            true => State::Clearing { sandbox, command, until },
+            false => SlotState::Free,
+            true if now() >= until => SlotState::Retired,
+            true => SlotState::Clearing { sandbox, command, until },
         };
-        if !matches!(slot.state, State::Clearing { .. }) {
-            let retired = u8::from(matches!(slot.state, State::Retired));
-            let message = Writer::new(from_spawner::GONE).u64(sandbox).u8(retired).finish();
+        if !matches!(slot.state, SlotState::Clearing { .. }) {
+            let retired = u8::from(matches!(slot.state, SlotState::Retired));
+            let message = MessageWriter::new(from_spawner::GONE).u64(sandbox).u8(retired).finish();
             let _gone = sys::send(socket, &message, &[]);
         }
     }
@@ -500,7 +503,7 @@ impl Spawner {
     /// Ends everything and leaves nothing behind.
     fn end(&mut self) {
         for slot in &self.slots {
-            if let State::Live { pidfd, .. } = &slot.state {
+            if let SlotState::Live { pidfd, .. } = &slot.state {
                 let _dead = sys::kill_pidfd(pidfd.as_fd());
             }
         }
@@ -517,14 +520,14 @@ impl Spawner {
                 self.clear(index, nobody.as_fd());
             }
             // Ends by itself: a slot that cannot be cleared is given up in time.
-            if !self.slots.iter().any(|s| matches!(s.state, State::Clearing { .. })) {
+            if !self.slots.iter().any(|s| matches!(s.state, SlotState::Clearing { .. })) {
                 break;
             }
             let _interval = sys::poll(&[], Some(REMOVAL_INTERVAL));
         }
         for slot in 0..self.setup.slots {
             let name = cgroup::standing_name(self.setup.index, slot);
-            let _most_were_never_made = Groups::remove(&self.parents, &name);
+            let _most_were_never_made = CommandGroups::remove(&self.parents, &name);
         }
         // Succeeds for the last spawner of the server; the others find it occupied or gone.
         if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {
@@ -538,7 +541,7 @@ impl Spawner {
     }
 }
 
-impl Setup {
+impl SpawnerSetup {
     /// User ids of a slot: the guest init's and the programs'.
     fn users_of(&self, slot: u32) -> Option<(u32, u32)> {
         self.uid_base.map(|base| {
@@ -562,10 +565,13 @@ impl Setup {
 /// What zygotes are started with.
 fn ground<'a>(
     host_proc: BorrowedFd<'a>,
-    filters: &'a [Vec<BpfInstruction>; Holder::ALL.len()],
-) -> Ground<'a> {
-    let filters = Filters(filters.each_ref().map(Vec::as_slice));
-    Ground { host_proc, filters: [Holder::Run, Holder::Connected].map(|it| filters.of(it)) }
+    filters: &'a [Vec<BpfInstruction>; FilterSubject::ALL.len()],
+) -> ZygoteContext<'a> {
+    let filters = FilterSet(filters.each_ref().map(Vec::as_slice));
+    ZygoteContext {
+        host_proc,
+        filters: [FilterSubject::Run, FilterSubject::Connected].map(|it| filters.of(it)),
+    }
 }
 
 /// Takes away what no program started from here may ever gain. What the spawner itself is permitted
@@ -581,12 +587,12 @@ fn drop_bounding_set() {
 
 /// The time since boot; should the clock not be there, everything counts as late.
 fn now() -> Duration {
-    sys::clock(Clock::Monotonic).unwrap_or(Duration::MAX / 2)
+    sys::clock(KernelClock::Monotonic).unwrap_or(Duration::MAX / 2)
 }
 
 /// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The
 /// caller is mapped to an ordinary user, never to 0: nothing inside should take itself for root.
-fn enter_user_namespace() -> Result<(), Failure> {
+fn enter_user_namespace() -> Result<(), StepFailure> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
     fs::write("/proc/self/setgroups", "deny").step("give up setting groups")?;
@@ -600,7 +606,7 @@ mod tests {
 
     #[test]
     fn a_setup_survives_the_wire() {
-        let setup = Setup {
+        let setup = SpawnerSetup {
             index: 1,
             slots: 8,
             uid_base: Some(70_000),
@@ -610,22 +616,22 @@ mod tests {
                 kind: crate::spec::WarmKind::ForkPython,
                 argv: vec![b"/usr/bin/x".to_vec(), b"main.x".to_vec()],
                 env: vec![b"A=1".to_vec()],
-                limits: crate::spec::Limits::default(),
+                limits: crate::spec::ProgramLimits::default(),
                 ready: 2,
                 forks_max: 9,
             }],
             unified_limits: true,
-            roles: vec![Role::Unified, Role::Pids],
+            roles: vec![HierarchyRole::Unified, HierarchyRole::Pids],
             parent_name: "cove-1-2".into(),
         };
         let bytes = setup.encode();
-        assert_eq!(Setup::decode(&mut Reader(&bytes)).unwrap().encode(), bytes);
-        assert!(Setup::decode(&mut Reader(&bytes[..bytes.len() - 1])).is_err());
+        assert_eq!(SpawnerSetup::decode(&mut MessageReader(&bytes)).unwrap().encode(), bytes);
+        assert!(SpawnerSetup::decode(&mut MessageReader(&bytes[..bytes.len() - 1])).is_err());
     }
 
     #[test]
     fn no_two_slots_share_a_user() {
-        let setup = |index| Setup {
+        let setup = |index| SpawnerSetup {
             index,
             slots: 4,
             uid_base: Some(100),

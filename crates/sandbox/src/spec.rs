@@ -66,7 +66,7 @@ pub struct WarmRuntime {
     /// reads only when a program asks for it.
     pub env: Vec<Vec<u8>>,
     /// Limits while it waits.
-    pub limits: Limits,
+    pub limits: ProgramLimits,
     /// Sandboxes kept prepared with it. They make room when others need their slots.
     pub ready: usize,
     /// Copies after which a zygote is replaced by a new one, so that its layout of memory and its
@@ -90,33 +90,33 @@ pub enum WarmKind {
 
 /// One program to run inside a sandbox.
 #[derive(Debug, Default)]
-pub struct Command {
+pub struct SandboxCommand {
     /// Program and arguments. A program without `/` is looked up in `PATH` of `env`. No NUL bytes.
     pub argv: Vec<Vec<u8>>,
     /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
     pub env: Vec<Vec<u8>>,
     /// Files to place below `/workspace` first.
-    pub files: Vec<File>,
+    pub files: Vec<WorkspaceFile>,
     /// Symbolic links to place there after them: path as in [`File::path`], target as it is. Only
     /// the program follows them, and sees its own root when it does.
     pub symlinks: Vec<(String, String)>,
     /// What the program reads.
-    pub stdin: Stdin,
+    pub stdin: StdinSource,
     /// Where its standard output goes. With a `terminal` it is [`Output::Capture`].
-    pub stdout: Output,
+    pub stdout: OutputMode,
     /// Where its standard error goes. With a `terminal` it is [`Output::Capture`], and comes as
     /// part of standard output.
-    pub stderr: Output,
+    pub stderr: OutputMode,
     /// Further descriptors with the numbers under which the program has them, 3 to 255; at most
     /// [`EXTRA_MAX`].
     pub extra: Vec<(u32, OwnedFd)>,
     /// Gives the program a terminal of this size as its three standard streams.
-    pub terminal: Option<TerminalSize>,
+    pub terminal: Option<TerminalDimensions>,
     /// What is to happen to the program while it runs. Dropping the sender means nothing.
-    pub control: Option<mpsc::Receiver<Control>>,
+    pub control: Option<mpsc::Receiver<ProgramControl>>,
     /// Where the caller listens, on the sandbox's loopback, which the program may use then. Only in
     /// a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with [`Profile::Run`].
-    pub listen: Option<Listen>,
+    pub listen: Option<LoopbackListen>,
     /// Bytes of each stream that are kept for [`Exit`], below the limit; all of `output_bytes` when
     /// absent. The sink gets everything within the limit.
     pub kept_bytes: Option<u64>,
@@ -125,9 +125,9 @@ pub struct Command {
     /// Total bytes of `outputs` that are handed over; what comes after gets an error.
     pub outputs_bytes_max: u64,
     /// Limits of this program.
-    pub limits: Limits,
+    pub limits: ProgramLimits,
     /// Which of the two system call policies holds.
-    pub profile: Profile,
+    pub profile: SeccompProfile,
     /// Whether it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
     /// with. Only as the first command of a sandbox of [`crate::Engine::warm`].
     pub warm: bool,
@@ -138,30 +138,30 @@ pub struct Command {
 
 /// A file to place in the workspace.
 #[derive(Clone, Debug, Default)]
-pub struct File {
+pub struct WorkspaceFile {
     /// Relative path, `/`-separated, without empty, `.` or `..` parts.
     pub path: String,
     /// Its content.
-    pub content: Content,
+    pub content: WorkspaceContent,
     /// Mode 0755 rather than 0644.
     pub executable: bool,
 }
 
 /// What is in a file.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub enum WorkspaceContent {
     /// These bytes.
     Bytes(Vec<u8>),
     /// What is in this file, from its beginning, copied by the kernel.
     Shared(Arc<SharedFile>),
 }
 
-impl Content {
+impl WorkspaceContent {
     /// Number of bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::Shared(file) => file.len(),
+            WorkspaceContent::Bytes(bytes) => bytes.len() as u64,
+            WorkspaceContent::Shared(file) => file.len(),
         }
     }
 
@@ -173,27 +173,27 @@ impl Content {
     /// All of it.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         match self {
-            Content::Bytes(bytes) => Ok(bytes.clone()),
-            Content::Shared(file) => file.read(),
+            WorkspaceContent::Bytes(bytes) => Ok(bytes.clone()),
+            WorkspaceContent::Shared(file) => file.read(),
         }
     }
 }
 
-impl Default for Content {
+impl Default for WorkspaceContent {
     fn default() -> Self {
-        Content::Bytes(Vec::new())
+        WorkspaceContent::Bytes(Vec::new())
     }
 }
 
-impl From<Vec<u8>> for Content {
+impl From<Vec<u8>> for WorkspaceContent {
     fn from(bytes: Vec<u8>) -> Self {
-        Content::Bytes(bytes)
+        WorkspaceContent::Bytes(bytes)
     }
 }
 
 /// What a program reads from standard input.
 #[derive(Debug, Default)]
-pub enum Stdin {
+pub enum StdinSource {
     /// End of file at once.
     #[default]
     Empty,
@@ -208,7 +208,7 @@ pub enum Stdin {
 
 /// Where a program's output goes.
 #[derive(Debug, Default)]
-pub enum Output {
+pub enum OutputMode {
     /// Read by the server, kept up to the limit, given to the sink.
     #[default]
     Capture,
@@ -222,19 +222,19 @@ pub enum Output {
 
 /// What may happen to a program from outside while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ProgramControl {
     /// A signal, 1 to 31, to the process group that the program leads. Anything else, and any after
     /// its end, does nothing.
     Signal(i32),
     /// A new size of its terminal; nothing when it has none.
-    Resize(TerminalSize),
+    Resize(TerminalDimensions),
     /// End it now; [`Exit::stopped`] says so.
     Stop,
 }
 
 /// Size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TerminalSize {
+pub struct TerminalDimensions {
     /// Lines.
     pub rows: u16,
     /// Characters in a line.
@@ -243,7 +243,7 @@ pub struct TerminalSize {
 
 /// Where a caller listens inside a sandbox.
 #[derive(Debug)]
-pub struct Listen {
+pub struct LoopbackListen {
     /// Ports of `127.0.0.1` there, from 1024 on, each once; 1 to [`PORTS_MAX`].
     pub ports: Vec<u16>,
     /// Gets the sockets, in the order of the ports, before the program starts: who connects waits
@@ -262,7 +262,7 @@ pub(crate) const EXTRA_NUMBER_MAX: u32 = 255;
 
 /// Limits of one program with all its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// CPU time of all processes together.
     pub cpu: Duration,
     /// Time from start to end.
@@ -285,10 +285,10 @@ pub struct Limits {
     pub stack_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for ProgramLimits {
     /// Generous for a small program: 10 s of CPU, 512 MiB, 64 processes, 64 KiB of output.
     fn default() -> Self {
-        Limits {
+        ProgramLimits {
             cpu: Duration::from_secs(10),
             wall: Duration::from_secs(20),
             memory_bytes: 512 << 20,
@@ -305,7 +305,7 @@ impl Default for Limits {
 
 /// Which system call policy holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
+pub enum SeccompProfile {
     /// For programs.
     #[default]
     Run,
@@ -315,7 +315,7 @@ pub enum Profile {
 
 /// Which stream a chunk of output came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum ChunkStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -325,7 +325,7 @@ pub enum Stream {
 /// Takes output while it comes, within the limit. Runs on the engine's task: do not block long.
 pub trait OutputSink: Send {
     /// A chunk, in order within its stream.
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]);
 
     /// Whether there is room for another chunk. While it is pending, nothing is read, and the
     /// program waits as soon as its pipe is full; its limits go on to hold. Wake `cx` when there is
@@ -338,12 +338,12 @@ pub trait OutputSink: Send {
 
 /// Keeps nothing; the whole output is in [`Exit`] anyway.
 impl OutputSink for () {
-    fn chunk(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
 }
 
 /// The limit that ended a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breach {
+pub enum LimitBreach {
     /// `Limits::cpu`.
     Cpu,
     /// `Limits::wall`.
@@ -356,7 +356,7 @@ pub enum Breach {
 
 /// How a program ended. Raw figures; the verdict is the caller's business.
 #[derive(Clone, Debug, Default)]
-pub struct Exit {
+pub struct ProgramExit {
     /// Exit code, when it exited.
     pub code: Option<i32>,
     /// Signal number, when a signal ended it.
@@ -364,7 +364,7 @@ pub struct Exit {
     /// Errno of `execve`, when the program could not be started at all.
     pub exec_errno: Option<i32>,
     /// Every limit that was breached, strongest verdict first (output, time, memory).
-    pub breaches: Vec<Breach>,
+    pub breaches: Vec<LimitBreach>,
     /// CPU time of all processes.
     pub cpu: Duration,
     /// From start to end.

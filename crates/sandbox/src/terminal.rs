@@ -7,8 +7,8 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::failure::{Failure, Step};
-use crate::spec::TerminalSize;
+use crate::failure::{FailureContext, StepFailure};
+use crate::spec::TerminalDimensions;
 use crate::sys;
 
 /// Where the image has a place for it.
@@ -23,7 +23,7 @@ const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=64";
 
 /// Both sides of a terminal.
 #[derive(Debug)]
-pub(crate) struct Terminal {
+pub(crate) struct TerminalPair {
     /// For the server.
     pub(crate) controller: OwnedFd,
     /// For the program.
@@ -32,17 +32,20 @@ pub(crate) struct Terminal {
 
 /// Mounts a fresh instance, over that of an earlier command, and makes a terminal in it that
 /// belongs to `user`. Needs the privileges of setting up.
-pub(crate) fn make(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Failure> {
+pub(crate) fn make(
+    size: TerminalDimensions,
+    user: Option<u32>,
+) -> Result<TerminalPair, StepFailure> {
     mount(OPTIONS)?;
     open(size, user)
 }
 
 /// Mounts a fresh instance for a session.
-pub(crate) fn mount_for_session() -> Result<(), Failure> {
+pub(crate) fn mount_for_session() -> Result<(), StepFailure> {
     mount(SESSION_OPTIONS)
 }
 
-fn mount(options: &CStr) -> Result<(), Failure> {
+fn mount(options: &CStr) -> Result<(), StepFailure> {
     // Without nodev, because terminals are devices; the file system holds nothing else.
     let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
     sys::mount(Some(c"devpts"), PLACE, Some(c"devpts"), flags, Some(options))
@@ -51,7 +54,10 @@ fn mount(options: &CStr) -> Result<(), Failure> {
 
 /// Makes a terminal that belongs to `user` in the instance that is mounted. Needs no privilege but
 /// that of giving a file away.
-pub(crate) fn open(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Failure> {
+pub(crate) fn open(
+    size: TerminalDimensions,
+    user: Option<u32>,
+) -> Result<TerminalPair, StepFailure> {
     let controller =
         sys::open(c"/dev/pts/ptmx", libc::O_RDWR | libc::O_NOCTTY).step("make a terminal")?;
     sys::unlock_terminal(controller.as_fd()).step("unlock a terminal")?;
@@ -61,5 +67,5 @@ pub(crate) fn open(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Fa
     if let Some(user) = user {
         sys::fchown(program.as_fd(), user, user).step("hand over a terminal")?;
     }
-    Ok(Terminal { controller, program })
+    Ok(TerminalPair { controller, program })
 }

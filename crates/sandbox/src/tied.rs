@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use crate::sys::{self, Ended};
+use crate::sys::{self, ChildEnd};
 
 /// The hidden argument that makes this binary the process in between.
 const ARGUMENT: &str = "sandbox-tied";
@@ -55,8 +55,8 @@ fn run(parent: u32, program: OsString, args: Vec<OsString>) -> ExitCode {
     });
     let ended = child.and_then(|child| sys::wait_pid(child.pid));
     let code = match ended {
-        Ok(Some((_, Ended::Code(code)))) => code,
-        Ok(Some((_, Ended::Signal(signal)))) => SIGNALLED + signal,
+        Ok(Some((_, ChildEnd::Code(code)))) => code,
+        Ok(Some((_, ChildEnd::Signal(signal)))) => SIGNALLED + signal,
         Ok(None) | Err(_) => NOT_STARTED.into(),
     };
     ExitCode::from(u8::try_from(code).unwrap_or(NOT_STARTED))

@@ -10,11 +10,11 @@
 
 mod zygote;
 
-pub(crate) use zygote::{Ground, Zygotes, capabilities};
+pub(crate) use zygote::{ZygoteContext, Zygotes, capabilities};
 
 use std::path::PathBuf;
 
-use crate::codec::{Malformed, Reader, Writer};
+use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 use crate::payload;
 use crate::spec::{WarmKind, WarmRuntime};
 
@@ -100,7 +100,7 @@ impl WarmRuntime {
         }
     }
 
-    pub(crate) fn encode(&self, w: Writer) -> Writer {
+    pub(crate) fn encode(&self, w: MessageWriter) -> MessageWriter {
         let mut w = w.bytes(self.name.as_bytes()).u8(self.kind.number());
         for list in [&self.argv, &self.env] {
             w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
@@ -112,15 +112,15 @@ impl WarmRuntime {
         w.limits(&self.limits).u64(count).u32(self.forks_max)
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<WarmRuntime, Malformed> {
+    pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<WarmRuntime, MalformedMessage> {
         let name = r.string()?;
-        let kind = WarmKind::from_number(r.u8()?).ok_or(Malformed)?;
-        let mut list = || -> Result<Vec<Vec<u8>>, Malformed> {
+        let kind = WarmKind::from_number(r.u8()?).ok_or(MalformedMessage)?;
+        let mut list = || -> Result<Vec<Vec<u8>>, MalformedMessage> {
             (0..r.count()?).map(|_| Ok(r.bytes()?.to_vec())).collect()
         };
         let (argv, env) = (list()?, list()?);
         let limits = r.limits()?;
-        let ready = usize::try_from(r.u64()?).map_err(|_| Malformed)?;
+        let ready = usize::try_from(r.u64()?).map_err(|_| MalformedMessage)?;
         Ok(WarmRuntime { name, kind, argv, env, limits, ready, forks_max: r.u32()? })
     }
 }
@@ -143,7 +143,7 @@ pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static [u8])> {
 pub const STACK_BYTES_MAX: u64 = 1 << 30;
 
 /// What a parked runtime is told of its command.
-pub(crate) struct Release<'a> {
+pub(crate) struct RuntimeRelease<'a> {
     pub(crate) has_stdin: bool,
     /// Standard error goes where standard output goes.
     pub(crate) merged: bool,
@@ -155,12 +155,12 @@ pub(crate) struct Release<'a> {
     pub(crate) env: &'a [&'a [u8]],
 }
 
-impl Release<'_> {
+impl RuntimeRelease<'_> {
     /// Little-endian: kind, flags, stack, then counted lists of limits (resource, value), arguments
     /// and variables (length, bytes).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let flags = u8::from(self.has_stdin) | u8::from(self.merged) << 1;
-        let mut message = Writer::new(RELEASE).u8(flags).u64(self.stack_bytes).finish();
+        let mut message = MessageWriter::new(RELEASE).u8(flags).u64(self.stack_bytes).finish();
         let number = |message: &mut Vec<u8>, n: usize| {
             message.extend_from_slice(&u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
         };

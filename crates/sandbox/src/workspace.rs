@@ -8,9 +8,9 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::codec::{self, Placed, Stored};
-use crate::failure::{Failure, Step};
-use crate::spec::Limits;
+use crate::codec::{self, PlacedFile, StoredContent};
+use crate::failure::{FailureContext, StepFailure};
+use crate::spec::ProgramLimits;
 use crate::sys;
 
 /// Mode of a directory that a file's path needs.
@@ -21,9 +21,9 @@ const LOCKED_DOWN: std::ffi::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 
 /// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch
 /// root.
-pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
+pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, StepFailure> {
     mount_proc()?;
-    let options = disk_options(Limits::default().disk_bytes, prepared_inodes());
+    let options = disk_options(ProgramLimits::default().disk_bytes, prepared_inodes());
     sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), LOCKED_DOWN, Some(&options))
         .step("mount the scratch file system")?;
     let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
@@ -34,9 +34,9 @@ pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
 }
 
 /// Mounts what is fresh in every session: `/proc`, and a file system for `/tmp` and `/dev/shm`.
-pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), Failure> {
+pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), StepFailure> {
     mount_proc()?;
-    let options = disk_options(Limits::default().disk_bytes, prepared_inodes());
+    let options = disk_options(ProgramLimits::default().disk_bytes, prepared_inodes());
     sys::mount(Some(c"tmp"), c"/tmp", Some(c"tmpfs"), LOCKED_DOWN, Some(&options))
         .step("mount the scratch file system")?;
     let scratch = sys::open(c"/tmp", libc::O_RDONLY | libc::O_DIRECTORY)
@@ -46,14 +46,14 @@ pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), Failure> {
 }
 
 /// Sets how much the programs of a session may store in `/tmp` and `/dev/shm` together.
-pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), Failure> {
+pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), StepFailure> {
     let options = disk_options(bytes, inodes.saturating_add(SESSION_INODES));
     let flags = libc::MS_REMOUNT | LOCKED_DOWN;
     sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the limits of /tmp")
 }
 
 /// Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
-fn mount_proc() -> Result<(), Failure> {
+fn mount_proc() -> Result<(), StepFailure> {
     sys::mount(
         Some(c"proc"),
         c"/proc",
@@ -69,11 +69,11 @@ pub(crate) fn bind_writable(
     scratch: BorrowedFd<'_>,
     command: u32,
     user: Option<u32>,
-) -> Result<(), Failure> {
+) -> Result<(), StepFailure> {
     for (kind, target, mode) in
         [("tmp", c"/tmp", 0o1777), ("shm", c"/dev/shm", 0o1777), ("home", c"/home/user", 0o755)]
     {
-        let name = CString::new(format!("{kind}{command}")).map_err(|_| codec::Malformed)?;
+        let name = CString::new(format!("{kind}{command}")).map_err(|_| codec::MalformedMessage)?;
         make_and_bind(scratch, &name, target, mode, user)?;
     }
     Ok(())
@@ -86,7 +86,7 @@ fn make_and_bind(
     target: &CStr,
     mode: u32,
     user: Option<u32>,
-) -> Result<(), Failure> {
+) -> Result<(), StepFailure> {
     sys::mkdirat(scratch, name, mode).step("make a writable directory")?;
     let dir = sys::openat(scratch, name, libc::O_RDONLY | libc::O_DIRECTORY, 0)
         .step("open a writable directory")?;
@@ -94,8 +94,8 @@ fn make_and_bind(
     if let Some(user) = user {
         sys::fchown(dir.as_fd(), user, user).step("hand over a writable directory")?;
     }
-    let source =
-        CString::new(format!("/proc/self/fd/{}", dir.as_raw_fd())).map_err(|_| codec::Malformed)?;
+    let source = CString::new(format!("/proc/self/fd/{}", dir.as_raw_fd()))
+        .map_err(|_| codec::MalformedMessage)?;
     sys::mount(Some(&source), target, None, libc::MS_BIND, None).step("show a writable directory")
 }
 
@@ -112,15 +112,15 @@ const SESSION_INODES: u64 = 3;
 
 /// Inodes of a scratch file system before its limits are known.
 fn prepared_inodes() -> u64 {
-    Limits::default().disk_inodes + OWN_INODES
+    ProgramLimits::default().disk_inodes + OWN_INODES
 }
 
 /// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
 pub(crate) fn set_disk_limits(
     scratch: BorrowedFd<'_>,
-    limits: &Limits,
+    limits: &ProgramLimits,
     has_predecessor: bool,
-) -> Result<(), Failure> {
+) -> Result<(), StepFailure> {
     let (bytes, inodes) = if has_predecessor {
         sys::usage(scratch).step("measure the scratch file system")?
     } else {
@@ -128,7 +128,9 @@ pub(crate) fn set_disk_limits(
     };
     let bytes = limits.disk_bytes.saturating_add(bytes);
     let inodes = limits.disk_inodes.saturating_add(inodes);
-    if !has_predecessor && (bytes, inodes) == (Limits::default().disk_bytes, prepared_inodes()) {
+    if !has_predecessor
+        && (bytes, inodes) == (ProgramLimits::default().disk_bytes, prepared_inodes())
+    {
         // As it was mounted.
         return Ok(());
     }
@@ -141,21 +143,21 @@ pub(crate) fn set_disk_limits(
 /// descriptors of content that does not come with the message.
 pub(crate) fn place_files(
     root: BorrowedFd<'_>,
-    files: &[Placed<'_>],
+    files: &[PlacedFile<'_>],
     shared: &[OwnedFd],
-) -> Result<(), Failure> {
-    for Placed { path, executable, content } in files {
+) -> Result<(), StepFailure> {
+    for PlacedFile { path, executable, content } in files {
         let step = || format!("place the file `{}`", String::from_utf8_lossy(path));
         let (dir, name) =
-            make_parents(root, path).map_err(|error| Failure::new(&step(), &error))?;
+            make_parents(root, path).map_err(|error| StepFailure::new(&step(), &error))?;
         let here = dir.as_ref().map_or(root, AsFd::as_fd);
         let mode = if *executable { 0o755 } else { 0o644 };
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let file = sys::open_beneath(here, &name, flags, mode).step(&step())?;
         match content {
-            Stored::Bytes(bytes) => sys::write_all(file.as_fd(), bytes).step(&step())?,
-            Stored::Shared { index, len } => {
-                let content = shared.get(*index).ok_or(codec::Malformed)?;
+            StoredContent::Bytes(bytes) => sys::write_all(file.as_fd(), bytes).step(&step())?,
+            StoredContent::Shared { index, len } => {
+                let content = shared.get(*index).ok_or(codec::MalformedMessage)?;
                 sys::copy_from_start(content.as_fd(), file.as_fd(), *len).step(&step())?;
             }
         }
@@ -168,13 +170,13 @@ pub(crate) fn place_files(
 pub(crate) fn place_symlinks(
     root: BorrowedFd<'_>,
     symlinks: &[(&[u8], &[u8])],
-) -> Result<(), Failure> {
+) -> Result<(), StepFailure> {
     for (path, target) in symlinks {
         let step = || format!("place the link `{}`", String::from_utf8_lossy(path));
         let (dir, name) =
-            make_parents(root, path).map_err(|error| Failure::new(&step(), &error))?;
+            make_parents(root, path).map_err(|error| StepFailure::new(&step(), &error))?;
         let here = dir.as_ref().map_or(root, AsFd::as_fd);
-        let target = CString::new(*target).map_err(|_| codec::Malformed)?;
+        let target = CString::new(*target).map_err(|_| codec::MalformedMessage)?;
         sys::symlinkat(&target, here, &name).step(&step())?;
     }
     Ok(())

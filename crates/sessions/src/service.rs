@@ -51,7 +51,7 @@ use node::sealed::Sealer;
 use node::store::Store;
 use node::telemetry::Registry;
 use parking_lot::Mutex;
-use pool::residents::{State, Stats};
+use pool::residents::{ResidentStats, State};
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
@@ -624,7 +624,7 @@ impl Inner {
 }
 
 /// Figures of the books, as callers see them.
-fn counted(stats: Stats) -> SandboxCounts {
+fn counted(stats: ResidentStats) -> SandboxCounts {
     SandboxCounts {
         total: stats.total,
         warming: stats.warming,

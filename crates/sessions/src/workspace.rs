@@ -26,7 +26,7 @@ use std::time::Duration;
 use node::clock::Ids;
 use node::objects::Objects;
 use parking_lot::Mutex;
-use sandbox::{Disk, DiskError, DiskSize, Disks, Layer, Session};
+use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
 use crate::error::Error;
 
@@ -55,7 +55,7 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Attached {
     pub(crate) id: DiskId,
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<AttachedDiskImage>,
     pub(crate) source: Source,
 }
 
@@ -72,7 +72,7 @@ struct Shared {
     ready_size: DiskSize,
     ready_max: usize,
     ready: Mutex<VecDeque<Attached>>,
-    layers: Mutex<HashMap<LayerId, Weak<Layer>>>,
+    layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
     /// One layer is brought and attached at a time, so that nobody does it twice.
     fetching: tokio::sync::Mutex<()>,
     /// Layers known to be in the object store.
@@ -142,7 +142,7 @@ impl Workspaces {
         let (path, maker) = (self.disk_path(&id), self.0.maker.clone());
         let disk = blocking(move || {
             maker.create(&path, size).map_err(Error::internal)?;
-            Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
         })
         .await?;
         Ok(Attached { id, disk: Arc::new(disk), source: Source::Fresh })
@@ -177,8 +177,10 @@ impl Workspaces {
             blocking(move || path.try_exists().map_err(Error::internal)).await?
         };
         if is_here {
-            let disk =
-                blocking(move || Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)).await?;
+            let disk = blocking(move || {
+                AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+            })
+            .await?;
             return Ok(Attached { id: id.to_owned(), disk: Arc::new(disk), source: Source::Local });
         }
         let Some(manifest) = manifest else {
@@ -188,14 +190,16 @@ impl Workspaces {
         let new = self.0.ids.next("d_");
         let path = self.disk_path(&new);
         image::restore(&self.0.objects, manifest, &path).await?;
-        let disk =
-            blocking(move || Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)).await?;
+        let disk = blocking(move || {
+            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+        })
+        .await?;
         Ok(Attached { id: new, disk: Arc::new(disk), source: Source::Remote })
     }
 
     /// The layers of a chain, in its order, attached once for all who stand on them; brought from
     /// the object store where they are not here.
-    pub(crate) async fn layers(&self, chain: &[LayerId]) -> Result<Vec<Arc<Layer>>, Error> {
+    pub(crate) async fn layers(&self, chain: &[LayerId]) -> Result<Vec<Arc<AttachedLayer>>, Error> {
         let mut found = Vec::new();
         for id in chain {
             found.push(self.layer(id).await?);
@@ -203,7 +207,7 @@ impl Workspaces {
         Ok(found)
     }
 
-    async fn layer(&self, id: &str) -> Result<Arc<Layer>, Error> {
+    async fn layer(&self, id: &str) -> Result<Arc<AttachedLayer>, Error> {
         let known = || self.0.layers.lock().get(id).and_then(Weak::upgrade);
         if let Some(layer) = known() {
             return Ok(layer);
@@ -219,7 +223,8 @@ impl Workspaces {
             image::restore(&self.0.objects, &manifest, &path).await?;
             self.0.published.lock().insert(id.to_owned());
         }
-        let layer = blocking(move || Layer::attach(&path, ATTACH_WAIT).map_err(Error::internal));
+        let layer =
+            blocking(move || AttachedLayer::attach(&path, ATTACH_WAIT).map_err(Error::internal));
         let layer = Arc::new(layer.await?);
         let mut layers = self.0.layers.lock();
         layers.retain(|_, layer| layer.strong_count() > 0);
@@ -243,7 +248,7 @@ impl Workspaces {
     pub(crate) async fn freeze_copy(
         &self,
         attached: &Attached,
-        user: Option<&Session>,
+        user: Option<&SandboxedSession>,
     ) -> Result<LayerId, Error> {
         let id = self.0.ids.next("l_");
         copy(attached, user, &self.layer_path(&id)).await?;
@@ -257,7 +262,7 @@ impl Workspaces {
     pub(crate) async fn snapshot(
         &self,
         attached: Attached,
-        user: Option<Session>,
+        user: Option<SandboxedSession>,
         chain: &[LayerId],
     ) -> Result<String, Error> {
         let path = self.copy_path();
@@ -398,7 +403,11 @@ impl Workspaces {
 }
 
 /// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
-async fn copy(attached: &Attached, user: Option<&Session>, to: &Path) -> Result<(), Error> {
+async fn copy(
+    attached: &Attached,
+    user: Option<&SandboxedSession>,
+    to: &Path,
+) -> Result<(), Error> {
     let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
     let once = move || {
         let (disk, to) = (Arc::clone(&disk), to.clone());
@@ -422,7 +431,7 @@ async fn copy(attached: &Attached, user: Option<&Session>, to: &Path) -> Result<
 /// Waits until the last user of a disk is gone, repeats what that one's journal has, and gives the
 /// room of what was deleted back, so that it is not carried along.
 fn settle(path: &Path) -> Result<(), Error> {
-    let disk = Disk::attach(path, ATTACH_WAIT).map_err(Error::internal)?;
+    let disk = AttachedDiskImage::attach(path, ATTACH_WAIT).map_err(Error::internal)?;
     disk.sync().and_then(|()| disk.trim()).map_err(Error::internal)
 }
 

@@ -7,7 +7,7 @@
 
 /// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum SqlDialect {
     /// PostgreSQL's: `"x"` is a name, `$tag$ … $tag$` a string.
     Postgres,
     /// MySQL's: `"x"` is a string, `` `x` `` a name, `#` begins a comment, and what is in
@@ -24,8 +24,8 @@ const HIDDEN: u8 = b'?';
 const TAG_BYTES_MAX: usize = 256;
 
 /// Writes `text` into `out` without its values, at most `bytes_max` bytes of it.
-pub fn mask(dialect: Dialect, text: &[u8], bytes_max: usize, out: &mut Vec<u8>) {
-    let mut masker = Masker::new(dialect, bytes_max);
+pub fn mask(dialect: SqlDialect, text: &[u8], bytes_max: usize, out: &mut Vec<u8>) {
+    let mut masker = TextMasker::new(dialect, bytes_max);
     masker.feed(text);
     out.extend_from_slice(masker.finish());
 }
@@ -33,11 +33,11 @@ pub fn mask(dialect: Dialect, text: &[u8], bytes_max: usize, out: &mut Vec<u8>) 
 /// Takes a text in pieces, so that one of any length can be read to its end. It holds no more than
 /// what it shows.
 #[derive(Debug)]
-pub struct Masker {
-    dialect: Dialect,
+pub struct TextMasker {
+    dialect: SqlDialect,
     bytes_max: usize,
     out: Vec<u8>,
-    place: Place,
+    place: MaskPosition,
     /// The tag of a dollar quote, with both dollars.
     tag: Vec<u8>,
     /// Comments around this place that are executed.
@@ -48,7 +48,7 @@ pub struct Masker {
 
 /// Where in the text the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum MaskPosition {
     Between,
     /// In a word, which is shown from `begun` on.
     Word {
@@ -83,8 +83,8 @@ enum Place {
     /// In a string, by both ways to read it.
     String {
         quote: u8,
-        plain: Reading,
-        escaped: Reading,
+        plain: StringReading,
+        escaped: StringReading,
     },
     /// Behind `-`, and behind `--` where that does not yet begin a comment.
     Dash,
@@ -111,7 +111,7 @@ enum Place {
 
 /// How far one way of reading is in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum StringReading {
     In,
     /// Behind a backslash that takes the next byte's meaning.
     Escape,
@@ -120,27 +120,27 @@ enum Reading {
     Ended,
 }
 
-impl Reading {
-    fn step(self, byte: u8, quote: u8, escapes: bool) -> Reading {
+impl StringReading {
+    fn step(self, byte: u8, quote: u8, escapes: bool) -> StringReading {
         match self {
-            Reading::In if byte == b'\\' && escapes => Reading::Escape,
-            Reading::In if byte == quote => Reading::Quote,
-            Reading::In | Reading::Escape => Reading::In,
-            Reading::Quote if byte == quote => Reading::In,
-            Reading::Quote | Reading::Ended => Reading::Ended,
+            StringReading::In if byte == b'\\' && escapes => StringReading::Escape,
+            StringReading::In if byte == quote => StringReading::Quote,
+            StringReading::In | StringReading::Escape => StringReading::In,
+            StringReading::Quote if byte == quote => StringReading::In,
+            StringReading::Quote | StringReading::Ended => StringReading::Ended,
         }
     }
 }
 
-impl Masker {
+impl TextMasker {
     /// Shows at most so many bytes.
     #[must_use]
-    pub fn new(dialect: Dialect, bytes_max: usize) -> Masker {
-        Masker {
+    pub fn new(dialect: SqlDialect, bytes_max: usize) -> TextMasker {
+        TextMasker {
             dialect,
             bytes_max,
             out: Vec::new(),
-            place: Place::Between,
+            place: MaskPosition::Between,
             tag: Vec::new(),
             executed: 0,
             before: 0,
@@ -150,7 +150,7 @@ impl Masker {
     /// Begins another text.
     pub fn clear(&mut self) {
         self.out.clear();
-        self.place = Place::Between;
+        self.place = MaskPosition::Between;
         (self.executed, self.before) = (0, 0);
     }
 
@@ -162,8 +162,8 @@ impl Masker {
             // A byte that ends something is read once more, as what follows.
             while !self.took(byte) {}
             // One more than fits shows that it does not.
-            if self.out.len() > self.bytes_max && self.place != Place::Over {
-                self.place = Place::Over;
+            if self.out.len() > self.bytes_max && self.place != MaskPosition::Over {
+                self.place = MaskPosition::Over;
             }
             bytes = rest;
         }
@@ -171,26 +171,26 @@ impl Masker {
 
     /// There is more of the text, which is not read.
     pub fn break_off(&mut self) {
-        self.place = Place::Over;
+        self.place = MaskPosition::Over;
     }
 
     /// What is shown of the text.
     pub fn finish(&mut self) -> &[u8] {
         match self.place {
             // It was no name.
-            Place::Name { begun, is_at_quote: false, .. } | Place::Tag { begun } => {
+            MaskPosition::Name { begun, is_at_quote: false, .. } | MaskPosition::Tag { begun } => {
                 self.out.truncate(begun);
                 self.out.push(HIDDEN);
             }
-            Place::Dash => self.out.push(b'-'),
-            Place::Dashes => {}
-            Place::Slash => self.out.push(b'/'),
-            Place::Star => self.out.push(b'*'),
-            Place::Point => self.out.push(b'.'),
-            Place::Dollar { .. } => self.out.push(b'$'),
+            MaskPosition::Dash => self.out.push(b'-'),
+            MaskPosition::Dashes => {}
+            MaskPosition::Slash => self.out.push(b'/'),
+            MaskPosition::Star => self.out.push(b'*'),
+            MaskPosition::Point => self.out.push(b'.'),
+            MaskPosition::Dollar { .. } => self.out.push(b'$'),
             _ => {}
         }
-        if self.place == Place::Over || self.out.len() > self.bytes_max {
+        if self.place == MaskPosition::Over || self.out.len() > self.bytes_max {
             self.cut();
         } else {
             while self.out.last() == Some(&b' ') {
@@ -218,7 +218,7 @@ impl Masker {
     fn run(&mut self, bytes: &[u8]) -> usize {
         let is_executed = self.executed > 0;
         let end = match self.place {
-            Place::Word { .. } => {
+            MaskPosition::Word { .. } => {
                 // One more than fits shows that it does not.
                 let room = self.bytes_max.saturating_sub(self.out.len()) + 1;
                 let bytes = bytes.get(..room).unwrap_or(bytes);
@@ -226,15 +226,19 @@ impl Masker {
                 self.out.extend_from_slice(bytes.get(..end).unwrap_or_default());
                 Some(end)
             }
-            Place::Over => None,
-            Place::String { quote, plain: Reading::In, escaped: Reading::In } if !is_executed => {
-                bytes.iter().position(|it| *it == quote || *it == b'\\')
+            MaskPosition::Over => None,
+            MaskPosition::String {
+                quote,
+                plain: StringReading::In,
+                escaped: StringReading::In,
+            } if !is_executed => bytes.iter().position(|it| *it == quote || *it == b'\\'),
+            MaskPosition::Line if !is_executed => {
+                bytes.iter().position(|it| matches!(it, b'\n' | b'\r'))
             }
-            Place::Line if !is_executed => bytes.iter().position(|it| matches!(it, b'\n' | b'\r')),
-            Place::Block { before: 0, is_begun: false, .. } => {
+            MaskPosition::Block { before: 0, is_begun: false, .. } => {
                 bytes.iter().position(|it| matches!(it, b'*' | b'/'))
             }
-            Place::Dollars { matched: 0 } => bytes.iter().position(|it| *it == b'$'),
+            MaskPosition::Dollars { matched: 0 } => bytes.iter().position(|it| *it == b'$'),
             _ => Some(0),
         };
         end.unwrap_or(bytes.len())
@@ -243,102 +247,109 @@ impl Masker {
     /// Takes a byte where it stands. Says whether it was taken, or only ended something.
     fn took(&mut self, byte: u8) -> bool {
         match self.place {
-            Place::Between => self.between(byte),
-            Place::Word { begun } => return self.word(byte, begun),
-            Place::Number { last } => {
+            MaskPosition::Between => self.between(byte),
+            MaskPosition::Word { begun } => return self.word(byte, begun),
+            MaskPosition::Number { last } => {
                 let is_sign = matches!(byte, b'+' | b'-') && matches!(last, b'e' | b'E');
                 if !(self.is_word(byte) || byte == b'.' || is_sign) {
-                    return self.go(Place::Between);
+                    return self.go(MaskPosition::Between);
                 }
-                self.place = Place::Number { last: byte };
+                self.place = MaskPosition::Number { last: byte };
             }
-            Place::Point => {
+            MaskPosition::Point => {
                 let is_number = byte.is_ascii_digit();
                 self.out.push(if is_number { HIDDEN } else { b'.' });
-                let next = if is_number { Place::Number { last: 0 } } else { Place::Between };
+                let next = if is_number {
+                    MaskPosition::Number { last: 0 }
+                } else {
+                    MaskPosition::Between
+                };
                 return self.go(next);
             }
-            Place::Dollar { .. } | Place::Parameter | Place::Tag { .. } | Place::Dollars { .. } => {
+            MaskPosition::Dollar { .. }
+            | MaskPosition::Parameter
+            | MaskPosition::Tag { .. }
+            | MaskPosition::Dollars { .. } => {
                 return self.dollar(byte);
             }
-            Place::Name { quote, begun, is_at_quote } => {
+            MaskPosition::Name { quote, begun, is_at_quote } => {
                 if is_at_quote && byte != quote {
-                    return self.go(Place::Between);
+                    return self.go(MaskPosition::Between);
                 }
                 self.out.push(byte);
                 let is_at_quote = byte == quote && !is_at_quote;
-                self.place = Place::Name { quote, begun, is_at_quote };
+                self.place = MaskPosition::Name { quote, begun, is_at_quote };
                 self.in_doubt(byte);
             }
-            Place::String { .. } => return self.string(byte),
-            Place::Dash | Place::Dashes => return self.dash(byte),
-            Place::Line => {
-                let is_end = byte == b'\n' || byte == b'\r' && self.dialect == Dialect::Postgres;
+            MaskPosition::String { .. } => return self.string(byte),
+            MaskPosition::Dash | MaskPosition::Dashes => return self.dash(byte),
+            MaskPosition::Line => {
+                let is_end = byte == b'\n' || byte == b'\r' && self.dialect == SqlDialect::Postgres;
                 if is_end {
-                    return self.go(Place::Between);
+                    return self.go(MaskPosition::Between);
                 }
                 self.in_doubt(byte);
             }
-            Place::Slash if byte == b'*' => {
-                self.place = Place::Block { depth: 1, before: 0, is_begun: true };
+            MaskPosition::Slash if byte == b'*' => {
+                self.place = MaskPosition::Block { depth: 1, before: 0, is_begun: true };
             }
-            Place::Slash => return self.was_plain(b'/'),
-            Place::Block { .. } | Place::BlockM | Place::Version { .. } => {
+            MaskPosition::Slash => return self.was_plain(b'/'),
+            MaskPosition::Block { .. } | MaskPosition::BlockM | MaskPosition::Version { .. } => {
                 return self.block(byte);
             }
-            Place::Star if byte == b'/' => {
+            MaskPosition::Star if byte == b'/' => {
                 self.executed -= 1;
                 self.out.extend_from_slice(b"*/");
-                self.place = Place::Between;
+                self.place = MaskPosition::Between;
             }
-            Place::Star => return self.was_plain(b'*'),
-            Place::Over => {}
+            MaskPosition::Star => return self.was_plain(b'*'),
+            MaskPosition::Over => {}
         }
         true
     }
 
     /// The byte belongs to what follows.
-    fn go(&mut self, place: Place) -> bool {
+    fn go(&mut self, place: MaskPosition) -> bool {
         self.place = place;
         false
     }
 
     fn was_plain(&mut self, byte: u8) -> bool {
         self.out.push(byte);
-        self.go(Place::Between)
+        self.go(MaskPosition::Between)
     }
 
     #[inline]
     fn is_word(&self, byte: u8) -> bool {
-        let is_special = byte == b'@' && self.dialect == Dialect::Mysql;
+        let is_special = byte == b'@' && self.dialect == SqlDialect::Mysql;
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..) || is_special
     }
 
     /// Takes the first byte of a token.
     fn between(&mut self, byte: u8) {
         let begun = self.out.len();
-        let is_mysql = self.dialect == Dialect::Mysql;
+        let is_mysql = self.dialect == SqlDialect::Mysql;
         self.before = 0;
         match byte {
-            b'-' => self.place = Place::Dash,
-            b'#' if is_mysql => self.place = Place::Line,
-            b'/' => self.place = Place::Slash,
-            b'*' if self.executed > 0 => self.place = Place::Star,
+            b'-' => self.place = MaskPosition::Dash,
+            b'#' if is_mysql => self.place = MaskPosition::Line,
+            b'/' => self.place = MaskPosition::Slash,
+            b'*' if self.executed > 0 => self.place = MaskPosition::Star,
             b'\'' => self.begin_string(byte, true, true),
             b'"' if is_mysql => self.begin_string(byte, true, true),
             b'"' => self.begin_name(byte),
             b'`' if is_mysql => self.begin_name(byte),
-            b'$' if !is_mysql => self.place = Place::Dollar { begun },
+            b'$' if !is_mysql => self.place = MaskPosition::Dollar { begun },
             b'0'..=b'9' => {
                 self.out.push(HIDDEN);
-                self.place = Place::Number { last: byte };
+                self.place = MaskPosition::Number { last: byte };
             }
-            b'.' if !self.follows_name() => self.place = Place::Point,
+            b'.' if !self.follows_name() => self.place = MaskPosition::Point,
             b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C => self.space(),
             _ => {
                 self.out.push(byte);
                 if self.is_word(byte) {
-                    self.place = Place::Word { begun };
+                    self.place = MaskPosition::Word { begun };
                 }
             }
         }
@@ -359,28 +370,33 @@ impl Masker {
     fn begin_name(&mut self, quote: u8) {
         let begun = self.out.len();
         self.out.push(quote);
-        self.place = Place::Name { quote, begun, is_at_quote: false };
+        self.place = MaskPosition::Name { quote, begun, is_at_quote: false };
     }
 
     /// Whether a backslash hides a quote depends on settings that are not known here. A way that
     /// is certainly not the one has ended before it begins.
     fn begin_string(&mut self, quote: u8, may_be_plain: bool, may_escape: bool) {
         self.out.push(HIDDEN);
-        let of = |it| if it { Reading::In } else { Reading::Ended };
-        self.place = Place::String { quote, plain: of(may_be_plain), escaped: of(may_escape) };
+        let of = |it| if it { StringReading::In } else { StringReading::Ended };
+        self.place =
+            MaskPosition::String { quote, plain: of(may_be_plain), escaped: of(may_escape) };
     }
 
     fn string(&mut self, byte: u8) -> bool {
-        let Place::String { quote, plain, escaped } = self.place else { return true };
+        let MaskPosition::String { quote, plain, escaped } = self.place else { return true };
         let next = (plain.step(byte, quote, false), escaped.step(byte, quote, true));
         match ((plain, escaped), next) {
-            (_, (Reading::Ended, Reading::Ended)) => return self.go(Place::Between),
+            (_, (StringReading::Ended, StringReading::Ended)) => {
+                return self.go(MaskPosition::Between);
+            }
             // By one way it ends here and by the other it goes on: what follows is a value or is
             // none.
-            ((Reading::Quote, _), (Reading::Ended, _))
-            | ((_, Reading::Quote), (_, Reading::Ended)) => self.place = Place::Over,
+            ((StringReading::Quote, _), (StringReading::Ended, _))
+            | ((_, StringReading::Quote), (_, StringReading::Ended)) => {
+                self.place = MaskPosition::Over
+            }
             (_, (plain, escaped)) => {
-                self.place = Place::String { quote, plain, escaped };
+                self.place = MaskPosition::String { quote, plain, escaped };
                 self.in_doubt(byte);
             }
         }
@@ -391,7 +407,7 @@ impl Masker {
     /// takes that for a part of a string. What follows is one thing or another.
     fn in_doubt(&mut self, byte: u8) {
         if self.executed > 0 && (self.before, byte) == (b'*', b'/') {
-            self.place = Place::Over;
+            self.place = MaskPosition::Over;
         }
         self.before = byte;
     }
@@ -403,11 +419,11 @@ impl Masker {
             return true;
         }
         if byte != b'\'' {
-            return self.go(Place::Between);
+            return self.go(MaskPosition::Between);
         }
         let word = self.out.get(begun..).unwrap_or_default();
         let is = |prefix: &[u8]| word.eq_ignore_ascii_case(prefix);
-        let is_mysql = self.dialect == Dialect::Mysql;
+        let is_mysql = self.dialect == SqlDialect::Mysql;
         let escapes = is(b"e") && !is_mysql;
         let is_charset = is_mysql && word.first() == Some(&b'_');
         if escapes || is_charset || is(b"b") || is(b"x") || is(b"n") {
@@ -420,37 +436,40 @@ impl Masker {
     /// A parameter (`$1`), or a string between two tags.
     fn dollar(&mut self, byte: u8) -> bool {
         match self.place {
-            Place::Dollar { .. } if byte.is_ascii_digit() => {
+            MaskPosition::Dollar { .. } if byte.is_ascii_digit() => {
                 self.out.extend_from_slice(&[b'$', byte]);
-                self.place = Place::Parameter;
+                self.place = MaskPosition::Parameter;
             }
-            Place::Dollar { begun } => {
+            MaskPosition::Dollar { begun } => {
                 self.tag.clear();
                 self.tag.push(b'$');
-                return self.go(Place::Tag { begun });
+                return self.go(MaskPosition::Tag { begun });
             }
-            Place::Parameter if byte.is_ascii_digit() => self.out.push(byte),
-            Place::Tag { .. } if self.tag.len() >= TAG_BYTES_MAX => self.place = Place::Over,
-            Place::Tag { .. } if byte == b'$' => {
+            MaskPosition::Parameter if byte.is_ascii_digit() => self.out.push(byte),
+            MaskPosition::Tag { .. } if self.tag.len() >= TAG_BYTES_MAX => {
+                self.place = MaskPosition::Over
+            }
+            MaskPosition::Tag { .. } if byte == b'$' => {
                 self.tag.push(byte);
                 self.out.push(HIDDEN);
-                self.place = Place::Dollars { matched: 0 };
+                self.place = MaskPosition::Dollars { matched: 0 };
             }
-            Place::Tag { .. } if self.is_word(byte) => self.tag.push(byte),
-            Place::Tag { .. } => {
+            MaskPosition::Tag { .. } if self.is_word(byte) => self.tag.push(byte),
+            MaskPosition::Tag { .. } => {
                 self.out.extend_from_slice(&self.tag);
-                return self.go(Place::Between);
+                return self.go(MaskPosition::Between);
             }
-            Place::Dollars { matched } => {
+            MaskPosition::Dollars { matched } => {
                 // Within a tag there are no dollars: another beginning can be only where one is.
                 let matched = match self.tag.get(matched) {
                     Some(expected) if *expected == byte => matched + 1,
                     _ => usize::from(byte == b'$'),
                 };
                 let is_end = matched == self.tag.len();
-                self.place = if is_end { Place::Between } else { Place::Dollars { matched } };
+                self.place =
+                    if is_end { MaskPosition::Between } else { MaskPosition::Dollars { matched } };
             }
-            _ => return self.go(Place::Between),
+            _ => return self.go(MaskPosition::Between),
         }
         true
     }
@@ -458,13 +477,17 @@ impl Masker {
     /// MySQL's comments of a line have a space behind both dashes: else they are signs.
     fn dash(&mut self, byte: u8) -> bool {
         match (self.place, self.dialect) {
-            (Place::Dash, Dialect::Postgres) if byte == b'-' => self.place = Place::Line,
-            (Place::Dash, _) if byte == b'-' => self.place = Place::Dashes,
-            (Place::Dashes, _) if byte <= b' ' || byte == 0x7F => return self.go(Place::Line),
-            (Place::Dashes, _) => {
+            (MaskPosition::Dash, SqlDialect::Postgres) if byte == b'-' => {
+                self.place = MaskPosition::Line
+            }
+            (MaskPosition::Dash, _) if byte == b'-' => self.place = MaskPosition::Dashes,
+            (MaskPosition::Dashes, _) if byte <= b' ' || byte == 0x7F => {
+                return self.go(MaskPosition::Line);
+            }
+            (MaskPosition::Dashes, _) => {
                 self.out.push(b'-');
                 // The second one may begin a comment of its own.
-                return self.go(Place::Dash);
+                return self.go(MaskPosition::Dash);
             }
             _ => return self.was_plain(b'-'),
         }
@@ -473,43 +496,45 @@ impl Masker {
 
     /// A comment, which PostgreSQL nests and MySQL may execute.
     fn block(&mut self, byte: u8) -> bool {
-        let is_mysql = self.dialect == Dialect::Mysql;
+        let is_mysql = self.dialect == SqlDialect::Mysql;
         match self.place {
-            Place::Block { is_begun: true, .. } if byte == b'!' && is_mysql => self.execute(b"/*!"),
-            Place::Block { is_begun: true, .. } if byte == b'M' && is_mysql => {
-                self.place = Place::BlockM;
+            MaskPosition::Block { is_begun: true, .. } if byte == b'!' && is_mysql => {
+                self.execute(b"/*!")
             }
-            Place::BlockM if byte == b'!' => self.execute(b"/*M!"),
-            Place::BlockM => {
-                return self.go(Place::Block { depth: 1, before: 0, is_begun: false });
+            MaskPosition::Block { is_begun: true, .. } if byte == b'M' && is_mysql => {
+                self.place = MaskPosition::BlockM;
             }
-            Place::Block { depth, before, .. } => {
+            MaskPosition::BlockM if byte == b'!' => self.execute(b"/*M!"),
+            MaskPosition::BlockM => {
+                return self.go(MaskPosition::Block { depth: 1, before: 0, is_begun: false });
+            }
+            MaskPosition::Block { depth, before, .. } => {
                 let (depth, before) = match (before, byte) {
                     (b'*', b'/') => (depth - 1, 0),
                     (b'/', b'*') if !is_mysql => (depth + 1, 0),
                     (_, b'*' | b'/') => (depth, byte),
                     _ => (depth, 0),
                 };
-                self.place = Place::Block { depth, before, is_begun: false };
+                self.place = MaskPosition::Block { depth, before, is_begun: false };
                 if depth == 0 {
                     self.space();
-                    self.place = Place::Between;
+                    self.place = MaskPosition::Between;
                 }
             }
-            Place::Version { begun } if byte.is_ascii_digit() => {
+            MaskPosition::Version { begun } if byte.is_ascii_digit() => {
                 self.out.push(byte);
-                self.place = Place::Version { begun };
+                self.place = MaskPosition::Version { begun };
             }
-            Place::Version { begun } => {
+            MaskPosition::Version { begun } => {
                 // Another number of digits is a value.
                 let digits = self.out.len() - begun;
                 if !matches!(digits, 0 | 5 | 6) {
                     self.out.truncate(begun);
                     self.out.push(HIDDEN);
                 }
-                return self.go(Place::Between);
+                return self.go(MaskPosition::Between);
             }
-            _ => return self.go(Place::Between),
+            _ => return self.go(MaskPosition::Between),
         }
         true
     }
@@ -517,7 +542,7 @@ impl Masker {
     fn execute(&mut self, mark: &[u8]) {
         self.out.extend_from_slice(mark);
         self.executed = self.executed.saturating_add(1);
-        self.place = Place::Version { begun: self.out.len() };
+        self.place = MaskPosition::Version { begun: self.out.len() };
     }
 }
 
@@ -527,7 +552,7 @@ mod tests {
 
     use super::*;
 
-    fn masked(dialect: Dialect, text: &str) -> String {
+    fn masked(dialect: SqlDialect, text: &str) -> String {
         let mut out = Vec::new();
         mask(dialect, text.as_bytes(), 4096, &mut out);
         String::from_utf8(out).expect("UTF-8")
@@ -535,7 +560,7 @@ mod tests {
 
     #[test]
     fn values_are_hidden_and_names_are_not() {
-        use Dialect::{Mysql, Postgres};
+        use SqlDialect::{Mysql, Postgres};
         for (dialect, text, expected) in [
             (Postgres, "SELECT 1", "SELECT ?"),
             (Postgres, "SELECT  a.b,\n t1.x FROM t1 -- secret", "SELECT a.b, t1.x FROM t1"),
@@ -595,7 +620,7 @@ mod tests {
             (format!("/*{}*/ DELETE", " x".repeat(5000)), "before DELETE"),
         ] {
             let mut out = b"before ".to_vec();
-            mask(Dialect::Postgres, text.as_bytes(), 10, &mut out);
+            mask(SqlDialect::Postgres, text.as_bytes(), 10, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), expected, "{text}");
         }
     }
@@ -629,7 +654,7 @@ mod tests {
             escapes in any::<bool>(),
             is_mysql in any::<bool>(),
         ) {
-            let dialect = if is_mysql { Dialect::Mysql } else { Dialect::Postgres };
+            let dialect = if is_mysql { SqlDialect::Mysql } else { SqlDialect::Postgres };
             let mut text = "SELECT ".to_owned();
             for (prefix, before, after, is_double) in &parts {
                 let quote = if *is_double && is_mysql { '"' } else { '\'' };
@@ -646,8 +671,8 @@ mod tests {
             piece in 1usize..10,
             is_mysql in any::<bool>(),
         ) {
-            let dialect = if is_mysql { Dialect::Mysql } else { Dialect::Postgres };
-            let mut masker = Masker::new(dialect, 100);
+            let dialect = if is_mysql { SqlDialect::Mysql } else { SqlDialect::Postgres };
+            let mut masker = TextMasker::new(dialect, 100);
             masker.feed(b"'left over");
             masker.clear();
             text.as_bytes().chunks(piece).for_each(|piece| masker.feed(piece));
@@ -660,7 +685,7 @@ mod tests {
         fn any_bytes_are_masked_within_bounds(
             text in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
-            for dialect in [Dialect::Postgres, Dialect::Mysql] {
+            for dialect in [SqlDialect::Postgres, SqlDialect::Mysql] {
                 let mut out = Vec::new();
                 mask(dialect, &text, 100, &mut out);
                 prop_assert!(out.len() <= 100);

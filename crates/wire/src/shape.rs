@@ -10,7 +10,7 @@ pub const SHAPED_BYTES_MAX: usize = 16 * 1024;
 
 /// What a byte is, as far as shapes go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Class {
+enum ByteClass {
     /// An ASCII letter or an underscore.
     Letter,
     Digit,
@@ -25,21 +25,21 @@ enum Class {
     Other,
 }
 
-const CLASSES: [Class; 256] = classes();
+const CLASSES: [ByteClass; 256] = classes();
 
-const fn classes() -> [Class; 256] {
-    let mut classes = [Class::Other; 256];
+const fn classes() -> [ByteClass; 256] {
+    let mut classes = [ByteClass::Other; 256];
     let mut byte = 0_u8;
     while byte < 128 {
         classes[byte as usize] = match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
-            b'0'..=b'9' => Class::Digit,
-            b'\'' => Class::Quote,
-            b'-' => Class::Dash,
-            b'/' => Class::Slash,
-            b' ' | b'\t' | b'\n' | b'\r' => Class::Mark,
-            b'(' | b')' | b',' | b';' | b'.' | b'*' | b'=' | b'<' | b'>' | b'+' => Class::Mark,
-            _ => Class::Other,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => ByteClass::Letter,
+            b'0'..=b'9' => ByteClass::Digit,
+            b'\'' => ByteClass::Quote,
+            b'-' => ByteClass::Dash,
+            b'/' => ByteClass::Slash,
+            b' ' | b'\t' | b'\n' | b'\r' => ByteClass::Mark,
+            b'(' | b')' | b',' | b';' | b'.' | b'*' | b'=' | b'<' | b'>' | b'+' => ByteClass::Mark,
+            _ => ByteClass::Other,
         };
         byte += 1;
     }
@@ -53,43 +53,43 @@ pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
     if text.len() > SHAPED_BYTES_MAX {
         return false;
     }
-    let class = |at: usize| text.get(at).map_or(Class::Mark, |&it| CLASSES[usize::from(it)]);
+    let class = |at: usize| text.get(at).map_or(ByteClass::Mark, |&it| CLASSES[usize::from(it)]);
     let verbatim = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
     let (mut at, mut from) = (0, 0);
     while at < text.len() {
         match class(at) {
-            Class::Letter => {
-                while matches!(class(at), Class::Letter | Class::Digit) {
+            ByteClass::Letter => {
+                while matches!(class(at), ByteClass::Letter | ByteClass::Digit) {
                     at += 1;
                 }
                 // `E'…'` and its like.
-                if class(at) == Class::Quote {
+                if class(at) == ByteClass::Quote {
                     return false;
                 }
             }
-            Class::Digit => {
+            ByteClass::Digit => {
                 out.extend_from_slice(verbatim(from, at));
                 out.push(b'0');
-                while class(at) == Class::Digit {
+                while class(at) == ByteClass::Digit {
                     at += 1;
                 }
                 // `1e5`, `0x1f`, and names that begin with a digit.
-                if matches!(class(at), Class::Letter | Class::Quote) {
+                if matches!(class(at), ByteClass::Letter | ByteClass::Quote) {
                     return false;
                 }
                 from = at;
             }
-            Class::Quote => {
+            ByteClass::Quote => {
                 out.extend_from_slice(verbatim(from, at));
                 out.extend_from_slice(b"''");
                 let Some(end) = string(text, at) else { return false };
                 at = end;
                 from = at;
             }
-            Class::Mark => at += 1,
-            Class::Dash if class(at + 1) != Class::Dash => at += 1,
-            Class::Slash if text.get(at + 1) != Some(&b'*') => at += 1,
-            Class::Dash | Class::Slash | Class::Other => return false,
+            ByteClass::Mark => at += 1,
+            ByteClass::Dash if class(at + 1) != ByteClass::Dash => at += 1,
+            ByteClass::Slash if text.get(at + 1) != Some(&b'*') => at += 1,
+            ByteClass::Dash | ByteClass::Slash | ByteClass::Other => return false,
         }
     }
     out.extend_from_slice(verbatim(from, at));

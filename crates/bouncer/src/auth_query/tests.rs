@@ -4,12 +4,12 @@ use api::{AuthQuerySpec, TenantSpec};
 use testkit::Postgres;
 
 use super::*;
-use crate::config::Config;
-use crate::tenants::{Book, Definition, Settings};
+use crate::config::BouncerConfig;
+use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
 const KEPT_LONG: Duration = Duration::from_secs(3600);
 
-fn tenant(postgres: &Postgres, query: AuthQuerySpec) -> Arc<Tenant> {
+fn tenant(postgres: &Postgres, query: AuthQuerySpec) -> Arc<TenantSnapshot> {
     let server = format!("{}:{}", postgres.socket_directory().display(), postgres.port());
     let spec = TenantSpec {
         name: "postgres".to_owned(),
@@ -17,8 +17,9 @@ fn tenant(postgres: &Postgres, query: AuthQuerySpec) -> Arc<Tenant> {
         auth_query: Some(query),
         ..TenantSpec::default()
     };
-    let definitions = [Definition::of_api(spec).expect("a definition")];
-    let routing = Book::default().build(&Settings::new(&Config::default()), &definitions);
+    let definitions = [TenantDefinition::of_api(spec).expect("a definition")];
+    let routing = TenantRegistry::default()
+        .build(&SharedSettings::new(&BouncerConfig::default()), &definitions);
     Arc::clone(routing.expect("a routing").named("postgres").expect("the tenant"))
 }
 
@@ -31,7 +32,11 @@ fn queries(kept: Duration) -> Arc<AuthQueries> {
     Arc::new(AuthQueries { doubted_after: Duration::ZERO, ..queries })
 }
 
-async fn found(queries: &Arc<AuthQueries>, tenant: &Tenant, user: &str) -> Result<String, String> {
+async fn found(
+    queries: &Arc<AuthQueries>,
+    tenant: &TenantSnapshot,
+    user: &str,
+) -> Result<String, String> {
     match queries.look_up(tenant, user).await {
         Ok(Some(secret)) => Ok(secret.expose().to_owned()),
         Ok(None) => Ok("nobody".to_owned()),

@@ -6,37 +6,37 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{ANSWER_BYTES_MAX, ControlError};
-use crate::tenants::{Address, ServerAddress};
+use crate::tenants::{BackendAddress, ServerAddress};
 use crate::tls::{self, ServerSide, TlsError};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4096;
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+trait ControlStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ControlStream for S {}
 
 /// A connection.
-pub(crate) struct Line {
-    stream: Box<dyn Stream>,
+pub(crate) struct ControlLine {
+    stream: Box<dyn ControlStream>,
     /// What was read and not looked at.
     pub(crate) input: Vec<u8>,
 }
 
-impl Line {
+impl ControlLine {
     /// Connects.
-    pub(crate) async fn connect(address: &Address) -> Result<Line, ControlError> {
-        let stream: Box<dyn Stream> = match address {
-            Address::Unix { .. } | Address::Socket { .. } => {
+    pub(crate) async fn connect(address: &BackendAddress) -> Result<ControlLine, ControlError> {
+        let stream: Box<dyn ControlStream> = match address {
+            BackendAddress::Unix { .. } | BackendAddress::Socket { .. } => {
                 let path = address.socket_path().unwrap_or_default();
                 Box::new(UnixStream::connect(path).await?)
             }
-            Address::Tcp { host, port } => {
+            BackendAddress::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
         };
-        Ok(Line { stream, input: Vec::new() })
+        Ok(ControlLine { stream, input: Vec::new() })
     }
 
     /// Shakes hands. Gives the hash of the server's certificate, for binding to the channel.
@@ -47,7 +47,7 @@ impl Line {
     ) -> Result<Option<Vec<u8>>, ControlError> {
         let config = tls.config(&server.tls)?;
         let name = server_name(&server.address)?;
-        let plain: Box<dyn Stream> =
+        let plain: Box<dyn ControlStream> =
             std::mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
         let stream = TlsConnector::from(config).connect(name, plain).await?;
         let end_point = tls::end_point(stream.get_ref().1);
@@ -78,10 +78,10 @@ impl Line {
     }
 }
 
-fn server_name(address: &Address) -> Result<ServerName<'static>, TlsError> {
+fn server_name(address: &BackendAddress) -> Result<ServerName<'static>, TlsError> {
     let host = match address {
-        Address::Tcp { host, .. } => host.as_str(),
-        Address::Unix { .. } | Address::Socket { .. } => "localhost",
+        BackendAddress::Tcp { host, .. } => host.as_str(),
+        BackendAddress::Unix { .. } | BackendAddress::Socket { .. } => "localhost",
     };
     ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
 }

@@ -8,18 +8,18 @@ use api::TlsMode;
 use testkit::Postgres;
 use wire::pg::md5::Md5Secret;
 use wire::pg::scram::{ScramKeys, ScramSecret};
-use wire::pg::secret::Password;
+use wire::pg::secret::PlainPassword;
 
 use super::*;
-use crate::pg::dial::{Assurance, Greeting, LoginRules, TlsRequest};
-use crate::tenants::{Address, ServerId, ServerTls};
+use crate::pg::dial::{LoginRules, PgServerGreeting, ServerAssurance, TlsRequest};
+use crate::tenants::{BackendAddress, ServerId, ServerTls};
 
 /// More than anything here takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 fn server(address: &str, tls: ServerTls) -> ServerAddress {
     let address =
-        Address::parse(address, api::TenantEngine::Postgres, "server").expect("an address");
+        BackendAddress::parse(address, api::TenantEngine::Postgres, "server").expect("an address");
     ServerAddress { id: ServerId(0), address, connections_max: 10, tls }
 }
 
@@ -31,17 +31,17 @@ fn unix(postgres: &Postgres) -> String {
     format!("{}:{}", postgres.socket_directory().display(), postgres.port())
 }
 
-fn password(text: &str) -> Credentials {
-    Credentials::of_password(Password::new(text.to_owned()))
+fn password(text: &str) -> PgCredentials {
+    PgCredentials::of_password(PlainPassword::new(text.to_owned()))
 }
 
 /// Logs in and asks who it is there, over which encryption.
 async fn ask(
     server: &ServerAddress,
     user: &str,
-    credentials: Credentials,
+    credentials: PgCredentials,
 ) -> Result<String, String> {
-    let errand = Errand {
+    let errand = ControlTarget {
         server,
         database: "postgres",
         user,
@@ -49,7 +49,7 @@ async fn ask(
         application: "test",
     };
     let tls = ServerSide::default();
-    let mut control = Control::open(&tls, errand).await.map_err(told)?;
+    let mut control = ControlConnection::open(&tls, errand).await.map_err(told)?;
     let sql = "SELECT current_user || ' ' || ssl || ' ' || current_setting('search_path') \
                FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let rows = control.ask(sql, &[]).await.map_err(told)?;
@@ -59,7 +59,7 @@ async fn ask(
 
 fn told(error: ControlError) -> String {
     match &error {
-        ControlError::LogIn(DialError::Refused { code, .. }) => code.clone(),
+        ControlError::LogIn(PgDialError::Refused { code, .. }) => code.clone(),
         ControlError::LogIn(error) => error.to_string(),
         _ => error.to_string(),
     }
@@ -72,9 +72,9 @@ async fn every_way_to_prove_who_we_are() {
     let stored = postgres.sql("SELECT rolpassword FROM pg_authid WHERE rolname = 'alice'");
     let stored = ScramSecret::parse(&stored).expect("a SCRAM secret");
     let keys = |password| {
-        Credentials::Scram(ScramKeys::derive(password, stored.salt(), stored.iterations()))
+        PgCredentials::Scram(ScramKeys::derive(password, stored.salt(), stored.iterations()))
     };
-    let other = Credentials::Scram(ScramKeys::derive("secret", b"other salt", 4096));
+    let other = PgCredentials::Scram(ScramKeys::derive("secret", b"other salt", 4096));
     let (tcp, unix) = (
         server(&tcp(&postgres), ServerTls::default()),
         server(&unix(&postgres), ServerTls::default()),
@@ -83,7 +83,7 @@ async fn every_way_to_prove_who_we_are() {
     let fails = |what: &str| Err(what.to_owned());
 
     postgres.require("trust");
-    assert_eq!(ask(&tcp, "alice", Credentials::None).await, known);
+    assert_eq!(ask(&tcp, "alice", PgCredentials::None).await, known);
     postgres.require("scram-sha-256");
     assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
@@ -93,7 +93,7 @@ async fn every_way_to_prove_who_we_are() {
     let error = "the server has another SCRAM secret for this role than the client proved to know";
     assert_eq!(ask(&tcp, "alice", other).await, fails(error));
     let error = "the server asks for a password, and there is none for this role";
-    assert_eq!(ask(&tcp, "alice", Credentials::None).await, fails(error));
+    assert_eq!(ask(&tcp, "alice", PgCredentials::None).await, fails(error));
     postgres.require("password");
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
     let error = "the server asks for the password itself, and could be anybody: \
@@ -104,7 +104,7 @@ async fn every_way_to_prove_who_we_are() {
     postgres.require("md5");
     assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
     let hash = Md5Secret::derive("alice", "secret");
-    assert_eq!(ask(&tcp, "alice", Credentials::Md5(hash)).await, known);
+    assert_eq!(ask(&tcp, "alice", PgCredentials::Md5(hash)).await, known);
     assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("28P01"));
     postgres.require("reject");
     assert_eq!(ask(&tcp, "alice", password("secret")).await, fails("28000"));
@@ -153,10 +153,10 @@ async fn every_way_to_encrypt() {
 
     let plain = Postgres::start();
     let must = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
-    let answer = ask(&server(&tcp(&plain), must), "postgres", Credentials::None).await;
+    let answer = ask(&server(&tcp(&plain), must), "postgres", PgCredentials::None).await;
     assert_eq!(answer, Err("the server does not offer TLS".to_owned()));
     let may = ServerTls { mode: TlsMode::Prefer, ..ServerTls::default() };
-    let answer = ask(&server(&tcp(&plain), may), "postgres", Credentials::None).await;
+    let answer = ask(&server(&tcp(&plain), may), "postgres", PgCredentials::None).await;
     assert_eq!(answer, Ok("postgres false pg_catalog".to_owned()));
 }
 
@@ -171,7 +171,7 @@ async fn our_own_certificate_says_who_we_are() {
     postgres.sql("SELECT pg_reload_conf()");
     testkit::until("the rules to be in force", LIMIT, || {
         // It reads them again when it gets to it; a role that is trusted no more says that it has.
-        let plain = greeted(postgres.tcp(), "alice", Version::V3_0);
+        let plain = greeted(postgres.tcp(), "alice", ProtocolVersion::V3_0);
         if plain.is_err() { Ok(()) } else { Err("alice is trusted".to_owned()) }
     });
     let key = Some(file.with_file_name("key.pem"));
@@ -179,23 +179,23 @@ async fn our_own_certificate_says_who_we_are() {
     let own =
         ServerTls { mode: TlsMode::VerifyFull, ca, cert: Some(file), key, ..ServerTls::default() };
     let server = server(&tcp(&postgres), own);
-    let answer = ask(&server, "localhost", Credentials::None).await;
+    let answer = ask(&server, "localhost", PgCredentials::None).await;
     assert_eq!(answer, Ok("localhost true pg_catalog".to_owned()));
-    assert_eq!(ask(&server, "alice", Credentials::None).await, Err("28000".to_owned()));
+    assert_eq!(ask(&server, "alice", PgCredentials::None).await, Err("28000".to_owned()));
 }
 
 #[tokio::test]
 async fn questions_with_values_and_answers_that_are_errors() {
     let postgres = Postgres::start();
     let server = server(&unix(&postgres), ServerTls::default());
-    let errand = Errand {
+    let errand = ControlTarget {
         server: &server,
         database: "postgres",
         user: "postgres",
-        credentials: Arc::new(Credentials::None),
+        credentials: Arc::new(PgCredentials::None),
         application: "test",
     };
-    let mut control = Control::open(&ServerSide::default(), errand).await.expect("open");
+    let mut control = ControlConnection::open(&ServerSide::default(), errand).await.expect("open");
     let rows = control.ask("SELECT $1 || 'b', NULL", &["a'; DROP TABLE x --"]).await;
     assert_eq!(rows.expect("rows"), [vec![Some("a'; DROP TABLE x --b".to_owned()), None]]);
     let error = control.ask("SELECT 1 / $1::int", &["0"]).await.expect_err("an error");
@@ -209,19 +209,19 @@ async fn questions_with_values_and_answers_that_are_errors() {
 fn greeted(
     address: SocketAddr,
     user: &str,
-    version: Version,
-) -> Result<(StdStream, Greeting), DialError> {
-    let params = DialParams {
+    version: ProtocolVersion,
+) -> Result<(StdStream, PgServerGreeting), PgDialError> {
+    let params = PgDialParams {
         user: user.to_owned(),
         database: Some("postgres".to_owned()),
-        credentials: Arc::new(Credentials::None),
+        credentials: Arc::new(PgCredentials::None),
         parameters: Vec::new(),
         tls: TlsRequest::Never,
-        assurance: Assurance::Private,
+        assurance: ServerAssurance::Private,
         rules: LoginRules::default(),
         version,
     };
-    let mut dial = Dial::new(params, [1; NONCE_BYTES]);
+    let mut dial = PgDial::new(params, [1; NONCE_BYTES]);
     let mut stream = StdStream::connect(address).expect("connect");
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let mut next = dial.start(&mut out);
@@ -229,7 +229,7 @@ fn greeted(
         stream.write_all(&out).expect("sent");
         out.clear();
         match next {
-            DialNext::More => {
+            PgDialNext::More => {
                 let mut buffer = [0; 1000];
                 let count = stream.read(&mut buffer).expect("received");
                 input.extend_from_slice(&buffer[..count]);
@@ -237,15 +237,20 @@ fn greeted(
                 input.drain(..step.consumed);
                 next = step.next;
             }
-            DialNext::Ready(greeting) => return Ok((stream, *greeting)),
-            DialNext::Fail(error) => return Err(error),
-            DialNext::StartTls | DialNext::Cancelled => return Err(DialError::NoTls),
+            PgDialNext::Ready(greeting) => return Ok((stream, *greeting)),
+            PgDialNext::Fail(error) => return Err(error),
+            PgDialNext::StartTls | PgDialNext::Cancelled => return Err(PgDialError::NoTls),
         }
     }
 }
 
 /// Begins to sleep, is cancelled by its key, and says so.
-fn check_cancel(postgres: &Postgres, version: Version, spoken: Version, key_bytes: usize) {
+fn check_cancel(
+    postgres: &Postgres,
+    version: ProtocolVersion,
+    spoken: ProtocolVersion,
+    key_bytes: usize,
+) {
     let (mut stream, greeting) = greeted(postgres.tcp(), "postgres", version).expect("greeted");
     assert_eq!((greeting.version, greeting.key.len()), (spoken, key_bytes));
     let reported = greeting.parameters.iter().map(|(name, _)| name.as_str());
@@ -263,8 +268,8 @@ fn check_cancel(postgres: &Postgres, version: Version, spoken: Version, key_byte
     });
 
     out.clear();
-    let mut dial = Dial::cancel(greeting.pid, greeting.key, TlsRequest::Never);
-    assert!(matches!(dial.start(&mut out), DialNext::Cancelled));
+    let mut dial = PgDial::cancel(greeting.pid, greeting.key, TlsRequest::Never);
+    assert!(matches!(dial.start(&mut out), PgDialNext::Cancelled));
     let mut errand = StdStream::connect(postgres.tcp()).expect("connect");
     errand.write_all(&out).expect("sent");
     assert_eq!(errand.read(&mut [0; 10]).expect("closed"), 0);
@@ -277,21 +282,21 @@ fn check_cancel(postgres: &Postgres, version: Version, spoken: Version, key_byte
 #[test]
 fn cancelling_with_the_keys_of_both_versions() {
     let postgres = Postgres::start();
-    check_cancel(&postgres, Version::V3_0, Version::V3_0, 4);
-    check_cancel(&postgres, Version::V3_2, Version::V3_0, 4);
+    check_cancel(&postgres, ProtocolVersion::V3_0, ProtocolVersion::V3_0, 4);
+    check_cancel(&postgres, ProtocolVersion::V3_2, ProtocolVersion::V3_0, 4);
     let newest = Postgres::start_18(&[]);
-    check_cancel(&newest, Version::V3_0, Version::V3_0, 4);
-    check_cancel(&newest, Version::V3_2, Version::V3_2, 32);
+    check_cancel(&newest, ProtocolVersion::V3_0, ProtocolVersion::V3_0, 4);
+    check_cancel(&newest, ProtocolVersion::V3_2, ProtocolVersion::V3_2, 32);
 }
 
 #[tokio::test]
 async fn who_is_not_there_is_not_waited_for() {
     let nobody = server("127.0.0.1:1", ServerTls::default());
-    let answer = ask(&nobody, "postgres", Credentials::None).await;
+    let answer = ask(&nobody, "postgres", PgCredentials::None).await;
     assert_eq!(answer, Err("reach the server".to_owned()));
     let scratch = testkit::Scratch::new();
     let nobody = server(&scratch.path().display().to_string(), ServerTls::default());
-    let answer = ask(&nobody, "postgres", Credentials::None).await;
+    let answer = ask(&nobody, "postgres", PgCredentials::None).await;
     assert_eq!(answer, Err("reach the server".to_owned()));
 }
 

@@ -26,8 +26,8 @@ use node::http::{Routes, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::duration::Span;
-use crate::error::Error;
+use self::duration::DurationSpan;
+use crate::error::BouncerError;
 use crate::service::{Bouncer, REDACTED};
 
 /// What DBBouncer shows in place of a password.
@@ -75,36 +75,36 @@ pub fn render_error(error: &http::Error) -> Response {
 async fn for_operators(who: Principal, request: Request, next: Next) -> Response {
     match who.operator {
         true => next.run(request).await,
-        false => render_error(&Error::Forbidden.into()),
+        false => render_error(&BouncerError::Forbidden.into()),
     }
 }
 
 /// An answer, or an error as it looks here.
-type Answer = Result<Response, Refused>;
+type Answer = Result<Response, DbbouncerError>;
 
-struct Refused(http::Error);
+struct DbbouncerError(http::Error);
 
-impl IntoResponse for Refused {
+impl IntoResponse for DbbouncerError {
     fn into_response(self) -> Response {
         render_error(&self.0)
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused(error.into())
+impl From<BouncerError> for DbbouncerError {
+    fn from(error: BouncerError) -> DbbouncerError {
+        DbbouncerError(error.into())
     }
 }
 
-impl From<http::Error> for Refused {
-    fn from(error: http::Error) -> Refused {
-        Refused(error)
+impl From<http::Error> for DbbouncerError {
+    fn from(error: http::Error) -> DbbouncerError {
+        DbbouncerError(error)
     }
 }
 
-impl From<PathRejection> for Refused {
-    fn from(_: PathRejection) -> Refused {
-        Refused(http::Error::invalid("the path is not UTF-8"))
+impl From<PathRejection> for DbbouncerError {
+    fn from(_: PathRejection) -> DbbouncerError {
+        DbbouncerError(http::Error::invalid("the path is not UTF-8"))
     }
 }
 
@@ -113,7 +113,7 @@ type Id = Result<Path<String>, PathRejection>;
 /// A tenant as DBBouncer takes it. What is left out of a change stays as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Body {
+struct DbbouncerTenant {
     id: Option<String>,
     db_type: Option<String>,
     host: Option<String>,
@@ -124,13 +124,13 @@ struct Body {
     pool_mode: Option<PoolMode>,
     min_connections: Option<u32>,
     max_connections: Option<u32>,
-    idle_timeout: Option<Span>,
-    max_lifetime: Option<Span>,
-    acquire_timeout: Option<Span>,
-    dial_timeout: Option<Span>,
+    idle_timeout: Option<DurationSpan>,
+    max_lifetime: Option<DurationSpan>,
+    acquire_timeout: Option<DurationSpan>,
+    dial_timeout: Option<DurationSpan>,
 }
 
-impl Body {
+impl DbbouncerTenant {
     /// Lays it over a tenant.
     fn apply(self, spec: &mut TenantSpec) -> Result<(), http::Error> {
         let engine = self.db_type.as_deref().map(engine).transpose()?;
@@ -167,7 +167,7 @@ impl Body {
             spec.users = vec![user];
         }
         let limits = &mut spec.limits;
-        let seconds = |span: Option<Span>| span.map(Span::as_secs_f64);
+        let seconds = |span: Option<DurationSpan>| span.map(DurationSpan::as_secs_f64);
         limits.server_connections_min = self.min_connections.or(limits.server_connections_min);
         limits.server_connections_max = self.max_connections.or(limits.server_connections_max);
         limits.server_idle_s = seconds(self.idle_timeout).or(limits.server_idle_s);
@@ -288,7 +288,7 @@ async fn list(State(bouncer): State<Bouncer>) -> Json<Value> {
 
 async fn create(
     State(bouncer): State<Bouncer>,
-    body: Result<http::Json<Body>, http::Error>,
+    body: Result<http::Json<DbbouncerTenant>, http::Error>,
 ) -> Answer {
     let http::Json(mut body) = body?;
     let name = body.id.take().unwrap_or_default();
@@ -318,7 +318,7 @@ async fn fetch(State(bouncer): State<Bouncer>, id: Id) -> Answer {
 async fn update(
     State(bouncer): State<Bouncer>,
     id: Id,
-    body: Result<http::Json<Body>, http::Error>,
+    body: Result<http::Json<DbbouncerTenant>, http::Error>,
 ) -> Answer {
     let Path(id) = id?;
     let http::Json(body) = body?;

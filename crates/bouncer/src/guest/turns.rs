@@ -24,14 +24,14 @@ fn share(connections: u32, guests: u32) -> u32 {
 }
 
 /// What hands a turn to a client that waits.
-pub(crate) type Call = Box<dyn FnOnce(Turn) + Send>;
+pub(crate) type Call = Box<dyn FnOnce(LeaseQuotaPermit) + Send>;
 
 /// The turns of one guest.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct LeaseQuota(Mutex<LeaseQuotaState>);
 
 #[derive(Default)]
-struct State {
+struct LeaseQuotaState {
     taken: u32,
     /// Server connections of its tenant.
     connections: u32,
@@ -42,9 +42,9 @@ struct State {
 
 /// The right of a guest's client to use a server connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(Arc<Turns>);
+pub(crate) struct LeaseQuotaPermit(Arc<LeaseQuota>);
 
-impl State {
+impl LeaseQuotaState {
     fn has_room(&self) -> bool {
         self.taken < share(self.connections, self.crowd.load(Ordering::Relaxed))
     }
@@ -57,14 +57,14 @@ impl State {
     }
 }
 
-impl Turns {
+impl LeaseQuota {
     /// A turn now, or none: then `call` gets it later, on whatever thread gives one back.
     pub(crate) fn take(
-        self: &Arc<Turns>,
+        self: &Arc<LeaseQuota>,
         connections: u32,
         crowd: &Crowd,
         call: impl FnOnce() -> Call,
-    ) -> Option<Turn> {
+    ) -> Option<LeaseQuotaPermit> {
         let mut state = self.0.lock();
         state.connections = connections;
         if state.taken == 0 {
@@ -72,14 +72,14 @@ impl Turns {
         }
         if state.waiting.is_empty() && state.has_room() {
             state.take();
-            return Some(Turn(Arc::clone(self)));
+            return Some(LeaseQuotaPermit(Arc::clone(self)));
         }
         state.waiting.push_back(call());
         None
     }
 }
 
-impl Drop for Turn {
+impl Drop for LeaseQuotaPermit {
     fn drop(&mut self) {
         let mut calls = Vec::new();
         let mut state = self.0.0.lock();
@@ -96,12 +96,12 @@ impl Drop for Turn {
         }
         drop(state);
         for call in calls {
-            call(Turn(Arc::clone(&self.0)));
+            call(LeaseQuotaPermit(Arc::clone(&self.0)));
         }
     }
 }
 
-impl fmt::Debug for Turns {
+impl fmt::Debug for LeaseQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.lock();
         let (taken, waiting) = (state.taken, state.waiting.len());
@@ -129,14 +129,16 @@ mod tests {
 
     #[test]
     fn who_waits_is_called_in_order_and_nobody_is_forgotten() {
-        let (crowd, turns, other) = (Crowd::default(), Arc::default(), Arc::<Turns>::default());
+        let (crowd, turns, other) =
+            (Crowd::default(), Arc::default(), Arc::<LeaseQuota>::default());
         let (tell, told) = mpsc::channel();
-        let ask = |turns: &Arc<Turns>, name: u32| {
+        let ask = |turns: &Arc<LeaseQuota>, name: u32| {
             let tell = tell.clone();
             turns.take(6, &crowd, || Box::new(move |turn| tell.send((name, turn)).unwrap()))
         };
         // Half of six while it is alone.
-        let mut held: Vec<Turn> = (0..3).map(|name| ask(&turns, name).expect("a turn")).collect();
+        let mut held: Vec<LeaseQuotaPermit> =
+            (0..3).map(|name| ask(&turns, name).expect("a turn")).collect();
         assert!((3..8).all(|name| ask(&turns, name).is_none()));
         assert_eq!(crowd.load(Ordering::Relaxed), 1);
         // Another one comes: a third each. What the first has it keeps, and gets no more.

@@ -13,19 +13,19 @@ mod texts;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::mask::Dialect;
-use wire::mysql::capabilities::Capabilities;
+use wire::mask::SqlDialect;
+use wire::mysql::capabilities::CapabilityFlags;
 use wire::pg::message::{ErrorFields, backend};
 
 use self::mysql::MyWatch;
 use self::pg::PgWatch;
-use self::texts::{Ledger, Scribe, TOLD, Text, UNKNOWN};
-use super::{Deed, Guest, Texts};
+use self::texts::{ReportedText, TOLD, TextLedger, TextRecorder, UNKNOWN};
+use super::{SandboxAction, SandboxClient, StatementDetail};
 use crate::link::put_mysql_error;
 
 /// Why a guest's connection has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Violation {
+pub(crate) enum GuestViolation {
     /// A statement returned more rows than it may.
     #[error("the statement returned more than {0} rows, which is the limit of the grant")]
     Rows(u64),
@@ -37,98 +37,103 @@ pub(crate) enum Violation {
     Blind,
 }
 
-impl Violation {
+impl GuestViolation {
     /// What clients match on.
     pub(crate) fn sqlstate(&self) -> &'static str {
         match self {
             // configuration_limit_exceeded
-            Violation::Rows(_) | Violation::Bytes(_) => "53400",
-            Violation::Blind => "XX000",
+            GuestViolation::Rows(_) | GuestViolation::Bytes(_) => "53400",
+            GuestViolation::Blind => "XX000",
         }
     }
 }
 
 /// How much answers had.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct ReplyCounts {
     rows: u64,
     bytes: u64,
 }
 
-impl Counts {
-    fn and(self, other: Counts) -> Counts {
+impl ReplyCounts {
+    fn and(self, other: ReplyCounts) -> ReplyCounts {
         let bytes = self.bytes.saturating_add(other.bytes);
-        Counts { rows: self.rows.saturating_add(other.rows), bytes }
+        ReplyCounts { rows: self.rows.saturating_add(other.rows), bytes }
     }
 }
 
 /// An answer that has not ended.
 #[derive(Debug, Default)]
-struct Answer {
-    counts: Counts,
+struct OpenReply {
+    counts: ReplyCounts,
     /// Of answers before it that count as one with it: of the same portal or cursor.
-    before: Counts,
+    before: ReplyCounts,
     /// How the statement failed.
     error: Option<String>,
 }
 
 /// What both protocols have in common.
 #[derive(Debug)]
-struct Reporter {
-    guest: Arc<Guest>,
-    scribe: Scribe,
-    ledger: Ledger,
+struct ActionReporter {
+    guest: Arc<SandboxClient>,
+    scribe: TextRecorder,
+    ledger: TextLedger,
     begun_us: u64,
     now_us: u64,
     sent: u64,
     received: u64,
 }
 
-impl Reporter {
+impl ActionReporter {
     /// More of an answer begins to come.
-    fn count(&self, answer: &mut Answer, is_row: bool, bytes: usize) -> Result<(), Violation> {
+    fn count(
+        &self,
+        answer: &mut OpenReply,
+        is_row: bool,
+        bytes: usize,
+    ) -> Result<(), GuestViolation> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        answer.counts = answer.counts.and(Counts { rows: u64::from(is_row), bytes });
+        answer.counts = answer.counts.and(ReplyCounts { rows: u64::from(is_row), bytes });
         let all = answer.counts.and(answer.before);
         let spec = self.guest.spec();
         match (spec.rows_max, spec.bytes_max) {
-            (Some(max), _) if all.rows > max => Err(Violation::Rows(max)),
-            (_, Some(max)) if all.bytes > max => Err(Violation::Bytes(max)),
+            (Some(max), _) if all.rows > max => Err(GuestViolation::Rows(max)),
+            (_, Some(max)) if all.bytes > max => Err(GuestViolation::Bytes(max)),
             _ => Ok(()),
         }
     }
 
     /// The text that the scribe has read. If it cannot be kept until its answer comes, it is told
     /// now.
-    fn text(&mut self) -> Text {
+    fn text(&mut self) -> ReportedText {
         let bytes = self.scribe.finish();
         if let Some(text) = self.ledger.text(bytes) {
             return text;
         }
         let text = format!("{TOLD} {}", String::from_utf8_lossy(bytes));
-        self.tell(&text, 0, &Answer::default());
-        Text::Missing(TOLD)
+        self.tell(&text, 0, &OpenReply::default());
+        ReportedText::Missing(TOLD)
     }
 
     /// A statement may be run later, and it will not be known then which one it is.
-    fn forget(&self, text: &Text) {
+    fn forget(&self, text: &ReportedText) {
         if text.tell() {
             let text = format!("{UNKNOWN} {}", String::from_utf8_lossy(text.bytes()));
-            self.tell(&text, 0, &Answer::default());
+            self.tell(&text, 0, &OpenReply::default());
         }
     }
 
     /// The answer to a statement has ended, or never will.
-    fn ended(&self, text: &Text, begun_us: u64, answer: &Answer) {
+    fn ended(&self, text: &ReportedText, begun_us: u64, answer: &OpenReply) {
         text.tell();
         let took_us = self.now_us.saturating_sub(begun_us);
         self.tell(&String::from_utf8_lossy(text.bytes()), took_us, answer);
     }
 
-    fn tell(&self, text: &str, took_us: u64, answer: &Answer) {
+    fn tell(&self, text: &str, took_us: u64, answer: &OpenReply) {
         let spec = self.guest.spec();
-        spec.witness.saw(Deed::Statement {
-            text: Some(text).filter(|_| spec.texts != Texts::None),
+        spec.witness.saw(SandboxAction::Statement {
+            text: Some(text).filter(|_| spec.texts != StatementDetail::None),
             took: Duration::from_micros(took_us),
             rows: answer.counts.rows,
             bytes: answer.counts.bytes,
@@ -139,15 +144,15 @@ impl Reporter {
     /// An error as it is told: its sentence may have values in it.
     fn error(&self, code: &str, sentence: &str) -> String {
         match self.guest.spec().texts {
-            Texts::Full => format!("{code}: {sentence}"),
-            Texts::None | Texts::Masked => code.to_owned(),
+            StatementDetail::Full => format!("{code}: {sentence}"),
+            StatementDetail::None | StatementDetail::Masked => code.to_owned(),
         }
     }
 }
 
 /// What becomes of what a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ReplyAction {
     /// It is sent as it is.
     Good,
     /// What is left of it is the last that it gets.
@@ -156,106 +161,120 @@ pub(crate) enum Seen {
 
 /// Reads along with one connection of a guest, and tells its witness.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    reporter: Reporter,
-    protocol: Protocol,
-    violation: Option<Violation>,
+pub(crate) struct ConnectionObserver {
+    reporter: ActionReporter,
+    protocol: ObservedProtocol,
+    violation: Option<GuestViolation>,
 }
 
 #[derive(Debug)]
-enum Protocol {
+enum ObservedProtocol {
     Pg(Box<PgWatch>),
     My(Box<MyWatch>),
 }
 
-impl Watch {
-    fn new(guest: &Arc<Guest>, dialect: Dialect, protocol: Protocol, now_us: u64) -> Box<Watch> {
-        guest.spec().witness.saw(Deed::Connected);
-        let reporter = Reporter {
+impl ConnectionObserver {
+    fn new(
+        guest: &Arc<SandboxClient>,
+        dialect: SqlDialect,
+        protocol: ObservedProtocol,
+        now_us: u64,
+    ) -> Box<ConnectionObserver> {
+        guest.spec().witness.saw(SandboxAction::Connected);
+        let reporter = ActionReporter {
             guest: Arc::clone(guest),
-            scribe: Scribe::new(guest.spec().texts, dialect),
-            ledger: Ledger::default(),
+            scribe: TextRecorder::new(guest.spec().texts, dialect),
+            ledger: TextLedger::default(),
             begun_us: now_us,
             now_us,
             sent: 0,
             received: 0,
         };
-        Box::new(Watch { reporter, protocol, violation: None })
+        Box::new(ConnectionObserver { reporter, protocol, violation: None })
     }
 
     /// Of a client of PostgreSQL that was told it is in.
-    pub(crate) fn pg(guest: &Arc<Guest>, now_us: u64) -> Box<Watch> {
-        Watch::new(guest, Dialect::Postgres, Protocol::Pg(Box::default()), now_us)
+    pub(crate) fn pg(guest: &Arc<SandboxClient>, now_us: u64) -> Box<ConnectionObserver> {
+        ConnectionObserver::new(
+            guest,
+            SqlDialect::Postgres,
+            ObservedProtocol::Pg(Box::default()),
+            now_us,
+        )
     }
 
     /// Of a client of MySQL that was told it is in, and agreed on these capabilities.
-    pub(crate) fn mysql(guest: &Arc<Guest>, capabilities: Capabilities, now_us: u64) -> Box<Watch> {
-        let protocol = Protocol::My(Box::new(MyWatch::new(capabilities)));
-        Watch::new(guest, Dialect::Mysql, protocol, now_us)
+    pub(crate) fn mysql(
+        guest: &Arc<SandboxClient>,
+        capabilities: CapabilityFlags,
+        now_us: u64,
+    ) -> Box<ConnectionObserver> {
+        let protocol = ObservedProtocol::My(Box::new(MyWatch::new(capabilities)));
+        ConnectionObserver::new(guest, SqlDialect::Mysql, protocol, now_us)
     }
 
     /// The client has sent this, and it was taken.
     pub(crate) fn sent(&mut self, bytes: &[u8], now_us: u64) {
-        let Watch { reporter, protocol, .. } = self;
+        let ConnectionObserver { reporter, protocol, .. } = self;
         reporter.now_us = now_us;
         reporter.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match protocol {
-            Protocol::Pg(watch) => watch.sent(bytes, reporter),
-            Protocol::My(watch) => watch.sent(bytes, reporter),
+            ObservedProtocol::Pg(watch) => watch.sent(bytes, reporter),
+            ObservedProtocol::My(watch) => watch.sent(bytes, reporter),
         }
     }
 
     /// The client gets this. If it may not, it gets less, and is told why it has to go: then it is
     /// [`Seen::Violation`], and again whenever it would get more.
-    pub(crate) fn received(&mut self, bytes: &mut Vec<u8>, now_us: u64) -> Seen {
+    pub(crate) fn received(&mut self, bytes: &mut Vec<u8>, now_us: u64) -> ReplyAction {
         if self.violation.is_some() {
             bytes.clear();
-            return Seen::Violation;
+            return ReplyAction::Violation;
         }
-        let Watch { reporter, protocol, violation } = self;
+        let ConnectionObserver { reporter, protocol, violation } = self;
         reporter.now_us = now_us;
         reporter.received += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let followed = match protocol {
-            Protocol::Pg(watch) => watch.received(bytes, reporter),
-            Protocol::My(watch) => watch.received(bytes, reporter),
+            ObservedProtocol::Pg(watch) => watch.received(bytes, reporter),
+            ObservedProtocol::My(watch) => watch.received(bytes, reporter),
         };
-        let Err((stop, found)) = followed else { return Seen::Good };
+        let Err((stop, found)) = followed else { return ReplyAction::Good };
         bytes.truncate(stop.taken);
         let sentence = format!("terminating connection: {found}");
         let fields = ErrorFields::fatal(found.sqlstate(), &sentence);
         match protocol {
             // In the middle of a message nothing can be said.
             _ if !stop.is_between => {}
-            Protocol::Pg(_) => backend::error(bytes, &fields),
-            Protocol::My(watch) => put_mysql_error(&mut watch.next_seq(), &fields, bytes),
+            ObservedProtocol::Pg(_) => backend::error(bytes, &fields),
+            ObservedProtocol::My(watch) => put_mysql_error(&mut watch.next_seq(), &fields, bytes),
         }
         *violation = Some(found);
-        Seen::Violation
+        ReplyAction::Violation
     }
 
     /// Why it has to go.
-    pub(crate) fn violation(&self) -> Option<&Violation> {
+    pub(crate) fn violation(&self) -> Option<&GuestViolation> {
         self.violation.as_ref()
     }
 
     /// Tells that it is sent away.
     pub(crate) fn refused(&self, reason: &str) {
-        self.reporter.guest.spec().witness.saw(Deed::Refused(reason));
+        self.reporter.guest.spec().witness.saw(SandboxAction::Refused(reason));
     }
 }
 
-impl Drop for Watch {
+impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         let reason = match &self.violation {
             Some(violation) => self.reporter.error(violation.sqlstate(), &violation.to_string()),
             None => "the connection ended before the answer".to_owned(),
         };
         match &mut self.protocol {
-            Protocol::Pg(watch) => watch.abandon(&self.reporter, &reason),
-            Protocol::My(watch) => watch.abandon(&self.reporter, &reason),
+            ObservedProtocol::Pg(watch) => watch.abandon(&self.reporter, &reason),
+            ObservedProtocol::My(watch) => watch.abandon(&self.reporter, &reason),
         }
-        let Reporter { guest, begun_us, now_us, sent, received, .. } = &self.reporter;
-        guest.spec().witness.saw(Deed::Disconnected {
+        let ActionReporter { guest, begun_us, now_us, sent, received, .. } = &self.reporter;
+        guest.spec().witness.saw(SandboxAction::Disconnected {
             took: Duration::from_micros(now_us.saturating_sub(*begun_us)),
             sent: *sent,
             received: *received,

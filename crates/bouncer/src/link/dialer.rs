@@ -8,29 +8,29 @@ use wire::pg::secret;
 use crate::mysql;
 use crate::pg;
 use crate::relay::pools::FailureStage;
-use crate::secrets::Password;
+use crate::secrets::ClientSecret;
 
 /// How a role proves on its server who it is.
 #[derive(Clone, Debug)]
-pub enum Credentials {
+pub enum ServerCredentials {
     /// To PostgreSQL.
-    Pg(Arc<pg::dial::Credentials>),
+    Pg(Arc<pg::dial::PgCredentials>),
     /// To MySQL.
-    My(Arc<mysql::dial::Credentials>),
+    My(Arc<mysql::dial::MysqlCredentials>),
 }
 
-impl Credentials {
+impl ServerCredentials {
     /// A password that is configured, or nothing.
-    pub(crate) fn of(engine: TenantEngine, password: Option<&Password>) -> Credentials {
-        let password = password.map(|it| secret::Password::new(it.expose().to_owned()));
+    pub(crate) fn of(engine: TenantEngine, password: Option<&ClientSecret>) -> ServerCredentials {
+        let password = password.map(|it| secret::PlainPassword::new(it.expose().to_owned()));
         match engine {
             TenantEngine::Postgres => {
-                use pg::dial::Credentials as Pg;
-                Credentials::Pg(Arc::new(password.map_or(Pg::None, Pg::of_password)))
+                use pg::dial::PgCredentials as Pg;
+                ServerCredentials::Pg(Arc::new(password.map_or(Pg::None, Pg::of_password)))
             }
             TenantEngine::Mysql => {
-                use mysql::dial::Credentials as My;
-                Credentials::My(Arc::new(password.map_or(My::None, My::Password)))
+                use mysql::dial::MysqlCredentials as My;
+                ServerCredentials::My(Arc::new(password.map_or(My::None, My::Password)))
             }
         }
     }
@@ -38,22 +38,22 @@ impl Credentials {
 
 /// One connection to a server that is being made.
 #[derive(Debug)]
-pub enum Dialer {
+pub enum ServerDialer {
     /// To PostgreSQL.
-    Pg(pg::dial::Dial),
+    Pg(pg::dial::PgDial),
     /// To MySQL.
-    My(mysql::dial::Dial),
+    My(mysql::dial::MysqlDial),
 }
 
 /// What to do now. First, what was assembled for the server is sent.
 #[derive(Debug)]
-pub enum DialNext {
+pub enum ServerDialNext {
     /// Present more bytes.
     More,
     /// Shake hands; then call [`Dialer::tls_started`].
     StartTls,
     /// Logged in and idle.
-    Ready(Greeting),
+    Ready(ServerGreeting),
     /// What was to be cancelled is, or is over. Close.
     Cancelled,
     /// Close.
@@ -69,30 +69,30 @@ pub enum DialNext {
 
 /// What a server says of itself.
 #[derive(Debug)]
-pub enum Greeting {
+pub enum ServerGreeting {
     /// Of PostgreSQL.
-    Pg(Box<pg::dial::Greeting>),
+    Pg(Box<pg::dial::PgServerGreeting>),
     /// Of MySQL.
-    My(Box<mysql::dial::Greeting>),
+    My(Box<mysql::dial::MysqlServerGreeting>),
 }
 
-impl Dialer {
+impl ServerDialer {
     /// The socket has connected.
-    pub fn start(&mut self, out: &mut Vec<u8>) -> DialNext {
+    pub fn start(&mut self, out: &mut Vec<u8>) -> ServerDialNext {
         match self {
-            Dialer::Pg(dial) => dial.start(out).into(),
-            Dialer::My(dial) => dial.start(out).into(),
+            ServerDialer::Pg(dial) => dial.start(out).into(),
+            ServerDialer::My(dial) => dial.start(out).into(),
         }
     }
 
     /// Takes what the server has sent; says how much of it was used.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> (usize, DialNext) {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> (usize, ServerDialNext) {
         match self {
-            Dialer::Pg(dial) => {
+            ServerDialer::Pg(dial) => {
                 let step = dial.input(bytes, out);
                 (step.consumed, step.next.into())
             }
-            Dialer::My(dial) => {
+            ServerDialer::My(dial) => {
                 let step = dial.input(bytes, out);
                 (step.consumed, step.next.into())
             }
@@ -100,23 +100,23 @@ impl Dialer {
     }
 
     /// Continues behind TLS; `end_point` is the hash of the server's certificate.
-    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> DialNext {
+    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> ServerDialNext {
         match self {
-            Dialer::Pg(dial) => dial.tls_started(end_point, out).into(),
-            Dialer::My(dial) => dial.tls_started(out).into(),
+            ServerDialer::Pg(dial) => dial.tls_started(end_point, out).into(),
+            ServerDialer::My(dial) => dial.tls_started(out).into(),
         }
     }
 }
 
-impl From<pg::dial::DialNext> for DialNext {
-    fn from(next: pg::dial::DialNext) -> DialNext {
-        use pg::dial::DialNext as Pg;
+impl From<pg::dial::PgDialNext> for ServerDialNext {
+    fn from(next: pg::dial::PgDialNext) -> ServerDialNext {
+        use pg::dial::PgDialNext as Pg;
         match next {
-            Pg::More => DialNext::More,
-            Pg::StartTls => DialNext::StartTls,
-            Pg::Ready(greeting) => DialNext::Ready(Greeting::Pg(greeting)),
-            Pg::Cancelled => DialNext::Cancelled,
-            Pg::Fail(error) => DialNext::Fail {
+            Pg::More => ServerDialNext::More,
+            Pg::StartTls => ServerDialNext::StartTls,
+            Pg::Ready(greeting) => ServerDialNext::Ready(ServerGreeting::Pg(greeting)),
+            Pg::Cancelled => ServerDialNext::Cancelled,
+            Pg::Fail(error) => ServerDialNext::Fail {
                 stage: error.stage(),
                 code: error.code().into(),
                 message: error.to_string().into(),
@@ -125,15 +125,15 @@ impl From<pg::dial::DialNext> for DialNext {
     }
 }
 
-impl From<mysql::dial::DialNext> for DialNext {
-    fn from(next: mysql::dial::DialNext) -> DialNext {
-        use mysql::dial::DialNext as My;
+impl From<mysql::dial::MysqlDialNext> for ServerDialNext {
+    fn from(next: mysql::dial::MysqlDialNext) -> ServerDialNext {
+        use mysql::dial::MysqlDialNext as My;
         match next {
-            My::More => DialNext::More,
-            My::StartTls => DialNext::StartTls,
-            My::Ready(greeting) => DialNext::Ready(Greeting::My(greeting)),
-            My::Cancelled => DialNext::Cancelled,
-            My::Fail(error) => DialNext::Fail {
+            My::More => ServerDialNext::More,
+            My::StartTls => ServerDialNext::StartTls,
+            My::Ready(greeting) => ServerDialNext::Ready(ServerGreeting::My(greeting)),
+            My::Cancelled => ServerDialNext::Cancelled,
+            My::Fail(error) => ServerDialNext::Fail {
                 stage: error.stage(),
                 code: error.code().into(),
                 message: error.to_string().into(),

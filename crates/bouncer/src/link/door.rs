@@ -3,36 +3,36 @@
 use std::sync::Arc;
 
 use api::TenantEngine;
-use wire::mysql::auth::Plugin;
+use wire::mysql::auth::AuthPlugin;
 use wire::pg::message::{ErrorFields, backend};
 
-use super::{Credentials, put_mysql_error};
+use super::{ServerCredentials, put_mysql_error};
 use crate::mysql;
 use crate::pg;
-use crate::pg::login::{Reached, Refusal, ReplicationPolicy, TlsFacts};
-use crate::tenants::{Route, Tenant, TenantUser};
+use crate::pg::login::{ClientTransport, PgLoginRefusal, ReplicationPolicy, TlsFacts};
+use crate::tenants::{TenantRoute, TenantSnapshot, TenantUser};
 
 /// Secrets of users of both protocols. Shared by all threads.
 #[derive(Clone, Debug)]
-pub struct Keyrings {
+pub struct ProtocolKeyrings {
     /// Of PostgreSQL.
-    pub pg: Arc<pg::auth::Keyring>,
+    pub pg: Arc<pg::auth::PgKeyring>,
     /// Of MySQL.
-    pub my: Arc<mysql::auth::Keyring>,
+    pub my: Arc<mysql::auth::MysqlKeyring>,
 }
 
 /// The login of one client.
 #[derive(Debug)]
 pub enum LoginMachine {
     /// Of PostgreSQL.
-    Pg(pg::login::Login),
+    Pg(pg::login::PgLogin),
     /// Of MySQL.
-    My(mysql::login::Login),
+    My(mysql::login::MysqlLogin),
 }
 
 /// What to do now. First, what was assembled for the client is sent.
 #[derive(Debug)]
-pub enum LoginNext {
+pub enum ClientLoginNext {
     /// Present more bytes.
     More,
     /// Shake hands, beginning with what was not consumed.
@@ -40,9 +40,9 @@ pub enum LoginNext {
     /// Find out who [`LoginMachine::asked`] is; then call [`LoginMachine::routed`].
     Route,
     /// Do this on another thread; then call [`LoginMachine::checked`].
-    Check(Box<mysql::login::Check>),
+    Check(Box<mysql::login::PasswordCheck>),
     /// The client is who it says.
-    Done(Proved),
+    Done(AuthenticatedClient),
     /// It wants to cancel what another client does, and has been dealt with.
     Cancel {
         /// The process number of that one.
@@ -51,52 +51,52 @@ pub enum LoginNext {
         key: Vec<u8>,
     },
     /// Close. The client was told, unless it left by itself.
-    Fail(Refusal),
+    Fail(PgLoginRefusal),
 }
 
 /// What became of the input.
 #[derive(Debug)]
-pub struct LoginStep {
+pub struct ClientLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do now.
-    pub next: LoginNext,
+    pub next: ClientLoginNext,
 }
 
 /// A client that has proved who it is.
 #[derive(Debug)]
-pub enum Proved {
+pub enum AuthenticatedClient {
     /// Of PostgreSQL.
-    Pg(Box<pg::login::Authenticated>),
+    Pg(Box<pg::login::PgAuthenticatedClient>),
     /// Of MySQL.
-    My(Box<mysql::login::Authenticated>),
+    My(Box<mysql::login::MysqlAuthenticatedClient>),
 }
 
 /// What a client has to prove.
 #[derive(Debug)]
-pub enum Proof {
+pub enum ClientProofRequest {
     /// Of PostgreSQL.
     Pg(pg::login::RouteAuth),
     /// Of MySQL.
-    My(mysql::login::Proof),
+    My(mysql::login::MysqlProof),
 }
 
 /// What a client has to show.
 #[derive(Debug)]
-pub enum Demand {
+pub enum AuthRequirement {
     /// This, or it is sent away.
-    Known(Result<Proof, Refusal>),
+    Known(Result<ClientProofRequest, PgLoginRefusal>),
     /// What the tenant's `auth_query` finds; then [`Keyrings::found`].
     Query,
 }
 
 /// What a client asks for that is not known yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct UnresolvedLogin<'a> {
     /// What it speaks.
     pub engine: TenantEngine,
     /// How it came.
-    pub reached: Reached,
+    pub reached: ClientTransport,
     /// What its TLS handshake gave.
     pub tls: Option<&'a TlsFacts>,
     /// The tenant that it names among its `options`.
@@ -111,17 +111,17 @@ pub struct Asked<'a> {
 
 /// The method that clients of MySQL are greeted with. Every client knows it; those that would
 /// rather use another one say so at once.
-pub(crate) const MYSQL_PLUGIN: Plugin = Plugin::Native;
+pub(crate) const MYSQL_PLUGIN: AuthPlugin = AuthPlugin::Native;
 
-impl Keyrings {
+impl ProtocolKeyrings {
     /// Empty ones. `process_secret` should outlive the process: what users are asked who do not
     /// exist comes from it. PostgreSQL's clients are asked by `method`.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: pg::login::Method) -> Keyrings {
+    pub fn new(process_secret: [u8; 32], method: pg::login::Method) -> ProtocolKeyrings {
         let best = mysql::login::Method::Best;
-        Keyrings {
-            pg: Arc::new(pg::auth::Keyring::new(process_secret, method)),
-            my: Arc::new(mysql::auth::Keyring::new(process_secret, best)),
+        ProtocolKeyrings {
+            pg: Arc::new(pg::auth::PgKeyring::new(process_secret, method)),
+            my: Arc::new(mysql::auth::MysqlKeyring::new(process_secret, best)),
         }
     }
 
@@ -129,21 +129,25 @@ impl Keyrings {
     #[must_use]
     pub fn demand(
         &self,
-        route: &Route,
+        route: &TenantRoute,
         login: &LoginMachine,
         replication: ReplicationPolicy,
-    ) -> Option<Demand> {
-        let Route { tenant, user } = route;
+    ) -> Option<AuthRequirement> {
+        let TenantRoute { tenant, user } = route;
         Some(match login {
             LoginMachine::Pg(login) => match self.pg.demand(user, login.requested()?) {
-                pg::auth::Demand::Known(proof) => Demand::Known(
-                    proof.map(|auth| Proof::Pg(pg::login::RouteAuth { replication, ..auth })),
-                ),
-                pg::auth::Demand::Query => Demand::Query,
+                pg::auth::PgAuthRequirement::Known(proof) => {
+                    AuthRequirement::Known(proof.map(|auth| {
+                        ClientProofRequest::Pg(pg::login::RouteAuth { replication, ..auth })
+                    }))
+                }
+                pg::auth::PgAuthRequirement::Query => AuthRequirement::Query,
             },
             LoginMachine::My(login) => match self.my.demand(tenant, user, login.requested()?) {
-                mysql::auth::Demand::Known(proof) => Demand::Known(proof.map(Proof::My)),
-                mysql::auth::Demand::Query => Demand::Query,
+                mysql::auth::MysqlAuthRequirement::Known(proof) => {
+                    AuthRequirement::Known(proof.map(ClientProofRequest::My))
+                }
+                mysql::auth::MysqlAuthRequirement::Query => AuthRequirement::Query,
             },
         })
     }
@@ -152,47 +156,63 @@ impl Keyrings {
     #[must_use]
     pub fn found(
         &self,
-        route: &Route,
+        route: &TenantRoute,
         secret: Option<&str>,
         replication: ReplicationPolicy,
-    ) -> Proof {
-        let Route { tenant, user } = route;
+    ) -> ClientProofRequest {
+        let TenantRoute { tenant, user } = route;
         match tenant.engine {
             TenantEngine::Postgres => {
                 let auth = self.pg.found(user, secret);
-                Proof::Pg(pg::login::RouteAuth { replication, ..auth })
+                ClientProofRequest::Pg(pg::login::RouteAuth { replication, ..auth })
             }
-            TenantEngine::Mysql => Proof::My(self.my.found(tenant, user, secret)),
+            TenantEngine::Mysql => ClientProofRequest::My(self.my.found(tenant, user, secret)),
         }
     }
 
     /// What is shown to the server for a client.
     #[must_use]
-    pub fn credentials(&self, route: &Route, client: &Proved) -> Credentials {
-        let Route { tenant, user } = route;
+    pub fn credentials(
+        &self,
+        route: &TenantRoute,
+        client: &AuthenticatedClient,
+    ) -> ServerCredentials {
+        let TenantRoute { tenant, user } = route;
         match client {
-            Proved::Pg(client) => Credentials::Pg(self.pg.credentials(tenant, user, client)),
-            Proved::My(client) => Credentials::My(self.my.credentials(user, client)),
+            AuthenticatedClient::Pg(client) => {
+                ServerCredentials::Pg(self.pg.credentials(tenant, user, client))
+            }
+            AuthenticatedClient::My(client) => {
+                ServerCredentials::My(self.my.credentials(user, client))
+            }
         }
     }
 
     /// What is shown to the server when no client is at hand; none when only clients have it.
     #[must_use]
-    pub fn own_credentials(&self, tenant: &Tenant, user: &TenantUser) -> Option<Credentials> {
+    pub fn own_credentials(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+    ) -> Option<ServerCredentials> {
         match tenant.engine {
-            TenantEngine::Postgres => self.pg.own_credentials(tenant, user).map(Credentials::Pg),
-            TenantEngine::Mysql => self.my.own_credentials(user).map(Credentials::My),
+            TenantEngine::Postgres => {
+                self.pg.own_credentials(tenant, user).map(ServerCredentials::Pg)
+            }
+            TenantEngine::Mysql => self.my.own_credentials(user).map(ServerCredentials::My),
         }
     }
 }
 
-impl Proof {
+impl ClientProofRequest {
     /// Whether that is a password.
     #[must_use]
     pub fn asks_password(&self) -> bool {
         match self {
-            Proof::Pg(auth) => matches!(auth.proof, pg::login::Proof::Password(..)),
-            Proof::My(proof) => matches!(proof, mysql::login::Proof::Password { .. }),
+            ClientProofRequest::Pg(auth) => matches!(auth.proof, pg::login::PgProof::Password(..)),
+            ClientProofRequest::My(proof) => {
+                matches!(proof, mysql::login::MysqlProof::Password { .. })
+            }
         }
     }
 }
@@ -200,11 +220,11 @@ impl Proof {
 impl LoginMachine {
     /// What the client asks for, once that is known.
     #[must_use]
-    pub fn asked(&self) -> Option<Asked<'_>> {
+    pub fn asked(&self) -> Option<UnresolvedLogin<'_>> {
         Some(match self {
             LoginMachine::Pg(login) => {
                 let requested = login.requested()?;
-                Asked {
+                UnresolvedLogin {
                     engine: TenantEngine::Postgres,
                     reached: requested.reached,
                     tls: requested.tls.as_ref(),
@@ -216,7 +236,7 @@ impl LoginMachine {
             }
             LoginMachine::My(login) => {
                 let requested = login.requested()?;
-                Asked {
+                UnresolvedLogin {
                     engine: TenantEngine::Mysql,
                     reached: requested.reached,
                     tls: requested.tls.as_ref(),
@@ -231,7 +251,7 @@ impl LoginMachine {
 
     /// What a client of PostgreSQL asks for.
     #[must_use]
-    pub fn pg_requested(&self) -> Option<&pg::login::Requested> {
+    pub fn pg_requested(&self) -> Option<&pg::login::PgStartupRequest> {
         match self {
             LoginMachine::Pg(login) => login.requested(),
             LoginMachine::My(_) => None,
@@ -239,7 +259,7 @@ impl LoginMachine {
     }
 
     /// Takes what the client has sent and was not consumed before.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> ClientLoginStep {
         match self {
             LoginMachine::Pg(login) => login.input(bytes, out).into(),
             LoginMachine::My(login) => login.input(bytes, out).into(),
@@ -247,7 +267,7 @@ impl LoginMachine {
     }
 
     /// Continues behind TLS.
-    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> LoginStep {
+    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> ClientLoginStep {
         match self {
             LoginMachine::Pg(login) => login.tls_started(facts, out).into(),
             LoginMachine::My(login) => login.tls_started(facts, out).into(),
@@ -255,20 +275,24 @@ impl LoginMachine {
     }
 
     /// Answers [`LoginNext::Route`].
-    pub fn routed(&mut self, answer: Result<Proof, Refusal>, out: &mut Vec<u8>) -> LoginStep {
-        let other = || Refusal::new("XX000", "the tenant speaks another protocol");
+    pub fn routed(
+        &mut self,
+        answer: Result<ClientProofRequest, PgLoginRefusal>,
+        out: &mut Vec<u8>,
+    ) -> ClientLoginStep {
+        let other = || PgLoginRefusal::new("XX000", "the tenant speaks another protocol");
         match self {
             LoginMachine::Pg(login) => {
                 let answer = answer.and_then(|proof| match proof {
-                    Proof::Pg(auth) => Ok(auth),
-                    Proof::My(_) => Err(other()),
+                    ClientProofRequest::Pg(auth) => Ok(auth),
+                    ClientProofRequest::My(_) => Err(other()),
                 });
                 login.routed(answer, out).into()
             }
             LoginMachine::My(login) => {
                 let answer = answer.and_then(|proof| match proof {
-                    Proof::My(proof) => Ok(proof),
-                    Proof::Pg(_) => Err(other()),
+                    ClientProofRequest::My(proof) => Ok(proof),
+                    ClientProofRequest::Pg(_) => Err(other()),
                 });
                 login.routed(answer, out).into()
             }
@@ -278,9 +302,9 @@ impl LoginMachine {
     /// Answers [`LoginNext::Check`]; nothing when it did not ask.
     pub fn checked(
         &mut self,
-        answer: mysql::login::Checked,
+        answer: mysql::login::PasswordCheckResult,
         out: &mut Vec<u8>,
-    ) -> Option<LoginStep> {
+    ) -> Option<ClientLoginStep> {
         match self {
             LoginMachine::Pg(_) => None,
             LoginMachine::My(login) => Some(login.checked(answer, out).into()),
@@ -296,12 +320,12 @@ impl LoginMachine {
     }
 }
 
-impl Proved {
+impl AuthenticatedClient {
     /// Appends why it cannot stay all the same.
-    pub fn put_refusal(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+    pub fn put_refusal(&self, refusal: &PgLoginRefusal, out: &mut Vec<u8>) {
         match self {
-            Proved::Pg(_) => refusal.write(out),
-            Proved::My(client) => {
+            AuthenticatedClient::Pg(_) => refusal.write(out),
+            AuthenticatedClient::My(client) => {
                 let mut seq = client.seq;
                 mysql::login::put_refusal(out, &mut seq, refusal);
             }
@@ -309,37 +333,41 @@ impl Proved {
     }
 }
 
-impl From<pg::login::LoginStep> for LoginStep {
-    fn from(step: pg::login::LoginStep) -> LoginStep {
-        use pg::login::LoginNext as Pg;
+impl From<pg::login::PgLoginStep> for ClientLoginStep {
+    fn from(step: pg::login::PgLoginStep) -> ClientLoginStep {
+        use pg::login::PgLoginNext as Pg;
         let next = match step.next {
-            Pg::More => LoginNext::More,
-            Pg::StartTls => LoginNext::StartTls,
-            Pg::Route => LoginNext::Route,
-            Pg::Done(authenticated) => LoginNext::Done(Proved::Pg(authenticated)),
-            Pg::Cancel { pid, key } => LoginNext::Cancel { pid, key },
-            Pg::Fail(refusal) => LoginNext::Fail(refusal),
+            Pg::More => ClientLoginNext::More,
+            Pg::StartTls => ClientLoginNext::StartTls,
+            Pg::Route => ClientLoginNext::Route,
+            Pg::Done(authenticated) => {
+                ClientLoginNext::Done(AuthenticatedClient::Pg(authenticated))
+            }
+            Pg::Cancel { pid, key } => ClientLoginNext::Cancel { pid, key },
+            Pg::Fail(refusal) => ClientLoginNext::Fail(refusal),
         };
-        LoginStep { consumed: step.consumed, next }
+        ClientLoginStep { consumed: step.consumed, next }
     }
 }
 
-impl From<mysql::login::LoginStep> for LoginStep {
-    fn from(step: mysql::login::LoginStep) -> LoginStep {
-        LoginStep { consumed: step.consumed, next: step.next.into() }
+impl From<mysql::login::MysqlLoginStep> for ClientLoginStep {
+    fn from(step: mysql::login::MysqlLoginStep) -> ClientLoginStep {
+        ClientLoginStep { consumed: step.consumed, next: step.next.into() }
     }
 }
 
-impl From<mysql::login::LoginNext> for LoginNext {
-    fn from(next: mysql::login::LoginNext) -> LoginNext {
-        use mysql::login::LoginNext as My;
+impl From<mysql::login::MysqlLoginNext> for ClientLoginNext {
+    fn from(next: mysql::login::MysqlLoginNext) -> ClientLoginNext {
+        use mysql::login::MysqlLoginNext as My;
         match next {
-            My::More => LoginNext::More,
-            My::StartTls => LoginNext::StartTls,
-            My::Route => LoginNext::Route,
-            My::Check(check) => LoginNext::Check(check),
-            My::Done(authenticated) => LoginNext::Done(Proved::My(authenticated)),
-            My::Fail(refusal) => LoginNext::Fail(refusal),
+            My::More => ClientLoginNext::More,
+            My::StartTls => ClientLoginNext::StartTls,
+            My::Route => ClientLoginNext::Route,
+            My::Check(check) => ClientLoginNext::Check(check),
+            My::Done(authenticated) => {
+                ClientLoginNext::Done(AuthenticatedClient::My(authenticated))
+            }
+            My::Fail(refusal) => ClientLoginNext::Fail(refusal),
         }
     }
 }

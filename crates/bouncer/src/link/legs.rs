@@ -13,7 +13,9 @@ use wire::mysql::packet;
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message::{ErrorFields, backend, frontend};
 
-use super::{Broken, ClientNext, FromClient, FromServer, Gone, Outputs, ServerNext};
+use super::{
+    ClientNext, DepartureAction, FromClient, FromServer, LinkOutputs, ServerFailure, ServerNext,
+};
 use crate::mysql;
 use crate::mysql::login::errno_of;
 use crate::pg;
@@ -28,48 +30,48 @@ const QUIT: [u8; 1] = [1];
 
 /// What the links of one thread share.
 #[derive(Debug)]
-pub struct Links {
-    pg: pg::link::Shared,
-    my: mysql::link::Shared,
+pub struct ProtocolLinks {
+    pg: pg::link::PgLinkContext,
+    my: mysql::link::MysqlLinkContext,
 }
 
 /// A client's session.
 #[derive(Debug)]
 pub enum ClientLink {
     /// Of PostgreSQL.
-    Pg(pg::client::ClientSession),
+    Pg(pg::client::PgClientSession),
     /// Of MySQL.
-    My(mysql::client::ClientSession),
+    My(mysql::client::MysqlClientSession),
 }
 
 /// A server connection's session.
 #[derive(Debug)]
 pub enum ServerLink {
     /// Of PostgreSQL.
-    Pg(Box<pg::server::ServerSession>),
+    Pg(Box<pg::server::PgServerSession>),
     /// Of MySQL.
-    My(Box<mysql::server::ServerSession>),
+    My(Box<mysql::server::MysqlServerSession>),
 }
 
-impl Links {
+impl ProtocolLinks {
     /// For one thread; `key` and the counters of changes of schemas are the same for all threads of
     /// a process.
     #[must_use]
-    pub fn new(key: &HashKey, schemas: &[Arc<AtomicU64>; 2]) -> Links {
+    pub fn new(key: &HashKey, schemas: &[Arc<AtomicU64>; 2]) -> ProtocolLinks {
         let [of_pg, of_my] = schemas;
-        Links {
-            pg: pg::link::Shared::new(key.clone(), Arc::clone(of_pg)),
-            my: mysql::link::Shared::new(key.clone(), Arc::clone(of_my)),
+        ProtocolLinks {
+            pg: pg::link::PgLinkContext::new(key.clone(), Arc::clone(of_pg)),
+            my: mysql::link::MysqlLinkContext::new(key.clone(), Arc::clone(of_my)),
         }
     }
 
     /// What links of PostgreSQL share.
-    pub(crate) fn pg(&mut self) -> &mut pg::link::Shared {
+    pub(crate) fn pg(&mut self) -> &mut pg::link::PgLinkContext {
         &mut self.pg
     }
 
     /// What links of MySQL share.
-    pub(crate) fn my(&mut self) -> &mut mysql::link::Shared {
+    pub(crate) fn my(&mut self) -> &mut mysql::link::MysqlLinkContext {
         &mut self.my
     }
 
@@ -85,7 +87,7 @@ impl Links {
         &mut self,
         client: &mut ClientLink,
         server: &mut ServerLink,
-        out: &mut Outputs<'_>,
+        out: &mut LinkOutputs<'_>,
     ) {
         match (client, server) {
             (ClientLink::Pg(client), ServerLink::Pg(server)) => {
@@ -107,7 +109,7 @@ impl Links {
         client: &mut ClientLink,
         server: Option<&mut ServerLink>,
         bytes: &[u8],
-        out: &mut Outputs<'_>,
+        out: &mut LinkOutputs<'_>,
     ) -> FromClient {
         match (client, server) {
             (ClientLink::Pg(client), None) => {
@@ -137,7 +139,7 @@ impl Links {
         server: &mut ServerLink,
         client: Option<&mut ClientLink>,
         bytes: &[u8],
-        out: &mut Outputs<'_>,
+        out: &mut LinkOutputs<'_>,
     ) -> FromServer {
         match (server, client) {
             (ServerLink::Pg(server), None) => {
@@ -155,7 +157,7 @@ impl Links {
             (ServerLink::Pg(_), Some(ClientLink::My(_)))
             | (ServerLink::My(_), Some(ClientLink::Pg(_))) => {
                 debug_assert!(false, "a pool has one protocol");
-                let reason = Broken::Protocol("the client speaks another protocol".into());
+                let reason = ServerFailure::Protocol("the client speaks another protocol".into());
                 FromServer { consumed: bytes.len(), next: ServerNext::Broken(reason) }
             }
         }
@@ -166,8 +168,8 @@ impl Links {
         &mut self,
         client: &ClientLink,
         server: &mut ServerLink,
-        out: &mut Outputs<'_>,
-    ) -> Gone {
+        out: &mut LinkOutputs<'_>,
+    ) -> DepartureAction {
         match (client, server) {
             (ClientLink::Pg(client), ServerLink::Pg(server)) => {
                 pg::link::client_gone(client, server, out)
@@ -177,7 +179,7 @@ impl Links {
             }
             (ClientLink::Pg(_), ServerLink::My(_)) | (ClientLink::My(_), ServerLink::Pg(_)) => {
                 debug_assert!(false, "a pool has one protocol");
-                Gone::Close
+                DepartureAction::Close
             }
         }
     }
@@ -193,7 +195,7 @@ impl ClientLink {
     }
 
     /// The session, of a client of PostgreSQL.
-    pub fn pg(&self) -> Option<&pg::client::ClientSession> {
+    pub fn pg(&self) -> Option<&pg::client::PgClientSession> {
         match self {
             ClientLink::Pg(link) => Some(link),
             ClientLink::My(_) => None,
@@ -201,7 +203,7 @@ impl ClientLink {
     }
 
     /// The same, to be changed.
-    pub fn pg_mut(&mut self) -> Option<&mut pg::client::ClientSession> {
+    pub fn pg_mut(&mut self) -> Option<&mut pg::client::PgClientSession> {
         match self {
             ClientLink::Pg(link) => Some(link),
             ClientLink::My(_) => None,
@@ -209,7 +211,7 @@ impl ClientLink {
     }
 
     /// The session, of a client of MySQL.
-    pub fn my_mut(&mut self) -> Option<&mut mysql::client::ClientSession> {
+    pub fn my_mut(&mut self) -> Option<&mut mysql::client::MysqlClientSession> {
         match self {
             ClientLink::Pg(_) => None,
             ClientLink::My(link) => Some(link),
@@ -443,12 +445,12 @@ impl ServerLink {
 
 /// Of PostgreSQL: one text, or everything up to and with a `Sync`.
 fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
-    use wire::pg::frame::Header;
+    use wire::pg::frame::PgHeader;
     use wire::pg::frame::frontend::{FUNCTION_CALL, QUERY, SYNC};
     let mut end = 0;
     loop {
         let rest = bytes.get(end..)?;
-        let header = Header::parse(rest).ok()??;
+        let header = PgHeader::parse(rest).ok()??;
         end += header.total;
         if end > bytes.len() {
             return None;
@@ -463,7 +465,7 @@ fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
 fn my_request_bytes(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
-        let header = frame::Header::parse(bytes.get(end..)?)?;
+        let header = frame::PacketHeader::parse(bytes.get(end..)?)?;
         let first = bytes.get(frame::HEADER_BYTES).filter(|_| end == 0 && header.len > 0);
         // What it is told unasked would be taken for the answer to what comes next.
         if first.and_then(|first| Command::of(*first)).is_some_and(Command::is_without_reply) {

@@ -8,24 +8,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wire::mysql::auth::{Secret, SecretError, SecretKind, Verifier};
+use wire::mysql::auth::{MysqlSecret, MysqlSecretError, MysqlVerifier, SecretKind};
 
-use super::dial::Credentials;
-use super::login::{Authenticated, Method, Proof, Requested, Shown};
-use crate::keyring::{self, Asked, Prepared, ProcessSecret};
-use crate::pg::login::Refusal;
-use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantId, TenantUser};
+use super::dial::MysqlCredentials;
+use super::login::{Method, MysqlAuthenticatedClient, MysqlLoginRequest, MysqlProof, Shown};
+use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
+use crate::pg::login::PgLoginRefusal;
+use crate::tenants::{ClientAuth, ServerSecret, TenantId, TenantSnapshot, TenantUser};
 
 mod own_key;
 
-pub use own_key::{KeyError, KeyPair, OwnKey, encrypt};
+pub use own_key::{KeyPair, OwnKey, RsaKeyError, encrypt};
 
 /// Secrets that were prepared, of all tenants.
 #[derive(Debug)]
-pub struct Keyring {
+pub struct MysqlKeyring {
     process_secret: ProcessSecret,
     method: Method,
-    verifiers: Prepared<Verifier>,
+    verifiers: PreparedSecrets<MysqlVerifier>,
     /// Of each tenant, the forms of the secrets that its users have.
     kinds: Mutex<HashMap<TenantId, Kinds>>,
     key: Arc<OwnKey>,
@@ -42,22 +42,22 @@ fn put_kind(kinds: &mut Kinds, kind: SecretKind) {
 
 /// What a client has to show.
 #[derive(Debug)]
-pub enum Demand {
+pub enum MysqlAuthRequirement {
     /// This, or it is sent away.
-    Known(Result<Proof, Refusal>),
+    Known(Result<MysqlProof, PgLoginRefusal>),
     /// What the tenant's `auth_query` finds; then [`Keyring::found`].
     Query,
 }
 
-impl Keyring {
+impl MysqlKeyring {
     /// An empty one. `process_secret` should outlive the process: which method users are asked by
     /// who do not exist comes from it.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: Method) -> Keyring {
-        Keyring {
+    pub fn new(process_secret: [u8; 32], method: Method) -> MysqlKeyring {
+        MysqlKeyring {
             process_secret: ProcessSecret::new(process_secret),
             method,
-            verifiers: Prepared::default(),
+            verifiers: PreparedSecrets::default(),
             kinds: Mutex::default(),
             key: Arc::default(),
         }
@@ -65,27 +65,44 @@ impl Keyring {
 
     /// What this client has to show to be `user` of `tenant`, as which it was routed.
     #[must_use]
-    pub fn demand(&self, tenant: &Tenant, user: &TenantUser, requested: &Requested) -> Demand {
+    pub fn demand(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+        requested: &MysqlLoginRequest,
+    ) -> MysqlAuthRequirement {
         let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
-        Demand::Known(match keyring::ask(user, certificate, requested.reached, '\'') {
-            Ok(Asked::Query) => return Demand::Query,
-            Ok(Asked::Nothing) => Ok(Proof::Nothing),
-            Ok(Asked::Secret(secret)) => Ok(self.password(tenant, user, secret)),
-            Err(refusal) => Err(refusal),
-        })
+        MysqlAuthRequirement::Known(
+            match keyring::ask(user, certificate, requested.reached, '\'') {
+                Ok(PasswordMethod::Query) => return MysqlAuthRequirement::Query,
+                Ok(PasswordMethod::Nothing) => Ok(MysqlProof::Nothing),
+                Ok(PasswordMethod::Secret(secret)) => Ok(self.password(tenant, user, secret)),
+                Err(refusal) => Err(refusal),
+            },
+        )
     }
 
     /// What a client has to show whose secret was looked up; none when there is no such user. A
     /// secret that nobody could have is as good as none.
     #[must_use]
-    pub fn found(&self, tenant: &Tenant, user: &TenantUser, secret: Option<&str>) -> Proof {
-        if let Some(Ok(secret)) = secret.map(Secret::parse) {
+    pub fn found(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+        secret: Option<&str>,
+    ) -> MysqlProof {
+        if let Some(Ok(secret)) = secret.map(MysqlSecret::parse) {
             put_kind(self.kinds.lock().entry(tenant.id).or_default(), secret.kind());
         }
         self.password(tenant, user, secret)
     }
 
-    fn password(&self, tenant: &Tenant, user: &TenantUser, secret: Option<&str>) -> Proof {
+    fn password(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+        secret: Option<&str>,
+    ) -> MysqlProof {
         let verifier = secret.and_then(|text| match self.verifier(&user.name, text) {
             Ok(verifier) => Some(verifier),
             Err(error) => {
@@ -95,21 +112,25 @@ impl Keyring {
             }
         });
         let verifier = verifier.unwrap_or_else(|| self.nobody(tenant, user));
-        Proof::Password { verifier, method: self.method, key: Arc::clone(&self.key) }
+        MysqlProof::Password { verifier, method: self.method, key: Arc::clone(&self.key) }
     }
 
     /// A user's secret, prepared.
     ///
     /// # Errors
     /// When it is none.
-    pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<Verifier>, SecretError> {
+    pub fn verifier(
+        &self,
+        user: &str,
+        secret: &str,
+    ) -> Result<Arc<MysqlVerifier>, MysqlSecretError> {
         let key = self.process_secret.key(&[user, secret]);
-        self.verifiers.get_or_make(key, || Ok(Verifier::new(Secret::parse(secret)?)))
+        self.verifiers.get_or_make(key, || Ok(MysqlVerifier::new(MysqlSecret::parse(secret)?)))
     }
 
     /// What a user who does not exist is asked for: the same as one of those who do, so that the
     /// method does not tell.
-    fn nobody(&self, tenant: &Tenant, user: &TenantUser) -> Arc<Verifier> {
+    fn nobody(&self, tenant: &TenantSnapshot, user: &TenantUser) -> Arc<MysqlVerifier> {
         let kinds = self.kinds.lock().get(&tenant.id).copied().unwrap_or_default();
         let known = SecretKind::ALL.into_iter().zip(kinds).filter(|(_, is_there)| *is_there);
         let known: Vec<SecretKind> = known.map(|(kind, _)| kind).collect();
@@ -117,16 +138,16 @@ impl Keyring {
         let place = usize::from(first) % known.len().max(1);
         // Where there is nobody yet, as if the first one had what MariaDB stores.
         let kind = known.get(place).copied().unwrap_or(SecretKind::Native);
-        Arc::new(Verifier::mock(&user.name, self.process_secret.expose(), kind))
+        Arc::new(MysqlVerifier::mock(&user.name, self.process_secret.expose(), kind))
     }
 
     /// Prepares what a tenant's clients may need: which secrets there are, and a key that takes
     /// some tenths of a second if a password may have to be sent. For the control plane.
-    pub fn prepare(&self, tenant: &Tenant) {
+    pub fn prepare(&self, tenant: &TenantSnapshot) {
         let mut kinds = Kinds::default();
         for user in tenant.users.values() {
             if let ClientAuth::Secret(secret) = &user.auth
-                && let Ok(secret) = Secret::parse(secret.expose())
+                && let Ok(secret) = MysqlSecret::parse(secret.expose())
             {
                 put_kind(&mut kinds, secret.kind());
             }
@@ -139,19 +160,23 @@ impl Keyring {
     }
 
     /// What is shown to the server for this client.
-    pub fn credentials(&self, user: &TenantUser, client: &Authenticated) -> Arc<Credentials> {
+    pub fn credentials(
+        &self,
+        user: &TenantUser,
+        client: &MysqlAuthenticatedClient,
+    ) -> Arc<MysqlCredentials> {
         Arc::new(match &user.server_secret {
-            ServerSecret::None => Credentials::None,
+            ServerSecret::None => MysqlCredentials::None,
             ServerSecret::Known(secret) => known(secret.expose()),
             ServerSecret::OfClient => {
                 let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
                 match (secret, &client.shown) {
-                    (_, Shown::Password(password)) | (Some(Secret::Plain(password)), _) => {
-                        Credentials::Password(password.clone())
+                    (_, Shown::Password(password)) | (Some(MysqlSecret::Plain(password)), _) => {
+                        MysqlCredentials::Password(password.clone())
                     }
-                    (_, Shown::Native(key)) => Credentials::Native(key.clone()),
-                    (_, Shown::Sha2(key)) => Credentials::Sha2(key.clone()),
-                    (_, Shown::Nothing) => Credentials::None,
+                    (_, Shown::Native(key)) => MysqlCredentials::Native(key.clone()),
+                    (_, Shown::Sha2(key)) => MysqlCredentials::Sha2(key.clone()),
+                    (_, Shown::Nothing) => MysqlCredentials::None,
                 }
             }
         })
@@ -159,9 +184,9 @@ impl Keyring {
 
     /// What is shown to the server when no client is at hand, as for connections that are made
     /// ahead; none when only clients have it.
-    pub fn own_credentials(&self, user: &TenantUser) -> Option<Arc<Credentials>> {
+    pub fn own_credentials(&self, user: &TenantUser) -> Option<Arc<MysqlCredentials>> {
         match &user.server_secret {
-            ServerSecret::None => Some(Arc::new(Credentials::None)),
+            ServerSecret::None => Some(Arc::new(MysqlCredentials::None)),
             ServerSecret::Known(secret) => Some(Arc::new(known(secret.expose()))),
             ServerSecret::OfClient => None,
         }
@@ -170,11 +195,11 @@ impl Keyring {
 
 /// What is configured for a server. A stored secret proves nothing: only who knows the password
 /// can be a client.
-fn known(text: &str) -> Credentials {
-    match Secret::parse(text) {
-        Ok(Secret::Native(_) | Secret::Sha2(_)) => Credentials::None,
-        Ok(Secret::Plain(_)) | Err(_) => {
-            Credentials::Password(wire::pg::secret::Password::new(text.to_owned()))
+fn known(text: &str) -> MysqlCredentials {
+    match MysqlSecret::parse(text) {
+        Ok(MysqlSecret::Native(_) | MysqlSecret::Sha2(_)) => MysqlCredentials::None,
+        Ok(MysqlSecret::Plain(_)) | Err(_) => {
+            MysqlCredentials::Password(wire::pg::secret::PlainPassword::new(text.to_owned()))
         }
     }
 }

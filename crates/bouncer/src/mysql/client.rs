@@ -4,21 +4,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::packet::{self, OkPacket};
 use wire::mysql::sql::SqlMode;
 
-use super::link::Reframe;
-use super::server::Body;
-use super::settings::{Interner, SQL_MODE, Settings};
-use super::statements::{ClientStatements, Failure};
-use super::texts::Facts;
-use super::warnings::Warnings;
+use super::link::PacketReframer;
+use super::server::MysqlPartialPacket;
+use super::settings::{MysqlSettings, SQL_MODE, SettingsInterner};
+use super::statements::{MysqlClientStatements, PrepareFailure};
+use super::texts::MysqlStatementFacts;
+use super::warnings::ServerWarnings;
 use crate::link::{ClientId, not_for_readers, not_for_sandboxes};
 
 /// What a session starts with.
 #[derive(Debug)]
-pub struct ClientSetup {
+pub struct MysqlClientSetup {
     /// Who it is; also the number of its connection, as it was told.
     pub id: ClientId,
     /// When its server connection may be somebody else's.
@@ -30,16 +30,16 @@ pub struct ClientSetup {
     /// Whether a server may ask for files of the client's.
     pub local_infile: bool,
     /// What both sides can do.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// What the client asked for as it started, with its schema.
-    pub settings: Settings,
+    pub settings: MysqlSettings,
     /// What the tenant demands whatever the client wants.
-    pub forced: Arc<Settings>,
+    pub forced: Arc<MysqlSettings>,
 }
 
 /// Why a command is answered with an error here.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct CommandRefusal {
     /// The server's number for such errors.
     pub(crate) code: u16,
     /// Its SQLSTATE.
@@ -48,47 +48,47 @@ pub(crate) struct Refusal {
     pub(crate) message: Cow<'static, str>,
 }
 
-impl Refusal {
+impl CommandRefusal {
     pub(crate) fn new(
         code: u16,
         state: &'static [u8; 5],
         message: impl Into<Cow<'static, str>>,
-    ) -> Refusal {
-        Refusal { code, state: *state, message: message.into() }
+    ) -> CommandRefusal {
+        CommandRefusal { code, state: *state, message: message.into() }
     }
 
     /// What a server said as the statement had to be prepared.
-    pub(crate) fn of(failure: Failure) -> Refusal {
+    pub(crate) fn of(failure: PrepareFailure) -> CommandRefusal {
         let message = String::from_utf8_lossy(&failure.message).into_owned();
-        Refusal { code: failure.code, state: failure.state, message: message.into() }
+        CommandRefusal { code: failure.code, state: failure.state, message: message.into() }
     }
 
     /// A command that is none, or makes no sense.
-    pub(crate) fn unknown_command() -> Refusal {
-        Refusal::new(1047, b"08S01", "the command cannot be understood")
+    pub(crate) fn unknown_command() -> CommandRefusal {
+        CommandRefusal::new(1047, b"08S01", "the command cannot be understood")
     }
 
     /// A statement that a read-only transaction would not stop; the error is the one that a server
     /// has for the others.
-    pub(crate) fn not_for_readers(what: &str) -> Refusal {
-        Refusal::new(1792, b"25006", not_for_readers(what))
+    pub(crate) fn not_for_readers(what: &str) -> CommandRefusal {
+        CommandRefusal::new(1792, b"25006", not_for_readers(what))
     }
 
     /// A statement that would show a sandbox a password, its hash or another client's statement.
-    pub(crate) fn not_for_sandboxes(what: &str) -> Refusal {
-        Refusal::new(1227, b"42000", not_for_sandboxes(what))
+    pub(crate) fn not_for_sandboxes(what: &str) -> CommandRefusal {
+        CommandRefusal::new(1227, b"42000", not_for_sandboxes(what))
     }
 
     /// What a tenant that may only read must not do.
-    pub(crate) fn read_only() -> Refusal {
+    pub(crate) fn read_only() -> CommandRefusal {
         let message = "the tenant is read-only: what may ask for more is refused";
-        Refusal::new(1290, b"HY000", message)
+        CommandRefusal::new(1290, b"HY000", message)
     }
 }
 
 /// What comes next of a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum NextInput {
     /// A command.
     Command,
     /// Packets of a file, until an empty one.
@@ -100,7 +100,7 @@ pub(crate) enum Turn {
 
 /// What the client may ask about its last statement after its connection is another's.
 #[derive(Debug, Default)]
-pub(crate) struct Diagnostics {
+pub(crate) struct StatementDiagnostics {
     /// What `LAST_INSERT_ID()` gives.
     pub(crate) insert_id: u64,
     /// What `ROW_COUNT()` gives.
@@ -116,10 +116,10 @@ pub(crate) struct Diagnostics {
     /// It had warnings that were not asked for yet.
     pub(crate) warned: bool,
     /// Its warnings, if it had any.
-    pub(crate) warnings: Option<Box<Warnings>>,
+    pub(crate) warnings: Option<Box<ServerWarnings>>,
 }
 
-impl Diagnostics {
+impl StatementDiagnostics {
     /// What `ROW_COUNT()` gives from now on, at the connection that the client holds as well or
     /// here only.
     #[inline]
@@ -132,14 +132,14 @@ impl Diagnostics {
     pub(crate) fn failed(&mut self, code: u16, message: &[u8], here: bool) {
         self.counted(-1, here);
         self.warned = false;
-        self.warnings = Some(Box::new(Warnings::of_error(code, message)));
+        self.warnings = Some(Box::new(ServerWarnings::of_error(code, message)));
         self.warnings_here = here;
     }
 }
 
 /// One client's side of the protocol.
 #[derive(Debug)]
-pub struct ClientSession {
+pub struct MysqlClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
@@ -147,17 +147,17 @@ pub struct ClientSession {
     /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
     pub(crate) local_infile: bool,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) capabilities: CapabilityFlags,
     /// The number that the next packet to the client bears.
     pub(crate) seq: u8,
-    pub(crate) turn: Turn,
-    pub(crate) body: Body,
+    pub(crate) turn: NextInput,
+    pub(crate) body: MysqlPartialPacket,
     /// The number that the next packet of its command bears to the server.
     pub(crate) to_seq: u8,
     /// What its command is answered with once it has come to its end.
-    pub(crate) refused: Option<Box<Refusal>>,
+    pub(crate) refused: Option<Box<CommandRefusal>>,
     /// Its command is on its way in packets of other lengths.
-    pub(crate) reframe: Option<Box<Reframe>>,
+    pub(crate) reframe: Option<Box<PacketReframer>>,
     pub(crate) attached: bool,
     /// No command of it has run at the connection that it holds.
     pub(crate) is_new_here: bool,
@@ -168,42 +168,42 @@ pub struct ClientSession {
     /// Which of its sessions this is; zero until it has a server connection.
     pub(crate) serial: u64,
     /// What it was last told of its session's state.
-    pub(crate) status: Status,
+    pub(crate) status: StatusFlags,
     /// What the text does that waits for a server connection.
-    pub(crate) looked: Option<Facts>,
-    pub(crate) statements: ClientStatements,
+    pub(crate) looked: Option<MysqlStatementFacts>,
+    pub(crate) statements: MysqlClientStatements,
     /// Several statements in a text are allowed.
     pub(crate) multi: bool,
-    pub(crate) diagnostics: Diagnostics,
+    pub(crate) diagnostics: StatementDiagnostics,
     /// What it wants its session to be.
-    pub(crate) wanted: Arc<Settings>,
+    pub(crate) wanted: Arc<MysqlSettings>,
     /// How its texts are read.
     pub(crate) sql_mode: SqlMode,
     /// What a reset brings back.
-    pub(crate) startup: Arc<Settings>,
+    pub(crate) startup: Arc<MysqlSettings>,
     /// Whether that has a SQL mode: who did not ask for one gets that of the first connection.
     pub(crate) is_mode_known: bool,
-    pub(crate) forced: Arc<Settings>,
+    pub(crate) forced: Arc<MysqlSettings>,
     /// What it said as it asked to log in anew.
     pub(crate) change_user: Option<Vec<u8>>,
 }
 
-impl ClientSession {
+impl MysqlClientSession {
     /// A client that has logged in and has no server connection.
-    pub fn new(setup: ClientSetup) -> ClientSession {
+    pub fn new(setup: MysqlClientSetup) -> MysqlClientSession {
         let startup = Arc::new(setup.settings.overlaid(&setup.forced));
-        ClientSession {
+        MysqlClientSession {
             id: setup.id,
             mode: setup.mode,
             verify: setup.verify,
             read_only: setup.read_only,
             is_sandbox: false,
             local_infile: setup.local_infile,
-            multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
+            multi: setup.capabilities.contains(CapabilityFlags::MULTI_STATEMENTS),
             capabilities: setup.capabilities,
             seq: 0,
-            turn: Turn::Command,
-            body: Body::default(),
+            turn: NextInput::Command,
+            body: MysqlPartialPacket::default(),
             to_seq: 0,
             refused: None,
             reframe: None,
@@ -211,10 +211,10 @@ impl ClientSession {
             is_new_here: true,
             waits_here: false,
             serial: 0,
-            status: Status::AUTOCOMMIT,
+            status: StatusFlags::AUTOCOMMIT,
             looked: None,
-            statements: ClientStatements::default(),
-            diagnostics: Diagnostics::default(),
+            statements: MysqlClientStatements::default(),
+            diagnostics: StatementDiagnostics::default(),
             sql_mode: startup.mode(),
             is_mode_known: startup.value(SQL_MODE).is_some(),
             wanted: startup.clone(),
@@ -225,7 +225,7 @@ impl ClientSession {
     }
 
     /// Has `known` keep what it starts with: other clients may start with the same.
-    pub fn share_startup(&mut self, known: impl FnOnce(Arc<Settings>) -> Arc<Settings>) {
+    pub fn share_startup(&mut self, known: impl FnOnce(Arc<MysqlSettings>) -> Arc<MysqlSettings>) {
         if Arc::ptr_eq(&self.wanted, &self.startup) {
             self.wanted = known(std::mem::take(&mut self.startup));
             self.startup = Arc::clone(&self.wanted);
@@ -249,11 +249,11 @@ impl ClientSession {
 
     /// Whether it was last told that it is in a transaction.
     pub fn is_in_transaction(&self) -> bool {
-        self.status.contains(Status::IN_TRANS)
+        self.status.contains(StatusFlags::IN_TRANS)
     }
 
     /// The settings that it wants; a server connection that has them needs no change.
-    pub fn settings(&self) -> &Arc<Settings> {
+    pub fn settings(&self) -> &Arc<MysqlSettings> {
         &self.wanted
     }
 
@@ -265,7 +265,7 @@ impl ClientSession {
     /// Whether a command of it, or a file, has begun and not ended, of which a part was sent
     /// already.
     pub fn is_in_message(&self) -> bool {
-        self.body.left > 0 || self.body.goes_on || self.turn != Turn::Command
+        self.body.left > 0 || self.body.goes_on || self.turn != NextInput::Command
     }
 
     /// What it said as it asked to log in anew: the payload of `COM_CHANGE_USER`.
@@ -301,33 +301,33 @@ impl ClientSession {
         self.statements.server_lost();
         self.body.pass = false;
         self.looked = None;
-        if self.turn != Turn::Command {
-            self.turn = Turn::File { pass: false };
+        if self.turn != NextInput::Command {
+            self.turn = NextInput::File { pass: false };
         }
     }
 
     /// The session in which its texts run says how it reads them: what a routine changed that then
     /// failed is told in no other way. What no server says of a mode is as the settings have it.
     #[inline]
-    pub(crate) fn read_as(&mut self, status: Status) {
+    pub(crate) fn read_as(&mut self, status: StatusFlags) {
         self.sql_mode = self.wanted.mode();
-        self.sql_mode.ansi_quotes |= status.contains(Status::ANSI_QUOTES);
-        self.sql_mode.no_backslash_escapes |= status.contains(Status::NO_BACKSLASH_ESCAPES);
+        self.sql_mode.ansi_quotes |= status.contains(StatusFlags::ANSI_QUOTES);
+        self.sql_mode.no_backslash_escapes |= status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
     }
 
     /// It gets the SQL mode that sessions begin with at its server, as if it had asked for that:
     /// it is the same wherever its texts run. Drivers ask for `IGNORE_SPACE` as they log in.
     #[cold]
-    pub(crate) fn begin_with_mode(&mut self, own: &str, known: &mut Interner) {
+    pub(crate) fn begin_with_mode(&mut self, own: &str, known: &mut SettingsInterner) {
         const IGNORE_SPACE: &str = "IGNORE_SPACE";
         let mut mode = own.to_owned();
-        if self.capabilities.contains(Capabilities::IGNORE_SPACE)
+        if self.capabilities.contains(CapabilityFlags::IGNORE_SPACE)
             && !own.split(',').any(|name| name == IGNORE_SPACE)
         {
             mode.push_str(if own.is_empty() { "" } else { "," });
             mode.push_str(IGNORE_SPACE);
         }
-        let with_mode = |settings: &Settings| {
+        let with_mode = |settings: &MysqlSettings| {
             let mut settings = settings.clone();
             let _kept = settings.put(SQL_MODE, Some(&mode));
             Arc::new(settings)
@@ -346,18 +346,18 @@ impl ClientSession {
     }
 
     /// It wants its session to be like this from now on.
-    pub(crate) fn want(&mut self, wanted: Arc<Settings>) {
+    pub(crate) fn want(&mut self, wanted: Arc<MysqlSettings>) {
         self.sql_mode = wanted.mode();
         self.wanted = wanted;
     }
 
     /// What it asked for as it started, and what its tenant demands.
-    pub(crate) fn requested(&self) -> &Settings {
+    pub(crate) fn requested(&self) -> &MysqlSettings {
         &self.startup
     }
 
     /// It wants these settings, in a session that began in another process.
-    pub(crate) fn restore_settings(&mut self, wanted: Settings) {
+    pub(crate) fn restore_settings(&mut self, wanted: MysqlSettings) {
         self.want(Arc::new(wanted));
     }
 }

@@ -4,17 +4,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use wire::mysql::capabilities::Capabilities;
+use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{self, Header};
+use wire::mysql::frame::{self, PacketHeader};
 use wire::mysql::handshake;
-use wire::mysql::lenenc::Reader;
+use wire::mysql::lenenc::PacketReader;
 use wire::mysql::packet::ErrPacket;
-use wire::mysql::reply::{Event, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 
 use super::COLLATION;
-use super::dial::{Credentials, Dial, DialNext, DialParams};
-use crate::control::{ANSWER_BYTES_MAX, ControlError, Line, ROWS_MAX, Rows};
+use super::dial::{MysqlCredentials, MysqlDial, MysqlDialNext, MysqlDialParams};
+use crate::control::{ANSWER_BYTES_MAX, ControlError, ControlLine, ROWS_MAX, Rows};
 use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide};
 
@@ -23,7 +23,7 @@ const COLUMNS_MAX: u64 = 64;
 
 /// Where to, and as whom.
 #[derive(Clone, Debug)]
-pub struct Errand<'a> {
+pub struct MysqlControlTarget<'a> {
     /// The server.
     pub server: &'a ServerAddress,
     /// The schema there; none where nobody's tables are needed.
@@ -31,69 +31,73 @@ pub struct Errand<'a> {
     /// The user.
     pub user: &'a str,
     /// How it proves who it is.
-    pub credentials: Arc<Credentials>,
+    pub credentials: Arc<MysqlCredentials>,
     /// What the server shows as the program.
     pub application: &'a str,
 }
 
 /// A connection that is logged in.
-pub struct Control {
-    line: Line,
-    capabilities: Capabilities,
+pub struct MysqlControlConnection {
+    line: ControlLine,
+    capabilities: CapabilityFlags,
     is_mariadb: bool,
 }
 
-impl Control {
+impl MysqlControlConnection {
     /// Connects and logs in.
     ///
     /// # Errors
     /// When the server cannot be reached or does not let us in.
-    pub async fn open(tls: &ServerSide, errand: Errand<'_>) -> Result<Control, ControlError> {
+    pub async fn open(
+        tls: &ServerSide,
+        errand: MysqlControlTarget<'_>,
+    ) -> Result<MysqlControlConnection, ControlError> {
         let address = &errand.server.address;
-        let dial = Dial::new(DialParams {
+        let dial = MysqlDial::new(MysqlDialParams {
             user: errand.user.to_owned(),
             database: errand.database.map(str::to_owned),
             credentials: errand.credentials,
             tls: tls::request(&errand.server.tls, address),
             assurance: tls::assurance(&errand.server.tls, address.socket_path().is_some()),
-            more: Capabilities::NONE,
+            more: CapabilityFlags::NONE,
             collation: COLLATION,
             attributes: vec![("program_name".to_owned(), errand.application.to_owned())],
             statements: Vec::new(),
         });
-        let line = Line::connect(address).await?;
-        let control = Control { line, capabilities: Capabilities::NONE, is_mariadb: false };
+        let line = ControlLine::connect(address).await?;
+        let control =
+            MysqlControlConnection { line, capabilities: CapabilityFlags::NONE, is_mariadb: false };
         control.log_in(dial, tls, errand.server).await
     }
 
     async fn log_in(
         mut self,
-        mut dial: Dial,
+        mut dial: MysqlDial,
         tls: &ServerSide,
         server: &ServerAddress,
-    ) -> Result<Control, ControlError> {
+    ) -> Result<MysqlControlConnection, ControlError> {
         let mut out = Vec::new();
         let mut next = dial.start(&mut out);
         loop {
             self.line.send(&mut out).await?;
             match next {
-                DialNext::More => {
+                MysqlDialNext::More => {
                     self.line.read().await?;
                     let step = dial.input(&self.line.input, &mut out);
                     self.line.input.drain(..step.consumed);
                     next = step.next;
                 }
-                DialNext::StartTls => {
+                MysqlDialNext::StartTls => {
                     self.line.start_tls(tls, server).await?;
                     next = dial.tls_started(&mut out);
                 }
-                DialNext::Ready(greeting) => {
+                MysqlDialNext::Ready(greeting) => {
                     self.capabilities = greeting.capabilities;
                     self.is_mariadb = handshake::is_mariadb(greeting.version.as_bytes());
                     return Ok(self);
                 }
-                DialNext::Fail(error) => return Err(ControlError::LogInMysql(error)),
-                DialNext::Cancelled => return Err(ControlError::Closed),
+                MysqlDialNext::Fail(error) => return Err(ControlError::LogInMysql(error)),
+                MysqlDialNext::Cancelled => return Err(ControlError::Closed),
             }
         }
     }
@@ -126,9 +130,9 @@ impl Control {
         let payload = [&[command.code()], body].concat();
         frame::put_packet(&mut out, &mut seq, &payload);
         self.line.send(&mut out).await?;
-        let mut answer = Answer::new(command.reply(), self.capabilities);
+        let mut answer = MysqlControlReply::new(command.reply(), self.capabilities);
         loop {
-            let header = Header::parse(&self.line.input);
+            let header = PacketHeader::parse(&self.line.input);
             let Some(header) = header.filter(|header| header.total() <= self.line.input.len())
             else {
                 self.line.read().await?;
@@ -152,7 +156,7 @@ impl Control {
     }
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for MysqlControlConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
     }
@@ -160,8 +164,8 @@ impl fmt::Debug for Control {
 
 /// An answer, as far as it has come.
 #[derive(Debug)]
-struct Answer {
-    reply: Reply,
+struct MysqlControlReply {
+    reply: CommandReplyState,
     seq: u8,
     received: usize,
     columns: u64,
@@ -169,14 +173,14 @@ struct Answer {
     error: Option<ControlError>,
 }
 
-impl Answer {
-    fn new(kind: ReplyKind, capabilities: Capabilities) -> Answer {
-        let reply = Reply::new(kind, capabilities);
-        Answer { reply, seq: 1, received: 0, columns: 0, rows: Rows::new(), error: None }
+impl MysqlControlReply {
+    fn new(kind: ReplyKind, capabilities: CapabilityFlags) -> MysqlControlReply {
+        let reply = CommandReplyState::new(kind, capabilities);
+        MysqlControlReply { reply, seq: 1, received: 0, columns: 0, rows: Rows::new(), error: None }
     }
 
     /// Takes the next packet; tells whether it was the last one.
-    fn take(&mut self, header: Header, payload: &[u8]) -> Result<bool, ControlError> {
+    fn take(&mut self, header: PacketHeader, payload: &[u8]) -> Result<bool, ControlError> {
         if header.seq != self.seq || header.is_continued() {
             return Err(ControlError::Protocol("a packet that is too long or out of order"));
         }
@@ -187,22 +191,22 @@ impl Answer {
         }
         let event = self.reply.packet(payload, payload.len());
         match event.map_err(|_| ControlError::Protocol("a packet that cannot come"))? {
-            Event::Columns(columns) if columns > COLUMNS_MAX => {
+            ReplyEvent::Columns(columns) if columns > COLUMNS_MAX => {
                 return Err(ControlError::Protocol("too many columns"));
             }
-            Event::Columns(columns) => {
+            ReplyEvent::Columns(columns) => {
                 self.columns = columns;
                 self.rows.clear();
             }
-            Event::Row => self.rows.push(row(payload, self.columns)?),
-            Event::Error => {
+            ReplyEvent::Row => self.rows.push(row(payload, self.columns)?),
+            ReplyEvent::Error => {
                 let error = ErrPacket::parse(payload).ok_or(ControlError::Protocol("an error"))?;
                 self.error = Some(ControlError::Refused {
                     code: format!("{} {}", error.code, String::from_utf8_lossy(&error.state)),
                     message: String::from_utf8_lossy(error.message).into_owned(),
                 });
             }
-            Event::LocalInfile => return Err(ControlError::Protocol("a demand for a file")),
+            ReplyEvent::LocalInfile => return Err(ControlError::Protocol("a demand for a file")),
             _ => {} // of no interest: definitions, ends of results
         }
         Ok(self.reply.is_done())
@@ -212,7 +216,7 @@ impl Answer {
 /// The texts of a row.
 fn row(payload: &[u8], columns: u64) -> Result<Vec<Option<String>>, ControlError> {
     let malformed = || ControlError::Protocol("a row");
-    let mut reader = Reader::new(payload);
+    let mut reader = PacketReader::new(payload);
     let mut values = Vec::new();
     for _ in 0..columns {
         let value = reader.value().ok_or_else(malformed)?;

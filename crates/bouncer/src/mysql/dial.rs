@@ -8,19 +8,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::mysql::auth::{self, Nonce, Plugin};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::auth::{self, AuthNonce, AuthPlugin};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
-use wire::mysql::frame::{self, Header};
-use wire::mysql::handshake::{self, Attributes, Challenge, HandshakeError, Hello, Response};
-use wire::mysql::lenenc::Reader;
+use wire::mysql::frame::{self, PacketHeader};
+use wire::mysql::handshake::{
+    self, AuthChallenge, ConnectionAttributes, HandshakeError, HandshakeResponse, ServerHello,
+};
+use wire::mysql::lenenc::PacketReader;
 use wire::mysql::packet::{ErrPacket, OkPacket};
-use wire::mysql::reply::{Event, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{MysqlCredentials, MysqlCredentialsError};
 
-use super::auth::{KeyError, encrypt};
-use crate::pg::dial::{Assurance, TlsRequest, Unverified, VERIFY_OR_TRUST};
+use super::auth::{RsaKeyError, encrypt};
+use crate::pg::dial::{ServerAssurance, TlsRequest, UnverifiedPeer, VERIFY_OR_TRUST};
 use crate::relay::pools::FailureStage;
 
 mod credentials;
@@ -36,19 +38,19 @@ const CHALLENGES_MAX: u8 = 16;
 const CLIENT_PACKET_MAX: u32 = 1 << 30;
 
 /// What every server is asked for that has it.
-pub const WANTED: Capabilities = Capabilities::LONG_PASSWORD
-    .union(Capabilities::LONG_FLAG)
-    .union(Capabilities::PROTOCOL_41)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::MULTI_STATEMENTS)
-    .union(Capabilities::MULTI_RESULTS)
-    .union(Capabilities::PS_MULTI_RESULTS)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
-    .union(Capabilities::CONNECT_ATTRS)
-    .union(Capabilities::SESSION_TRACK)
-    .union(Capabilities::DEPRECATE_EOF);
+pub const WANTED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
+    .union(CapabilityFlags::LONG_FLAG)
+    .union(CapabilityFlags::PROTOCOL_41)
+    .union(CapabilityFlags::TRANSACTIONS)
+    .union(CapabilityFlags::SECURE_CONNECTION)
+    .union(CapabilityFlags::MULTI_STATEMENTS)
+    .union(CapabilityFlags::MULTI_RESULTS)
+    .union(CapabilityFlags::PS_MULTI_RESULTS)
+    .union(CapabilityFlags::PLUGIN_AUTH)
+    .union(CapabilityFlags::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+    .union(CapabilityFlags::CONNECT_ATTRS)
+    .union(CapabilityFlags::SESSION_TRACK)
+    .union(CapabilityFlags::DEPRECATE_EOF);
 
 /// Has the server tell in OK packets what a statement leaves behind, beyond what it tells by
 /// itself. A reset takes it away.
@@ -67,20 +69,20 @@ const ASK_MODE: &str = "SELECT @@sql_mode";
 
 /// How to log in.
 #[derive(Clone, Debug)]
-pub struct DialParams {
+pub struct MysqlDialParams {
     /// The user.
     pub user: String,
     /// The schema to begin with.
     pub database: Option<String>,
     /// How the user proves who it is.
-    pub credentials: Arc<Credentials>,
+    pub credentials: Arc<MysqlCredentials>,
     /// Encryption.
     pub tls: TlsRequest,
     /// Who may see the password, and whether it may be encrypted with a key that the server sends
     /// over a connection without TLS.
-    pub assurance: Assurance,
+    pub assurance: ServerAssurance,
     /// Capabilities beyond [`WANTED`]: `FOUND_ROWS`, `LOCAL_FILES`.
-    pub more: Capabilities,
+    pub more: CapabilityFlags,
     /// The collation, and so the character set, to begin with.
     pub collation: u8,
     /// What the server shows of the connection.
@@ -92,7 +94,7 @@ pub struct DialParams {
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Errand {
+enum MysqlDialPurpose {
     LogIn,
     /// Ends what the thread does.
     Cancel(u32),
@@ -100,7 +102,7 @@ enum Errand {
 
 /// Why a server does not let us in.
 #[derive(Debug, thiserror::Error)]
-pub enum DialError {
+pub enum MysqlDialError {
     /// It says so.
     #[error("{message} ({errno})")]
     Refused {
@@ -125,22 +127,22 @@ pub enum DialError {
     Unsupported(String),
     /// There is nothing to answer with.
     #[error(transparent)]
-    Credentials(#[from] CredentialsError),
+    Credentials(#[from] MysqlCredentialsError),
     /// The key that it sent does not do.
     #[error("encrypt the password")]
-    Key(#[from] KeyError),
+    Key(#[from] RsaKeyError),
     /// It asks for the password itself, and is not known.
     #[error(transparent)]
-    Unverified(#[from] Unverified),
+    Unverified(#[from] UnverifiedPeer),
 }
 
-impl DialError {
+impl MysqlDialError {
     /// SQLSTATE for a client that waits for this connection, as
     /// [`login::put_refusal`](super::login::put_refusal) takes it.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            DialError::Refused { errno, .. } => match errno {
+            MysqlDialError::Refused { errno, .. } => match errno {
                 1040 | 1203 => "53300",
                 1226 => "53400",
                 1044 | 1045 | 1129 | 1130 | 1251 | 1396 | 1698 | 1820 | 1862 | 3118 | 4151 => {
@@ -150,23 +152,25 @@ impl DialError {
                 1053 => "57P01",
                 _ => "08006",
             },
-            DialError::Unsupported(_)
-            | DialError::Credentials(_)
-            | DialError::Key(_)
-            | DialError::Unverified(_) => "28000",
-            DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => "08001",
+            MysqlDialError::Unsupported(_)
+            | MysqlDialError::Credentials(_)
+            | MysqlDialError::Key(_)
+            | MysqlDialError::Unverified(_) => "28000",
+            MysqlDialError::NoTls | MysqlDialError::Protocol(_) | MysqlDialError::Greeting(_) => {
+                "08001"
+            }
         }
     }
 
     /// Stage that the login reached.
     pub(crate) fn stage(&self) -> FailureStage {
         match self {
-            DialError::Refused { .. } => FailureStage::Refused,
-            DialError::Unsupported(_)
-            | DialError::Credentials(_)
-            | DialError::Key(_)
-            | DialError::Unverified(_) => FailureStage::Login,
-            DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => {
+            MysqlDialError::Refused { .. } => FailureStage::Refused,
+            MysqlDialError::Unsupported(_)
+            | MysqlDialError::Credentials(_)
+            | MysqlDialError::Key(_)
+            | MysqlDialError::Unverified(_) => FailureStage::Login,
+            MysqlDialError::NoTls | MysqlDialError::Protocol(_) | MysqlDialError::Greeting(_) => {
                 FailureStage::Connect
             }
         }
@@ -175,21 +179,21 @@ impl DialError {
     /// Whether the server wants a secret that only clients have: it is alive.
     #[must_use]
     pub fn is_about_secrets(&self) -> bool {
-        matches!(self, DialError::Credentials(_)) || self.code() == "28000"
+        matches!(self, MysqlDialError::Credentials(_)) || self.code() == "28000"
     }
 }
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greeting {
+pub struct MysqlServerGreeting {
     /// Its number for the connection, which `KILL` takes.
     pub thread_id: u32,
     /// Its version, as it shows it, MariaDB's prefix for old replicas included.
     pub version: String,
     /// What both can do.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// Of the session as it is now.
-    pub status: Status,
+    pub status: StatusFlags,
     /// The collation that the session began with.
     pub collation: u8,
     /// The SQL mode that the session began with.
@@ -202,55 +206,55 @@ pub struct Greeting {
 
 /// What to do now. First, what is in `out` is sent.
 #[derive(Debug)]
-pub enum DialNext {
+pub enum MysqlDialNext {
     /// Present more bytes.
     More,
     /// Shake hands; then call [`Dial::tls_started`].
     StartTls,
     /// Logged in, set up and idle.
-    Ready(Box<Greeting>),
+    Ready(Box<MysqlServerGreeting>),
     /// What was to be cancelled is, or is over. Close.
     Cancelled,
     /// Close.
-    Fail(DialError),
+    Fail(MysqlDialError),
 }
 
 /// What became of the input.
 #[derive(Debug)]
 #[must_use]
-pub struct DialStep {
+pub struct MysqlDialStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do now.
-    pub next: DialNext,
+    pub next: MysqlDialNext,
 }
 
 /// One connection to a server that is being made.
 #[derive(Debug)]
-pub struct Dial {
-    params: DialParams,
-    errand: Errand,
+pub struct MysqlDial {
+    params: MysqlDialParams,
+    errand: MysqlDialPurpose,
     /// Of the next packet, whoever sends it.
     seq: u8,
     challenges: u8,
-    greeting: Greeting,
+    greeting: MysqlServerGreeting,
     /// Of the answer that is under way, if it has rows.
-    reply: Option<Reply>,
-    state: State,
+    reply: Option<CommandReplyState>,
+    state: MysqlDialState,
 }
 
 #[derive(Debug)]
-enum State {
+enum MysqlDialState {
     /// What the server says first.
     Hello,
     /// The end of a handshake.
-    Handshake(Offer),
+    Handshake(AuthOffer),
     /// What it thinks of a proof.
-    Verdict(Offer),
+    Verdict(AuthOffer),
     /// A public key, to send the password with.
-    PublicKey(Nonce),
+    PublicKey(AuthNonce),
     /// Answers to statements.
-    Answers(VecDeque<Asked>),
+    Answers(VecDeque<PendingStatement>),
     /// The answer to `KILL`.
     Killed,
     /// Nothing any more.
@@ -259,14 +263,14 @@ enum State {
 
 /// How a server would have us prove who we are.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
-    plugin: Plugin,
-    nonce: Nonce,
+struct AuthOffer {
+    plugin: AuthPlugin,
+    nonce: AuthNonce,
 }
 
 /// A statement that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum PendingStatement {
     /// For trackers, which there may be none of.
     Track,
     /// For the SQL mode.
@@ -275,41 +279,41 @@ enum Asked {
     Statement,
 }
 
-impl Dial {
+impl MysqlDial {
     /// To log in.
     #[must_use]
-    pub fn new(params: DialParams) -> Dial {
-        Dial::of(params, Errand::LogIn)
+    pub fn new(params: MysqlDialParams) -> MysqlDial {
+        MysqlDial::of(params, MysqlDialPurpose::LogIn)
     }
 
     /// To end what a thread of the server does, as the user whose thread it is.
     #[must_use]
-    pub fn cancel(params: DialParams, thread_id: u32) -> Dial {
-        Dial::of(params, Errand::Cancel(thread_id))
+    pub fn cancel(params: MysqlDialParams, thread_id: u32) -> MysqlDial {
+        MysqlDial::of(params, MysqlDialPurpose::Cancel(thread_id))
     }
 
-    fn of(params: DialParams, errand: Errand) -> Dial {
-        let greeting = Greeting {
+    fn of(params: MysqlDialParams, errand: MysqlDialPurpose) -> MysqlDial {
+        let greeting = MysqlServerGreeting {
             thread_id: 0,
             version: String::new(),
-            capabilities: Capabilities::NONE,
-            status: Status::NONE,
+            capabilities: CapabilityFlags::NONE,
+            status: StatusFlags::NONE,
             collation: params.collation,
             sql_mode: String::new(),
             tracks: false,
             is_encrypted: false,
         };
-        let (reply, state) = (None, State::Hello);
-        Dial { params, errand, seq: 0, challenges: 0, greeting, reply, state }
+        let (reply, state) = (None, MysqlDialState::Hello);
+        MysqlDial { params, errand, seq: 0, challenges: 0, greeting, reply, state }
     }
 
     /// Begins, once connected: the server speaks first.
-    pub fn start(&mut self, _out: &mut Vec<u8>) -> DialNext {
-        DialNext::More
+    pub fn start(&mut self, _out: &mut Vec<u8>) -> MysqlDialNext {
+        MysqlDialNext::More
     }
 
     /// Takes what the server has sent and was not consumed before.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> DialStep {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> MysqlDialStep {
         let mut consumed = 0;
         loop {
             let rest = bytes.get(consumed..).unwrap_or_default();
@@ -317,28 +321,28 @@ impl Dial {
                 Ok((more, next)) => {
                     consumed += more;
                     if let Some(next) = next {
-                        return DialStep { consumed, next };
+                        return MysqlDialStep { consumed, next };
                     }
                 }
                 Err(error) => {
-                    self.state = State::Over;
-                    return DialStep { consumed, next: DialNext::Fail(error) };
+                    self.state = MysqlDialState::Over;
+                    return MysqlDialStep { consumed, next: MysqlDialNext::Fail(error) };
                 }
             }
         }
     }
 
     /// Continues behind TLS.
-    pub fn tls_started(&mut self, out: &mut Vec<u8>) -> DialNext {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Handshake(offer) => {
+    pub fn tls_started(&mut self, out: &mut Vec<u8>) -> MysqlDialNext {
+        match std::mem::replace(&mut self.state, MysqlDialState::Over) {
+            MysqlDialState::Handshake(offer) => {
                 self.greeting.is_encrypted = true;
                 match self.respond(offer, out) {
-                    Ok(()) => DialNext::More,
-                    Err(error) => DialNext::Fail(error),
+                    Ok(()) => MysqlDialNext::More,
+                    Err(error) => MysqlDialNext::Fail(error),
                 }
             }
-            _ => DialNext::Fail(DialError::Protocol("TLS that was not asked for")),
+            _ => MysqlDialNext::Fail(MysqlDialError::Protocol("TLS that was not asked for")),
         }
     }
 
@@ -347,35 +351,35 @@ impl Dial {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Option<DialNext>), DialError> {
-        let waits = Ok((0, Some(DialNext::More)));
-        if matches!(self.state, State::Handshake(_) | State::Over) {
+    ) -> Result<(usize, Option<MysqlDialNext>), MysqlDialError> {
+        let waits = Ok((0, Some(MysqlDialNext::More)));
+        if matches!(self.state, MysqlDialState::Handshake(_) | MysqlDialState::Over) {
             return waits;
         }
-        let Some(header) = Header::parse(bytes) else { return waits };
+        let Some(header) = PacketHeader::parse(bytes) else { return waits };
         if header.len > PACKET_BYTES_MAX {
-            return Err(DialError::Protocol("a packet that is too long"));
+            return Err(MysqlDialError::Protocol("a packet that is too long"));
         }
         let Some(payload) = bytes.get(frame::HEADER_BYTES..header.total()) else { return waits };
         if header.seq != self.seq {
-            return Err(DialError::Protocol("packets out of order"));
+            return Err(MysqlDialError::Protocol("packets out of order"));
         }
         self.seq = self.seq.wrapping_add(1);
         if let Some(error) = ErrPacket::parse(payload) {
             return Ok((header.total(), self.refused(&error, out)?));
         }
         let is_last = bytes.len() == header.total();
-        let next = match std::mem::replace(&mut self.state, State::Over) {
-            State::Hello => self.hello(payload, is_last, out)?,
-            State::Verdict(offer) => self.verdict(offer, payload, out)?,
-            State::PublicKey(nonce) => self.public_key(nonce, payload, out)?,
-            State::Answers(asked) => self.answered(asked, payload)?,
-            State::Killed => {
+        let next = match std::mem::replace(&mut self.state, MysqlDialState::Over) {
+            MysqlDialState::Hello => self.hello(payload, is_last, out)?,
+            MysqlDialState::Verdict(offer) => self.verdict(offer, payload, out)?,
+            MysqlDialState::PublicKey(nonce) => self.public_key(nonce, payload, out)?,
+            MysqlDialState::Answers(asked) => self.answered(asked, payload)?,
+            MysqlDialState::Killed => {
                 OkPacket::parse(payload, self.greeting.capabilities)
-                    .ok_or(DialError::Protocol("an answer to KILL"))?;
-                Some(DialNext::Cancelled)
+                    .ok_or(MysqlDialError::Protocol("an answer to KILL"))?;
+                Some(MysqlDialNext::Cancelled)
             }
-            State::Handshake(_) | State::Over => Some(DialNext::More),
+            MysqlDialState::Handshake(_) | MysqlDialState::Over => Some(MysqlDialNext::More),
         };
         Ok((header.total(), next))
     }
@@ -385,23 +389,23 @@ impl Dial {
         &mut self,
         error: &ErrPacket<'_>,
         _out: &mut Vec<u8>,
-    ) -> Result<Option<DialNext>, DialError> {
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
         match &mut self.state {
             // It knows no trackers.
-            State::Answers(asked) if asked.front() == Some(&Asked::Track) => {
+            MysqlDialState::Answers(asked) if asked.front() == Some(&PendingStatement::Track) => {
                 asked.pop_front();
                 self.greeting.tracks = false;
                 self.seq = 1;
                 Ok(self.ready_if_done())
             }
             // The thread is gone, and with it what it did.
-            State::Killed => {
-                self.state = State::Over;
-                Ok(Some(DialNext::Cancelled))
+            MysqlDialState::Killed => {
+                self.state = MysqlDialState::Over;
+                Ok(Some(MysqlDialNext::Cancelled))
             }
             _ => {
                 let message = String::from_utf8_lossy(error.message).into_owned();
-                Err(DialError::Refused { errno: error.code, state: error.state, message })
+                Err(MysqlDialError::Refused { errno: error.code, state: error.state, message })
             }
         }
     }
@@ -411,27 +415,27 @@ impl Dial {
         payload: &[u8],
         is_last: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Option<DialNext>, DialError> {
-        let hello = Hello::parse(payload)?;
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
+        let hello = ServerHello::parse(payload)?;
         let mut wanted = WANTED.union(self.params.more);
         if self.params.database.is_some() {
-            wanted = wanted.union(Capabilities::CONNECT_WITH_DB);
+            wanted = wanted.union(CapabilityFlags::CONNECT_WITH_DB);
         }
         // MariaDB leaves it out to say that it has capabilities of its own, none of which is used.
-        let offered = hello.capabilities.union(Capabilities::LONG_PASSWORD);
+        let offered = hello.capabilities.union(CapabilityFlags::LONG_PASSWORD);
         self.greeting.capabilities = wanted.intersection(offered);
         self.greeting.thread_id = hello.thread_id;
         self.greeting.version = String::from_utf8_lossy(hello.version).into_owned();
-        let plugin = self.params.credentials.plugin(Plugin::of(hello.plugin));
-        let offer = Offer { plugin, nonce: hello.nonce };
-        let has_tls = hello.capabilities.contains(Capabilities::SSL);
+        let plugin = self.params.credentials.plugin(AuthPlugin::of(hello.plugin));
+        let offer = AuthOffer { plugin, nonce: hello.nonce };
+        let has_tls = hello.capabilities.contains(CapabilityFlags::SSL);
         match (self.params.tls, has_tls) {
-            (TlsRequest::Must, false) => Err(DialError::NoTls),
+            (TlsRequest::Must, false) => Err(MysqlDialError::NoTls),
             (TlsRequest::Must | TlsRequest::IfOffered, true) => {
                 if !is_last {
                     // Whoever is in between could have put it there, to be taken for the server's
                     // after the handshake.
-                    return Err(DialError::Protocol("data follows its greeting"));
+                    return Err(MysqlDialError::Protocol("data follows its greeting"));
                 }
                 let mut payload = Vec::new();
                 let capabilities = self.greeting.capabilities;
@@ -443,8 +447,8 @@ impl Dial {
                     collation,
                 );
                 frame::put_packet(out, &mut self.seq, &payload);
-                self.state = State::Handshake(offer);
-                Ok(Some(DialNext::StartTls))
+                self.state = MysqlDialState::Handshake(offer);
+                Ok(Some(MysqlDialNext::StartTls))
             }
             (TlsRequest::Never, _) | (TlsRequest::IfOffered, false) => {
                 self.respond(offer, out)?;
@@ -454,17 +458,17 @@ impl Dial {
     }
 
     /// Says who we are, with a proof.
-    fn respond(&mut self, offer: Offer, out: &mut Vec<u8>) -> Result<(), DialError> {
+    fn respond(&mut self, offer: AuthOffer, out: &mut Vec<u8>) -> Result<(), MysqlDialError> {
         let answer = self.params.credentials.answer(offer.plugin, &offer.nonce)?;
         let mut attributes = Vec::new();
         for (name, value) in &self.params.attributes {
-            Attributes::put(&mut attributes, name, value);
+            ConnectionAttributes::put(&mut attributes, name, value);
         }
         let tls = match self.greeting.is_encrypted {
-            true => Capabilities::SSL,
-            false => Capabilities::NONE,
+            true => CapabilityFlags::SSL,
+            false => CapabilityFlags::NONE,
         };
-        let response = Response {
+        let response = HandshakeResponse {
             capabilities: self.greeting.capabilities.union(tls),
             packet_max: CLIENT_PACKET_MAX,
             collation: self.params.collation,
@@ -472,35 +476,37 @@ impl Dial {
             answer: &answer,
             database: self.params.database.as_deref().map(str::as_bytes),
             plugin: Some(offer.plugin.name().as_bytes()),
-            attributes: Attributes::new(&attributes),
+            attributes: ConnectionAttributes::new(&attributes),
         };
         let mut payload = Vec::new();
         response.write(&mut payload);
         frame::put_packet(out, &mut self.seq, &payload);
-        self.state = State::Verdict(offer);
+        self.state = MysqlDialState::Verdict(offer);
         Ok(())
     }
 
     /// What a server thinks of a proof.
     fn verdict(
         &mut self,
-        offer: Offer,
+        offer: AuthOffer,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<DialNext>, DialError> {
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
         self.challenges = self.challenges.saturating_add(1);
         if self.challenges > CHALLENGES_MAX {
-            return Err(DialError::Protocol("too many questions"));
+            return Err(MysqlDialError::Protocol("too many questions"));
         }
-        match Challenge::parse(payload) {
-            Some(Challenge::Switch { plugin, data }) => self.switched(plugin, data, out)?,
-            Some(Challenge::OldPassword) => {
-                return Err(DialError::Unsupported("mysql_old_password".to_owned()));
+        match AuthChallenge::parse(payload) {
+            Some(AuthChallenge::Switch { plugin, data }) => self.switched(plugin, data, out)?,
+            Some(AuthChallenge::OldPassword) => {
+                return Err(MysqlDialError::Unsupported("mysql_old_password".to_owned()));
             }
-            Some(Challenge::More(data)) => match (offer.plugin, data) {
-                (Plugin::CachingSha2, [auth::FAST_RIGHT]) => self.state = State::Verdict(offer),
-                (Plugin::CachingSha2, [auth::FULL]) => self.show_password(offer, out)?,
-                _ => return Err(DialError::Protocol("more than its method has")),
+            Some(AuthChallenge::More(data)) => match (offer.plugin, data) {
+                (AuthPlugin::CachingSha2, [auth::FAST_RIGHT]) => {
+                    self.state = MysqlDialState::Verdict(offer)
+                }
+                (AuthPlugin::CachingSha2, [auth::FULL]) => self.show_password(offer, out)?,
+                _ => return Err(MysqlDialError::Protocol("more than its method has")),
             },
             None => return self.let_in(payload, out),
         }
@@ -508,121 +514,134 @@ impl Dial {
     }
 
     /// The server wants another method.
-    fn switched(&mut self, plugin: &[u8], data: &[u8], out: &mut Vec<u8>) -> Result<(), DialError> {
-        let unknown = || DialError::Unsupported(String::from_utf8_lossy(plugin).into_owned());
-        let plugin = Plugin::of(plugin).ok_or_else(unknown)?;
+    fn switched(
+        &mut self,
+        plugin: &[u8],
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), MysqlDialError> {
+        let unknown = || MysqlDialError::Unsupported(String::from_utf8_lossy(plugin).into_owned());
+        let plugin = AuthPlugin::of(plugin).ok_or_else(unknown)?;
         let (nonce, answer) = match plugin {
-            Plugin::Native | Plugin::CachingSha2 => {
-                let nonce = Nonce::parse(data).ok_or(DialError::Protocol("a nonce"))?;
+            AuthPlugin::Native | AuthPlugin::CachingSha2 => {
+                let nonce = AuthNonce::parse(data).ok_or(MysqlDialError::Protocol("a nonce"))?;
                 (nonce, self.params.credentials.answer(plugin, &nonce)?)
             }
-            Plugin::Clear => {
+            AuthPlugin::Clear => {
                 self.params.assurance.show_password(self.greeting.is_encrypted)?;
                 let password = self.params.credentials.password(plugin)?;
-                (Nonce::new([0; auth::NONCE_BYTES]), with_nul(password))
+                (AuthNonce::new([0; auth::NONCE_BYTES]), with_nul(password))
             }
         };
         frame::put_packet(out, &mut self.seq, &answer);
-        self.state = State::Verdict(Offer { plugin, nonce });
+        self.state = MysqlDialState::Verdict(AuthOffer { plugin, nonce });
         Ok(())
     }
 
     /// The server has not seen the password yet, and wants to.
-    fn show_password(&mut self, offer: Offer, out: &mut Vec<u8>) -> Result<(), DialError> {
+    fn show_password(&mut self, offer: AuthOffer, out: &mut Vec<u8>) -> Result<(), MysqlDialError> {
         let password = self.params.credentials.password(offer.plugin)?;
         let is_encrypted = self.greeting.is_encrypted;
         match (self.params.assurance, self.params.assurance.show_password(is_encrypted)) {
             (_, Ok(())) => {
                 frame::put_packet(out, &mut self.seq, &with_nul(password));
-                self.state = State::Verdict(offer);
+                self.state = MysqlDialState::Verdict(offer);
             }
             // With TLS servers take no other encryption: the key of TLS has to do.
-            (Assurance::Trusted, Err(_)) => {
+            (ServerAssurance::Trusted, Err(_)) => {
                 frame::put_packet(out, &mut self.seq, &[auth::PUBLIC_KEY]);
-                self.state = State::PublicKey(offer.nonce);
+                self.state = MysqlDialState::PublicKey(offer.nonce);
             }
-            (_, Err(_)) => return Err(Unverified(VERIFY_OR_TRUST).into()),
+            (_, Err(_)) => return Err(UnverifiedPeer(VERIFY_OR_TRUST).into()),
         }
         Ok(())
     }
 
     fn public_key(
         &mut self,
-        nonce: Nonce,
+        nonce: AuthNonce,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<DialNext>, DialError> {
-        let Some(Challenge::More(pem)) = Challenge::parse(payload) else {
-            return Err(DialError::Protocol("no public key"));
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
+        let Some(AuthChallenge::More(pem)) = AuthChallenge::parse(payload) else {
+            return Err(MysqlDialError::Protocol("no public key"));
         };
-        let password = self.params.credentials.password(Plugin::CachingSha2)?;
+        let password = self.params.credentials.password(AuthPlugin::CachingSha2)?;
         let hidden = encrypt(pem, &nonce.over(&with_nul(password)))?;
         frame::put_packet(out, &mut self.seq, &hidden);
-        self.state = State::Verdict(Offer { plugin: Plugin::CachingSha2, nonce });
+        self.state = MysqlDialState::Verdict(AuthOffer { plugin: AuthPlugin::CachingSha2, nonce });
         Ok(None)
     }
 
     /// The server lets us in.
-    fn let_in(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<Option<DialNext>, DialError> {
+    fn let_in(
+        &mut self,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
         let capabilities = self.greeting.capabilities;
         let ok = OkPacket::parse(payload, capabilities);
-        self.greeting.status = ok.ok_or(DialError::Protocol("no verdict"))?.status;
+        self.greeting.status = ok.ok_or(MysqlDialError::Protocol("no verdict"))?.status;
         self.seq = 1;
-        if let Errand::Cancel(thread) = self.errand {
+        if let MysqlDialPurpose::Cancel(thread) = self.errand {
             put_query(out, &format!("KILL QUERY {thread}"));
-            self.state = State::Killed;
+            self.state = MysqlDialState::Killed;
             return Ok(None);
         }
         let mut asked = VecDeque::new();
-        if capabilities.contains(Capabilities::SESSION_TRACK) {
+        if capabilities.contains(CapabilityFlags::SESSION_TRACK) {
             put_query(out, TRACK);
-            asked.push_back(Asked::Track);
+            asked.push_back(PendingStatement::Track);
             self.greeting.tracks = true;
         }
         put_query(out, ASK_MODE);
-        asked.push_back(Asked::Mode);
+        asked.push_back(PendingStatement::Mode);
         for text in &self.params.statements {
             put_query(out, text);
-            asked.push_back(Asked::Statement);
+            asked.push_back(PendingStatement::Statement);
         }
-        self.state = State::Answers(asked);
+        self.state = MysqlDialState::Answers(asked);
         Ok(self.ready_if_done())
     }
 
     fn answered(
         &mut self,
-        mut asked: VecDeque<Asked>,
+        mut asked: VecDeque<PendingStatement>,
         payload: &[u8],
-    ) -> Result<Option<DialNext>, DialError> {
-        if asked.front() == Some(&Asked::Mode) {
+    ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
+        if asked.front() == Some(&PendingStatement::Mode) {
             if !self.told_mode(payload)? {
-                self.state = State::Answers(asked);
+                self.state = MysqlDialState::Answers(asked);
                 return Ok(None);
             }
         } else {
             let ok = OkPacket::parse(payload, self.greeting.capabilities);
-            let ok = ok.ok_or(DialError::Protocol("no OK to a statement"))?;
-            if ok.status.contains(Status::MORE_RESULTS) {
-                return Err(DialError::Protocol("more than OK to a statement"));
+            let ok = ok.ok_or(MysqlDialError::Protocol("no OK to a statement"))?;
+            if ok.status.contains(StatusFlags::MORE_RESULTS) {
+                return Err(MysqlDialError::Protocol("more than OK to a statement"));
             }
             self.greeting.status = ok.status;
         }
         asked.pop_front();
         self.seq = 1;
-        self.state = State::Answers(asked);
+        self.state = MysqlDialState::Answers(asked);
         Ok(self.ready_if_done())
     }
 
     /// A packet of the answer about the SQL mode; says whether it was the last one.
-    fn told_mode(&mut self, payload: &[u8]) -> Result<bool, DialError> {
-        let malformed = || DialError::Protocol("no SQL mode");
+    fn told_mode(&mut self, payload: &[u8]) -> Result<bool, MysqlDialError> {
+        let malformed = || MysqlDialError::Protocol("no SQL mode");
         let caps = self.greeting.capabilities;
-        let mut reply = self.reply.take().unwrap_or_else(|| Reply::new(ReplyKind::Query, caps));
+        let mut reply =
+            self.reply.take().unwrap_or_else(|| CommandReplyState::new(ReplyKind::Query, caps));
         let event = reply.packet(payload, payload.len()).map_err(|_| malformed())?;
         match event {
-            Event::Columns(1) | Event::Column | Event::ColumnsEnd(_) | Event::End(_) => {}
-            Event::Row => {
-                let value = Reader::new(payload).lenenc_bytes().ok_or_else(malformed)?;
+            ReplyEvent::Columns(1)
+            | ReplyEvent::Column
+            | ReplyEvent::ColumnsEnd(_)
+            | ReplyEvent::End(_) => {}
+            ReplyEvent::Row => {
+                let value = PacketReader::new(payload).lenenc_bytes().ok_or_else(malformed)?;
                 let value = std::str::from_utf8(value).map_err(|_| malformed())?;
                 self.greeting.sql_mode = value.to_owned();
             }
@@ -633,11 +652,11 @@ impl Dial {
         Ok(is_done)
     }
 
-    fn ready_if_done(&mut self) -> Option<DialNext> {
-        let State::Answers(asked) = &self.state else { return None };
+    fn ready_if_done(&mut self) -> Option<MysqlDialNext> {
+        let MysqlDialState::Answers(asked) = &self.state else { return None };
         asked.is_empty().then(|| {
-            self.state = State::Over;
-            DialNext::Ready(Box::new(self.greeting.clone()))
+            self.state = MysqlDialState::Over;
+            MysqlDialNext::Ready(Box::new(self.greeting.clone()))
         })
     }
 }

@@ -5,32 +5,32 @@ use std::sync::{Arc, OnceLock};
 
 use api::{PoolMode, Verify};
 use proptest::prelude::*;
-use wire::mysql::auth::{NONCE_BYTES, Nonce, Plugin, Secret, Verifier};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::auth::{AuthNonce, AuthPlugin, MysqlSecret, MysqlVerifier, NONCE_BYTES};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::frame::put_packet;
-use wire::mysql::handshake::{Attributes, Hello, Response};
-use wire::pg::secret::Password;
+use wire::mysql::handshake::{ConnectionAttributes, HandshakeResponse, ServerHello};
+use wire::pg::secret::PlainPassword;
 
 use super::auth::OwnKey;
-use super::client::{ClientSession, ClientSetup};
-use super::dial::{Credentials, Dial, DialNext, DialParams};
-use super::link::{Shared, attach, client_gone, from_client, from_server};
-use super::login::{Login, LoginNext, LoginPolicy, Method, Proof};
-use super::server::{ServerSession, ServerSetup};
-use super::settings::Settings;
-use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
-use crate::pg::dial::{Assurance, TlsRequest};
-use crate::pg::login::{CleartextPolicy, Reached, TlsPolicy};
+use super::client::{MysqlClientSession, MysqlClientSetup};
+use super::dial::{MysqlCredentials, MysqlDial, MysqlDialNext, MysqlDialParams};
+use super::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use super::login::{Method, MysqlLogin, MysqlLoginNext, MysqlLoginPolicy, MysqlProof};
+use super::server::{MysqlServerSession, MysqlServerSetup};
+use super::settings::MysqlSettings;
+use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
+use crate::pg::dial::{ServerAssurance, TlsRequest};
+use crate::pg::login::{CleartextPolicy, ClientTransport, TlsPolicy};
 use crate::pg::statements::HashKey;
 
-const MODERN: Capabilities = Capabilities(
-    Capabilities::PROTOCOL_41.0
-        | Capabilities::TRANSACTIONS.0
-        | Capabilities::MULTI_STATEMENTS.0
-        | Capabilities::MULTI_RESULTS.0
-        | Capabilities::PS_MULTI_RESULTS.0
-        | Capabilities::SESSION_TRACK.0
-        | Capabilities::DEPRECATE_EOF.0,
+const MODERN: CapabilityFlags = CapabilityFlags(
+    CapabilityFlags::PROTOCOL_41.0
+        | CapabilityFlags::TRANSACTIONS.0
+        | CapabilityFlags::MULTI_STATEMENTS.0
+        | CapabilityFlags::MULTI_RESULTS.0
+        | CapabilityFlags::PS_MULTI_RESULTS.0
+        | CapabilityFlags::SESSION_TRACK.0
+        | CapabilityFlags::DEPRECATE_EOF.0,
 );
 
 /// Payloads of commands, from which clients are made.
@@ -107,25 +107,25 @@ fn said(payloads: &'static [&'static [u8]], numbers: u8) -> impl Strategy<Value 
 
 /// Who says something, and what.
 #[derive(Clone, Debug)]
-enum Act {
+enum HostileAct {
     Client(Vec<u8>),
     Server(Vec<u8>),
     Leaves,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = HostileAct> {
     prop_oneof![
-        10 => said(COMMANDS, 0).prop_map(Act::Client),
-        10 => said(REPLIES, 4).prop_map(Act::Server),
-        1 => Just(Act::Leaves),
+        10 => said(COMMANDS, 0).prop_map(HostileAct::Client),
+        10 => said(REPLIES, 4).prop_map(HostileAct::Server),
+        1 => Just(HostileAct::Leaves),
     ]
 }
 
 /// A client and a server connection, as their relay has them.
-struct Stage {
-    shared: Shared,
-    client: ClientSession,
-    server: ServerSession,
+struct HostileStage {
+    shared: MysqlLinkContext,
+    client: MysqlClientSession,
+    server: MysqlServerSession,
     attached: bool,
     client_closed: bool,
     server_broken: bool,
@@ -138,20 +138,20 @@ struct Stage {
 /// Turns of one input; who needs more turns in circles.
 const TURNS_MAX: usize = 10_000;
 
-impl Stage {
-    fn new(mode: PoolMode, verify: Verify, local_infile: bool, tracks: bool) -> Stage {
-        let mut settings = Settings::default();
+impl HostileStage {
+    fn new(mode: PoolMode, verify: Verify, local_infile: bool, tracks: bool) -> HostileStage {
+        let mut settings = MysqlSettings::default();
         let _kept = settings.put_schema("db");
-        let forced = Arc::new(Settings::default());
-        Stage {
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+        let forced = Arc::new(MysqlSettings::default());
+        HostileStage {
+            shared: MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             client: client(mode, verify, local_infile, settings),
-            server: ServerSession::new(ServerSetup {
+            server: MysqlServerSession::new(MysqlServerSetup {
                 thread_id: 9,
                 pool: 1,
                 user: "user".into(),
                 capabilities: MODERN,
-                status: Status::AUTOCOMMIT,
+                status: StatusFlags::AUTOCOMMIT,
                 database: Some("db".into()),
                 settings: forced,
                 tracks,
@@ -167,22 +167,22 @@ impl Stage {
         }
     }
 
-    fn act(&mut self, act: &Act, piece: usize) {
+    fn act(&mut self, act: &HostileAct, piece: usize) {
         match act {
-            Act::Client(bytes) => {
+            HostileAct::Client(bytes) => {
                 for part in bytes.chunks(piece) {
                     self.from_client.extend_from_slice(part);
                     self.feed();
                 }
             }
-            Act::Server(bytes) => {
+            HostileAct::Server(bytes) => {
                 for part in bytes.chunks(piece) {
                     self.from_server.extend_from_slice(part);
                     self.hear();
                     self.feed();
                 }
             }
-            Act::Leaves => self.leaves(),
+            HostileAct::Leaves => self.leaves(),
         }
     }
 
@@ -193,7 +193,7 @@ impl Stage {
                 return;
             }
             let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let server = self.attached.then_some(&mut self.server);
             let result = from_client(
                 &mut self.shared,
@@ -212,7 +212,8 @@ impl Stage {
                     if self.server_broken || !self.server.is_idle() {
                         return;
                     }
-                    let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+                    let mut out =
+                        LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
                     attach(&mut self.shared, &mut self.client, &mut self.server, &mut out);
                     self.attached = true;
                 }
@@ -241,7 +242,7 @@ impl Stage {
                 return;
             }
             let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let client = self.attached.then_some(&mut self.client);
             let result = from_server(
                 &mut self.shared,
@@ -279,19 +280,24 @@ impl Stage {
         }
         self.attached = false;
         let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
         let gone = client_gone(&self.client, &mut self.server, &mut out);
         assert!(to_client.is_empty(), "bytes for nobody");
         match gone {
-            Gone::Close => self.server_broken = true,
-            Gone::Idle => assert!(self.server.is_idle()),
-            Gone::Cancel | Gone::Draining => assert!(!self.server.is_idle()),
+            DepartureAction::Close => self.server_broken = true,
+            DepartureAction::Idle => assert!(self.server.is_idle()),
+            DepartureAction::Cancel | DepartureAction::Draining => assert!(!self.server.is_idle()),
         }
     }
 }
 
-fn client(mode: PoolMode, verify: Verify, local_infile: bool, settings: Settings) -> ClientSession {
-    ClientSession::new(ClientSetup {
+fn client(
+    mode: PoolMode,
+    verify: Verify,
+    local_infile: bool,
+    settings: MysqlSettings,
+) -> MysqlClientSession {
+    MysqlClientSession::new(MysqlClientSetup {
         id: ClientId(7),
         mode,
         verify,
@@ -299,47 +305,47 @@ fn client(mode: PoolMode, verify: Verify, local_infile: bool, settings: Settings
         local_infile,
         capabilities: MODERN,
         settings,
-        forced: Arc::new(Settings::default()),
+        forced: Arc::new(MysqlSettings::default()),
     })
 }
 
-fn params() -> DialParams {
-    DialParams {
+fn params() -> MysqlDialParams {
+    MysqlDialParams {
         user: "alice".to_owned(),
         database: None,
-        credentials: Arc::new(Credentials::Password(Password::new("secret".to_owned()))),
+        credentials: Arc::new(MysqlCredentials::Password(PlainPassword::new("secret".to_owned()))),
         tls: TlsRequest::Never,
-        assurance: Assurance::Trusted,
-        more: Capabilities::NONE,
+        assurance: ServerAssurance::Trusted,
+        more: CapabilityFlags::NONE,
         collation: 45,
         attributes: Vec::new(),
         statements: vec!["SET a=1".to_owned()],
     }
 }
 
-fn nonce() -> Nonce {
-    Nonce::parse(&[b'n'; NONCE_BYTES]).expect("a nonce")
+fn nonce() -> AuthNonce {
+    AuthNonce::parse(&[b'n'; NONCE_BYTES]).expect("a nonce")
 }
 
 /// What a client with a wrong password says first.
 fn response(tls: bool) -> Vec<u8> {
     let mut payload = Vec::new();
     let capabilities = match tls {
-        true => MODERN.union(Capabilities::SSL),
+        true => MODERN.union(CapabilityFlags::SSL),
         false => MODERN,
     };
-    let response = Response {
+    let response = HandshakeResponse {
         capabilities: capabilities
-            .union(Capabilities::PLUGIN_AUTH)
-            .union(Capabilities::SECURE_CONNECTION)
-            .union(Capabilities::CONNECT_WITH_DB),
+            .union(CapabilityFlags::PLUGIN_AUTH)
+            .union(CapabilityFlags::SECURE_CONNECTION)
+            .union(CapabilityFlags::CONNECT_WITH_DB),
         packet_max: 1 << 24,
         collation: 45,
         user: b"alice",
         answer: &[7; 20],
         database: Some(b"db"),
         plugin: Some(b"mysql_native_password"),
-        attributes: Attributes::default(),
+        attributes: ConnectionAttributes::default(),
     };
     response.write(&mut payload);
     let mut out = Vec::new();
@@ -350,13 +356,15 @@ fn response(tls: bool) -> Vec<u8> {
 /// What a server says first.
 fn hello() -> Vec<u8> {
     let mut payload = Vec::new();
-    let hello = Hello {
+    let hello = ServerHello {
         version: b"5.5.5-10.11.6-MariaDB",
         thread_id: 42,
         nonce: nonce(),
-        capabilities: MODERN.union(Capabilities::PLUGIN_AUTH).union(Capabilities::CONNECT_WITH_DB),
+        capabilities: MODERN
+            .union(CapabilityFlags::PLUGIN_AUTH)
+            .union(CapabilityFlags::CONNECT_WITH_DB),
         collation: 45,
-        status: Status::AUTOCOMMIT,
+        status: StatusFlags::AUTOCOMMIT,
         plugin: b"mysql_native_password",
     };
     hello.write(&mut payload);
@@ -365,23 +373,23 @@ fn hello() -> Vec<u8> {
     out
 }
 
-fn proof() -> Proof {
+fn proof() -> MysqlProof {
     static KEY: OnceLock<Arc<OwnKey>> = OnceLock::new();
-    let verifier = Verifier::new(Secret::Plain(Password::new("secret".to_owned())));
+    let verifier = MysqlVerifier::new(MysqlSecret::Plain(PlainPassword::new("secret".to_owned())));
     let key = Arc::clone(KEY.get_or_init(Arc::default));
-    Proof::Password { verifier: Arc::new(verifier), method: Method::Best, key }
+    MysqlProof::Password { verifier: Arc::new(verifier), method: Method::Best, key }
 }
 
 /// A login that is told all of `bytes` in pieces; whether it let somebody in.
-fn logs_in(plugin: Plugin, bytes: &[u8], piece: usize) -> bool {
-    let policy = LoginPolicy {
+fn logs_in(plugin: AuthPlugin, bytes: &[u8], piece: usize) -> bool {
+    let policy = MysqlLoginPolicy {
         tls: TlsPolicy::Offered,
         cleartext: CleartextPolicy::Protected,
         plugin,
-        more: Capabilities::NONE,
+        more: CapabilityFlags::NONE,
     };
     let mut out = Vec::new();
-    let mut login = Login::new(policy, Reached::Tcp, nonce());
+    let mut login = MysqlLogin::new(policy, ClientTransport::Tcp, nonce());
     login.greet(7, "8.0.30-cove", &mut out);
     let mut pending: Vec<u8> = Vec::new();
     for part in bytes.chunks(piece) {
@@ -389,17 +397,17 @@ fn logs_in(plugin: Plugin, bytes: &[u8], piece: usize) -> bool {
         for _ in 0..TURNS_MAX {
             let mut step = login.input(&pending, &mut out);
             pending.drain(..step.consumed);
-            if matches!(step.next, LoginNext::Route) {
+            if matches!(step.next, MysqlLoginNext::Route) {
                 step = login.routed(Ok(proof()), &mut out);
             }
-            if let LoginNext::Check(check) = &step.next {
+            if let MysqlLoginNext::Check(check) = &step.next {
                 step = login.checked(check.run(), &mut out);
             }
             match step.next {
-                LoginNext::More => break,
-                LoginNext::Route | LoginNext::Check(_) => {}
-                LoginNext::StartTls | LoginNext::Fail(_) => return false,
-                LoginNext::Done(_) => return true,
+                MysqlLoginNext::More => break,
+                MysqlLoginNext::Route | MysqlLoginNext::Check(_) => {}
+                MysqlLoginNext::StartTls | MysqlLoginNext::Fail(_) => return false,
+                MysqlLoginNext::Done(_) => return true,
             }
         }
     }
@@ -423,7 +431,7 @@ proptest! {
         asks_tls: bool,
         piece in 1_usize..90,
     ) {
-        let plugin = if native { Plugin::Native } else { Plugin::CachingSha2 };
+        let plugin = if native { AuthPlugin::Native } else { AuthPlugin::CachingSha2 };
         let mut bytes = damaged(response(asks_tls), &damage);
         put_packet(&mut bytes, &mut 3, &noise);
         bytes.extend_from_slice(&noise);
@@ -440,8 +448,8 @@ proptest! {
         cancels: bool,
     ) {
         let dial = match cancels {
-            true => Dial::cancel(params(), 9),
-            false => Dial::new(params()),
+            true => MysqlDial::cancel(params(), 9),
+            false => MysqlDial::new(params()),
         };
         let mut dial = dial;
         let mut out = Vec::new();
@@ -455,9 +463,9 @@ proptest! {
             let step = dial.input(&pending, &mut out);
             pending.drain(..step.consumed);
             match step.next {
-                DialNext::More => {}
-                DialNext::Fail(_) | DialNext::StartTls => break,
-                DialNext::Ready(_) | DialNext::Cancelled => prop_assert!(false, "it was used"),
+                MysqlDialNext::More => {}
+                MysqlDialNext::Fail(_) | MysqlDialNext::StartTls => break,
+                MysqlDialNext::Ready(_) | MysqlDialNext::Cancelled => prop_assert!(false, "it was used"),
             }
         }
         prop_assert!(out.len() < 4096);
@@ -477,10 +485,10 @@ proptest! {
     ) {
         let mode = if session { PoolMode::Session } else { PoolMode::Transaction };
         let verify = if always { Verify::Always } else { Verify::Unknown };
-        let mut stage = Stage::new(mode, verify, local_infile, tracks);
+        let mut stage = HostileStage::new(mode, verify, local_infile, tracks);
         let mut heard = 0;
         for act in &acts {
-            if let Act::Client(bytes) | Act::Server(bytes) = act {
+            if let HostileAct::Client(bytes) | HostileAct::Server(bytes) = act {
                 heard += bytes.len();
             }
             stage.act(act, piece);

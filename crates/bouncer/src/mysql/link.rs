@@ -37,17 +37,17 @@ mod query;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::client::ClientSession;
-use super::server::{Note, ServerSession};
-use super::settings::Interner;
-use super::texts::Texts;
-use crate::link::Outputs;
+use super::client::MysqlClientSession;
+use super::server::{MysqlRequestPurpose, MysqlServerSession};
+use super::settings::SettingsInterner;
+use super::texts::MysqlStatementCache;
+use crate::link::LinkOutputs;
 use crate::pg::statements::HashKey;
 
 pub use back::from_server;
 pub use front::from_client;
 pub use gone::client_gone;
-pub(crate) use prepared::reframe::Reframe;
+pub(crate) use prepared::reframe::PacketReframer;
 
 /// Bytes of a text that is looked at. A longer one streams past unseen, and counts as one that may
 /// have done anything; a longer one to be prepared is refused.
@@ -61,11 +61,11 @@ pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
 /// What the links of one thread share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct MysqlLinkContext {
     pub(crate) key: HashKey,
-    pub(crate) texts: Texts,
+    pub(crate) texts: MysqlStatementCache,
     /// Settings of many sessions.
-    pub(crate) settings: Interner,
+    pub(crate) settings: SettingsInterner,
     /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
     pub(crate) schema: Arc<AtomicU64>,
     /// Where statements of our own are put together.
@@ -74,13 +74,13 @@ pub struct Shared {
     serial: u64,
 }
 
-impl Shared {
+impl MysqlLinkContext {
     /// For one thread; `key` and `schema` are the same for all threads of a process.
-    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> Shared {
-        Shared {
-            texts: Texts::new(key.clone()),
+    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> MysqlLinkContext {
+        MysqlLinkContext {
+            texts: MysqlStatementCache::new(key.clone()),
             key,
-            settings: Interner::default(),
+            settings: SettingsInterner::default(),
             schema,
             scratch: Vec::new(),
             serial: 0,
@@ -94,10 +94,10 @@ impl Shared {
 /// Gives a client a server connection, which must be idle: what they have to agree on goes first,
 /// in the same write as what the client has to say.
 pub fn attach(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
+    shared: &mut MysqlLinkContext,
+    client: &mut MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut LinkOutputs<'_>,
 ) {
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
@@ -120,7 +120,7 @@ pub fn attach(
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {
-            server.ask(Note::Unlock, change::UNLOCK, out.to_server);
+            server.ask(MysqlRequestPurpose::Unlock, change::UNLOCK, out.to_server);
         }
         server.reset_due = false;
         server.unlock_due = false;

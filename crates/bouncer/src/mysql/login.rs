@@ -11,24 +11,26 @@
 
 use std::sync::Arc;
 
-use wire::mysql::auth::{self, Fast, NativeKey, Nonce, Plugin, Sha2Key, Verifier};
-use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::frame::{self, Header};
-use wire::mysql::handshake::{self, ChangeUser, First, HandshakeError, Hello};
+use wire::mysql::auth::{
+    self, AuthNonce, AuthPlugin, FastAuthResult, MysqlVerifier, NativeKey, Sha2Key,
+};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::frame::{self, PacketHeader};
+use wire::mysql::handshake::{self, ChangeUser, FirstReply, HandshakeError, ServerHello};
 use wire::mysql::packet::{self, OkPacket};
-use wire::pg::secret::Password;
+use wire::pg::secret::PlainPassword;
 
 use super::COLLATION;
 use super::auth::{KeyPair, OwnKey};
-use crate::pg::login::{CleartextPolicy, Reached, Refusal, TlsFacts, TlsPolicy};
+use crate::pg::login::{CleartextPolicy, ClientTransport, PgLoginRefusal, TlsFacts, TlsPolicy};
 
 mod check;
 mod errors;
 mod requested;
 
-pub use check::{Check, Checked};
+pub use check::{PasswordCheck, PasswordCheckResult};
 pub use errors::{errno_of, put_refusal, put_refusal_unasked};
-pub use requested::Requested;
+pub use requested::MysqlLoginRequest;
 
 /// The longest packet of somebody who has not proved who it is. Tokens of clouds are passwords of
 /// some kilobytes, and drivers say much of themselves.
@@ -36,46 +38,46 @@ pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
 /// What every client is offered. Neither compression, which would hide packets from the relay, nor
 /// what changes the format of results in ways that servers do not share.
-pub const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
-    .union(Capabilities::LONG_FLAG)
-    .union(Capabilities::CONNECT_WITH_DB)
-    .union(Capabilities::PROTOCOL_41)
-    .union(Capabilities::INTERACTIVE)
-    .union(Capabilities::IGNORE_SPACE)
-    .union(Capabilities::TRANSACTIONS)
-    .union(Capabilities::SECURE_CONNECTION)
-    .union(Capabilities::MULTI_STATEMENTS)
-    .union(Capabilities::MULTI_RESULTS)
-    .union(Capabilities::PS_MULTI_RESULTS)
-    .union(Capabilities::PLUGIN_AUTH)
-    .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
-    .union(Capabilities::CONNECT_ATTRS)
-    .union(Capabilities::SESSION_TRACK)
-    .union(Capabilities::DEPRECATE_EOF);
+pub const OFFERED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
+    .union(CapabilityFlags::LONG_FLAG)
+    .union(CapabilityFlags::CONNECT_WITH_DB)
+    .union(CapabilityFlags::PROTOCOL_41)
+    .union(CapabilityFlags::INTERACTIVE)
+    .union(CapabilityFlags::IGNORE_SPACE)
+    .union(CapabilityFlags::TRANSACTIONS)
+    .union(CapabilityFlags::SECURE_CONNECTION)
+    .union(CapabilityFlags::MULTI_STATEMENTS)
+    .union(CapabilityFlags::MULTI_RESULTS)
+    .union(CapabilityFlags::PS_MULTI_RESULTS)
+    .union(CapabilityFlags::PLUGIN_AUTH)
+    .union(CapabilityFlags::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+    .union(CapabilityFlags::CONNECT_ATTRS)
+    .union(CapabilityFlags::SESSION_TRACK)
+    .union(CapabilityFlags::DEPRECATE_EOF);
 
 /// What holds for all clients of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoginPolicy {
+pub struct MysqlLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none.
     pub tls: TlsPolicy,
     /// Where a password may be asked for as it is.
     pub cleartext: CleartextPolicy,
     /// The method that we greet with, [`Plugin::Native`] or [`Plugin::CachingSha2`]. Users whose
     /// secret is for another one are asked again.
-    pub plugin: Plugin,
+    pub plugin: AuthPlugin,
     /// Capabilities beyond [`OFFERED`]: `FOUND_ROWS`, `LOCAL_FILES`.
-    pub more: Capabilities,
+    pub more: CapabilityFlags,
 }
 
 /// What a client that was led to a tenant has to prove.
 #[derive(Clone, Debug)]
-pub enum Proof {
+pub enum MysqlProof {
     /// Nothing, or it has proved it already: by its certificate, by its user id.
     Nothing,
     /// A password.
     Password {
         /// What its proof is held against.
-        verifier: Arc<Verifier>,
+        verifier: Arc<MysqlVerifier>,
         /// How it is asked.
         method: Method,
         /// For those who send the password itself over a connection that is not encrypted.
@@ -95,7 +97,7 @@ pub enum Method {
 
 /// What to do now. First, what is in `out` is sent.
 #[derive(Debug)]
-pub enum LoginNext {
+pub enum MysqlLoginNext {
     /// Present more bytes.
     More,
     /// Shake hands, beginning with what was not consumed; then call [`Login::tls_started`].
@@ -104,39 +106,39 @@ pub enum LoginNext {
     /// [`Login::routed`].
     Route,
     /// Do this where nobody else waits for it; then call [`Login::checked`].
-    Check(Box<Check>),
+    Check(Box<PasswordCheck>),
     /// The client is who it says. It waits for [`welcome`], or for [`put_refusal`].
-    Done(Box<Authenticated>),
+    Done(Box<MysqlAuthenticatedClient>),
     /// Close, or refuse the change of the user and close. The client was told, unless it left by
     /// itself.
-    Fail(Refusal),
+    Fail(PgLoginRefusal),
 }
 
 /// What became of the input.
 #[derive(Debug)]
 #[must_use]
-pub struct LoginStep {
+pub struct MysqlLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do now.
-    pub next: LoginNext,
+    pub next: MysqlLoginNext,
 }
 
-impl LoginStep {
-    fn new(consumed: usize, next: LoginNext) -> LoginStep {
-        LoginStep { consumed, next }
+impl MysqlLoginStep {
+    fn new(consumed: usize, next: MysqlLoginNext) -> MysqlLoginStep {
+        MysqlLoginStep { consumed, next }
     }
 }
 
 /// A client that has proved who it is.
 #[derive(Debug)]
-pub struct Authenticated {
+pub struct MysqlAuthenticatedClient {
     /// What it asked for.
-    pub requested: Requested,
+    pub requested: MysqlLoginRequest,
     /// What its proof gave away, for tenants whose users are on the server who they are here.
     pub shown: Shown,
     /// What its proof was held against, if it had to prove anything.
-    pub verifier: Option<Arc<Verifier>>,
+    pub verifier: Option<Arc<MysqlVerifier>>,
     /// The number of the packet that it waits for.
     pub seq: u8,
 }
@@ -151,34 +153,34 @@ pub enum Shown {
     /// What `caching_sha2_password` needs at a server that has seen the password.
     Sha2(Sha2Key),
     /// The password.
-    Password(Password),
+    Password(PlainPassword),
 }
 
 /// The login of one client.
 #[derive(Debug)]
-pub struct Login {
-    policy: LoginPolicy,
-    reached: Reached,
-    nonce: Nonce,
+pub struct MysqlLogin {
+    policy: MysqlLoginPolicy,
+    reached: ClientTransport,
+    nonce: AuthNonce,
     /// Of the next packet, whoever sends it.
     seq: u8,
     tls: Option<TlsFacts>,
-    requested: Option<Requested>,
+    requested: Option<MysqlLoginRequest>,
     /// The proof that came unasked with the name.
-    given: Option<Given>,
-    state: State,
+    given: Option<ClientProof>,
+    state: MysqlLoginState,
 }
 
 /// A proof with its method; none for methods that are not spoken here.
 #[derive(Debug)]
-struct Given {
-    plugin: Option<Plugin>,
+struct ClientProof {
+    plugin: Option<AuthPlugin>,
     answer: Vec<u8>,
 }
 
 /// What is awaited.
 #[derive(Debug)]
-enum State {
+enum MysqlLoginState {
     /// Who the client is, or that it wants TLS.
     First,
     /// The end of a handshake.
@@ -186,19 +188,19 @@ enum State {
     /// An answer of [`Login::routed`].
     Routing,
     /// A proof by this method. It is not looked at when there is nothing to prove.
-    Proof(Plugin, Option<Expected>),
+    Proof(AuthPlugin, Option<ExpectedProof>),
     /// The password, encrypted in some way; and the key for that, if it was given.
-    Full(Expected, Option<Arc<KeyPair>>),
+    Full(ExpectedProof, Option<Arc<KeyPair>>),
     /// An answer of [`Login::checked`].
-    Checking(Expected),
+    Checking(ExpectedProof),
     /// Nothing any more.
     Over,
 }
 
 /// What a proof is held against.
 #[derive(Clone, Debug)]
-struct Expected {
-    verifier: Arc<Verifier>,
+struct ExpectedProof {
+    verifier: Arc<MysqlVerifier>,
     key: Arc<OwnKey>,
 }
 
@@ -206,36 +208,36 @@ struct Expected {
 #[derive(Clone, Debug)]
 pub struct ChangeOf {
     /// What holds for its listener.
-    pub policy: LoginPolicy,
+    pub policy: MysqlLoginPolicy,
     /// How it came.
-    pub reached: Reached,
+    pub reached: ClientTransport,
     /// What its TLS handshake gave.
     pub tls: Option<TlsFacts>,
     /// What both can do, as it was agreed on at its first login.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// The collation that it spoke.
     pub collation: u16,
     /// Random, and never used before.
-    pub nonce: Nonce,
+    pub nonce: AuthNonce,
 }
 
-impl Login {
+impl MysqlLogin {
     /// Of somebody who has just connected. `nonce` is random and never used twice.
     #[must_use]
-    pub fn new(policy: LoginPolicy, reached: Reached, nonce: Nonce) -> Login {
-        let (tls, requested, given, state) = (None, None, None, State::First);
-        Login { policy, reached, nonce, seq: 0, tls, requested, given, state }
+    pub fn new(policy: MysqlLoginPolicy, reached: ClientTransport, nonce: AuthNonce) -> MysqlLogin {
+        let (tls, requested, given, state) = (None, None, None, MysqlLoginState::First);
+        MysqlLogin { policy, reached, nonce, seq: 0, tls, requested, given, state }
     }
 
     /// Appends what we say first: our version, and the client's number among our clients.
     pub fn greet(&mut self, thread_id: u32, server_version: &str, out: &mut Vec<u8>) {
-        let hello = Hello {
+        let hello = ServerHello {
             version: server_version.as_bytes(),
             thread_id,
             nonce: self.nonce,
             capabilities: self.offered(),
             collation: COLLATION,
-            status: Status::AUTOCOMMIT,
+            status: StatusFlags::AUTOCOMMIT,
             plugin: self.policy.plugin.name().as_bytes(),
         };
         let mut payload = Vec::new();
@@ -245,20 +247,24 @@ impl Login {
 
     /// Begins again from a `COM_CHANGE_USER`, with the command's byte in front. Whoever changes
     /// waits for the same things as who logs in.
-    pub fn change_user(of: ChangeOf, payload: &[u8], out: &mut Vec<u8>) -> (Login, LoginNext) {
-        let mut login = Login::new(of.policy, of.reached, of.nonce);
+    pub fn change_user(
+        of: ChangeOf,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> (MysqlLogin, MysqlLoginNext) {
+        let mut login = MysqlLogin::new(of.policy, of.reached, of.nonce);
         login.seq = 1;
         login.tls = of.tls.clone();
         let read = ChangeUser::parse(payload, of.capabilities).map_err(|it| bad_handshake(&it));
         let requested = read.and_then(|change| {
             let way = (of.reached, of.tls);
-            Requested::of_change(&change, of.capabilities, of.collation, way)
+            MysqlLoginRequest::of_change(&change, of.capabilities, of.collation, way)
         });
         match requested {
             Ok(requested) => {
                 login.requested = Some(requested);
-                login.state = State::Routing;
-                (login, LoginNext::Route)
+                login.state = MysqlLoginState::Routing;
+                (login, MysqlLoginNext::Route)
             }
             Err(refusal) => {
                 let next = login.fail(0, refusal, out).next;
@@ -269,7 +275,7 @@ impl Login {
 
     /// What the client asks for; there from [`LoginNext::Route`] on, until [`LoginNext::Done`].
     #[must_use]
-    pub fn requested(&self) -> Option<&Requested> {
+    pub fn requested(&self) -> Option<&MysqlLoginRequest> {
         self.requested.as_ref()
     }
 
@@ -280,99 +286,112 @@ impl Login {
     }
 
     /// Takes what the client has sent and was not consumed before.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> MysqlLoginStep {
         if matches!(
             self.state,
-            State::Handshake | State::Routing | State::Checking(_) | State::Over
+            MysqlLoginState::Handshake
+                | MysqlLoginState::Routing
+                | MysqlLoginState::Checking(_)
+                | MysqlLoginState::Over
         ) {
-            return LoginStep::new(0, LoginNext::More);
+            return MysqlLoginStep::new(0, MysqlLoginNext::More);
         }
-        let Some(header) = Header::parse(bytes) else {
-            return LoginStep::new(0, LoginNext::More);
+        let Some(header) = PacketHeader::parse(bytes) else {
+            return MysqlLoginStep::new(0, MysqlLoginNext::More);
         };
         if header.len > PACKET_BYTES_MAX {
-            let refusal = Refusal::new("08P01", "a packet too long for a login");
+            let refusal = PgLoginRefusal::new("08P01", "a packet too long for a login");
             return self.fail(0, refusal, out);
         }
         let Some(payload) = bytes.get(frame::HEADER_BYTES..header.total()) else {
-            return LoginStep::new(0, LoginNext::More);
+            return MysqlLoginStep::new(0, MysqlLoginNext::More);
         };
         if header.seq != self.seq {
-            return self.fail(0, Refusal::new("08P01", "packets out of order"), out);
+            return self.fail(0, PgLoginRefusal::new("08P01", "packets out of order"), out);
         }
         self.seq = self.seq.wrapping_add(1);
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::First => self.first(payload, header.total(), out),
-            State::Proof(plugin, expected) => {
+        match std::mem::replace(&mut self.state, MysqlLoginState::Over) {
+            MysqlLoginState::First => self.first(payload, header.total(), out),
+            MysqlLoginState::Proof(plugin, expected) => {
                 self.proof(plugin, expected, payload, header.total(), out)
             }
-            State::Full(expected, pair) => {
+            MysqlLoginState::Full(expected, pair) => {
                 self.full((expected, pair), payload, header.total(), out)
             }
-            State::Handshake | State::Routing | State::Checking(_) | State::Over => {
-                LoginStep::new(0, LoginNext::More)
-            }
+            MysqlLoginState::Handshake
+            | MysqlLoginState::Routing
+            | MysqlLoginState::Checking(_)
+            | MysqlLoginState::Over => MysqlLoginStep::new(0, MysqlLoginNext::More),
         }
     }
 
     /// Continues behind TLS. What was encrypted is presented from now on.
-    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> LoginStep {
-        if !matches!(self.state, State::Handshake) {
-            return self.fail(0, Refusal::new("08P01", "TLS was not asked for"), out);
+    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> MysqlLoginStep {
+        if !matches!(self.state, MysqlLoginState::Handshake) {
+            return self.fail(0, PgLoginRefusal::new("08P01", "TLS was not asked for"), out);
         }
         self.tls = Some(facts);
-        self.state = State::First;
-        LoginStep::new(0, LoginNext::More)
+        self.state = MysqlLoginState::First;
+        MysqlLoginStep::new(0, MysqlLoginNext::More)
     }
 
     /// Answers [`LoginNext::Route`].
-    pub fn routed(&mut self, answer: Result<Proof, Refusal>, out: &mut Vec<u8>) -> LoginStep {
-        let State::Routing = std::mem::replace(&mut self.state, State::Over) else {
-            return self.fail(0, Refusal::new("XX000", "nobody asked for a route"), out);
+    pub fn routed(
+        &mut self,
+        answer: Result<MysqlProof, PgLoginRefusal>,
+        out: &mut Vec<u8>,
+    ) -> MysqlLoginStep {
+        let MysqlLoginState::Routing = std::mem::replace(&mut self.state, MysqlLoginState::Over)
+        else {
+            return self.fail(0, PgLoginRefusal::new("XX000", "nobody asked for a route"), out);
         };
         match answer {
-            Ok(Proof::Nothing) => self.prove_nothing(out),
-            Ok(Proof::Password { verifier, method, key }) => {
-                self.ask(Expected { verifier, key }, method, out)
+            Ok(MysqlProof::Nothing) => self.prove_nothing(out),
+            Ok(MysqlProof::Password { verifier, method, key }) => {
+                self.ask(ExpectedProof { verifier, key }, method, out)
             }
             Err(refusal) => self.fail(0, refusal, out),
         }
     }
 
     /// Answers [`LoginNext::Check`].
-    pub fn checked(&mut self, answer: Checked, out: &mut Vec<u8>) -> LoginStep {
-        let State::Checking(expected) = std::mem::replace(&mut self.state, State::Over) else {
-            return self.fail(0, Refusal::new("XX000", "nobody asked for a check"), out);
+    pub fn checked(&mut self, answer: PasswordCheckResult, out: &mut Vec<u8>) -> MysqlLoginStep {
+        let MysqlLoginState::Checking(expected) =
+            std::mem::replace(&mut self.state, MysqlLoginState::Over)
+        else {
+            return self.fail(0, PgLoginRefusal::new("XX000", "nobody asked for a check"), out);
         };
         match answer {
-            Checked::Key(pair) => self.give_key(expected, pair, 0, out),
-            Checked::Proof(Some(shown)) => self.done(0, shown, Some(expected.verifier), out),
-            Checked::Proof(None) => self.denied(0, true, out),
-            Checked::Refused(refusal) => self.fail(0, refusal, out),
+            PasswordCheckResult::Key(pair) => self.give_key(expected, pair, 0, out),
+            PasswordCheckResult::Proof(Some(shown)) => {
+                self.done(0, shown, Some(expected.verifier), out)
+            }
+            PasswordCheckResult::Proof(None) => self.denied(0, true, out),
+            PasswordCheckResult::Refused(refusal) => self.fail(0, refusal, out),
         }
     }
 
     /// What this client may do.
-    fn offered(&self) -> Capabilities {
-        let has_tls = self.reached == Reached::Tcp && self.policy.tls != TlsPolicy::Absent;
-        let tls = if has_tls { Capabilities::SSL } else { Capabilities::NONE };
+    fn offered(&self) -> CapabilityFlags {
+        let has_tls = self.reached == ClientTransport::Tcp && self.policy.tls != TlsPolicy::Absent;
+        let tls = if has_tls { CapabilityFlags::SSL } else { CapabilityFlags::NONE };
         OFFERED.union(self.policy.more).union(tls)
     }
 
-    fn first(&mut self, payload: &[u8], consumed: usize, out: &mut Vec<u8>) -> LoginStep {
-        match First::parse(payload, self.tls.is_some()) {
-            Ok(First::Ssl { .. }) if self.offered().contains(Capabilities::SSL) => {
-                self.state = State::Handshake;
-                LoginStep::new(consumed, LoginNext::StartTls)
+    fn first(&mut self, payload: &[u8], consumed: usize, out: &mut Vec<u8>) -> MysqlLoginStep {
+        match FirstReply::parse(payload, self.tls.is_some()) {
+            Ok(FirstReply::Ssl { .. }) if self.offered().contains(CapabilityFlags::SSL) => {
+                self.state = MysqlLoginState::Handshake;
+                MysqlLoginStep::new(consumed, MysqlLoginNext::StartTls)
             }
-            Ok(First::Ssl { .. }) => {
-                let refusal = Refusal::new("08P01", "TLS was not offered");
+            Ok(FirstReply::Ssl { .. }) => {
+                let refusal = PgLoginRefusal::new("08P01", "TLS was not offered");
                 self.fail(consumed, refusal, out)
             }
-            Ok(First::Response(response)) => match self.response(&response) {
+            Ok(FirstReply::Response(response)) => match self.response(&response) {
                 Ok(()) => {
-                    self.state = State::Routing;
-                    LoginStep::new(consumed, LoginNext::Route)
+                    self.state = MysqlLoginState::Routing;
+                    MysqlLoginStep::new(consumed, MysqlLoginNext::Route)
                 }
                 Err(refusal) => self.fail(consumed, refusal, out),
             },
@@ -380,21 +399,25 @@ impl Login {
         }
     }
 
-    fn response(&mut self, response: &handshake::Response<'_>) -> Result<(), Refusal> {
-        let needs_tls = self.policy.tls == TlsPolicy::Required && self.reached == Reached::Tcp;
+    fn response(
+        &mut self,
+        response: &handshake::HandshakeResponse<'_>,
+    ) -> Result<(), PgLoginRefusal> {
+        let needs_tls =
+            self.policy.tls == TlsPolicy::Required && self.reached == ClientTransport::Tcp;
         if needs_tls && self.tls.is_none() {
-            return Err(Refusal::new(
+            return Err(PgLoginRefusal::new(
                 errors::TLS_ONLY,
                 "this server takes connections with TLS only",
             ));
         }
         let known = response.capabilities.intersection(self.offered());
         let way = (self.reached, self.tls.clone());
-        self.requested = Some(Requested::of_response(response, known, way)?);
-        self.given = Some(Given {
+        self.requested = Some(MysqlLoginRequest::of_response(response, known, way)?);
+        self.given = Some(ClientProof {
             plugin: match response.plugin {
-                Some(name) => Plugin::of(name),
-                None => Some(Plugin::Native), // from before there was a choice
+                Some(name) => AuthPlugin::of(name),
+                None => Some(AuthPlugin::Native), // from before there was a choice
             },
             answer: response.answer.to_vec(),
         });
@@ -402,40 +425,45 @@ impl Login {
     }
 
     /// Lets a client in that has nothing to prove, once the method that it has begun with is done.
-    fn prove_nothing(&mut self, out: &mut Vec<u8>) -> LoginStep {
+    fn prove_nothing(&mut self, out: &mut Vec<u8>) -> MysqlLoginStep {
         match self.given.take() {
             Some(given) => {
-                if given.plugin == Some(Plugin::CachingSha2) && !is_empty(&given.answer) {
+                if given.plugin == Some(AuthPlugin::CachingSha2) && !is_empty(&given.answer) {
                     self.more(&[auth::FAST_RIGHT], out);
                 }
                 self.done(0, Shown::Nothing, None, out)
             }
             // Who changes waits for a nonce in any case.
             None => {
-                self.switch(Plugin::Native, out);
-                self.state = State::Proof(Plugin::Native, None);
-                LoginStep::new(0, LoginNext::More)
+                self.switch(AuthPlugin::Native, out);
+                self.state = MysqlLoginState::Proof(AuthPlugin::Native, None);
+                MysqlLoginStep::new(0, MysqlLoginNext::More)
             }
         }
     }
 
     /// Looks at the proof that came already, or asks for another one.
-    fn ask(&mut self, expected: Expected, method: Method, out: &mut Vec<u8>) -> LoginStep {
+    fn ask(
+        &mut self,
+        expected: ExpectedProof,
+        method: Method,
+        out: &mut Vec<u8>,
+    ) -> MysqlLoginStep {
         let preferred = match method {
             Method::Best => self.policy.plugin,
-            Method::Cleartext if self.is_protected() => Plugin::Clear,
+            Method::Cleartext if self.is_protected() => AuthPlugin::Clear,
             Method::Cleartext => {
                 let message = "a password is asked for over TLS or a Unix socket only";
-                return self.fail(0, Refusal::new("28000", message), out);
+                return self.fail(0, PgLoginRefusal::new("28000", message), out);
             }
         };
         let wanted = expected.verifier.plugin(preferred);
         let knows_plugins = self
             .requested
             .as_ref()
-            .is_some_and(|it| it.capabilities.contains(Capabilities::PLUGIN_AUTH));
+            .is_some_and(|it| it.capabilities.contains(CapabilityFlags::PLUGIN_AUTH));
         match self.given.take() {
-            Some(Given { plugin: Some(plugin), answer })
+            Some(ClientProof { plugin: Some(plugin), answer })
                 if self.is_fit(plugin, wanted, &expected) =>
             {
                 // A client that prefers a method to ours may have sent its name alone.
@@ -445,51 +473,51 @@ impl Login {
             }
             Some(_) if !knows_plugins => {
                 let message = format!("the client does not know {}", wanted.name());
-                return self.fail(0, Refusal::new(errors::METHOD, message), out);
+                return self.fail(0, PgLoginRefusal::new(errors::METHOD, message), out);
             }
             Some(_) | None => {}
         }
         self.switch(wanted, out);
-        self.state = State::Proof(wanted, Some(expected));
-        LoginStep::new(0, LoginNext::More)
+        self.state = MysqlLoginState::Proof(wanted, Some(expected));
+        MysqlLoginStep::new(0, MysqlLoginNext::More)
     }
 
     /// Whether a proof that came unasked by `plugin` does where `wanted` is liked best.
-    fn is_fit(&self, plugin: Plugin, wanted: Plugin, expected: &Expected) -> bool {
-        let is_proof = plugin != Plugin::Clear && wanted != Plugin::Clear;
+    fn is_fit(&self, plugin: AuthPlugin, wanted: AuthPlugin, expected: &ExpectedProof) -> bool {
+        let is_proof = plugin != AuthPlugin::Clear && wanted != AuthPlugin::Clear;
         is_proof && expected.verifier.takes(plugin)
     }
 
     /// Takes a proof.
     fn proof(
         &mut self,
-        plugin: Plugin,
-        expected: Option<Expected>,
+        plugin: AuthPlugin,
+        expected: Option<ExpectedProof>,
         answer: &[u8],
         consumed: usize,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
+    ) -> MysqlLoginStep {
         let Some(expected) = expected else {
             return self.done(consumed, Shown::Nothing, None, out);
         };
         let verifier = Arc::clone(&expected.verifier);
         let shown = match plugin {
-            Plugin::Native => verifier.accepts_native(&self.nonce, answer).map(Shown::Native),
-            Plugin::CachingSha2 if is_empty(answer) => None,
-            Plugin::CachingSha2 => match verifier.accepts_sha2(&self.nonce, answer) {
-                Fast::Right(key) => {
+            AuthPlugin::Native => verifier.accepts_native(&self.nonce, answer).map(Shown::Native),
+            AuthPlugin::CachingSha2 if is_empty(answer) => None,
+            AuthPlugin::CachingSha2 => match verifier.accepts_sha2(&self.nonce, answer) {
+                FastAuthResult::Right(key) => {
                     self.more(&[auth::FAST_RIGHT], out);
                     Some(Shown::Sha2(key))
                 }
-                Fast::Wrong => None,
-                Fast::Unknown => {
+                FastAuthResult::Wrong => None,
+                FastAuthResult::Unknown => {
                     self.more(&[auth::FULL], out);
-                    self.state = State::Full(expected, None);
-                    return LoginStep::new(consumed, LoginNext::More);
+                    self.state = MysqlLoginState::Full(expected, None);
+                    return MysqlLoginStep::new(consumed, MysqlLoginNext::More);
                 }
             },
-            Plugin::Clear => {
-                let check = Check::password(&expected, answer);
+            AuthPlugin::Clear => {
+                let check = PasswordCheck::password(&expected, answer);
                 return self.check(consumed, check, expected);
             }
         };
@@ -502,33 +530,33 @@ impl Login {
     /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
     fn full(
         &mut self,
-        (expected, pair): (Expected, Option<Arc<KeyPair>>),
+        (expected, pair): (ExpectedProof, Option<Arc<KeyPair>>),
         payload: &[u8],
         consumed: usize,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
-        let is_secret = self.reached != Reached::Tcp || self.tls.is_some();
+    ) -> MysqlLoginStep {
+        let is_secret = self.reached != ClientTransport::Tcp || self.tls.is_some();
         match (payload, pair) {
             _ if is_secret => {
-                let check = Check::password(&expected, payload);
+                let check = PasswordCheck::password(&expected, payload);
                 self.check(consumed, check, expected)
             }
             // Who asks again and again, and reads nothing, would have us keep all the answers.
             ([auth::PUBLIC_KEY], Some(_)) => {
-                let refusal = Refusal::new("08P01", "the public key was given already");
+                let refusal = PgLoginRefusal::new("08P01", "the public key was given already");
                 self.fail(consumed, refusal, out)
             }
             ([auth::PUBLIC_KEY], None) => match expected.key.current() {
                 Some(pair) => self.give_key(expected, pair, consumed, out),
                 None => {
-                    let check = Check::key(&expected);
+                    let check = PasswordCheck::key(&expected);
                     self.check(consumed, check, expected)
                 }
             },
             // Some clients have the key already, from a file.
             (payload, pair) => match pair.or_else(|| expected.key.current()) {
                 Some(pair) => {
-                    let check = Check::hidden(&expected, pair, self.nonce, payload);
+                    let check = PasswordCheck::hidden(&expected, pair, self.nonce, payload);
                     self.check(consumed, check, expected)
                 }
                 None => self.denied(consumed, true, out),
@@ -538,30 +566,35 @@ impl Login {
 
     fn give_key(
         &mut self,
-        expected: Expected,
+        expected: ExpectedProof,
         pair: Arc<KeyPair>,
         consumed: usize,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
+    ) -> MysqlLoginStep {
         self.more(pair.public_pem().as_bytes(), out);
-        self.state = State::Full(expected, Some(pair));
-        LoginStep::new(consumed, LoginNext::More)
+        self.state = MysqlLoginState::Full(expected, Some(pair));
+        MysqlLoginStep::new(consumed, MysqlLoginNext::More)
     }
 
     /// Waits for what takes long.
-    fn check(&mut self, consumed: usize, check: Check, expected: Expected) -> LoginStep {
-        self.state = State::Checking(expected);
-        LoginStep::new(consumed, LoginNext::Check(Box::new(check)))
+    fn check(
+        &mut self,
+        consumed: usize,
+        check: PasswordCheck,
+        expected: ExpectedProof,
+    ) -> MysqlLoginStep {
+        self.state = MysqlLoginState::Checking(expected);
+        MysqlLoginStep::new(consumed, MysqlLoginNext::Check(Box::new(check)))
     }
 
     /// Whether a password may be asked for as it is.
     fn is_protected(&self) -> bool {
-        self.reached != Reached::Tcp
+        self.reached != ClientTransport::Tcp
             || self.tls.is_some()
             || self.policy.cleartext == CleartextPolicy::Anywhere
     }
 
-    fn switch(&mut self, plugin: Plugin, out: &mut Vec<u8>) {
+    fn switch(&mut self, plugin: AuthPlugin, out: &mut Vec<u8>) {
         let mut payload = Vec::new();
         handshake::put_switch(&mut payload, plugin.name(), &self.nonce);
         frame::put_packet(out, &mut self.seq, &payload);
@@ -577,38 +610,52 @@ impl Login {
         &mut self,
         consumed: usize,
         shown: Shown,
-        verifier: Option<Arc<Verifier>>,
+        verifier: Option<Arc<MysqlVerifier>>,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
+    ) -> MysqlLoginStep {
         let Some(requested) = self.requested.take() else {
-            return self.fail(consumed, Refusal::new("XX000", "nobody asked for a route"), out);
+            return self.fail(
+                consumed,
+                PgLoginRefusal::new("XX000", "nobody asked for a route"),
+                out,
+            );
         };
-        self.state = State::Over;
-        let authenticated = Authenticated { requested, shown, verifier, seq: self.seq };
-        LoginStep::new(consumed, LoginNext::Done(Box::new(authenticated)))
+        self.state = MysqlLoginState::Over;
+        let authenticated = MysqlAuthenticatedClient { requested, shown, verifier, seq: self.seq };
+        MysqlLoginStep::new(consumed, MysqlLoginNext::Done(Box::new(authenticated)))
     }
 
     /// The same for somebody whose proof was wrong, or who does not exist.
-    fn denied(&mut self, consumed: usize, with_password: bool, out: &mut Vec<u8>) -> LoginStep {
+    fn denied(
+        &mut self,
+        consumed: usize,
+        with_password: bool,
+        out: &mut Vec<u8>,
+    ) -> MysqlLoginStep {
         let user = self.requested.as_ref().map_or("", |requested| requested.user.as_str());
         let with = if with_password { "YES" } else { "NO" };
         let message = format!("Access denied for user '{user}' (using password: {with})");
         let cause = Some("the password does not match".to_owned());
-        self.fail(consumed, Refusal { cause, ..Refusal::new("28P01", message) }, out)
+        self.fail(consumed, PgLoginRefusal { cause, ..PgLoginRefusal::new("28P01", message) }, out)
     }
 
-    fn fail(&mut self, consumed: usize, refusal: Refusal, out: &mut Vec<u8>) -> LoginStep {
-        self.state = State::Over;
+    fn fail(
+        &mut self,
+        consumed: usize,
+        refusal: PgLoginRefusal,
+        out: &mut Vec<u8>,
+    ) -> MysqlLoginStep {
+        self.state = MysqlLoginState::Over;
         put_refusal(out, &mut self.seq, &refusal);
-        LoginStep::new(consumed, LoginNext::Fail(refusal))
+        MysqlLoginStep::new(consumed, MysqlLoginNext::Fail(refusal))
     }
 }
 
 /// What a password shows that is right. It ends with a NUL, which clients send with it.
-fn accepts(verifier: &Verifier, given: &[u8]) -> Option<Shown> {
+fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<Shown> {
     let given = given.strip_suffix(&[0])?;
     let text = std::str::from_utf8(given).ok().filter(|_| verifier.accepts_password(given))?;
-    Some(Shown::Password(Password::new(text.to_owned())))
+    Some(Shown::Password(PlainPassword::new(text.to_owned())))
 }
 
 /// Whether a proof is that of no password.
@@ -616,12 +663,12 @@ fn is_empty(answer: &[u8]) -> bool {
     matches!(answer, [] | [0])
 }
 
-fn bad_handshake(error: &HandshakeError) -> Refusal {
-    Refusal::new("08P01", error.to_string())
+fn bad_handshake(error: &HandshakeError) -> PgLoginRefusal {
+    PgLoginRefusal::new("08P01", error.to_string())
 }
 
 /// Appends that a client is in. Its session begins with this status.
-pub fn welcome(authenticated: &Authenticated, status: Status, out: &mut Vec<u8>) {
+pub fn welcome(authenticated: &MysqlAuthenticatedClient, status: StatusFlags, out: &mut Vec<u8>) {
     let mut seq = authenticated.seq;
     let ok = OkPacket {
         affected_rows: 0,

@@ -5,7 +5,7 @@
 
 /// A reason to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pin {
+pub enum PinReason {
     /// A temporary table is there.
     TempTable,
     /// A user variable was set.
@@ -50,32 +50,33 @@ pub enum Pin {
 }
 
 /// All of them, in the order of their bits.
-const PINS: [(Pin, &str); 20] = [
-    (Pin::TempTable, "temp_table"),
-    (Pin::UserVariable, "user_variable"),
-    (Pin::UserLock, "user_lock"),
-    (Pin::TableLock, "table_lock"),
-    (Pin::Handler, "handler"),
-    (Pin::SqlPrepare, "sql_prepare"),
-    (Pin::Cursor, "cursor"),
-    (Pin::LongData, "long_data"),
-    (Pin::Variable, "variable"),
-    (Pin::Role, "role"),
-    (Pin::Xa, "xa"),
-    (Pin::Sequence, "sequence"),
-    (Pin::State, "state"),
-    (Pin::FoundRows, "found_rows"),
-    (Pin::Diagnostics, "diagnostics"),
-    (Pin::NextTransaction, "next_transaction"),
-    (Pin::Settings, "settings"),
-    (Pin::Schema, "schema"),
-    (Pin::Backup, "backup"),
-    (Pin::Profile, "profile"),
+const PINS: [(PinReason, &str); 20] = [
+    (PinReason::TempTable, "temp_table"),
+    (PinReason::UserVariable, "user_variable"),
+    (PinReason::UserLock, "user_lock"),
+    (PinReason::TableLock, "table_lock"),
+    (PinReason::Handler, "handler"),
+    (PinReason::SqlPrepare, "sql_prepare"),
+    (PinReason::Cursor, "cursor"),
+    (PinReason::LongData, "long_data"),
+    (PinReason::Variable, "variable"),
+    (PinReason::Role, "role"),
+    (PinReason::Xa, "xa"),
+    (PinReason::Sequence, "sequence"),
+    (PinReason::State, "state"),
+    (PinReason::FoundRows, "found_rows"),
+    (PinReason::Diagnostics, "diagnostics"),
+    (PinReason::NextTransaction, "next_transaction"),
+    (PinReason::Settings, "settings"),
+    (PinReason::Schema, "schema"),
+    (PinReason::Backup, "backup"),
+    (PinReason::Profile, "profile"),
 ];
 
 /// Pins that outlast a `COM_RESET_CONNECTION` (MariaDB 10.11): roles, and statements that were
 /// recorded. A routine may have changed the role.
-const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32 | 1 << Pin::Profile as u32;
+const LASTING: u32 =
+    1 << PinReason::Role as u32 | 1 << PinReason::State as u32 | 1 << PinReason::Profile as u32;
 
 /// Has the server record statements, which it shows also after it was switched off.
 const PROFILING: &[u8] = b"profiling";
@@ -88,27 +89,27 @@ const NAMES_MAX: usize = 64;
 
 /// The reasons that hold now.
 #[derive(Debug, Default)]
-pub struct Pins {
+pub struct ActivePins {
     bits: u32,
     /// How often named locks were taken and not given back.
     locks: u32,
-    temp_tables: Names,
-    prepared: Names,
-    variables: Names,
-    handlers: Names,
+    temp_tables: PinnedNames,
+    prepared: PinnedNames,
+    variables: PinnedNames,
+    handlers: PinnedNames,
 }
 
 /// Names of what is there; `None` once there are too many, or one is not known.
 #[derive(Debug)]
-struct Names(Option<Vec<Box<[u8]>>>);
+struct PinnedNames(Option<Vec<Box<[u8]>>>);
 
-impl Default for Names {
+impl Default for PinnedNames {
     fn default() -> Self {
-        Names(Some(Vec::new()))
+        PinnedNames(Some(Vec::new()))
     }
 }
 
-impl Names {
+impl PinnedNames {
     fn insert(&mut self, name: Option<&[u8]>) {
         match (&mut self.0, name) {
             (Some(names), Some(name)) if names.len() < NAMES_MAX => {
@@ -128,7 +129,7 @@ impl Names {
     }
 }
 
-impl Pins {
+impl ActivePins {
     /// Whether nothing holds the connection.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -143,26 +144,26 @@ impl Pins {
 
     /// Whether this one holds.
     #[inline]
-    pub(crate) fn has(&self, pin: Pin) -> bool {
+    pub(crate) fn has(&self, pin: PinReason) -> bool {
         self.bits & (1 << pin as u32) != 0
     }
 
     /// This holds from now on.
     #[inline]
-    pub(crate) fn set(&mut self, pin: Pin) {
+    pub(crate) fn set(&mut self, pin: PinReason) {
         self.bits |= 1 << pin as u32;
     }
 
     /// This has ended.
     #[inline]
-    pub(crate) fn end(&mut self, pin: Pin) {
+    pub(crate) fn end(&mut self, pin: PinReason) {
         self.bits &= !(1 << pin as u32);
     }
 
     /// The session was reset: nothing of it is there any more, but for what a reset leaves.
     pub(crate) fn reset(&mut self) {
         let left = self.bits & LASTING;
-        *self = Pins::default();
+        *self = ActivePins::default();
         self.bits = left;
     }
 
@@ -174,69 +175,69 @@ impl Pins {
     /// A named lock was taken.
     pub(crate) fn locked(&mut self, times: u32) {
         self.locks = self.locks.saturating_add(times);
-        self.set(Pin::UserLock);
+        self.set(PinReason::UserLock);
     }
 
     /// Named locks were given back; says whether none is left.
     pub(crate) fn unlocked(&mut self, times: u32) {
         self.locks = self.locks.saturating_sub(times);
         if self.locks == 0 {
-            self.end(Pin::UserLock);
+            self.end(PinReason::UserLock);
         }
     }
 
     /// A temporary table was made; none: of an unknown name.
     pub(crate) fn temp_table(&mut self, name: Option<&[u8]>) {
         self.temp_tables.insert(name);
-        self.set(Pin::TempTable);
+        self.set(PinReason::TempTable);
     }
 
     /// A table of this name is there no more.
     pub(crate) fn dropped(&mut self, name: &[u8]) {
-        if self.has(Pin::TempTable) && self.temp_tables.remove(name) {
-            self.end(Pin::TempTable);
+        if self.has(PinReason::TempTable) && self.temp_tables.remove(name) {
+            self.end(PinReason::TempTable);
         }
     }
 
     /// A statement was prepared by SQL; none: of an unknown name.
     pub(crate) fn prepared(&mut self, name: Option<&[u8]>) {
         self.prepared.insert(name);
-        self.set(Pin::SqlPrepare);
+        self.set(PinReason::SqlPrepare);
     }
 
     /// A statement that SQL prepared is there no more.
     pub(crate) fn deallocated(&mut self, name: &[u8]) {
-        if self.has(Pin::SqlPrepare) && self.prepared.remove(name) {
-            self.end(Pin::SqlPrepare);
+        if self.has(PinReason::SqlPrepare) && self.prepared.remove(name) {
+            self.end(PinReason::SqlPrepare);
         }
     }
 
     /// A table was opened for `HANDLER`; none: under an unknown name.
     pub(crate) fn opened(&mut self, name: Option<&[u8]>) {
         self.handlers.insert(name);
-        self.set(Pin::Handler);
+        self.set(PinReason::Handler);
     }
 
     /// A table of `HANDLER`'s was closed.
     pub(crate) fn closed(&mut self, name: &[u8]) {
-        if self.has(Pin::Handler) && self.handlers.remove(name) {
-            self.end(Pin::Handler);
+        if self.has(PinReason::Handler) && self.handlers.remove(name) {
+            self.end(PinReason::Handler);
         }
     }
 
     /// A variable has a value that only this session can have.
     pub(crate) fn variable(&mut self, name: &[u8]) {
         self.variables.insert(Some(name));
-        self.set(Pin::Variable);
+        self.set(PinReason::Variable);
         if name == PROFILING {
-            self.set(Pin::Profile);
+            self.set(PinReason::Profile);
         }
     }
 
     /// A variable has its default again.
     pub(crate) fn variable_default(&mut self, name: &[u8]) {
-        if name != OPTIMIZER_TRACE && self.has(Pin::Variable) && self.variables.remove(name) {
-            self.end(Pin::Variable);
+        if name != OPTIMIZER_TRACE && self.has(PinReason::Variable) && self.variables.remove(name) {
+            self.end(PinReason::Variable);
         }
     }
 }
@@ -245,8 +246,8 @@ impl Pins {
 mod tests {
     use super::*;
 
-    fn check(does: impl FnOnce(&mut Pins), left: &[&str]) {
-        let mut pins = Pins::default();
+    fn check(does: impl FnOnce(&mut ActivePins), left: &[&str]) {
+        let mut pins = ActivePins::default();
         does(&mut pins);
         assert_eq!(pins.names().collect::<Vec<_>>(), left);
         assert_eq!(pins.is_empty(), left.is_empty());

@@ -4,16 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{put_built, put_packet};
-use wire::mysql::reply::{Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyKind};
 
-use super::pins::{Pin, Pins};
-use super::settings::{SQL_MODE, Settings};
-use super::statements::{Executing, Preparing, ServerStatements};
-use super::texts::Facts;
-use super::warnings::Warnings;
+use super::pins::{ActivePins, PinReason};
+use super::settings::{MysqlSettings, SQL_MODE};
+use super::statements::{MysqlServerStatements, PendingExecution, PendingPrepare};
+use super::texts::MysqlStatementFacts;
+use super::warnings::ServerWarnings;
 use crate::link::{ClientId, LinkLimits};
 
 /// Entries of the queue that a connection keeps room for.
@@ -21,7 +21,7 @@ const OUTSTANDING_USUAL: usize = 8;
 
 /// Who gets the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audience {
+pub(crate) enum MysqlReplyAudience {
     /// The attached client.
     Client,
     /// Nobody: it was put in between.
@@ -30,15 +30,15 @@ pub(crate) enum Audience {
 
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
-pub(crate) enum Note {
+pub(crate) enum MysqlRequestPurpose {
     /// It changes nothing here.
     Plain,
     /// Runs a text.
-    Text(Facts),
+    Text(MysqlStatementFacts),
     /// Prepares a statement: the client's own request, or one put in front of its `EXECUTE`.
-    Prepare(Box<Preparing>),
+    Prepare(Box<PendingPrepare>),
     /// Runs a prepared statement.
-    Execute(Executing),
+    Execute(PendingExecution),
     /// Gets rows of the cursor of this statement of the client's.
     Fetch(u32),
     /// Brings this statement of the client's back to how it was prepared.
@@ -60,7 +60,7 @@ pub(crate) enum Note {
     /// Asks for `LAST_INSERT_ID()`, which the client may ask for elsewhere.
     AskInsertId(Option<u64>),
     /// Asks for the warnings that the client may ask for elsewhere.
-    AskWarnings(Box<Warnings>),
+    AskWarnings(Box<ServerWarnings>),
     /// Gives back locks that no text told of.
     Unlock,
     /// Has the server tell of changes again, after a reset.
@@ -71,12 +71,15 @@ pub(crate) enum Note {
     Reset,
 }
 
-impl Note {
+impl MysqlRequestPurpose {
     /// Whether nothing of the client's may be sent before the reply has come.
     fn is_barrier(&self) -> bool {
         match self {
-            Note::Schema | Note::AskInsertId(_) | Note::AskWarnings(_) | Note::Flush => true,
-            Note::Prepare(preparing) => preparing.is_injected(),
+            MysqlRequestPurpose::Schema
+            | MysqlRequestPurpose::AskInsertId(_)
+            | MysqlRequestPurpose::AskWarnings(_)
+            | MysqlRequestPurpose::Flush => true,
+            MysqlRequestPurpose::Prepare(preparing) => preparing.is_injected(),
             _ => false,
         }
     }
@@ -84,15 +87,15 @@ impl Note {
 
 /// A request that was sent and not answered in full.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct OutstandingRequest {
     pub(crate) kind: ReplyKind,
-    pub(crate) audience: Audience,
-    pub(crate) note: Note,
+    pub(crate) audience: MysqlReplyAudience,
+    pub(crate) note: MysqlRequestPurpose,
 }
 
 /// What a server connection told about itself as it started.
 #[derive(Debug)]
-pub struct ServerSetup {
+pub struct MysqlServerSetup {
     /// The number of its thread, which `KILL` takes.
     pub thread_id: u32,
     /// Which pool it is of.
@@ -100,13 +103,13 @@ pub struct ServerSetup {
     /// Who logged in.
     pub user: Box<str>,
     /// What both sides can do.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// What it said of its state at the end of the login.
-    pub status: Status,
+    pub status: StatusFlags,
     /// The schema it is in.
     pub database: Option<Box<str>>,
     /// The settings that it was given as it logged in.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<MysqlSettings>,
     /// Whether it tells of changes of the session's state.
     pub tracks: bool,
     /// Whether its sessions may only read, which a reset forgets.
@@ -117,7 +120,7 @@ pub struct ServerSetup {
 
 /// What happens to a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cleanup {
+pub(crate) enum MysqlCleanup {
     /// Nothing is to be done.
     None,
     /// Replies that nobody wants are still to come.
@@ -128,7 +131,7 @@ pub(crate) enum Cleanup {
 
 /// A packet of the server's of which a part has been taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Body {
+pub(crate) struct MysqlPartialPacket {
     /// Bytes to come.
     pub(crate) left: usize,
     /// Whether they go to the other side.
@@ -139,7 +142,7 @@ pub(crate) struct Body {
 
 /// Where a reply stands with regard to what the client's dialect has more or less of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Columns {
+pub(crate) struct ColumnProgress {
     /// Definitions to come before the next end of a list.
     pub(crate) left: u64,
     /// Definitions of a second list behind it.
@@ -150,29 +153,29 @@ pub(crate) struct Columns {
 
 /// One server connection's side of the protocol.
 #[derive(Debug)]
-pub struct ServerSession {
-    queue: VecDeque<Entry>,
+pub struct MysqlServerSession {
+    queue: VecDeque<OutstandingRequest>,
     /// Entries of the attached client's.
     asked: u32,
     /// Entries that the client's next command waits for.
     barriers: u32,
     /// The reply to the front entry.
-    pub(crate) reply: Option<Reply>,
-    pub(crate) columns: Columns,
-    pub(crate) body: Body,
+    pub(crate) reply: Option<CommandReplyState>,
+    pub(crate) columns: ColumnProgress,
+    pub(crate) body: MysqlPartialPacket,
     /// What the first row of the reply is about a named lock, if it has one value: 1 or not.
     pub(crate) lock_row: Option<bool>,
     /// Variables of which the reply has told.
     pub(crate) told: Vec<Box<str>>,
     /// What the last reply said.
-    pub(crate) status: Status,
+    pub(crate) status: StatusFlags,
     /// A statement ran without autocommit, and was not committed.
     pub(crate) uncommitted: bool,
-    pub(crate) statements: ServerStatements,
+    pub(crate) statements: MysqlServerStatements,
     /// The settings that it has.
-    pub(crate) applied: Arc<Settings>,
+    pub(crate) applied: Arc<MysqlSettings>,
     /// Those that a reset leaves.
-    pub(crate) fresh: Arc<Settings>,
+    pub(crate) fresh: Arc<MysqlSettings>,
     /// The SQL mode that it began with, if that is known.
     pub(crate) own_mode: Option<Box<str>>,
     /// Several statements in a text are allowed.
@@ -185,12 +188,12 @@ pub struct ServerSession {
     pub(crate) insert_id_is_doubtful: bool,
     /// Warnings and counts of rows may be those of another client.
     pub(crate) has_others_diagnostics: bool,
-    pub(crate) pins: Pins,
+    pub(crate) pins: ActivePins,
     /// Who holds it.
     pub(crate) attached: Option<ClientId>,
     /// Who held it last, and in which of its sessions.
     pub(crate) last_session: Option<(ClientId, u64)>,
-    pub(crate) cleanup: Cleanup,
+    pub(crate) cleanup: MysqlCleanup,
     /// It must be reset before anybody has it.
     pub(crate) dirty: bool,
     /// It must be reset before another client has it.
@@ -215,7 +218,7 @@ pub struct ServerSession {
     pub(crate) rows: u64,
     /// Its session has taken values from sequences, which `LASTVAL` would give to another client.
     pub(crate) has_sequences: bool,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) capabilities: CapabilityFlags,
     pub(crate) tracks: bool,
     pub(crate) read_only: bool,
     pub(crate) limits: LinkLimits,
@@ -226,9 +229,9 @@ pub struct ServerSession {
     thread_id: u32,
 }
 
-impl ServerSession {
+impl MysqlServerSession {
     /// A connection that has logged in, clean.
-    pub fn new(setup: ServerSetup) -> ServerSession {
+    pub fn new(setup: MysqlServerSetup) -> MysqlServerSession {
         let applied = match &setup.database {
             Some(schema) if setup.settings.schema() != Some(&**schema) => {
                 let mut settings = (*setup.settings).clone();
@@ -238,30 +241,30 @@ impl ServerSession {
             _ => setup.settings,
         };
         let own_mode = applied.value(SQL_MODE).map(Box::from);
-        ServerSession {
+        MysqlServerSession {
             queue: VecDeque::with_capacity(OUTSTANDING_USUAL),
             asked: 0,
             barriers: 0,
             reply: None,
-            columns: Columns::default(),
-            body: Body::default(),
+            columns: ColumnProgress::default(),
+            body: MysqlPartialPacket::default(),
             lock_row: None,
             told: Vec::new(),
             status: setup.status,
             uncommitted: false,
-            statements: ServerStatements::default(),
+            statements: MysqlServerStatements::default(),
             applied,
             fresh: Arc::default(),
             own_mode,
-            multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
+            multi: setup.capabilities.contains(CapabilityFlags::MULTI_STATEMENTS),
             insert_id: Some(0),
             insert_id_is_own: false,
             insert_id_is_doubtful: false,
             has_others_diagnostics: false,
-            pins: Pins::default(),
+            pins: ActivePins::default(),
             attached: None,
             last_session: None,
-            cleanup: Cleanup::None,
+            cleanup: MysqlCleanup::None,
             dirty: false,
             reset_due: false,
             unlock_due: false,
@@ -288,7 +291,7 @@ impl ServerSession {
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.queue.is_empty()
-            && self.cleanup == Cleanup::None
+            && self.cleanup == MysqlCleanup::None
             && !self.dirty
             && !self.closing
     }
@@ -325,7 +328,7 @@ impl ServerSession {
 
     /// Whether its transaction is open.
     pub fn is_in_transaction(&self) -> bool {
-        self.status.contains(Status::IN_TRANS) || self.uncommitted
+        self.status.contains(StatusFlags::IN_TRANS) || self.uncommitted
     }
 
     /// The number of the server's thread, for `KILL`.
@@ -334,7 +337,7 @@ impl ServerSession {
     }
 
     /// The settings it has; equal ones of a client mean that nothing has to change.
-    pub fn settings(&self) -> &Arc<Settings> {
+    pub fn settings(&self) -> &Arc<MysqlSettings> {
         &self.applied
     }
 
@@ -360,13 +363,13 @@ impl ServerSession {
 
     /// The request whose reply comes next.
     #[inline]
-    pub(crate) fn front(&self) -> Option<&Entry> {
+    pub(crate) fn front(&self) -> Option<&OutstandingRequest> {
         self.queue.front()
     }
 
     /// The same, to change what is noted of it.
     #[inline]
-    pub(crate) fn front_mut(&mut self) -> Option<&mut Entry> {
+    pub(crate) fn front_mut(&mut self) -> Option<&mut OutstandingRequest> {
         self.queue.front_mut()
     }
 
@@ -386,7 +389,9 @@ impl ServerSession {
     /// here only.
     #[inline]
     pub(crate) fn has_unknown_settings(&self) -> bool {
-        self.pins.has(Pin::Settings) || self.pins.has(Pin::Schema) || self.pins.has(Pin::Variable)
+        self.pins.has(PinReason::Settings)
+            || self.pins.has(PinReason::Schema)
+            || self.pins.has(PinReason::Variable)
     }
 
     /// Whether a reply is to come before the client's next command can be sent.
@@ -397,22 +402,27 @@ impl ServerSession {
 
     /// A request was appended to what goes to the server.
     #[inline]
-    pub(crate) fn push(&mut self, kind: ReplyKind, audience: Audience, note: Note) {
-        self.asked += u32::from(audience == Audience::Client);
+    pub(crate) fn push(
+        &mut self,
+        kind: ReplyKind,
+        audience: MysqlReplyAudience,
+        note: MysqlRequestPurpose,
+    ) {
+        self.asked += u32::from(audience == MysqlReplyAudience::Client);
         self.barriers += u32::from(note.is_barrier());
-        self.queue.push_back(Entry { kind, audience, note });
+        self.queue.push_back(OutstandingRequest { kind, audience, note });
     }
 
     /// The front request was answered in full.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Entry> {
+    pub(crate) fn pop(&mut self) -> Option<OutstandingRequest> {
         self.reply = None;
         self.is_refused = false;
         self.lock_row = None;
         self.rows = 0;
-        self.columns = Columns::default();
+        self.columns = ColumnProgress::default();
         let entry = self.queue.pop_front()?;
-        self.asked -= u32::from(entry.audience == Audience::Client);
+        self.asked -= u32::from(entry.audience == MysqlReplyAudience::Client);
         self.barriers -= u32::from(entry.note.is_barrier());
         Some(entry)
     }
@@ -420,28 +430,28 @@ impl ServerSession {
     /// The client is gone: what it asked is nobody's.
     pub(crate) fn orphan(&mut self) {
         for entry in &mut self.queue {
-            entry.audience = Audience::Nobody;
+            entry.audience = MysqlReplyAudience::Nobody;
         }
         self.asked = 0;
     }
 
     /// Appends a text of nobody's.
-    pub(crate) fn ask(&mut self, note: Note, text: &str, out: &mut Vec<u8>) {
+    pub(crate) fn ask(&mut self, note: MysqlRequestPurpose, text: &str, out: &mut Vec<u8>) {
         put_built(out, &mut 0, |out| {
             out.push(Command::Query.code());
             out.extend_from_slice(text.as_bytes());
         });
-        self.push(ReplyKind::Query, Audience::Nobody, note);
+        self.push(ReplyKind::Query, MysqlReplyAudience::Nobody, note);
     }
 
     /// Appends a command of nobody's.
     pub(crate) fn inject(
         &mut self,
-        (kind, note): (ReplyKind, Note),
+        (kind, note): (ReplyKind, MysqlRequestPurpose),
         command: &[u8],
         out: &mut Vec<u8>,
     ) {
         put_packet(out, &mut 0, command);
-        self.push(kind, Audience::Nobody, note);
+        self.push(kind, MysqlReplyAudience::Nobody, note);
     }
 }

@@ -154,7 +154,7 @@ const HARMLESS: &[(&str, &str)] = &[
 
 /// What became of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum SettingChange {
     /// It can be replayed, and is from now on.
     Kept,
     /// It is one that cannot be replayed.
@@ -165,7 +165,7 @@ pub enum Put {
 
 /// A small map from names of variables to values, the schema, and fingerprints of it all.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct MysqlSettings {
     /// Sorted by name; names are in lower case.
     entries: Vec<(Box<str>, Box<str>)>,
     schema: Option<Box<str>>,
@@ -174,15 +174,15 @@ pub struct Settings {
     mode: SqlMode,
 }
 
-impl PartialEq for Settings {
-    fn eq(&self, other: &Settings) -> bool {
+impl PartialEq for MysqlSettings {
+    fn eq(&self, other: &MysqlSettings) -> bool {
         self.fingerprint == other.fingerprint
             && self.schema == other.schema
             && self.entries == other.entries
     }
 }
 
-impl Eq for Settings {}
+impl Eq for MysqlSettings {}
 
 /// Whether a variable can be given to another connection at all; its name in lower case.
 pub fn is_replayable(name: &str) -> bool {
@@ -204,10 +204,10 @@ fn is_name(name: &str) -> bool {
     first && name.len() <= NAME_BYTES_MAX && name.bytes().all(allowed)
 }
 
-impl Settings {
+impl MysqlSettings {
     /// Of pairs of names and values; what cannot be replayed is left out.
-    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Settings {
-        let mut settings = Settings::default();
+    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> MysqlSettings {
+        let mut settings = MysqlSettings::default();
         for (name, value) in pairs {
             let _kept = settings.put(name, Some(value));
         }
@@ -232,55 +232,55 @@ impl Settings {
 
     /// The schema is this one. A name that cannot be told a server whatever its character set is
     /// none that is replayed.
-    pub fn put_schema(&mut self, schema: &str) -> Put {
+    pub fn put_schema(&mut self, schema: &str) -> SettingChange {
         if schema.is_empty() {
             // The schema was dropped; a command that chooses none does not exist.
-            return Put::NotReplayable;
+            return SettingChange::NotReplayable;
         }
         if schema.len() > SCHEMA_BYTES_MAX {
-            return Put::TooMuch;
+            return SettingChange::TooMuch;
         }
         if !is_plain(schema, self.value(CHARSET_CLIENT)) {
-            return Put::NotReplayable;
+            return SettingChange::NotReplayable;
         }
         if self.schema() != Some(schema) {
             self.schema = Some(schema.into());
             self.seal();
         }
-        Put::Kept
+        SettingChange::Kept
     }
 
     /// Changes one variable; none removes it, which stands for the server's default. What cannot be
     /// kept changes nothing.
-    pub fn put(&mut self, name: &str, value: Option<&str>) -> Put {
+    pub fn put(&mut self, name: &str, value: Option<&str>) -> SettingChange {
         let name = name.to_ascii_lowercase();
         if !is_replayable(&name) {
-            return Put::NotReplayable;
+            return SettingChange::NotReplayable;
         }
         if name == CHARSET_CLIENT
             && let Some(schema) = &self.schema
             && !is_plain(schema, value)
         {
-            return Put::NotReplayable;
+            return SettingChange::NotReplayable;
         }
         let put = self.place(&name, value);
         // Each of the two changes the other.
         match name.as_str() {
-            CHARSET_CONNECTION if put == Put::Kept => self.remove(COLLATION_CONNECTION),
-            COLLATION_CONNECTION if put == Put::Kept => self.remove(CHARSET_CONNECTION),
+            CHARSET_CONNECTION if put == SettingChange::Kept => self.remove(COLLATION_CONNECTION),
+            COLLATION_CONNECTION if put == SettingChange::Kept => self.remove(CHARSET_CONNECTION),
             _ => {}
         }
         self.seal();
         put
     }
 
-    fn place(&mut self, name: &str, value: Option<&str>) -> Put {
+    fn place(&mut self, name: &str, value: Option<&str>) -> SettingChange {
         let found = self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(name));
         let Some(value) = value else {
             if let Ok(at) = found {
                 drop(self.entries.remove(at));
             }
-            return Put::Kept;
+            return SettingChange::Kept;
         };
         let before = self.value(name).map_or(0, str::len);
         let is_new = found.is_err();
@@ -289,7 +289,7 @@ impl Settings {
             || bytes > SETTINGS_BYTES_MAX
             || (is_new && self.entries.len() >= SETTINGS_MAX)
         {
-            return Put::TooMuch;
+            return SettingChange::TooMuch;
         }
         match found {
             Ok(at) => {
@@ -299,7 +299,7 @@ impl Settings {
             }
             Err(at) => self.entries.insert(at, (name.into(), value.into())),
         }
-        Put::Kept
+        SettingChange::Kept
     }
 
     fn remove(&mut self, name: &str) {
@@ -319,8 +319,8 @@ impl Settings {
         &mut self,
         changes: impl Iterator<Item = (&'a str, &'a str)> + Clone,
         collation: Option<&str>,
-    ) -> Put {
-        let mut worst = Put::Kept;
+    ) -> SettingChange {
+        let mut worst = SettingChange::Kept;
         // The collation says all, and so comes last.
         let is_collation = |name: &str| name.eq_ignore_ascii_case(COLLATION_CONNECTION);
         let others = changes.clone().filter(|(name, _)| !is_collation(name));
@@ -336,7 +336,7 @@ impl Settings {
 
     /// These, and over them the others.
     #[must_use]
-    pub fn overlaid(&self, others: &Settings) -> Settings {
+    pub fn overlaid(&self, others: &MysqlSettings) -> MysqlSettings {
         let mut settings = self.clone();
         for (name, value) in &others.entries {
             let _kept = settings.put(name, Some(value));
@@ -349,14 +349,14 @@ impl Settings {
 
     /// These, but for what decides what a statement means: that is as in the others.
     #[must_use]
-    pub(crate) fn planned_as(&self, others: &Settings) -> Settings {
+    pub(crate) fn planned_as(&self, others: &MysqlSettings) -> MysqlSettings {
         let is_for_plans = |name: &str| NOT_FOR_PLANS.binary_search(&name).is_err();
         let own = self.entries.iter().filter(|(name, _)| !is_for_plans(name));
         let theirs = others.entries.iter().filter(|(name, _)| is_for_plans(name));
-        let mut settings = Settings {
+        let mut settings = MysqlSettings {
             entries: own.chain(theirs).cloned().collect(),
             schema: others.schema.clone(),
-            ..Settings::default()
+            ..MysqlSettings::default()
         };
         settings.entries.sort();
         settings.seal();
@@ -421,13 +421,13 @@ impl Settings {
 
     /// The schema that has to be chosen to make a session with these settings one with `wanted`.
     /// One without a schema cannot be made: give every client one.
-    pub fn schema_change<'a>(&self, wanted: &'a Settings) -> Option<&'a str> {
+    pub fn schema_change<'a>(&self, wanted: &'a MysqlSettings) -> Option<&'a str> {
         wanted.schema().filter(|schema| self.schema() != Some(schema))
     }
 
     /// Appends the statement that makes the variables of a session with these settings those of
     /// `wanted`; says whether there is anything to change.
-    pub fn write_change(&self, wanted: &Settings, out: &mut Vec<u8>) -> bool {
+    pub fn write_change(&self, wanted: &MysqlSettings, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         for name in FIRST {
             self.write_one(name, wanted, start, out);
@@ -445,13 +445,13 @@ impl Settings {
         out.len() > start
     }
 
-    fn write_one(&self, name: &str, wanted: &Settings, start: usize, out: &mut Vec<u8>) {
+    fn write_one(&self, name: &str, wanted: &MysqlSettings, start: usize, out: &mut Vec<u8>) {
         let to = wanted.value(name);
         let changes = match name {
             // One with two names.
             CHARSET_CONNECTION => {
                 let has_collation =
-                    |settings: &Settings| settings.value(COLLATION_CONNECTION).is_some();
+                    |settings: &MysqlSettings| settings.value(COLLATION_CONNECTION).is_some();
                 (self.value(name) != to || has_collation(self))
                     && !has_collation(wanted)
                     && (to.is_some() || self.value(name).is_some() || has_collation(self))
@@ -472,13 +472,15 @@ impl Settings {
     }
 }
 
-impl Put {
+impl SettingChange {
     /// The worse of two: what there is no room for could be kept otherwise.
-    fn or(self, other: Put) -> Put {
+    fn or(self, other: SettingChange) -> SettingChange {
         match (self, other) {
-            (Put::NotReplayable, _) | (_, Put::NotReplayable) => Put::NotReplayable,
-            (Put::TooMuch, _) | (_, Put::TooMuch) => Put::TooMuch,
-            (Put::Kept, Put::Kept) => Put::Kept,
+            (SettingChange::NotReplayable, _) | (_, SettingChange::NotReplayable) => {
+                SettingChange::NotReplayable
+            }
+            (SettingChange::TooMuch, _) | (_, SettingChange::TooMuch) => SettingChange::TooMuch,
+            (SettingChange::Kept, SettingChange::Kept) => SettingChange::Kept,
         }
     }
 }
@@ -520,13 +522,13 @@ fn is_number(value: &str) -> bool {
 
 /// Settings of many sessions, so that equal ones are one allocation. For one thread.
 #[derive(Debug, Default)]
-pub struct Interner {
-    known: HashedMap<u64, Arc<Settings>>,
+pub struct SettingsInterner {
+    known: HashedMap<u64, Arc<MysqlSettings>>,
 }
 
-impl Interner {
+impl SettingsInterner {
     /// The same settings, in the allocation of others that are equal.
-    pub fn share(&mut self, settings: Arc<Settings>) -> Arc<Settings> {
+    pub fn share(&mut self, settings: Arc<MysqlSettings>) -> Arc<MysqlSettings> {
         let fingerprint = settings.fingerprint();
         if let Some(known) = self.known.get(&fingerprint)
             && **known == *settings

@@ -9,14 +9,14 @@
 
 use std::sync::Arc;
 
-use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::packet::ErrPacket;
-use wire::mysql::reply::{Event, ReplyKind};
+use wire::mysql::reply::{ReplyEvent, ReplyKind};
 
 use crate::pg::statements::{HashKey, HashedMap};
 
-use super::settings::Settings;
-use super::texts::Facts;
+use super::settings::MysqlSettings;
+use super::texts::MysqlStatementFacts;
 
 /// Statements that one client may have.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
@@ -32,44 +32,49 @@ pub(crate) const LAST_PREPARED: u32 = u32::MAX;
 
 /// What a statement is, in 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StatementId(u128);
+pub struct MysqlStatementId(u128);
 
 /// A statement as some client prepared it.
 #[derive(Debug)]
-pub struct Statement {
-    pub(crate) id: StatementId,
+pub struct MysqlStatement {
+    pub(crate) id: MysqlStatementId,
     /// The text, as it goes to a server.
     pub(crate) text: Box<[u8]>,
     /// What the text does.
-    pub(crate) facts: Facts,
+    pub(crate) facts: MysqlStatementFacts,
     /// Of the settings under which it means what it means.
     pub(crate) plan_key: u64,
 }
 
-impl Statement {
-    pub(crate) fn new(key: &HashKey, text: &[u8], plan_key: u64, facts: Facts) -> Statement {
-        let id = StatementId(key.long(&[text, &plan_key.to_be_bytes()]));
-        Statement { id, text: text.into(), facts, plan_key }
+impl MysqlStatement {
+    pub(crate) fn new(
+        key: &HashKey,
+        text: &[u8],
+        plan_key: u64,
+        facts: MysqlStatementFacts,
+    ) -> MysqlStatement {
+        let id = MysqlStatementId(key.long(&[text, &plan_key.to_be_bytes()]));
+        MysqlStatement { id, text: text.into(), facts, plan_key }
     }
 }
 
 /// How many parameters and columns a statement has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct StatementArity {
     pub(crate) columns: u16,
     pub(crate) params: u16,
 }
 
 /// What a statement remembers at the server, between two commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct StatementMemory {
     /// Its cursor is open.
     pub(crate) cursor: bool,
     /// Long data of a parameter was sent, and it was not executed since.
     pub(crate) long_data: bool,
 }
 
-impl Memory {
+impl StatementMemory {
     pub(crate) fn is_any(self) -> bool {
         self.cursor || self.long_data
     }
@@ -77,24 +82,24 @@ impl Memory {
 
 /// A statement of a client's.
 #[derive(Debug)]
-pub(crate) struct Open {
-    pub(crate) statement: Arc<Statement>,
+pub(crate) struct OpenStatement {
+    pub(crate) statement: Arc<MysqlStatement>,
     /// The client's settings as it was prepared: it means what it meant then, wherever it runs.
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<MysqlSettings>,
     /// What it is at server connections: the statement's identity, unless it must not be shared.
-    pub(crate) place: StatementId,
-    pub(crate) counts: Counts,
+    pub(crate) place: MysqlStatementId,
+    pub(crate) counts: StatementArity,
     /// The types of its parameters as they were bound last: two bytes for each.
     pub(crate) types: Option<Arc<[u8]>>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: StatementMemory,
     /// The answer to its next execution.
-    failure: Option<Box<Failure>>,
+    failure: Option<Box<PrepareFailure>>,
 }
 
 /// The numbers that one client knows.
 #[derive(Debug, Default)]
-pub struct ClientStatements {
-    open: HashedMap<u32, Open>,
+pub struct MysqlClientStatements {
+    open: HashedMap<u32, OpenStatement>,
     /// The number given last.
     last: u32,
     /// The one that was prepared last, if that succeeded.
@@ -104,7 +109,7 @@ pub struct ClientStatements {
     remembering: usize,
 }
 
-impl ClientStatements {
+impl MysqlClientStatements {
     /// How many statements there are.
     pub fn len(&self) -> usize {
         self.open.len()
@@ -122,12 +127,12 @@ impl ClientStatements {
     }
 
     /// The statement of a number, also of the one that means the last.
-    pub(crate) fn find(&self, number: u32) -> Option<(u32, &Open)> {
+    pub(crate) fn find(&self, number: u32) -> Option<(u32, &OpenStatement)> {
         let number = self.meant(number)?;
         Some((number, self.open.get(&number)?))
     }
 
-    pub(crate) fn find_mut(&mut self, number: u32) -> Option<(u32, &mut Open)> {
+    pub(crate) fn find_mut(&mut self, number: u32) -> Option<(u32, &mut OpenStatement)> {
         let number = self.meant(number)?;
         Some((number, self.open.get_mut(&number)?))
     }
@@ -139,9 +144,9 @@ impl ClientStatements {
     /// Gives a statement a number.
     pub(crate) fn put(
         &mut self,
-        statement: Arc<Statement>,
-        counts: Counts,
-        settings: &Arc<Settings>,
+        statement: Arc<MysqlStatement>,
+        counts: StatementArity,
+        settings: &Arc<MysqlSettings>,
     ) -> u32 {
         let mut number = self.last;
         loop {
@@ -160,21 +165,22 @@ impl ClientStatements {
     fn put_as(
         &mut self,
         number: u32,
-        statement: Arc<Statement>,
-        counts: Counts,
-        settings: &Arc<Settings>,
+        statement: Arc<MysqlStatement>,
+        counts: StatementArity,
+        settings: &Arc<MysqlSettings>,
     ) {
         self.bytes += statement.text.len();
         let place = statement.id;
-        let memory = Memory::default();
+        let memory = StatementMemory::default();
         let settings = settings.clone();
         let types = None;
-        let open = Open { statement, settings, place, counts, types, memory, failure: None };
+        let open =
+            OpenStatement { statement, settings, place, counts, types, memory, failure: None };
         drop(self.open.insert(number, open));
     }
 
     /// Takes a number away.
-    pub(crate) fn close(&mut self, number: u32) -> Option<Open> {
+    pub(crate) fn close(&mut self, number: u32) -> Option<OpenStatement> {
         let number = self.meant(number)?;
         let open = self.open.remove(&number)?;
         self.bytes -= open.statement.text.len();
@@ -186,7 +192,7 @@ impl ClientStatements {
     }
 
     /// What a statement remembers at the server changes.
-    pub(crate) fn set_memory(&mut self, number: u32, change: impl FnOnce(&mut Memory)) {
+    pub(crate) fn set_memory(&mut self, number: u32, change: impl FnOnce(&mut StatementMemory)) {
         let Some(open) = self.open.get_mut(&number) else { return };
         let before = open.memory.is_any();
         change(&mut open.memory);
@@ -195,8 +201,8 @@ impl ClientStatements {
     }
 
     /// What the statements remember, all together.
-    pub(crate) fn memory(&self) -> Memory {
-        let mut all = Memory::default();
+    pub(crate) fn memory(&self) -> StatementMemory {
+        let mut all = StatementMemory::default();
         if self.remembering > 0 {
             for open in self.open.values() {
                 all.cursor |= open.memory.cursor;
@@ -207,7 +213,7 @@ impl ClientStatements {
     }
 
     /// Whether another of the client's statements remembers something at this place.
-    pub(crate) fn is_taken(&self, place: StatementId, number: u32) -> bool {
+    pub(crate) fn is_taken(&self, place: MysqlStatementId, number: u32) -> bool {
         self.remembering > 0
             && self
                 .open
@@ -216,7 +222,7 @@ impl ClientStatements {
     }
 
     /// The next execution of a statement fails, whatever it is.
-    pub(crate) fn fail(&mut self, number: u32, failure: Failure) {
+    pub(crate) fn fail(&mut self, number: u32, failure: PrepareFailure) {
         if let Some(open) = self.open.get_mut(&number) {
             open.failure = Some(Box::new(failure));
         }
@@ -228,7 +234,7 @@ impl ClientStatements {
     }
 
     /// Why the execution of a statement fails.
-    pub(crate) fn take_failure(&mut self, number: u32) -> Option<Failure> {
+    pub(crate) fn take_failure(&mut self, number: u32) -> Option<PrepareFailure> {
         let place = &mut self.open.get_mut(&number)?.failure;
         match place {
             Some(failure) if failure.until_reset => Some((**failure).clone()),
@@ -247,7 +253,7 @@ impl ClientStatements {
     pub(crate) fn server_lost(&mut self) {
         if self.remembering > 0 {
             for open in self.open.values_mut() {
-                open.memory = Memory::default();
+                open.memory = StatementMemory::default();
             }
             self.remembering = 0;
         }
@@ -255,17 +261,17 @@ impl ClientStatements {
 
     /// The client's session begins anew.
     pub(crate) fn clear(&mut self) {
-        *self = ClientStatements { last: self.last, ..ClientStatements::default() };
+        *self = MysqlClientStatements { last: self.last, ..MysqlClientStatements::default() };
     }
 
     /// Number, text, counts of columns and parameters, and types of all, for the process that takes
     /// over from this one.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Open)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &OpenStatement)> {
         self.open.iter().map(|(number, open)| (*number, open))
     }
 
     /// Whether there is a statement that was prepared under other settings than these.
-    pub(crate) fn are_of_other_settings(&self, settings: &Settings) -> bool {
+    pub(crate) fn are_of_other_settings(&self, settings: &MysqlSettings) -> bool {
         self.open.values().any(|open| open.statement.plan_key != settings.plan_key())
     }
 
@@ -273,9 +279,9 @@ impl ClientStatements {
     pub(crate) fn restore(
         &mut self,
         number: u32,
-        statement: Arc<Statement>,
-        (counts, types): (Counts, Option<Arc<[u8]>>),
-        settings: &Arc<Settings>,
+        statement: Arc<MysqlStatement>,
+        (counts, types): (StatementArity, Option<Arc<[u8]>>),
+        settings: &Arc<MysqlSettings>,
     ) {
         drop(self.close(number));
         self.put_as(number, statement, counts, settings);
@@ -289,64 +295,64 @@ impl ClientStatements {
 /// The identity of a statement of one client's that must not be shared with others.
 pub(crate) fn private_place(
     key: &HashKey,
-    statement: StatementId,
+    statement: MysqlStatementId,
     client: u32,
     number: u32,
-) -> StatementId {
+) -> MysqlStatementId {
     let parts = [&statement.0.to_be_bytes()[..], &client.to_be_bytes(), &number.to_be_bytes()];
-    StatementId(key.long(&parts))
+    MysqlStatementId(key.long(&parts))
 }
 
 /// What a preparation is for.
 #[derive(Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum PrepareReason {
     /// The client asked for it.
     Asked,
     /// The client's command with its statement of this number waits for it.
     Needed(u32),
     /// The server did not know any more what it was to execute: it is done again afterwards.
-    Again(Executing),
+    Again(PendingExecution),
 }
 
 /// A preparation that is under way.
 #[derive(Debug)]
-pub(crate) struct Preparing {
-    pub(crate) statement: Arc<Statement>,
+pub(crate) struct PendingPrepare {
+    pub(crate) statement: Arc<MysqlStatement>,
     /// What it will be at the server connection.
-    pub(crate) place: StatementId,
-    pub(crate) purpose: Purpose,
+    pub(crate) place: MysqlStatementId,
+    pub(crate) purpose: PrepareReason,
     /// The state of the schema as it was sent.
     pub(crate) generation: u64,
     /// The server's number for it, once that is told.
     pub(crate) number: u32,
-    pub(crate) counts: Counts,
+    pub(crate) counts: StatementArity,
     /// The reply so far, packet by packet as the server sent it; none once it is too long.
     pub(crate) reply: Option<Vec<u8>>,
 }
 
-impl Preparing {
+impl PendingPrepare {
     pub(crate) fn new(
-        statement: Arc<Statement>,
-        place: StatementId,
-        purpose: Purpose,
+        statement: Arc<MysqlStatement>,
+        place: MysqlStatementId,
+        purpose: PrepareReason,
         generation: u64,
-    ) -> Preparing {
-        Preparing {
+    ) -> PendingPrepare {
+        PendingPrepare {
             statement,
             place,
             purpose,
             generation,
             number: 0,
-            counts: Counts::default(),
+            counts: StatementArity::default(),
             reply: Some(Vec::new()),
         }
     }
 
     /// A packet of the reply, whole.
-    pub(crate) fn packet(&mut self, event: Event, header: Header, part: &[u8]) {
-        if let Event::Prepared { id, columns, params, .. } = event {
+    pub(crate) fn packet(&mut self, event: ReplyEvent, header: PacketHeader, part: &[u8]) {
+        if let ReplyEvent::Prepared { id, columns, params, .. } = event {
             self.number = id;
-            self.counts = Counts { columns, params };
+            self.counts = StatementArity { columns, params };
         }
         let Some(reply) = &mut self.reply else { return };
         if reply.len() + HEADER_BYTES + part.len() > REPLY_BYTES_MAX {
@@ -360,35 +366,35 @@ impl Preparing {
     /// Whether it was put in front of something of the client's.
     pub(crate) fn is_injected(&self) -> bool {
         match self.purpose {
-            Purpose::Asked => false,
-            Purpose::Needed(_) | Purpose::Again(_) => true,
+            PrepareReason::Asked => false,
+            PrepareReason::Needed(_) | PrepareReason::Again(_) => true,
         }
     }
 }
 
 /// An execution that is under way.
 #[derive(Clone, Debug)]
-pub(crate) struct Executing {
+pub(crate) struct PendingExecution {
     /// The client's number for the statement.
     pub(crate) number: u32,
-    pub(crate) statement: Arc<Statement>,
-    pub(crate) place: StatementId,
+    pub(crate) statement: Arc<MysqlStatement>,
+    pub(crate) place: MysqlStatementId,
     /// Whether a cursor is asked for.
     pub(crate) reply: ReplyKind,
     /// It failed before, because the server had to prepare the statement anew.
     pub(crate) is_second: bool,
 }
 
-impl Executing {
+impl PendingExecution {
     /// What the statement does.
-    pub(crate) fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &MysqlStatementFacts {
         &self.statement.facts
     }
 }
 
 /// Why a statement of a client's could not be prepared where it has to be: what the server said.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct PrepareFailure {
     pub(crate) code: u16,
     pub(crate) state: [u8; 5],
     pub(crate) message: Box<[u8]>,
@@ -396,20 +402,20 @@ pub(crate) struct Failure {
     pub(crate) until_reset: bool,
 }
 
-impl Failure {
+impl PrepareFailure {
     /// What the server said as the statement was prepared.
-    pub(crate) fn of(error: &ErrPacket<'_>) -> Failure {
+    pub(crate) fn of(error: &ErrPacket<'_>) -> PrepareFailure {
         let (code, state, message) = (error.code, error.state, error.message.into());
-        Failure { code, state, message, until_reset: false }
+        PrepareFailure { code, state, message, until_reset: false }
     }
 }
 
 /// A statement at a server connection.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PreparedSlot {
     /// Its number there.
     pub(crate) number: u32,
-    pub(crate) counts: Counts,
+    pub(crate) counts: StatementArity,
     /// What the server said as it prepared it, if it was not too long.
     pub(crate) reply: Option<Box<[u8]>>,
     /// The types that were bound last, if that is known.
@@ -424,14 +430,14 @@ pub(crate) struct Place {
 
 /// The statements that one server connection has.
 #[derive(Debug, Default)]
-pub struct ServerStatements {
-    places: HashedMap<StatementId, Place>,
+pub struct MysqlServerStatements {
+    places: HashedMap<MysqlStatementId, PreparedSlot>,
     uses: u64,
     /// The last execution as it was sent, if it was short; empty if not.
     pub(crate) kept: Vec<u8>,
 }
 
-impl ServerStatements {
+impl MysqlServerStatements {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.places.len()
@@ -443,7 +449,7 @@ impl ServerStatements {
     }
 
     /// The statement's place, counted as a use.
-    pub(crate) fn use_place(&mut self, id: StatementId) -> Option<&mut Place> {
+    pub(crate) fn use_place(&mut self, id: MysqlStatementId) -> Option<&mut PreparedSlot> {
         self.uses += 1;
         let place = self.places.get_mut(&id)?;
         place.used = self.uses;
@@ -451,13 +457,13 @@ impl ServerStatements {
     }
 
     /// The statement's place.
-    pub(crate) fn place_mut(&mut self, id: StatementId) -> Option<&mut Place> {
+    pub(crate) fn place_mut(&mut self, id: MysqlStatementId) -> Option<&mut PreparedSlot> {
         self.places.get_mut(&id)
     }
 
     /// Whether it was prepared when the schema was as it is now: then what was said about it still
     /// holds.
-    pub(crate) fn is_current(&self, id: StatementId, generation: u64) -> bool {
+    pub(crate) fn is_current(&self, id: MysqlStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }
 
@@ -465,35 +471,36 @@ impl ServerStatements {
     /// use any more.
     pub(crate) fn put(
         &mut self,
-        id: StatementId,
+        id: MysqlStatementId,
         number: u32,
-        counts: Counts,
+        counts: StatementArity,
         reply: Option<Box<[u8]>>,
         generation: u64,
     ) -> Option<u32> {
         self.uses += 1;
         let used = self.uses;
-        let place = Place { number, counts, reply, bound: None, user: None, used, generation };
+        let place =
+            PreparedSlot { number, counts, reply, bound: None, user: None, used, generation };
         self.places.insert(id, place).map(|before| before.number)
     }
 
     /// The attached client's statement of this number remembers something at this place; none:
     /// nobody's does.
-    pub(crate) fn set_user(&mut self, id: StatementId, user: Option<u32>) {
+    pub(crate) fn set_user(&mut self, id: MysqlStatementId, user: Option<u32>) {
         if let Some(place) = self.places.get_mut(&id) {
             place.user = user;
         }
     }
 
     /// Which types were bound last is not known any more.
-    pub(crate) fn unbind(&mut self, id: StatementId) {
+    pub(crate) fn unbind(&mut self, id: MysqlStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
             place.bound = None;
         }
     }
 
     /// It is there no more. Returns its number.
-    pub(crate) fn take(&mut self, id: StatementId) -> Option<u32> {
+    pub(crate) fn take(&mut self, id: MysqlStatementId) -> Option<u32> {
         self.places.remove(&id).map(|place| place.number)
     }
 
@@ -513,7 +520,7 @@ impl ServerStatements {
     }
 
     /// The one that was not used for longest, and that nobody uses at the moment.
-    pub(crate) fn oldest(&self, but: Option<StatementId>) -> Option<StatementId> {
+    pub(crate) fn oldest(&self, but: Option<MysqlStatementId>) -> Option<MysqlStatementId> {
         self.places
             .iter()
             .filter(|(id, place)| place.user.is_none() && Some(**id) != but)

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use wire::mysql::sql::{self, Asked, Charset, Details, Effects, SqlMode};
-use wire::prohibitions::Prohibitions;
+use wire::mysql::sql::{self, CharsetClass, Effects, MysqlTextDetails, SessionQuestion, SqlMode};
+use wire::prohibitions::TextProhibitions;
 
-use super::settings::Settings;
-use super::statements::Statement;
+use super::settings::MysqlSettings;
+use super::statements::MysqlStatement;
 use crate::link::OF_UNSEEN_TEXTS;
 use crate::pg::statements::HashKey;
 use crate::texts::{ShapeTable, TextTable};
@@ -44,77 +44,86 @@ const OF_ANY_CONSTANTS: Effects = Effects::TABLES
 
 /// What a text does.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct MysqlStatementFacts {
     pub(crate) effects: Effects,
     /// The variables and names in it, if there are any that matter.
-    pub(crate) details: Option<Arc<Details>>,
+    pub(crate) details: Option<Arc<MysqlTextDetails>>,
     /// The one question that it is, if it can be answered here.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<SessionQuestion>>,
     /// It takes a named lock and does nothing else: the one value says whether it was to be had.
     pub(crate) is_lock_alone: bool,
     /// Parts of the text that readers and sandboxes may not use.
-    pub(crate) prohibitions: Prohibitions,
+    pub(crate) prohibitions: TextProhibitions,
 }
 
-impl Facts {
+impl MysqlStatementFacts {
     /// Of a text that was not looked at.
-    pub(crate) const UNKNOWN: Facts =
-        Facts { effects: Effects::UNPARSED, prohibitions: OF_UNSEEN_TEXTS, ..Facts::NOTHING };
+    pub(crate) const UNKNOWN: MysqlStatementFacts = MysqlStatementFacts {
+        effects: Effects::UNPARSED,
+        prohibitions: OF_UNSEEN_TEXTS,
+        ..MysqlStatementFacts::NOTHING
+    };
 
     /// Of a command that leaves nothing behind.
-    pub(crate) const NOTHING: Facts = Facts {
+    pub(crate) const NOTHING: MysqlStatementFacts = MysqlStatementFacts {
         effects: Effects::NONE,
         details: None,
         asked: None,
         is_lock_alone: false,
-        prohibitions: Prohibitions::NONE,
+        prohibitions: TextProhibitions::NONE,
     };
 
     /// These, if they are the facts of every text that differs in its constants only.
-    fn of_shape(self) -> Option<Facts> {
+    fn of_shape(self) -> Option<MysqlStatementFacts> {
         let same = self.effects.without(OF_ANY_CONSTANTS).is_empty();
         (same && self.prohibitions.is_empty()).then_some(self)
     }
 
     /// Looks at a text.
-    fn of(text: &[u8], mode: SqlMode) -> Facts {
+    fn of(text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
         let (effects, prohibitions) = sql::effects_and_prohibitions(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
         let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
         let is_lock_alone = effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
-        Facts { effects, details, asked: asked.map(Arc::new), is_lock_alone, prohibitions }
+        MysqlStatementFacts {
+            effects,
+            details,
+            asked: asked.map(Arc::new),
+            is_lock_alone,
+            prohibitions,
+        }
     }
 }
 
 #[derive(Debug)]
-struct Known {
-    facts: Facts,
+struct MysqlCachedStatement {
+    facts: MysqlStatementFacts,
     /// The statement of this text that was prepared last, with the settings it depends on.
-    statement: Option<(u64, Arc<Statement>)>,
+    statement: Option<(u64, Arc<MysqlStatement>)>,
 }
 
 /// The tables; one of each for each thread.
 #[derive(Debug)]
-pub struct Texts {
-    texts: TextTable<Known>,
-    shapes: ShapeTable<Facts>,
+pub struct MysqlStatementCache {
+    texts: TextTable<MysqlCachedStatement>,
+    shapes: ShapeTable<MysqlStatementFacts>,
 }
 
-impl Texts {
+impl MysqlStatementCache {
     /// Empty tables, whose hashes nobody outside can foresee.
-    pub fn new(key: HashKey) -> Texts {
-        Texts { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
+    pub fn new(key: HashKey) -> MysqlStatementCache {
+        MysqlStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
     /// What a text does in a session that reads it so.
-    pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> Facts {
-        let look = || Facts::of(text, mode).of_shape();
+    pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
+        let look = || MysqlStatementFacts::of(text, mode).of_shape();
         if let Some(facts) = self.shapes.known(text, reading(mode), look) {
             return facts;
         }
         match self.known(text, mode) {
             Some(known) => known.facts.clone(),
-            None => Facts::of(text, mode),
+            None => MysqlStatementFacts::of(text, mode),
         }
     }
 
@@ -124,25 +133,31 @@ impl Texts {
         &mut self,
         text: &[u8],
         mode: SqlMode,
-        settings: &Settings,
-    ) -> Arc<Statement> {
+        settings: &MysqlSettings,
+    ) -> Arc<MysqlStatement> {
         let key = self.texts.key().clone();
         let plan_key = settings.plan_key();
         let Some(known) = self.known(text, mode) else {
-            return Arc::new(Statement::new(&key, text, plan_key, Facts::of(text, mode)));
+            return Arc::new(MysqlStatement::new(
+                &key,
+                text,
+                plan_key,
+                MysqlStatementFacts::of(text, mode),
+            ));
         };
         if let Some((for_key, statement)) = &known.statement
             && *for_key == plan_key
         {
             return statement.clone();
         }
-        let statement = Arc::new(Statement::new(&key, text, plan_key, known.facts.clone()));
+        let statement = Arc::new(MysqlStatement::new(&key, text, plan_key, known.facts.clone()));
         known.statement = Some((plan_key, statement.clone()));
         statement
     }
 
-    fn known(&mut self, text: &[u8], mode: SqlMode) -> Option<&mut Known> {
-        let look = || Known { facts: Facts::of(text, mode), statement: None };
+    fn known(&mut self, text: &[u8], mode: SqlMode) -> Option<&mut MysqlCachedStatement> {
+        let look =
+            || MysqlCachedStatement { facts: MysqlStatementFacts::of(text, mode), statement: None };
         self.texts.known(text, reading(mode), look)
     }
 }
@@ -150,9 +165,9 @@ impl Texts {
 /// Another number for each mode.
 fn reading(mode: SqlMode) -> u64 {
     let charset = match mode.charset {
-        Charset::Utf8 => 0,
-        Charset::AsciiSafe => 1,
-        Charset::Unsafe => 2,
+        CharsetClass::Utf8 => 0,
+        CharsetClass::AsciiSafe => 1,
+        CharsetClass::Unsafe => 2,
     };
     charset | u64::from(mode.ansi_quotes) << 2 | u64::from(mode.no_backslash_escapes) << 3
 }
@@ -161,13 +176,13 @@ fn reading(mode: SqlMode) -> u64 {
 mod tests {
     use super::*;
 
-    fn settings(sql_mode: &str) -> Settings {
-        Settings::of([("sql_mode", sql_mode)])
+    fn settings(sql_mode: &str) -> MysqlSettings {
+        MysqlSettings::of([("sql_mode", sql_mode)])
     }
 
     #[test]
     fn a_text_is_kept_when_it_comes_again() {
-        let mut texts = Texts::new(HashKey::new());
+        let mut texts = MysqlStatementCache::new(HashKey::new());
         let plain = settings("");
         let first = texts.statement(b"SELECT 1", plain.mode(), &plain);
         let second = texts.statement(b"SELECT 1", plain.mode(), &plain);
@@ -178,11 +193,12 @@ mod tests {
 
     #[test]
     fn settings_make_other_statements() {
-        let mut texts = Texts::new(HashKey::new());
-        let mut id =
-            |text: &[u8], settings: &Settings| texts.statement(text, settings.mode(), settings).id;
+        let mut texts = MysqlStatementCache::new(HashKey::new());
+        let mut id = |text: &[u8], settings: &MysqlSettings| {
+            texts.statement(text, settings.mode(), settings).id
+        };
         let plain = id(b"SELECT ?", &settings(""));
-        let patient = settings("").overlaid(&Settings::of([("lock_wait_timeout", "1")]));
+        let patient = settings("").overlaid(&MysqlSettings::of([("lock_wait_timeout", "1")]));
         let mut elsewhere = settings("");
         let _kept = elsewhere.put_schema("elsewhere");
         assert_eq!(plain, id(b"SELECT ?", &patient));
@@ -194,7 +210,7 @@ mod tests {
 
     #[test]
     fn modes_have_places_of_their_own() {
-        let mut texts = Texts::new(HashKey::new());
+        let mut texts = MysqlStatementCache::new(HashKey::new());
         let mut kept = || {
             ["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"].map(|sql_mode| {
                 let settings = settings(sql_mode);
@@ -210,8 +226,8 @@ mod tests {
     /// The server has an SQL mode that nobody has set in the session.
     #[test]
     fn statements_are_read_as_the_server_reads_them() {
-        let mut texts = Texts::new(HashKey::new());
-        let settings = Settings::default();
+        let mut texts = MysqlStatementCache::new(HashKey::new());
+        let settings = MysqlSettings::default();
         let text = br#"SELECT '\', GET_LOCK("k", 0) /* ' */"#;
         for _ in 0..3 {
             for no_backslash_escapes in [false, true] {
@@ -224,7 +240,7 @@ mod tests {
 
     #[test]
     fn constants_that_matter_are_looked_at() {
-        let mut texts = Texts::new(HashKey::new());
+        let mut texts = MysqlStatementCache::new(HashKey::new());
         for text in [
             "SET autocommit = #",
             "SET SESSION sql_mode = '?'",
@@ -245,7 +261,7 @@ mod tests {
                 for _ in 0..2 {
                     let mode = SqlMode::default();
                     let facts = texts.facts(text.as_bytes(), mode);
-                    let read = Facts::of(text.as_bytes(), mode);
+                    let read = MysqlStatementFacts::of(text.as_bytes(), mode);
                     assert_eq!(format!("{facts:?}"), format!("{read:?}"), "{text}");
                 }
             }

@@ -1,10 +1,10 @@
 //! Warnings and errors of a client's last statement, for a client whose server connection has been
 //! given away: the server cannot be asked any more.
 
-use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::lenenc::Reader;
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::lenenc::PacketReader;
 use wire::mysql::packet::{ColumnKind, ResultColumn};
-use wire::mysql::sql::Limit;
+use wire::mysql::sql::RowLimit;
 
 /// Bytes of messages that are kept. Servers keep 64 messages unless they are told otherwise; a
 /// message has at most 512 bytes.
@@ -18,7 +18,7 @@ const ERROR: &[u8] = b"Error";
 
 /// What a server said of a statement besides its result.
 #[derive(Debug)]
-struct Warning {
+struct ServerWarning {
     /// `Note`, `Warning` or `Error`.
     level: Box<[u8]>,
     /// MySQL's number of it, in digits.
@@ -29,8 +29,8 @@ struct Warning {
 
 /// What a server said of one statement.
 #[derive(Debug, Default)]
-pub struct Warnings {
-    kept: Vec<Warning>,
+pub struct ServerWarnings {
+    kept: Vec<ServerWarning>,
     bytes: usize,
     /// How many there were.
     count: u64,
@@ -38,17 +38,17 @@ pub struct Warnings {
     errors: u64,
 }
 
-impl Warnings {
+impl ServerWarnings {
     /// Of a statement that failed.
-    pub(crate) fn of_error(code: u16, message: &[u8]) -> Warnings {
-        let mut warnings = Warnings::default();
+    pub(crate) fn of_error(code: u16, message: &[u8]) -> ServerWarnings {
+        let mut warnings = ServerWarnings::default();
         warnings.push(ERROR, code.to_string().as_bytes(), message);
         warnings
     }
 
     /// A row of the answer to `SHOW WARNINGS`. One that is none changes nothing.
     pub(crate) fn row(&mut self, row: &[u8]) {
-        let mut reader = Reader::new(row);
+        let mut reader = PacketReader::new(row);
         let mut next = || reader.lenenc_bytes();
         if let (Some(level), Some(code), Some(message)) = (next(), next(), next()) {
             self.push(level, code, message);
@@ -62,7 +62,7 @@ impl Warnings {
         if self.bytes + bytes <= WARNING_BYTES_MAX && self.kept.len() < WARNINGS_MAX {
             self.bytes += bytes;
             let (level, code, message) = (level.into(), code.into(), message.into());
-            self.kept.push(Warning { level, code, message });
+            self.kept.push(ServerWarning { level, code, message });
         }
     }
 
@@ -78,14 +78,20 @@ impl Warnings {
 }
 
 /// Appends a result: `put_result`, or the same in the binary protocol.
-pub(crate) type PutResult =
-    fn(&mut Vec<u8>, &mut u8, Capabilities, &[ResultColumn<'_>], &[Vec<Option<&[u8]>>], Status);
+pub(crate) type PutResult = fn(
+    &mut Vec<u8>,
+    &mut u8,
+    CapabilityFlags,
+    &[ResultColumn<'_>],
+    &[Vec<Option<&[u8]>>],
+    StatusFlags,
+);
 
 /// Appends the answer to `SHOW WARNINGS`, or to `SHOW ERRORS`.
 pub(crate) fn put(
-    warnings: Option<&Warnings>,
-    (errors_only, limit): (bool, Limit),
-    (caps, status): (Capabilities, Status),
+    warnings: Option<&ServerWarnings>,
+    (errors_only, limit): (bool, RowLimit),
+    (caps, status): (CapabilityFlags, StatusFlags),
     (put_result, seq): (PutResult, &mut u8),
     out: &mut Vec<u8>,
 ) {
@@ -107,7 +113,7 @@ pub(crate) fn put(
 
 #[cfg(test)]
 mod tests {
-    use wire::mysql::frame::{HEADER_BYTES, Header};
+    use wire::mysql::frame::{HEADER_BYTES, PacketHeader};
     use wire::mysql::lenenc::put_bytes;
     use wire::mysql::packet::put_result;
 
@@ -122,13 +128,17 @@ mod tests {
     }
 
     /// The rows of an answer in which definitions have no end of their own.
-    fn answer(warnings: Option<&Warnings>, errors_only: bool, limit: Limit) -> Vec<Vec<u8>> {
+    fn answer(
+        warnings: Option<&ServerWarnings>,
+        errors_only: bool,
+        limit: RowLimit,
+    ) -> Vec<Vec<u8>> {
         let (mut out, mut seq) = (Vec::new(), 1);
-        let caps = Capabilities::DEPRECATE_EOF;
-        let state = (caps, Status::AUTOCOMMIT);
+        let caps = CapabilityFlags::DEPRECATE_EOF;
+        let state = (caps, StatusFlags::AUTOCOMMIT);
         put(warnings, (errors_only, limit), state, (put_result, &mut seq), &mut out);
         let (mut packets, mut rest) = (Vec::new(), &out[..]);
-        while let Some(header) = Header::parse(rest) {
+        while let Some(header) = PacketHeader::parse(rest) {
             assert_eq!(usize::from(header.seq), packets.len() + 1);
             packets.push(rest[HEADER_BYTES..header.total()].to_vec());
             rest = &rest[header.total()..];
@@ -143,37 +153,37 @@ mod tests {
         let note = row(["Note", "1051", "Unknown table 'test.t'"]);
         let warning = row(["Warning", "1265", "Data truncated for column 'a' at row 1"]);
         let error = row(["Error", "1062", "Duplicate entry '1' for key 'PRIMARY'"]);
-        let mut warnings = Warnings::default();
+        let mut warnings = ServerWarnings::default();
         for row in [&note, &warning, &error] {
             warnings.row(row);
         }
         warnings.row(b"\x01");
         assert_eq!((warnings.count(), warnings.errors()), (3, 1));
         let all = |limit| answer(Some(&warnings), false, limit);
-        assert_eq!(all(Limit::NONE), [note, warning.clone(), error.clone()]);
-        assert_eq!(all(Limit { offset: 1, count: 1 }), [warning]);
-        assert_eq!(all(Limit { offset: 7, count: 1 }), Vec::<Vec<u8>>::new());
-        assert_eq!(answer(Some(&warnings), true, Limit::NONE), [error]);
-        assert_eq!(answer(None, false, Limit::NONE), Vec::<Vec<u8>>::new());
+        assert_eq!(all(RowLimit::NONE), [note, warning.clone(), error.clone()]);
+        assert_eq!(all(RowLimit { offset: 1, count: 1 }), [warning]);
+        assert_eq!(all(RowLimit { offset: 7, count: 1 }), Vec::<Vec<u8>>::new());
+        assert_eq!(answer(Some(&warnings), true, RowLimit::NONE), [error]);
+        assert_eq!(answer(None, false, RowLimit::NONE), Vec::<Vec<u8>>::new());
     }
 
     #[test]
     fn an_error_is_a_warning() {
-        let warnings = Warnings::of_error(1064, b"no");
-        assert_eq!(answer(Some(&warnings), false, Limit::NONE), [row(["Error", "1064", "no"])]);
+        let warnings = ServerWarnings::of_error(1064, b"no");
+        assert_eq!(answer(Some(&warnings), false, RowLimit::NONE), [row(["Error", "1064", "no"])]);
         assert_eq!((warnings.count(), warnings.errors()), (1, 1));
     }
 
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let mut warnings = Warnings::default();
+        let mut warnings = ServerWarnings::default();
         let long = "x".repeat(1_000);
         for _ in 0..10_000 {
             warnings.row(&row(["Warning", "1", &long]));
         }
         assert_eq!(warnings.count(), 10_000);
         assert!(warnings.bytes <= WARNING_BYTES_MAX && warnings.kept.len() < 70);
-        let mut warnings = Warnings::default();
+        let mut warnings = ServerWarnings::default();
         for _ in 0..10_000 {
             warnings.row(&row(["", "", ""]));
         }

@@ -7,57 +7,58 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use wire::pg::secret::{Password, Secret, SecretError, Verifier};
+use wire::pg::secret::{PgSecret, PgSecretError, PgVerifier, PlainPassword};
 
-use super::dial::Credentials;
+use super::dial::PgCredentials;
 use super::login::{
-    Authenticated, Method, Proof, Refusal, ReplicationPolicy, Requested, RouteAuth, Shown,
+    Method, PgAuthenticatedClient, PgLoginRefusal, PgProof, PgStartupRequest, ReplicationPolicy,
+    RouteAuth, Shown,
 };
-use crate::keyring::{self, Asked, Prepared, ProcessSecret};
-use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantUser};
+use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
+use crate::tenants::{ClientAuth, ServerSecret, TenantSnapshot, TenantUser};
 
 /// Secrets that were prepared, of all tenants.
 #[derive(Debug)]
-pub struct Keyring {
+pub struct PgKeyring {
     process_secret: ProcessSecret,
     method: Method,
-    verifiers: Prepared<Verifier>,
-    credentials: Prepared<Credentials>,
+    verifiers: PreparedSecrets<PgVerifier>,
+    credentials: PreparedSecrets<PgCredentials>,
 }
 
 /// What a client has to show.
 #[derive(Debug)]
-pub enum Demand {
+pub enum PgAuthRequirement {
     /// This, or it is sent away.
-    Known(Result<RouteAuth, Refusal>),
+    Known(Result<RouteAuth, PgLoginRefusal>),
     /// What the tenant's `auth_query` finds; then [`Keyring::found`].
     Query,
 }
 
-impl Keyring {
+impl PgKeyring {
     /// An empty one. `process_secret` should outlive the process: salts that clients see come from
     /// it, and one that changes tells users that exist from those that do not.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: Method) -> Keyring {
-        Keyring {
+    pub fn new(process_secret: [u8; 32], method: Method) -> PgKeyring {
+        PgKeyring {
             process_secret: ProcessSecret::new(process_secret),
             method,
-            verifiers: Prepared::default(),
-            credentials: Prepared::default(),
+            verifiers: PreparedSecrets::default(),
+            credentials: PreparedSecrets::default(),
         }
     }
 
     /// What this client has to show to be `user`, as which it was routed.
     #[must_use]
-    pub fn demand(&self, user: &TenantUser, requested: &Requested) -> Demand {
+    pub fn demand(&self, user: &TenantUser, requested: &PgStartupRequest) -> PgAuthRequirement {
         let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
         let proof = match keyring::ask(user, certificate, requested.reached, '"') {
-            Ok(Asked::Query) => return Demand::Query,
-            Ok(Asked::Nothing) => Ok(Proof::Nothing),
-            Ok(Asked::Secret(secret)) => Ok(self.password(user, secret)),
+            Ok(PasswordMethod::Query) => return PgAuthRequirement::Query,
+            Ok(PasswordMethod::Nothing) => Ok(PgProof::Nothing),
+            Ok(PasswordMethod::Secret(secret)) => Ok(self.password(user, secret)),
             Err(refusal) => Err(refusal),
         };
-        Demand::Known(proof.map(RouteAuth::of))
+        PgAuthRequirement::Known(proof.map(RouteAuth::of))
     }
 
     /// What a client has to show whose secret was looked up; none when there is no such user. A
@@ -67,7 +68,7 @@ impl Keyring {
         RouteAuth::of(self.password(user, secret))
     }
 
-    fn password(&self, user: &TenantUser, secret: Option<&str>) -> Proof {
+    fn password(&self, user: &TenantUser, secret: Option<&str>) -> PgProof {
         let verifier = secret.and_then(|text| match self.verifier(&user.name, text) {
             Ok(verifier) => Some(verifier),
             Err(error) => {
@@ -76,23 +77,23 @@ impl Keyring {
                 None
             }
         });
-        let mock = || Arc::new(Verifier::mock(&user.name, *self.process_secret.expose()));
-        Proof::Password(verifier.unwrap_or_else(mock), self.method)
+        let mock = || Arc::new(PgVerifier::mock(&user.name, *self.process_secret.expose()));
+        PgProof::Password(verifier.unwrap_or_else(mock), self.method)
     }
 
     /// A user's secret, prepared.
     ///
     /// # Errors
     /// When it is none.
-    pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<Verifier>, SecretError> {
+    pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<PgVerifier>, PgSecretError> {
         self.verifiers.get_or_make(self.process_secret.key(&[user, secret]), || {
-            Ok(Verifier::new(user, Secret::parse(secret)?, *self.process_secret.expose()))
+            Ok(PgVerifier::new(user, PgSecret::parse(secret)?, *self.process_secret.expose()))
         })
     }
 
     /// Prepares the secrets of a tenant's users: milliseconds of hashing for each, which the first
     /// client would wait for otherwise, and everybody on its thread. For the control plane.
-    pub fn prepare(&self, tenant: &Tenant) {
+    pub fn prepare(&self, tenant: &TenantSnapshot) {
         for user in tenant.users.values() {
             if let ClientAuth::Secret(secret) = &user.auth
                 && let Ok(verifier) = self.verifier(&user.name, secret.expose())
@@ -105,22 +106,24 @@ impl Keyring {
     /// What is shown to the server for this client.
     pub fn credentials(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         user: &TenantUser,
-        client: &Authenticated,
-    ) -> Arc<Credentials> {
+        client: &PgAuthenticatedClient,
+    ) -> Arc<PgCredentials> {
         match &user.server_secret {
-            ServerSecret::None => Arc::new(Credentials::None),
+            ServerSecret::None => Arc::new(PgCredentials::None),
             ServerSecret::Known(secret) => self.known(tenant, user, secret.expose()),
             ServerSecret::OfClient => {
                 let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
                 match (secret, &client.shown) {
-                    (_, Shown::Password(password)) | (Some(Secret::Plain(password)), _) => {
+                    (_, Shown::Password(password)) | (Some(PgSecret::Plain(password)), _) => {
                         self.known(tenant, user, password.reveal())
                     }
-                    (Some(Secret::Md5(hash)), _) => Arc::new(Credentials::Md5(hash.clone())),
-                    (_, Shown::Keys(keys)) => Arc::new(Credentials::Scram(keys.clone())),
-                    (Some(Secret::Scram(_)) | None, Shown::Nothing) => Arc::new(Credentials::None),
+                    (Some(PgSecret::Md5(hash)), _) => Arc::new(PgCredentials::Md5(hash.clone())),
+                    (_, Shown::Keys(keys)) => Arc::new(PgCredentials::Scram(keys.clone())),
+                    (Some(PgSecret::Scram(_)) | None, Shown::Nothing) => {
+                        Arc::new(PgCredentials::None)
+                    }
                 }
             }
         }
@@ -128,23 +131,27 @@ impl Keyring {
 
     /// What is shown to the server when no client is at hand, as for connections that are made
     /// ahead; none when only clients have it.
-    pub fn own_credentials(&self, tenant: &Tenant, user: &TenantUser) -> Option<Arc<Credentials>> {
+    pub fn own_credentials(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+    ) -> Option<Arc<PgCredentials>> {
         match &user.server_secret {
-            ServerSecret::None => Some(Arc::new(Credentials::None)),
+            ServerSecret::None => Some(Arc::new(PgCredentials::None)),
             ServerSecret::Known(secret) => Some(self.known(tenant, user, secret.expose())),
             ServerSecret::OfClient => None,
         }
     }
 
-    fn known(&self, tenant: &Tenant, user: &TenantUser, text: &str) -> Arc<Credentials> {
+    fn known(&self, tenant: &TenantSnapshot, user: &TenantUser, text: &str) -> Arc<PgCredentials> {
         let key = self.process_secret.key(&[&tenant.name, &user.server_user, text]);
-        let made = || match Secret::parse(text) {
-            Ok(Secret::Plain(password)) => Credentials::of_password(password),
-            Ok(Secret::Md5(hash)) => Credentials::Md5(hash),
+        let made = || match PgSecret::parse(text) {
+            Ok(PgSecret::Plain(password)) => PgCredentials::of_password(password),
+            Ok(PgSecret::Md5(hash)) => PgCredentials::Md5(hash),
             // It proves nothing: only who knows the password can be a client.
-            Ok(Secret::Scram(_)) => Credentials::None,
+            Ok(PgSecret::Scram(_)) => PgCredentials::None,
             // Clients may not have it, but it may be what the server wants.
-            Err(_) => Credentials::of_password(Password::new(text.to_owned())),
+            Err(_) => PgCredentials::of_password(PlainPassword::new(text.to_owned())),
         };
         let Ok(known) = self.credentials.get_or_make(key, || Ok::<_, Infallible>(made()));
         known
@@ -154,7 +161,7 @@ impl Keyring {
 impl RouteAuth {
     /// Of a client that does not replicate.
     #[must_use]
-    pub fn of(proof: Proof) -> RouteAuth {
+    pub fn of(proof: PgProof) -> RouteAuth {
         RouteAuth { proof, replication: ReplicationPolicy::Refused }
     }
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use api::{PoolMode, Verify};
 use wire::pg::frame::TransactionStatus;
 
-use super::link::Shared;
-use super::listening::Listening;
-use super::settings::{Parameters, Settings};
-use super::statements::{ClientStatements, NameId};
+use super::link::PgLinkContext;
+use super::listening::ClientChannels;
+use super::settings::{PgSettings, ReportedParameters};
+use super::statements::{NameId, PgClientStatements};
 
 pub use crate::link::ClientId;
 
 /// What a session starts with.
 #[derive(Debug)]
-pub struct ClientSetup {
+pub struct PgClientSetup {
     /// Who it is.
     pub id: ClientId,
     /// When its server connection may be somebody else's.
@@ -24,16 +24,16 @@ pub struct ClientSetup {
     /// Whether its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
     /// What the client asked for as it started. Names that are no settings are left out.
-    pub settings: Settings,
+    pub settings: PgSettings,
     /// What the tenant demands whatever the client wants.
-    pub forced: Arc<Settings>,
+    pub forced: Arc<PgSettings>,
     /// The parameters that it was told as it logged in.
-    pub seen: Arc<Parameters>,
+    pub seen: Arc<ReportedParameters>,
 }
 
 /// A message of which a part has been taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Body {
+pub(crate) struct PgPartialMessage {
     /// Bytes to come.
     pub(crate) left: usize,
     /// Whether they go to the other side.
@@ -42,7 +42,7 @@ pub(crate) struct Body {
 
 /// One client's side of the protocol.
 #[derive(Debug)]
-pub struct ClientSession {
+pub struct PgClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
@@ -52,29 +52,29 @@ pub struct ClientSession {
     /// It has read a sequence's value of its session before.
     pub(crate) reads_sequences: bool,
     /// What it listens to; none if it never did.
-    pub(crate) listening: Option<Box<Listening>>,
-    pub(crate) body: Body,
+    pub(crate) listening: Option<Box<ClientChannels>>,
+    pub(crate) body: PgPartialMessage,
     /// Nothing more is sent to the server before it is known whether the last request copies, or
     /// what it forgot.
     pub(crate) barrier: bool,
     pub(crate) attached: bool,
     /// What the last `ReadyForQuery` said that it was given.
     pub(crate) status: TransactionStatus,
-    pub(crate) statements: ClientStatements,
+    pub(crate) statements: PgClientStatements,
     /// What it wants its session to be.
-    pub(crate) wanted: Arc<Settings>,
+    pub(crate) wanted: Arc<PgSettings>,
     /// What `RESET` brings back.
-    pub(crate) startup: Arc<Settings>,
-    pub(crate) forced: Arc<Settings>,
+    pub(crate) startup: Arc<PgSettings>,
+    pub(crate) forced: Arc<PgSettings>,
     /// The parameters that it was told.
-    pub(crate) seen: Arc<Parameters>,
+    pub(crate) seen: Arc<ReportedParameters>,
 }
 
-impl ClientSession {
+impl PgClientSession {
     /// A client that has logged in and has no server connection.
-    pub fn new(setup: ClientSetup) -> ClientSession {
+    pub fn new(setup: PgClientSetup) -> PgClientSession {
         let startup = Arc::new(setup.settings.overlaid(&setup.forced));
-        ClientSession {
+        PgClientSession {
             id: setup.id,
             mode: setup.mode,
             verify: setup.verify,
@@ -82,11 +82,11 @@ impl ClientSession {
             is_sandbox: false,
             reads_sequences: false,
             listening: None,
-            body: Body::default(),
+            body: PgPartialMessage::default(),
             barrier: false,
             attached: false,
             status: TransactionStatus::Idle,
-            statements: ClientStatements::default(),
+            statements: PgClientStatements::default(),
             wanted: startup.clone(),
             startup,
             forced: setup.forced,
@@ -95,7 +95,7 @@ impl ClientSession {
     }
 
     /// Has `known` keep what it starts with: other clients may start with the same.
-    pub fn share_startup(&mut self, known: impl FnOnce(Arc<Settings>) -> Arc<Settings>) {
+    pub fn share_startup(&mut self, known: impl FnOnce(Arc<PgSettings>) -> Arc<PgSettings>) {
         if Arc::ptr_eq(&self.wanted, &self.startup) {
             self.wanted = known(std::mem::take(&mut self.startup));
             self.startup = Arc::clone(&self.wanted);
@@ -123,7 +123,7 @@ impl ClientSession {
     }
 
     /// The settings that it wants; a server connection that has them needs no change.
-    pub fn settings(&self) -> &Arc<Settings> {
+    pub fn settings(&self) -> &Arc<PgSettings> {
         &self.wanted
     }
 
@@ -166,12 +166,12 @@ impl ClientSession {
     }
 
     /// What it asked for as it started, and what its tenant demands.
-    pub(crate) fn requested(&self) -> &Settings {
+    pub(crate) fn requested(&self) -> &PgSettings {
         &self.startup
     }
 
     /// The parameters that it was told.
-    pub(crate) fn seen(&self) -> &Parameters {
+    pub(crate) fn seen(&self) -> &ReportedParameters {
         &self.seen
     }
 
@@ -182,14 +182,14 @@ impl ClientSession {
     }
 
     /// It wants these settings, in a session that began in another process.
-    pub(crate) fn restore_settings(&mut self, wanted: Settings) {
+    pub(crate) fn restore_settings(&mut self, wanted: PgSettings) {
         self.wanted = Arc::new(wanted);
     }
 
     /// It has prepared this in another process.
     pub(crate) fn restore_statement(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut PgLinkContext,
         name: &[u8],
         text: &[u8],
         types: &[u8],

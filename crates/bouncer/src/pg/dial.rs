@@ -7,16 +7,18 @@
 
 use std::sync::Arc;
 
-use wire::pg::frame::{self, Header};
+use wire::pg::frame::{self, PgHeader};
 use wire::pg::message::frontend;
-use wire::pg::notice::Notice;
-use wire::pg::scram::{self, Channel, Client, ITERATIONS_DEFAULT, NONCE_BYTES, ScramError};
-use wire::pg::startup::Version;
+use wire::pg::notice::ServerNotice;
+use wire::pg::scram::{
+    self, ChannelBinding, ITERATIONS_DEFAULT, NONCE_BYTES, ScramClient, ScramError,
+};
+use wire::pg::startup::ProtocolVersion;
 
 use crate::config::ServerAuth;
 use crate::relay::pools::FailureStage;
 
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{PgCredentials, PgCredentialsError};
 
 mod credentials;
 
@@ -43,7 +45,7 @@ pub enum TlsRequest {
 /// What is known of who answers at a server's address before it has proved anything, and so whether
 /// it may see a password as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Assurance {
+pub enum ServerAssurance {
     /// A Unix socket: nobody is in between.
     Private,
     /// The handshake of TLS finds out whether it is the server.
@@ -55,18 +57,19 @@ pub enum Assurance {
     Unknown,
 }
 
-impl Assurance {
+impl ServerAssurance {
     /// Lets a password be shown as it is, or says what would have to be set for that.
     ///
     /// # Errors
     /// When it could be read by somebody else.
-    pub fn show_password(self, is_encrypted: bool) -> Result<(), Unverified> {
+    pub fn show_password(self, is_encrypted: bool) -> Result<(), UnverifiedPeer> {
         match (self, is_encrypted) {
-            (Assurance::Private, _) | (Assurance::Verified | Assurance::Trusted, true) => Ok(()),
-            (Assurance::Unknown, true) => Err(Unverified(VERIFY_OR_TRUST)),
-            (Assurance::Trusted, false) => Err(Unverified("`tls = \"require\"`")),
-            (Assurance::Verified | Assurance::Unknown, false) => {
-                Err(Unverified("`tls = \"verify-full\"`"))
+            (ServerAssurance::Private, _)
+            | (ServerAssurance::Verified | ServerAssurance::Trusted, true) => Ok(()),
+            (ServerAssurance::Unknown, true) => Err(UnverifiedPeer(VERIFY_OR_TRUST)),
+            (ServerAssurance::Trusted, false) => Err(UnverifiedPeer("`tls = \"require\"`")),
+            (ServerAssurance::Verified | ServerAssurance::Unknown, false) => {
+                Err(UnverifiedPeer("`tls = \"verify-full\"`"))
             }
         }
     }
@@ -82,7 +85,7 @@ pub(crate) const VERIFY_OR_TRUST: &str =
     "the server asks for the password itself, and could be anybody: {0} is missing in its table of \
      `bouncer.servers`"
 )]
-pub struct Unverified(pub(crate) &'static str);
+pub struct UnverifiedPeer(pub(crate) &'static str);
 
 /// Proofs that a server may ask for. Whoever stands at its address gets them, and can try
 /// passwords against them.
@@ -102,44 +105,45 @@ impl Default for LoginRules {
 }
 
 impl LoginRules {
-    fn check(&self, method: ServerAuth) -> Result<(), DialError> {
+    fn check(&self, method: ServerAuth) -> Result<(), PgDialError> {
         match self.methods.is_empty() || self.methods.contains(&method) {
             true => Ok(()),
-            false => Err(DialError::Method(method)),
+            false => Err(PgDialError::Method(method)),
         }
     }
 }
 
 /// How to log in.
 #[derive(Clone, Debug)]
-pub struct DialParams {
+pub struct PgDialParams {
     /// The role.
     pub user: String,
     /// The database; none for physical replication.
     pub database: Option<String>,
     /// How the role proves who it is.
-    pub credentials: Arc<Credentials>,
+    pub credentials: Arc<PgCredentials>,
     /// Other startup parameters: settings and `replication`.
     pub parameters: Vec<(String, String)>,
     /// Encryption.
     pub tls: TlsRequest,
     /// Who may see the password.
-    pub assurance: Assurance,
+    pub assurance: ServerAssurance,
     /// Proofs that the server may ask for.
     pub rules: LoginRules,
     /// [`Version::V3_0`], which everybody speaks, or [`Version::V3_2`] for long keys; servers since
     /// PostgreSQL 9.3 that do not know it say so and go on with 3.0.
-    pub version: Version,
+    pub version: ProtocolVersion,
 }
 
-impl DialParams {
+impl PgDialParams {
     /// Lets SCRAM go on. Keys that are of one salt and one number of iterations prove nothing to
     /// who asks for others.
-    fn check_iterations(&self, iterations: u32) -> Result<(), DialError> {
-        let is_known = matches!(self.assurance, Assurance::Private | Assurance::Verified);
-        let is_password = matches!(*self.credentials, Credentials::Password(..));
+    fn check_iterations(&self, iterations: u32) -> Result<(), PgDialError> {
+        let is_known =
+            matches!(self.assurance, ServerAssurance::Private | ServerAssurance::Verified);
+        let is_password = matches!(*self.credentials, PgCredentials::Password(..));
         match is_password && !is_known && iterations < self.rules.scram_iterations_min {
-            true => Err(DialError::Iterations(iterations)),
+            true => Err(PgDialError::Iterations(iterations)),
             false => Ok(()),
         }
     }
@@ -147,14 +151,14 @@ impl DialParams {
 
 /// What a connection is for.
 #[derive(Debug)]
-enum Errand {
-    LogIn(Box<DialParams>),
+enum PgDialPurpose {
+    LogIn(Box<PgDialParams>),
     Cancel { pid: u32, key: Vec<u8> },
 }
 
 /// Why a server does not let us in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DialError {
+pub enum PgDialError {
     /// It says so.
     #[error("{message}")]
     Refused {
@@ -177,10 +181,10 @@ pub enum DialError {
     Unsupported(&'static str),
     /// There is nothing to answer with.
     #[error(transparent)]
-    Credentials(#[from] CredentialsError),
+    Credentials(#[from] PgCredentialsError),
     /// It asks for the password itself, and is not known.
     #[error(transparent)]
-    Unverified(#[from] Unverified),
+    Unverified(#[from] UnverifiedPeer),
     /// A proof is asked for that the operator does not let the server have.
     #[error("the server asks for `{0}`, which `require_auth` of its table does not have")]
     Method(ServerAuth),
@@ -192,19 +196,19 @@ pub enum DialError {
     Iterations(u32),
 }
 
-impl DialError {
+impl PgDialError {
     /// SQLSTATE for a client that waits for this connection.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
-            DialError::Refused { code, .. } => code,
-            DialError::Scram(_)
-            | DialError::Unsupported(_)
-            | DialError::Credentials(_)
-            | DialError::Unverified(_)
-            | DialError::Method(_)
-            | DialError::Iterations(_) => "28000",
-            DialError::NoTls | DialError::Protocol(_) => "08001",
+            PgDialError::Refused { code, .. } => code,
+            PgDialError::Scram(_)
+            | PgDialError::Unsupported(_)
+            | PgDialError::Credentials(_)
+            | PgDialError::Unverified(_)
+            | PgDialError::Method(_)
+            | PgDialError::Iterations(_) => "28000",
+            PgDialError::NoTls | PgDialError::Protocol(_) => "08001",
         }
     }
 
@@ -212,22 +216,22 @@ impl DialError {
     pub(crate) fn stage(&self) -> FailureStage {
         match self {
             // `cannot_connect_now`: it starts, recovers or stops.
-            DialError::Refused { code, .. } if code == "57P03" => FailureStage::Connect,
-            DialError::Refused { .. } => FailureStage::Refused,
-            DialError::Scram(_)
-            | DialError::Unsupported(_)
-            | DialError::Credentials(_)
-            | DialError::Unverified(_)
-            | DialError::Method(_)
-            | DialError::Iterations(_) => FailureStage::Login,
-            DialError::NoTls | DialError::Protocol(_) => FailureStage::Connect,
+            PgDialError::Refused { code, .. } if code == "57P03" => FailureStage::Connect,
+            PgDialError::Refused { .. } => FailureStage::Refused,
+            PgDialError::Scram(_)
+            | PgDialError::Unsupported(_)
+            | PgDialError::Credentials(_)
+            | PgDialError::Unverified(_)
+            | PgDialError::Method(_)
+            | PgDialError::Iterations(_) => FailureStage::Login,
+            PgDialError::NoTls | PgDialError::Protocol(_) => FailureStage::Connect,
         }
     }
 }
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greeting {
+pub struct PgServerGreeting {
     /// Its process.
     pub pid: u32,
     /// Cancels what that process does; empty when the server gives none.
@@ -235,53 +239,53 @@ pub struct Greeting {
     /// Parameters that it reports, in its order.
     pub parameters: Vec<(String, String)>,
     /// The version that both speak.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Whether the connection is encrypted; a cancel request for it must be as well.
     pub is_encrypted: bool,
 }
 
 /// What to do now. First, what is in `out` is sent.
 #[derive(Debug)]
-pub enum DialNext {
+pub enum PgDialNext {
     /// Present more bytes.
     More,
     /// Shake hands; then call [`Dial::tls_started`].
     StartTls,
     /// Logged in and idle.
-    Ready(Box<Greeting>),
+    Ready(Box<PgServerGreeting>),
     /// The cancel request is in `out`. Once it is sent, wait for the server to close: by then the
     /// signal was sent.
     Cancelled,
     /// Close.
-    Fail(DialError),
+    Fail(PgDialError),
 }
 
 /// What became of the input.
 #[derive(Debug)]
 #[must_use]
-pub struct DialStep {
+pub struct PgDialStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do now.
-    pub next: DialNext,
+    pub next: PgDialNext,
 }
 
 /// One connection to a server that is being made.
 #[derive(Debug)]
-pub struct Dial {
-    errand: Errand,
+pub struct PgDial {
+    errand: PgDialPurpose,
     tls: TlsRequest,
     nonce: [u8; NONCE_BYTES],
     is_encrypted: bool,
     /// The hash of the server's certificate, for binding SCRAM to the channel.
     end_point: Option<Vec<u8>>,
     received: usize,
-    greeting: Greeting,
-    state: State,
+    greeting: PgServerGreeting,
+    state: PgDialState,
 }
 
 #[derive(Debug)]
-enum State {
+enum PgDialState {
     /// One byte: whether there is TLS.
     TlsAnswer,
     /// The end of a handshake.
@@ -289,9 +293,9 @@ enum State {
     /// How to prove who we are, or that there is nothing to prove.
     Challenge,
     /// The SCRAM challenge.
-    ScramChallenge(Box<Client>),
+    ScramChallenge(Box<ScramClient>),
     /// The server's own proof.
-    ScramFinal(scram::Expected),
+    ScramFinal(scram::ExpectedSignature),
     /// `AuthenticationOk`.
     Verdict,
     /// Parameters, a key, `ReadyForQuery`.
@@ -301,59 +305,64 @@ enum State {
 }
 
 /// What a message led to.
-enum Flow {
-    Go(State),
+enum PgDialFlow {
+    Go(PgDialState),
     Stay,
     Ready,
 }
 
-impl Dial {
+impl PgDial {
     /// To log in. `nonce` is random and never used twice.
     #[must_use]
-    pub fn new(params: DialParams, nonce: [u8; NONCE_BYTES]) -> Dial {
+    pub fn new(params: PgDialParams, nonce: [u8; NONCE_BYTES]) -> PgDial {
         let (tls, version) = (params.tls, params.version);
-        Dial::of(Errand::LogIn(Box::new(params)), tls, version, nonce)
+        PgDial::of(PgDialPurpose::LogIn(Box::new(params)), tls, version, nonce)
     }
 
     /// To cancel what a process of the server does, encrypted as the connection of that process is.
     #[must_use]
-    pub fn cancel(pid: u32, key: Vec<u8>, tls: TlsRequest) -> Dial {
-        Dial::of(Errand::Cancel { pid, key }, tls, Version::V3_0, [0; NONCE_BYTES])
+    pub fn cancel(pid: u32, key: Vec<u8>, tls: TlsRequest) -> PgDial {
+        PgDial::of(PgDialPurpose::Cancel { pid, key }, tls, ProtocolVersion::V3_0, [0; NONCE_BYTES])
     }
 
-    fn of(errand: Errand, tls: TlsRequest, version: Version, nonce: [u8; NONCE_BYTES]) -> Dial {
+    fn of(
+        errand: PgDialPurpose,
+        tls: TlsRequest,
+        version: ProtocolVersion,
+        nonce: [u8; NONCE_BYTES],
+    ) -> PgDial {
         let (pid, key, parameters) = (0, Vec::new(), Vec::new());
-        let greeting = Greeting { pid, key, parameters, version, is_encrypted: false };
-        let (end_point, state) = (None, State::TlsAnswer);
-        Dial { errand, tls, nonce, is_encrypted: false, end_point, received: 0, greeting, state }
+        let greeting = PgServerGreeting { pid, key, parameters, version, is_encrypted: false };
+        let (end_point, state) = (None, PgDialState::TlsAnswer);
+        PgDial { errand, tls, nonce, is_encrypted: false, end_point, received: 0, greeting, state }
     }
 
     /// Begins, once connected.
-    pub fn start(&mut self, out: &mut Vec<u8>) -> DialNext {
+    pub fn start(&mut self, out: &mut Vec<u8>) -> PgDialNext {
         if self.tls == TlsRequest::Never {
             return self.begin(out);
         }
         frontend::ssl_request(out);
-        self.state = State::TlsAnswer;
-        DialNext::More
+        self.state = PgDialState::TlsAnswer;
+        PgDialNext::More
     }
 
     /// Takes what the server has sent and was not consumed before.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> DialStep {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgDialStep {
         let mut consumed = 0;
         loop {
             let rest = bytes.get(consumed..).unwrap_or_default();
             let step = match &self.state {
-                State::Handshake | State::Over => Ok((0, Some(DialNext::More))),
-                State::TlsAnswer => self.tls_answer(rest, out),
+                PgDialState::Handshake | PgDialState::Over => Ok((0, Some(PgDialNext::More))),
+                PgDialState::TlsAnswer => self.tls_answer(rest, out),
                 _ => self.message(rest, out),
             };
             match step {
-                Ok((more, Some(next))) => return DialStep { consumed: consumed + more, next },
+                Ok((more, Some(next))) => return PgDialStep { consumed: consumed + more, next },
                 Ok((more, None)) => consumed += more,
                 Err(error) => {
-                    self.state = State::Over;
-                    return DialStep { consumed, next: DialNext::Fail(error) };
+                    self.state = PgDialState::Over;
+                    return PgDialStep { consumed, next: PgDialNext::Fail(error) };
                 }
             }
         }
@@ -361,27 +370,27 @@ impl Dial {
 
     /// Continues behind TLS. `end_point` is the hash of the server's certificate by
     /// `tls-server-end-point`, if its signature has one.
-    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> DialNext {
+    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> PgDialNext {
         self.is_encrypted = true;
         self.end_point = end_point;
         self.begin(out)
     }
 
-    fn begin(&mut self, out: &mut Vec<u8>) -> DialNext {
+    fn begin(&mut self, out: &mut Vec<u8>) -> PgDialNext {
         match &self.errand {
-            Errand::Cancel { pid, key } => {
+            PgDialPurpose::Cancel { pid, key } => {
                 frontend::cancel_request(out, *pid, key);
-                self.state = State::Over;
-                DialNext::Cancelled
+                self.state = PgDialState::Over;
+                PgDialNext::Cancelled
             }
-            Errand::LogIn(params) => {
+            PgDialPurpose::LogIn(params) => {
                 let database = params.database.as_deref().map(|name| ("database", name));
                 let others = params.parameters.iter().map(|(name, value)| (&**name, &**value));
                 let all: Vec<(&str, &str)> =
                     [("user", &*params.user)].into_iter().chain(database).chain(others).collect();
                 frontend::startup(out, params.version, &all);
-                self.state = State::Challenge;
-                DialNext::More
+                self.state = PgDialState::Challenge;
+                PgDialNext::More
             }
         }
     }
@@ -390,22 +399,22 @@ impl Dial {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Option<DialNext>), DialError> {
+    ) -> Result<(usize, Option<PgDialNext>), PgDialError> {
         match (bytes, self.tls) {
-            ([], _) => Ok((0, Some(DialNext::More))),
+            ([], _) => Ok((0, Some(PgDialNext::More))),
             ([b'S'], _) => {
-                self.state = State::Handshake;
-                Ok((1, Some(DialNext::StartTls)))
+                self.state = PgDialState::Handshake;
+                Ok((1, Some(PgDialNext::StartTls)))
             }
             // Whoever is in between could have put more there, to be taken for the server's after
             // the handshake (CVE-2021-23222).
-            ([b'S', ..], _) => Err(DialError::Protocol("data follows its offer of TLS")),
-            ([b'N', ..], TlsRequest::Must) => Err(DialError::NoTls),
+            ([b'S', ..], _) => Err(PgDialError::Protocol("data follows its offer of TLS")),
+            ([b'N', ..], TlsRequest::Must) => Err(PgDialError::NoTls),
             ([b'N', ..], TlsRequest::IfOffered | TlsRequest::Never) => {
                 Ok((1, Some(self.begin(out))))
             }
             // An error here is nobody's: it was not encrypted (CVE-2024-10977).
-            ([_, ..], _) => Err(DialError::Protocol("no answer to the request for TLS")),
+            ([_, ..], _) => Err(PgDialError::Protocol("no answer to the request for TLS")),
         }
     }
 
@@ -413,59 +422,60 @@ impl Dial {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Option<DialNext>), DialError> {
-        let header = Header::parse(bytes).map_err(|_| DialError::Protocol("a length"))?;
-        let Some(header) = header else { return Ok((0, Some(DialNext::More))) };
+    ) -> Result<(usize, Option<PgDialNext>), PgDialError> {
+        let header = PgHeader::parse(bytes).map_err(|_| PgDialError::Protocol("a length"))?;
+        let Some(header) = header else { return Ok((0, Some(PgDialNext::More))) };
         if header.total > MESSAGE_BYTES_MAX {
-            return Err(DialError::Protocol("a message that is too long"));
+            return Err(PgDialError::Protocol("a message that is too long"));
         }
         let Some(body) = bytes.get(frame::HEADER_BYTES..header.total) else {
-            return Ok((0, Some(DialNext::More)));
+            return Ok((0, Some(PgDialNext::More)));
         };
         self.received = self.received.saturating_add(header.total);
         if self.received > GREETING_BYTES_MAX {
-            return Err(DialError::Protocol("too much before it is ready"));
+            return Err(PgDialError::Protocol("too much before it is ready"));
         }
         match self.take(header.tag, body, out)? {
-            Flow::Stay => {}
-            Flow::Go(state) => self.state = state,
-            Flow::Ready => {
-                self.state = State::Over;
+            PgDialFlow::Stay => {}
+            PgDialFlow::Go(state) => self.state = state,
+            PgDialFlow::Ready => {
+                self.state = PgDialState::Over;
                 self.greeting.is_encrypted = self.is_encrypted;
-                let ready = DialNext::Ready(Box::new(self.greeting.clone()));
+                let ready = PgDialNext::Ready(Box::new(self.greeting.clone()));
                 return Ok((header.total, Some(ready)));
             }
         }
         Ok((header.total, None))
     }
 
-    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Result<Flow, DialError> {
+    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Result<PgDialFlow, PgDialError> {
         match tag {
             frame::backend::ERROR => {
-                let notice = Notice::parse(body);
+                let notice = ServerNotice::parse(body);
                 let (code, message) = (notice.code().to_owned(), notice.message().into_owned());
-                Err(DialError::Refused { code, message })
+                Err(PgDialError::Refused { code, message })
             }
-            frame::backend::NOTICE => Ok(Flow::Stay),
+            frame::backend::NOTICE => Ok(PgDialFlow::Stay),
             frame::backend::NEGOTIATE_PROTOCOL_VERSION => self.negotiated(body),
             frame::backend::AUTHENTICATION => self.authentication(body, out),
             _ => match self.state {
-                State::Greeting => self.greet(tag, body),
-                _ => Err(DialError::Protocol("a message before it let us in")),
+                PgDialState::Greeting => self.greet(tag, body),
+                _ => Err(PgDialError::Protocol("a message before it let us in")),
             },
         }
     }
 
     /// The server speaks less than we asked for.
-    fn negotiated(&mut self, body: &[u8]) -> Result<Flow, DialError> {
-        let bad = DialError::Protocol("a version that was not asked for");
-        let (State::Challenge, Some((code, rest))) = (&self.state, body.split_first_chunk()) else {
+    fn negotiated(&mut self, body: &[u8]) -> Result<PgDialFlow, PgDialError> {
+        let bad = PgDialError::Protocol("a version that was not asked for");
+        let (PgDialState::Challenge, Some((code, rest))) = (&self.state, body.split_first_chunk())
+        else {
             return Err(bad);
         };
         // Servers before PostgreSQL 18 name the minor version alone.
         let code = u32::from_be_bytes(*code);
-        let offered = match Version::from_code(code) {
-            Version { major: 0, minor } => Version { major: 3, minor },
+        let offered = match ProtocolVersion::from_code(code) {
+            ProtocolVersion { major: 0, minor } => ProtocolVersion { major: 3, minor },
             version => version,
         };
         let unknown = rest.first_chunk().map(|count| u32::from_be_bytes(*count));
@@ -474,53 +484,57 @@ impl Dial {
             return Err(bad);
         }
         self.greeting.version = offered;
-        Ok(Flow::Stay)
+        Ok(PgDialFlow::Stay)
     }
 
-    fn authentication(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Flow, DialError> {
-        let Errand::LogIn(params) = &self.errand else { return Ok(Flow::Stay) };
-        let malformed = DialError::Protocol("an authentication request");
+    fn authentication(
+        &mut self,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<PgDialFlow, PgDialError> {
+        let PgDialPurpose::LogIn(params) = &self.errand else { return Ok(PgDialFlow::Stay) };
+        let malformed = PgDialError::Protocol("an authentication request");
         let (kind, data) = body.split_first_chunk().ok_or(malformed.clone())?;
-        let state = std::mem::replace(&mut self.state, State::Over);
+        let state = std::mem::replace(&mut self.state, PgDialState::Over);
         match (u32::from_be_bytes(*kind), state) {
-            (0, State::Challenge) => {
+            (0, PgDialState::Challenge) => {
                 params.rules.check(ServerAuth::None)?;
-                Ok(Flow::Go(State::Greeting))
+                Ok(PgDialFlow::Go(PgDialState::Greeting))
             }
-            (0, State::Verdict) => Ok(Flow::Go(State::Greeting)),
-            (3, State::Challenge) => {
+            (0, PgDialState::Verdict) => Ok(PgDialFlow::Go(PgDialState::Greeting)),
+            (3, PgDialState::Challenge) => {
                 params.rules.check(ServerAuth::Password)?;
                 params.assurance.show_password(self.is_encrypted)?;
                 frontend::password(out, params.credentials.password()?.as_bytes());
-                Ok(Flow::Go(State::Verdict))
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
             }
-            (5, State::Challenge) => {
+            (5, PgDialState::Challenge) => {
                 params.rules.check(ServerAuth::Md5)?;
                 let salt = data.try_into().map_err(|_| malformed)?;
                 let secret = params.credentials.md5(&params.user)?;
                 frontend::password(out, &secret.answer(salt));
-                Ok(Flow::Go(State::Verdict))
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
             }
-            (10, State::Challenge) => {
+            (10, PgDialState::Challenge) => {
                 params.rules.check(ServerAuth::ScramSha256)?;
                 let client = self.scram_client(data)?;
                 let first = client.first();
                 frontend::sasl_initial_response(out, client.mechanism(), first.as_bytes());
-                Ok(Flow::Go(State::ScramChallenge(Box::new(client))))
+                Ok(PgDialFlow::Go(PgDialState::ScramChallenge(Box::new(client))))
             }
-            (11, State::ScramChallenge(client)) => {
+            (11, PgDialState::ScramChallenge(client)) => {
                 let challenge = client.challenge(data)?;
                 params.check_iterations(challenge.iterations)?;
                 let keys = params.credentials.scram(&challenge.salt, challenge.iterations)?;
                 let (last, expected) = challenge.answer(&keys);
                 frontend::sasl_response(out, last.as_bytes());
-                Ok(Flow::Go(State::ScramFinal(expected)))
+                Ok(PgDialFlow::Go(PgDialState::ScramFinal(expected)))
             }
-            (12, State::ScramFinal(expected)) => {
+            (12, PgDialState::ScramFinal(expected)) => {
                 expected.check(data)?;
-                Ok(Flow::Go(State::Verdict))
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
             }
-            (2 | 7 | 8 | 9, State::Challenge) => Err(DialError::Unsupported("Kerberos")),
+            (2 | 7 | 8 | 9, PgDialState::Challenge) => Err(PgDialError::Unsupported("Kerberos")),
             // Among them `AuthenticationOk` in the middle of SCRAM: from somebody who does not
             // know the secret and would like to be taken for the server.
             _ => Err(malformed),
@@ -528,28 +542,28 @@ impl Dial {
     }
 
     /// Begins an exchange by the best of the offered mechanisms.
-    fn scram_client(&self, offered: &[u8]) -> Result<Client, DialError> {
+    fn scram_client(&self, offered: &[u8]) -> Result<ScramClient, PgDialError> {
         let has = |name: &str| offered.split(|byte| *byte == 0).any(|it| it == name.as_bytes());
         let channel = match (&self.end_point, has(scram::MECHANISM_PLUS)) {
-            (Some(hash), true) => Channel::EndPoint(hash),
+            (Some(hash), true) => ChannelBinding::EndPoint(hash),
             // We could bind: a server that could as well learns that its offer did not arrive.
-            (Some(_), false) => Channel::NotOffered,
-            (None, _) => Channel::Unbound,
+            (Some(_), false) => ChannelBinding::NotOffered,
+            (None, _) => ChannelBinding::Unbound,
         };
-        let client = Client::new(channel, self.nonce);
+        let client = ScramClient::new(channel, self.nonce);
         if has(client.mechanism()) {
             Ok(client)
         } else {
-            Err(DialError::Unsupported("an unknown SASL mechanism"))
+            Err(PgDialError::Unsupported("an unknown SASL mechanism"))
         }
     }
 
-    fn greet(&mut self, tag: u8, body: &[u8]) -> Result<Flow, DialError> {
+    fn greet(&mut self, tag: u8, body: &[u8]) -> Result<PgDialFlow, PgDialError> {
         match tag {
             frame::backend::PARAMETER_STATUS => {
                 let mut parts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
                 let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
-                    return Err(DialError::Protocol("a parameter"));
+                    return Err(PgDialError::Protocol("a parameter"));
                 };
                 let (name, value) = (name.into_owned(), value.into_owned());
                 let known = self.greeting.parameters.iter_mut().find(|(one, _)| *one == name);
@@ -557,20 +571,20 @@ impl Dial {
                     Some((_, old)) => *old = value,
                     None => self.greeting.parameters.push((name, value)),
                 }
-                Ok(Flow::Stay)
+                Ok(PgDialFlow::Stay)
             }
             frame::backend::BACKEND_KEY_DATA => {
-                let bad = DialError::Protocol("a key for cancelling");
+                let bad = PgDialError::Protocol("a key for cancelling");
                 let (pid, key) = body.split_first_chunk().ok_or(bad.clone())?;
                 if !KEY_BYTES.contains(&key.len()) {
                     return Err(bad);
                 }
                 self.greeting.pid = u32::from_be_bytes(*pid);
                 self.greeting.key = key.to_vec();
-                Ok(Flow::Stay)
+                Ok(PgDialFlow::Stay)
             }
-            frame::backend::READY_FOR_QUERY if body == b"I" => Ok(Flow::Ready),
-            _ => Err(DialError::Protocol("a message before it is ready")),
+            frame::backend::READY_FOR_QUERY if body == b"I" => Ok(PgDialFlow::Ready),
+            _ => Err(PgDialError::Protocol("a message before it is ready")),
         }
     }
 }

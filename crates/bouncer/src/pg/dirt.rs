@@ -22,11 +22,11 @@ mod lessons;
 mod tests;
 
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{Change, Effects, Look};
+use wire::pg::sql::{Effects, PgSettingChange, TextAnalysis};
 
-pub(crate) use self::lessons::Lessons;
-use self::lessons::{Lesson, Subject};
-use super::probe::{Found, Questions, Topics};
+pub(crate) use self::lessons::LessonTable;
+use self::lessons::{CheckLesson, SuspectText};
+use super::probe::{ProbeFindings, ProbeQueries, ProbeTopics};
 
 /// Shapes of texts in one transaction that a finding is put down to; those beyond are checked as
 /// well, and learn nothing from it.
@@ -40,7 +40,7 @@ const MENTIONS_MAX: usize = 32;
 
 /// How much is believed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Verify {
+pub(crate) enum VerifyPolicy {
     /// Texts are believed: code that is not in them is taken for harmless. That a pin has ended is
     /// asked all the same.
     Never,
@@ -54,105 +54,105 @@ pub(crate) enum Verify {
 
 /// Why a server connection stays with its client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Reasons(u16);
+pub(crate) struct PinReasons(u16);
 
-impl Reasons {
+impl PinReasons {
     /// It has temporary tables, or others of a temporary kind.
-    pub(crate) const TEMP_TABLE: Reasons = Reasons(1);
+    pub(crate) const TEMP_TABLE: PinReasons = PinReasons(1);
     /// It holds advisory locks of the session.
-    pub(crate) const ADVISORY_LOCK: Reasons = Reasons(1 << 1);
+    pub(crate) const ADVISORY_LOCK: PinReasons = PinReasons(1 << 1);
     /// It has a cursor `WITH HOLD`.
-    pub(crate) const HOLD_CURSOR: Reasons = Reasons(1 << 2);
+    pub(crate) const HOLD_CURSOR: PinReasons = PinReasons(1 << 2);
     /// It has a statement that SQL prepared.
-    pub(crate) const SQL_PREPARE: Reasons = Reasons(1 << 3);
+    pub(crate) const SQL_PREPARE: PinReasons = PinReasons(1 << 3);
     /// It acts as somebody else.
-    pub(crate) const ROLE: Reasons = Reasons(1 << 4);
+    pub(crate) const ROLE: PinReasons = PinReasons(1 << 4);
     /// It listens.
-    pub(crate) const LISTEN: Reasons = Reasons(1 << 5);
+    pub(crate) const LISTEN: PinReasons = PinReasons(1 << 5);
     /// Its search path makes tables temporary that do not say so.
-    pub(crate) const SEARCH_PATH: Reasons = Reasons(1 << 6);
+    pub(crate) const SEARCH_PATH: PinReasons = PinReasons(1 << 6);
     /// It loaded a library.
-    pub(crate) const LOAD: Reasons = Reasons(1 << 7);
+    pub(crate) const LOAD: PinReasons = PinReasons(1 << 7);
     /// Its random numbers were seeded.
-    pub(crate) const SEED: Reasons = Reasons(1 << 8);
+    pub(crate) const SEED: PinReasons = PinReasons(1 << 8);
     /// A function left something in it that lasts as long as the session.
-    pub(crate) const SESSION_FUNCTION: Reasons = Reasons(1 << 9);
+    pub(crate) const SESSION_FUNCTION: PinReasons = PinReasons(1 << 9);
 
     /// Each reason with the name that operators see, and what is asked about it.
-    pub(crate) const ALL: [(Reasons, &'static str, Topics); 10] = [
-        (Reasons::TEMP_TABLE, "temp_table", Topics::TEMP),
-        (Reasons::ADVISORY_LOCK, "advisory_lock", Topics::ADVISORY),
-        (Reasons::HOLD_CURSOR, "hold_cursor", Topics::CURSORS),
-        (Reasons::SQL_PREPARE, "sql_prepare", Topics::PREPARED),
-        (Reasons::ROLE, "role", Topics::ROLE),
-        (Reasons::LISTEN, "listen", Topics::CHANNELS),
-        (Reasons::SEARCH_PATH, "search_path", Topics::NONE),
-        (Reasons::LOAD, "load", Topics::NONE),
-        (Reasons::SEED, "seed", Topics::NONE),
-        (Reasons::SESSION_FUNCTION, "session_function", Topics::NONE),
+    pub(crate) const ALL: [(PinReasons, &'static str, ProbeTopics); 10] = [
+        (PinReasons::TEMP_TABLE, "temp_table", ProbeTopics::TEMP),
+        (PinReasons::ADVISORY_LOCK, "advisory_lock", ProbeTopics::ADVISORY),
+        (PinReasons::HOLD_CURSOR, "hold_cursor", ProbeTopics::CURSORS),
+        (PinReasons::SQL_PREPARE, "sql_prepare", ProbeTopics::PREPARED),
+        (PinReasons::ROLE, "role", ProbeTopics::ROLE),
+        (PinReasons::LISTEN, "listen", ProbeTopics::CHANNELS),
+        (PinReasons::SEARCH_PATH, "search_path", ProbeTopics::NONE),
+        (PinReasons::LOAD, "load", ProbeTopics::NONE),
+        (PinReasons::SEED, "seed", ProbeTopics::NONE),
+        (PinReasons::SESSION_FUNCTION, "session_function", ProbeTopics::NONE),
     ];
 
     /// Those that last as long as the server connection does.
-    const FOR_EVER: Reasons =
-        Reasons(Reasons::LOAD.0 | Reasons::SEED.0 | Reasons::SESSION_FUNCTION.0);
+    const FOR_EVER: PinReasons =
+        PinReasons(PinReasons::LOAD.0 | PinReasons::SEED.0 | PinReasons::SESSION_FUNCTION.0);
 
     /// Effects of texts that make them so.
-    const LASTING: [(Effects, Reasons); 3] = [
-        (Effects::LOAD, Reasons::LOAD),
-        (Effects::SEED, Reasons::SEED),
-        (Effects::LASTING, Reasons::SESSION_FUNCTION),
+    const LASTING: [(Effects, PinReasons); 3] = [
+        (Effects::LOAD, PinReasons::LOAD),
+        (Effects::SEED, PinReasons::SEED),
+        (Effects::LASTING, PinReasons::SESSION_FUNCTION),
     ];
 
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub(crate) const fn contains(self, other: Reasons) -> bool {
+    pub(crate) const fn contains(self, other: PinReasons) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// The names, for those who look on.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let all = Reasons::ALL.into_iter();
+        let all = PinReasons::ALL.into_iter();
         all.filter(move |(reason, ..)| self.contains(*reason)).map(|(_, name, _)| name)
     }
 
-    fn set(&mut self, other: Reasons, present: bool) {
+    fn set(&mut self, other: PinReasons, present: bool) {
         self.0 = if present { self.0 | other.0 } else { self.0 & !other.0 };
     }
 
     /// What is asked to know whether they still hold.
-    fn topics(self) -> Topics {
-        let all = Reasons::ALL.into_iter().filter(|(reason, ..)| self.contains(*reason));
-        all.fold(Topics::NONE, |topics, (_, _, topic)| topics | topic)
+    fn topics(self) -> ProbeTopics {
+        let all = PinReasons::ALL.into_iter().filter(|(reason, ..)| self.contains(*reason));
+        all.fold(ProbeTopics::NONE, |topics, (_, _, topic)| topics | topic)
     }
 }
 
 /// What becomes of a server connection at the end of a transaction.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum ReleaseVerdict {
     /// It may be given to anybody who has its settings, or gets them.
     Clean,
     /// This is to be asked first.
-    Probe(Questions),
+    Probe(ProbeQueries),
     /// It stays with its client.
-    Pinned(Reasons),
+    Pinned(PinReasons),
 }
 
 /// What an answer says about settings; both lists are empty when it says nothing.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Settings {
+pub(crate) struct ReportedSettings {
     /// All settings of the session, in place of what was known of it; but what was known of those
     /// of no module (with a dot in the name) stays known.
     pub all: Option<Vec<(String, String)>>,
     /// Single settings that changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PgSettingChange>,
 }
 
 /// What has to happen when the client leaves, before somebody else may come. A transaction that is
 /// still open was rolled back before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Leave {
+pub(crate) enum DepartureCleanup {
     /// Nothing.
     Nothing,
     /// `DISCARD ALL`, then [`Dirt::discarded`].
@@ -163,12 +163,12 @@ pub(crate) enum Leave {
 
 /// What runs in the present transaction, and ends with it in one way or the other.
 #[derive(Debug, Default)]
-struct Running {
+struct TransactionEffects {
     effects: Effects,
     /// Settings that change if it commits.
-    changes: Vec<Change>,
+    changes: Vec<PgSettingChange>,
     /// Questions about what `effects` alone does not say.
-    questions: Questions,
+    questions: ProbeQueries,
     /// Something ran.
     ran: bool,
     /// A statement of it failed.
@@ -183,12 +183,12 @@ struct Running {
 
 /// What is suspected of one server connection.
 #[derive(Debug, Default)]
-pub(crate) struct Dirt {
-    verify: Verify,
-    pins: Reasons,
-    running: Running,
+pub(crate) struct SessionDirt {
+    verify: VerifyPolicy,
+    pins: PinReasons,
+    running: TransactionEffects,
     /// What was done and not asked about yet.
-    suspicion: Questions,
+    suspicion: ProbeQueries,
     /// Settings of no module that may have been made.
     mentions: Vec<String>,
     /// Effects of the texts that were prepared by SQL: what `EXECUTE` may do.
@@ -196,29 +196,34 @@ pub(crate) struct Dirt {
     /// Shapes of the texts that a finding will be put down to.
     learners: [Option<u64>; LEARNERS_MAX],
     /// The lesson for these, until it is known whether they opened connections of dblink.
-    lesson: Option<Lesson>,
+    lesson: Option<CheckLesson>,
     /// Settings that changed, until the caller takes them.
-    changes: Vec<Change>,
+    changes: Vec<PgSettingChange>,
     /// What the outstanding question is about.
-    asking: Option<Questions>,
+    asking: Option<ProbeQueries>,
     /// Settings may have been made that nobody can see.
     hidden_settings: bool,
 }
 
-impl Dirt {
+impl SessionDirt {
     /// How much is believed from now on.
-    pub(crate) fn set_verify(&mut self, verify: Verify) {
+    pub(crate) fn set_verify(&mut self, verify: VerifyPolicy) {
         self.verify = verify;
     }
 
     /// Why it belongs to its client; updated by [`Dirt::answered`] and by the end of transactions.
-    pub(crate) fn pins(&self) -> Reasons {
+    pub(crate) fn pins(&self) -> PinReasons {
         self.pins
     }
 
     /// A text runs. `own_search_path` says that the client chose one. A text that the caller wrote
     /// anew (`LISTEN`) is passed with the effects it has as it was sent.
-    pub(crate) fn saw_text(&mut self, lessons: &mut Lessons, look: &Look, own_search_path: bool) {
+    pub(crate) fn saw_text(
+        &mut self,
+        lessons: &mut LessonTable,
+        look: &TextAnalysis,
+        own_search_path: bool,
+    ) {
         let mut effects = look.effects;
         if own_search_path {
             effects = effects.with_own_search_path();
@@ -228,7 +233,7 @@ impl Dirt {
         }
         if effects.intersects(Effects::EXECUTE) {
             // Without a text that SQL prepared it is one that the protocol did, or is none.
-            effects |= match self.pins.contains(Reasons::SQL_PREPARE)
+            effects |= match self.pins.contains(PinReasons::SQL_PREPARE)
                 || self.running.effects.intersects(Effects::PREPARE)
             {
                 true => self.prepared,
@@ -246,36 +251,36 @@ impl Dirt {
     pub(crate) fn saw_function_call(&mut self) {
         self.running.ran = true;
         self.running.effects |= Effects::FUNCTION;
-        self.running.check |= self.verify != Verify::Never;
+        self.running.check |= self.verify != VerifyPolicy::Never;
     }
 
     /// What a text changes of settings.
-    fn settings_of(&mut self, look: &Look, effects: Effects) {
+    fn settings_of(&mut self, look: &TextAnalysis, effects: Effects) {
         let running = &mut self.running;
         // Part of it may be committed and part of it not: `SET a = 1; COMMIT; SELECT 1/0`.
         running.unclear |= effects.contains(Effects::MULTI | Effects::TRANSACTION);
         let full = running.changes.len() + look.changes.len() > CHANGES_MAX;
         if full {
-            running.questions.topics |= Topics::SETTINGS;
+            running.questions.topics |= ProbeTopics::SETTINGS;
         } else {
             running.changes.extend(look.changes.iter().cloned());
         }
         if effects.intersects(Effects::SET_CONFIG) {
             match &look.asked {
                 Some(names) => names.iter().for_each(|name| running.questions.ask_for(name)),
-                None => running.questions.topics |= Topics::SETTINGS,
+                None => running.questions.topics |= ProbeTopics::SETTINGS,
             }
         }
     }
 
     /// Whether code that is not in the text is checked this time.
-    fn sample(&mut self, lessons: &mut Lessons, effects: Effects, fingerprint: u64) {
-        if self.verify != Verify::Unknown {
+    fn sample(&mut self, lessons: &mut LessonTable, effects: Effects, fingerprint: u64) {
+        if self.verify != VerifyPolicy::Unknown {
             return;
         }
         let subject = match effects {
-            it if it.intersects(Effects::FUNCTION | Effects::CALL) => Subject::Function,
-            it if it.intersects(Effects::HIDDEN) => Subject::Hidden,
+            it if it.intersects(Effects::FUNCTION | Effects::CALL) => SuspectText::Function,
+            it if it.intersects(Effects::HIDDEN) => SuspectText::Hidden,
             _ => return,
         };
         if !lessons.is_due(subject, fingerprint) {
@@ -298,7 +303,7 @@ impl Dirt {
             b"ROLLBACK" => self.settle(false),
             b"DISCARD ALL" => {
                 self.discarded();
-                self.changes.push(Change::DefaultAll);
+                self.changes.push(PgSettingChange::DefaultAll);
             }
             b"DEALLOCATE ALL" => self.prepared = Effects::NONE,
             _ => {}
@@ -330,7 +335,7 @@ impl Dirt {
         if !running.ran {
             return;
         }
-        for (effect, reason) in Reasons::LASTING {
+        for (effect, reason) in PinReasons::LASTING {
             if effects.intersects(effect) {
                 self.pins.set(reason, true);
             }
@@ -338,17 +343,18 @@ impl Dirt {
         let mut questions = running.questions;
         // A procedure and a block may commit on their own before they fail.
         let partly = running.unclear || effects.intersects(Effects::DO | Effects::CALL);
-        let foreign = effects.intersects(FOREIGN) || questions.topics.contains(Topics::SETTINGS);
+        let foreign =
+            effects.intersects(FOREIGN) || questions.topics.contains(ProbeTopics::SETTINGS);
         let checks = running.check || effects.intersects(Effects::DO | Effects::UNPARSED);
         questions.topics |= told(effects) | self.ends(effects);
-        if checks && self.verify != Verify::Never {
-            questions.topics |= Topics::ALL;
+        if checks && self.verify != VerifyPolicy::Never {
+            questions.topics |= ProbeTopics::ALL;
         }
         if running.unclear {
             for change in &running.changes {
                 match change.name() {
                     Some(name) => questions.ask_for(name),
-                    None => questions.topics |= Topics::SETTINGS,
+                    None => questions.topics |= ProbeTopics::SETTINGS,
                 }
             }
         } else if committed {
@@ -357,50 +363,50 @@ impl Dirt {
         if !committed && !partly {
             self.learners = [None; LEARNERS_MAX];
             // These take no part in transactions.
-            let kept = Topics::ADVISORY | Topics::PREPARED | Topics::CONNECTIONS;
-            questions = Questions::about(questions.topics.and(kept));
+            let kept = ProbeTopics::ADVISORY | ProbeTopics::PREPARED | ProbeTopics::CONNECTIONS;
+            questions = ProbeQueries::about(questions.topics.and(kept));
         }
         merge_names(&mut self.mentions, &running.mentions);
         self.hidden_settings |= (committed || partly) && (foreign || running.check);
-        if self.verify == Verify::Always {
-            questions.topics |= Topics::ALL;
+        if self.verify == VerifyPolicy::Always {
+            questions.topics |= ProbeTopics::ALL;
             self.hidden_settings |= effects.intersects(Effects::HIDDEN);
         }
         self.suspicion.merge(&questions);
     }
 
     /// Settings changed for the session.
-    fn change(&mut self, changes: Vec<Change>) {
+    fn change(&mut self, changes: Vec<PgSettingChange>) {
         for change in &changes {
-            let all = *change == Change::DefaultAll;
+            let all = *change == PgSettingChange::DefaultAll;
             if all || change.name() == Some("search_path") {
                 // One that leads to temporary tables is never among understood changes.
-                self.pins.set(Reasons::SEARCH_PATH, false);
+                self.pins.set(PinReasons::SEARCH_PATH, false);
             }
         }
         self.changes.extend(changes);
     }
 
     /// What else may have ended a pin.
-    fn ends(&self, effects: Effects) -> Topics {
+    fn ends(&self, effects: Effects) -> ProbeTopics {
         let ending = [
-            (Reasons::TEMP_TABLE, Effects::DROP | Effects::DISCARD, Topics::TEMP),
-            (Reasons::LISTEN, Effects::UNLISTEN, Topics::CHANNELS),
+            (PinReasons::TEMP_TABLE, Effects::DROP | Effects::DISCARD, ProbeTopics::TEMP),
+            (PinReasons::LISTEN, Effects::UNLISTEN, ProbeTopics::CHANNELS),
         ];
         let ended = ending
             .iter()
             .filter(|(reason, by, _)| self.pins.contains(*reason) && effects.intersects(*by));
-        ended.fold(Topics::NONE, |topics, (_, _, topic)| topics | *topic)
+        ended.fold(ProbeTopics::NONE, |topics, (_, _, topic)| topics | *topic)
     }
 
     /// The changes of settings that came to pass, in order, since this was asked last.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<PgSettingChange> {
         std::mem::take(&mut self.changes)
     }
 
     /// What becomes of the server connection now, outside of a transaction and with nothing
     /// outstanding.
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> ReleaseVerdict {
         let pinned = self.pins.topics();
         let asks = !self.suspicion.is_empty();
         let may_end = self.suspicion.topics.intersects(pinned)
@@ -408,8 +414,8 @@ impl Dirt {
             || (asks && pinned.is_empty());
         if !asks || (!self.pins.is_empty() && !may_end) {
             return match self.pins.is_empty() {
-                true => Verdict::Clean,
-                false => Verdict::Pinned(self.pins),
+                true => ReleaseVerdict::Clean,
+                false => ReleaseVerdict::Pinned(self.pins),
             };
         }
         let mut questions = self.suspicion.clone();
@@ -417,19 +423,19 @@ impl Dirt {
         for name in &self.mentions {
             questions.ask_for_hidden(name);
         }
-        Verdict::Probe(questions)
+        ReleaseVerdict::Probe(questions)
     }
 
     /// The question of the verdict was sent.
-    pub(crate) fn asked(&mut self, questions: Questions) {
-        self.suspicion = Questions::default();
+    pub(crate) fn asked(&mut self, questions: ProbeQueries) {
+        self.suspicion = ProbeQueries::default();
         self.mentions.clear();
         self.asking = Some(questions);
     }
 
     /// Whether the question that is under way may tell of settings that code has reset.
     pub(crate) fn asks_about_resets(&self) -> bool {
-        let asks = |questions: &Questions| questions.topics.contains(Topics::SETTINGS);
+        let asks = |questions: &ProbeQueries| questions.topics.contains(ProbeTopics::SETTINGS);
         self.hidden_settings && self.asking.as_ref().is_some_and(asks)
     }
 
@@ -447,44 +453,44 @@ impl Dirt {
     /// the verdict is [`Dirt::verdict`].
     pub(crate) fn answered(
         &mut self,
-        lessons: &mut Lessons,
-        found: Found,
+        lessons: &mut LessonTable,
+        found: ProbeFindings,
         known: &dyn Fn(&str) -> Option<String>,
-    ) -> Settings {
+    ) -> ReportedSettings {
         let questions = self.asking.take().unwrap_or_default();
         let asked = questions.topics;
         let before = self.pins;
         for (reason, present) in [
-            (Reasons::TEMP_TABLE, found.temp_tables),
-            (Reasons::ADVISORY_LOCK, found.advisory_locks),
-            (Reasons::HOLD_CURSOR, found.hold_cursors),
-            (Reasons::SQL_PREPARE, found.sql_prepared),
-            (Reasons::ROLE, found.role_changed),
-            (Reasons::LISTEN, !found.channels.is_empty()),
+            (PinReasons::TEMP_TABLE, found.temp_tables),
+            (PinReasons::ADVISORY_LOCK, found.advisory_locks),
+            (PinReasons::HOLD_CURSOR, found.hold_cursors),
+            (PinReasons::SQL_PREPARE, found.sql_prepared),
+            (PinReasons::ROLE, found.role_changed),
+            (PinReasons::LISTEN, !found.channels.is_empty()),
         ] {
             if asked.intersects(reason.topics()) {
                 self.pins.set(reason, present);
             }
         }
-        if !self.pins.contains(Reasons::SQL_PREPARE) && asked.contains(Topics::PREPARED) {
+        if !self.pins.contains(PinReasons::SQL_PREPARE) && asked.contains(ProbeTopics::PREPARED) {
             self.prepared = Effects::NONE;
         }
         let mut surprises = !before.contains(self.pins);
         // What was there before, or may be, says nothing about the texts that ran.
         let unclear = !self.pins.is_empty();
         let mut changed = false;
-        let all = asked.contains(Topics::SETTINGS).then_some(found.settings);
+        let all = asked.contains(ProbeTopics::SETTINGS).then_some(found.settings);
         if let Some(all) = &all {
             surprises |= all.iter().any(|(name, _)| known(name).is_none());
             changed |= all.iter().any(|(name, value)| known(name).as_ref() != Some(value));
             let path = all.iter().find(|(name, _)| name == "search_path");
-            self.pins.set(Reasons::SEARCH_PATH, path.is_some_and(|it| is_temporary(&it.1)));
+            self.pins.set(PinReasons::SEARCH_PATH, path.is_some_and(|it| is_temporary(&it.1)));
         }
         let mut changes = Vec::with_capacity(found.named.len());
         for (name, value) in found.named {
             if name == "search_path" {
                 let temporary = value.as_deref().is_some_and(is_temporary);
-                self.pins.set(Reasons::SEARCH_PATH, temporary);
+                self.pins.set(PinReasons::SEARCH_PATH, temporary);
             }
             if questions.is_hidden(&name) {
                 let known = known(&name).unwrap_or_default();
@@ -494,28 +500,28 @@ impl Dirt {
                 surprises = true;
             }
             // One that does not exist was never set.
-            changes.extend(value.map(|value| Change::Value { name, value }));
+            changes.extend(value.map(|value| PgSettingChange::Value { name, value }));
         }
         let lesson = if surprises {
-            Lesson::Left
+            CheckLesson::Left
         } else if unclear {
-            Lesson::Unclear
+            CheckLesson::Unclear
         } else if changed {
-            Lesson::Changed
+            CheckLesson::Changed
         } else {
-            Lesson::Nothing
+            CheckLesson::Nothing
         };
-        if asked.contains(Topics::ALL) {
+        if asked.contains(ProbeTopics::ALL) {
             self.lesson = Some(lesson);
             if found.connections_function.is_none() {
                 self.learn(lessons, lesson);
             }
         }
-        Settings { all, changes }
+        ReportedSettings { all, changes }
     }
 
     /// Puts what was found down to the texts that ran.
-    fn learn(&mut self, lessons: &mut Lessons, lesson: Lesson) {
+    fn learn(&mut self, lessons: &mut LessonTable, lesson: CheckLesson) {
         self.lesson = None;
         for fingerprint in self.learners.iter_mut().filter_map(Option::take) {
             lessons.learn(fingerprint, lesson);
@@ -524,27 +530,28 @@ impl Dirt {
 
     /// Takes the answer to whether the session has connections of dblink; those without a
     /// name are in no list.
-    pub(crate) fn connections_found(&mut self, lessons: &mut Lessons, found: bool) {
+    pub(crate) fn connections_found(&mut self, lessons: &mut LessonTable, found: bool) {
         // A text may have said so as well, of one that is in no list.
         if found {
-            self.pins.set(Reasons::SESSION_FUNCTION, true);
+            self.pins.set(PinReasons::SESSION_FUNCTION, true);
         }
         if let Some(lesson) = self.lesson {
-            self.learn(lessons, if found { Lesson::Left } else { lesson });
+            self.learn(lessons, if found { CheckLesson::Left } else { lesson });
         }
     }
 
     /// Connections of dblink could not be asked for now.
     pub(crate) fn connections_unknown(&mut self) {
-        self.suspicion.topics |= Topics::CONNECTIONS;
+        self.suspicion.topics |= ProbeTopics::CONNECTIONS;
     }
 
     /// Says whether to ask for connections of dblink when the client leaves: nothing takes
     /// these away. From now on that counts as asked.
     pub(crate) fn asks_for_connections(&mut self) -> bool {
         let topics = self.suspicion.topics;
-        self.suspicion.topics = topics.without(Topics::CONNECTIONS);
-        topics.contains(Topics::CONNECTIONS) && !self.pins.contains(Reasons::SESSION_FUNCTION)
+        self.suspicion.topics = topics.without(ProbeTopics::CONNECTIONS);
+        topics.contains(ProbeTopics::CONNECTIONS)
+            && !self.pins.contains(PinReasons::SESSION_FUNCTION)
     }
 
     /// Whether `RESET ALL` has to come before another client does, because there may be settings
@@ -556,15 +563,15 @@ impl Dirt {
     /// `RESET ALL` was sent: the settings are those that the session began with.
     pub(crate) fn settings_reset(&mut self) {
         self.hidden_settings = false;
-        self.pins.set(Reasons::SEARCH_PATH, false);
+        self.pins.set(PinReasons::SEARCH_PATH, false);
     }
 
     /// What has to happen when the client leaves. Its transaction was ended, and [`Dirt::ready`]
     /// was told; what runs all the same counts as done.
-    pub(crate) fn leave(&self) -> Leave {
+    pub(crate) fn leave(&self) -> DepartureCleanup {
         let lasting = Effects::LOAD | Effects::SEED | Effects::LASTING;
-        if self.pins.0 & Reasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
-            return Leave::Close;
+        if self.pins.0 & PinReasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
+            return DepartureCleanup::Close;
         }
         let quiet = Effects::HIDDEN
             | Effects::BUILTIN
@@ -574,15 +581,15 @@ impl Dirt {
         let idle = self.running.effects.without(quiet).is_empty() && !self.running.check;
         let clean = self.pins.is_empty() && self.suspicion.is_empty() && self.asking.is_none();
         match idle && clean {
-            true => Leave::Nothing,
-            false => Leave::Discard,
+            true => DepartureCleanup::Nothing,
+            false => DepartureCleanup::Discard,
         }
     }
 
     /// `DISCARD ALL` succeeded: all is as it was when the session began, but for what lasts.
     pub(crate) fn discarded(&mut self) {
-        let mut pins = Reasons(self.pins.0 & Reasons::FOR_EVER.0);
-        for (effect, reason) in Reasons::LASTING {
+        let mut pins = PinReasons(self.pins.0 & PinReasons::FOR_EVER.0);
+        for (effect, reason) in PinReasons::LASTING {
             if self.running.effects.intersects(effect) {
                 pins.set(reason, true);
             }
@@ -590,11 +597,11 @@ impl Dirt {
         // Connections of dblink outlive it, and nobody may have asked for them yet: not while
         // another pin kept the server connection.
         let mut asked = self.suspicion.topics | self.running.questions.topics;
-        if self.running.check && self.verify != Verify::Never {
-            asked |= Topics::ALL;
+        if self.running.check && self.verify != VerifyPolicy::Never {
+            asked |= ProbeTopics::ALL;
         }
-        let suspicion = Questions::about(asked.and(Topics::CONNECTIONS));
-        *self = Dirt { verify: self.verify, pins, suspicion, ..Dirt::default() };
+        let suspicion = ProbeQueries::about(asked.and(ProbeTopics::CONNECTIONS));
+        *self = SessionDirt { verify: self.verify, pins, suspicion, ..SessionDirt::default() };
     }
 }
 
@@ -603,18 +610,18 @@ const FOREIGN: Effects =
     Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
 
 /// What the words of a text themselves ask about.
-fn told(effects: Effects) -> Topics {
+fn told(effects: Effects) -> ProbeTopics {
     let told = [
-        (Effects::ROLE, Topics::ROLE),
-        (Effects::LISTEN, Topics::CHANNELS),
-        (Effects::TEMP, Topics::TEMP),
-        (Effects::ADVISORY, Topics::ADVISORY),
-        (Effects::HOLD, Topics::CURSORS),
-        (Effects::PREPARE, Topics::PREPARED),
-        (Effects::DEALLOCATE, Topics::PREPARED),
+        (Effects::ROLE, ProbeTopics::ROLE),
+        (Effects::LISTEN, ProbeTopics::CHANNELS),
+        (Effects::TEMP, ProbeTopics::TEMP),
+        (Effects::ADVISORY, ProbeTopics::ADVISORY),
+        (Effects::HOLD, ProbeTopics::CURSORS),
+        (Effects::PREPARE, ProbeTopics::PREPARED),
+        (Effects::DEALLOCATE, ProbeTopics::PREPARED),
     ];
     let told = told.iter().filter(|(effect, _)| effects.intersects(*effect));
-    told.fold(Topics::NONE, |topics, (_, topic)| topics | *topic)
+    told.fold(ProbeTopics::NONE, |topics, (_, topic)| topics | *topic)
 }
 
 /// Adds names that are not there, while there is room.

@@ -31,11 +31,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::client::ClientSession;
-use super::dirt::Lessons;
-use super::server::ServerSession;
+use super::client::PgClientSession;
+use super::dirt::LessonTable;
+use super::server::PgServerSession;
 use super::statements::HashKey;
-use super::texts::Texts;
+use super::texts::PgStatementCache;
 
 pub use back::from_server;
 pub use front::from_client;
@@ -43,7 +43,8 @@ pub use gone::client_gone;
 pub use replay::REPLAY_BYTES_MAX;
 
 pub use crate::link::{
-    Broken, ClientNext, FromClient, FromServer, Gone, LinkLimits, Outputs, ServerNext,
+    ClientNext, DepartureAction, FromClient, FromServer, LinkLimits, LinkOutputs, ServerFailure,
+    ServerNext,
 };
 
 /// Bytes of a text that is looked at. A longer one in the simple protocol streams past unseen, and
@@ -58,11 +59,11 @@ pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// What the links of one thread share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct PgLinkContext {
     pub(crate) key: HashKey,
-    pub(crate) texts: Texts,
+    pub(crate) texts: PgStatementCache,
     /// What was learnt about texts that call functions, for each pool.
-    pub(crate) lessons: HashMap<u32, Lessons>,
+    pub(crate) lessons: HashMap<u32, LessonTable>,
     /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
     pub(crate) schema: Arc<AtomicU64>,
     /// Counts statements that are nobody else's.
@@ -71,11 +72,11 @@ pub struct Shared {
     pub(crate) scratch: Vec<u8>,
 }
 
-impl Shared {
+impl PgLinkContext {
     /// For one thread; `key` and `schema` are the same for all threads of a process.
-    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> Shared {
-        Shared {
-            texts: Texts::new(key.clone()),
+    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> PgLinkContext {
+        PgLinkContext {
+            texts: PgStatementCache::new(key.clone()),
             key,
             lessons: HashMap::new(),
             schema,
@@ -95,7 +96,7 @@ impl Shared {
         drop(self.lessons.remove(&pool));
     }
 
-    pub(crate) fn lessons(&mut self, pool: u32) -> &mut Lessons {
+    pub(crate) fn lessons(&mut self, pool: u32) -> &mut LessonTable {
         self.lessons.entry(pool).or_default()
     }
 }
@@ -103,10 +104,10 @@ impl Shared {
 /// Gives a client a server connection, which must be idle: what they have to agree on goes first,
 /// in the same write as what the client has to say.
 pub fn attach(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
+    shared: &mut PgLinkContext,
+    client: &mut PgClientSession,
+    server: &mut PgServerSession,
+    out: &mut LinkOutputs<'_>,
 ) {
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;

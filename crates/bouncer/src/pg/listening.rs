@@ -8,14 +8,14 @@
 //! transaction commits.
 
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{ListenAction, Subscription};
+use wire::pg::sql::{ListenAction, SubscriptionChange};
 
 /// Channels that a client may listen to.
 pub(crate) const CHANNELS_MAX: usize = 1_024;
 
 /// The channels of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Listening {
+pub(crate) struct ClientChannels {
     /// It is to be told of notifications on these.
     active: Vec<Box<str>>,
     /// The relay's listener hears these for it.
@@ -23,14 +23,14 @@ pub(crate) struct Listening {
     /// The relay's listener has been asked to.
     wanted: Vec<Box<str>>,
     /// What the transaction under way changes if it commits.
-    pending: Vec<Subscription>,
+    pending: Vec<SubscriptionChange>,
     failed: bool,
     rolled_back: bool,
     /// Counts changes of what has to be heard.
     version: u32,
 }
 
-impl Listening {
+impl ClientChannels {
     pub(crate) fn active(&self) -> &[Box<str>] {
         &self.active
     }
@@ -52,7 +52,7 @@ impl Listening {
     pub(crate) fn ask(&mut self, actions: &[ListenAction]) -> bool {
         self.wanted.clear();
         for action in actions {
-            if let Subscription::Begin(channel) = &action.subscription
+            if let SubscriptionChange::Begin(channel) = &action.subscription
                 && !self.needs(channel)
                 && !self.wanted.iter().any(|wanted| **wanted == **channel)
             {
@@ -74,14 +74,14 @@ impl Listening {
     }
 
     /// A statement that changes this was done.
-    pub(crate) fn done(&mut self, subscription: &Subscription) {
+    pub(crate) fn done(&mut self, subscription: &SubscriptionChange) {
         self.pending.push(subscription.clone());
     }
 
     pub(crate) fn saw_tag(&mut self, tag: &[u8]) {
         self.rolled_back = tag == b"ROLLBACK";
         if tag == b"DISCARD ALL" {
-            self.pending.push(Subscription::EndAll);
+            self.pending.push(SubscriptionChange::EndAll);
         }
     }
 
@@ -101,13 +101,15 @@ impl Listening {
                 break;
             }
             match subscription {
-                Subscription::Begin(channel) => {
+                SubscriptionChange::Begin(channel) => {
                     if !self.active.iter().any(|active| **active == *channel) {
                         self.active.push(channel.into());
                     }
                 }
-                Subscription::End(channel) => self.active.retain(|active| **active != *channel),
-                Subscription::EndAll => self.active.clear(),
+                SubscriptionChange::End(channel) => {
+                    self.active.retain(|active| **active != *channel)
+                }
+                SubscriptionChange::EndAll => self.active.clear(),
             }
         }
         self.rolled_back = false;
@@ -122,15 +124,18 @@ mod tests {
     use super::*;
 
     fn begin(channel: &str) -> Vec<ListenAction> {
-        vec![ListenAction { statement: 0, subscription: Subscription::Begin(channel.to_owned()) }]
+        vec![ListenAction {
+            statement: 0,
+            subscription: SubscriptionChange::Begin(channel.to_owned()),
+        }]
     }
 
     fn check(end: &[u8], failed: bool, wanted: &[&str]) {
-        let mut listening = Listening::default();
+        let mut listening = ClientChannels::default();
         assert!(listening.ask(&begin("a")));
         listening.heard();
         assert!(!listening.ask(&begin("a")));
-        listening.done(&Subscription::Begin("a".to_owned()));
+        listening.done(&SubscriptionChange::Begin("a".to_owned()));
         listening.ready(TransactionStatus::InTransaction);
         assert!(listening.active().is_empty() && listening.needs("a"));
         if failed {

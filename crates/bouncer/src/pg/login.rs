@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-use wire::pg::frame::{self, Header, TransactionStatus};
+use wire::pg::frame::{self, PgHeader, TransactionStatus};
 use wire::pg::message::{ErrorFields, backend};
-use wire::pg::scram::{self, Channel, NONCE_BYTES, ScramError, ScramKeys};
-use wire::pg::secret::{PASSWORD_BYTES_MAX, Password, Secret, Verifier};
-use wire::pg::startup::{self, First, TLS_HANDSHAKE, Version};
+use wire::pg::scram::{self, ChannelBinding, NONCE_BYTES, ScramError, ScramKeys};
+use wire::pg::secret::{PASSWORD_BYTES_MAX, PgSecret, PgVerifier, PlainPassword};
+use wire::pg::startup::{self, FirstPacket, ProtocolVersion, TLS_HANDSHAKE};
 
 mod requested;
 
-pub use requested::{Replication, Requested};
+pub use requested::{PgStartupRequest, ReplicationMode};
 
 /// Requests for encryption that a client may make before it begins: one for TLS, one for GSSAPI,
 /// and one more for the forgetful.
@@ -33,7 +33,7 @@ const MINOR_MAX: u16 = 2;
 
 /// What holds for all clients of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoginPolicy {
+pub struct PgLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none, as in PostgreSQL.
     pub tls: TlsPolicy,
     /// Where a password may be asked for as it is.
@@ -62,7 +62,7 @@ pub enum CleartextPolicy {
 
 /// How the client reached us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
+pub enum ClientTransport {
     /// Over TCP.
     Tcp,
     /// Over a Unix socket, with the user id of the process at the other end.
@@ -88,20 +88,20 @@ pub struct TlsFacts {
 
 /// Random bytes for one login; never used twice.
 #[derive(Clone, Copy, Debug)]
-pub struct Entropy {
+pub struct LoginEntropy {
     /// Our part of SCRAM's nonce.
     pub nonce: [u8; NONCE_BYTES],
     /// The salt of an MD5 challenge.
     pub salt: [u8; 4],
 }
 
-impl Entropy {
+impl LoginEntropy {
     /// From the kernel.
     ///
     /// # Errors
     /// When the kernel gives none.
-    pub fn random() -> std::io::Result<Entropy> {
-        let mut entropy = Entropy { nonce: [0; NONCE_BYTES], salt: [0; 4] };
+    pub fn random() -> std::io::Result<LoginEntropy> {
+        let mut entropy = LoginEntropy { nonce: [0; NONCE_BYTES], salt: [0; 4] };
         getrandom::fill(&mut entropy.nonce).map_err(std::io::Error::from)?;
         getrandom::fill(&mut entropy.salt).map_err(std::io::Error::from)?;
         Ok(entropy)
@@ -112,7 +112,7 @@ impl Entropy {
 #[derive(Clone, Debug)]
 pub struct RouteAuth {
     /// The proof.
-    pub proof: Proof,
+    pub proof: PgProof,
     /// Whether a connection for replication may be had: only where it gets a server connection of
     /// its own.
     pub replication: ReplicationPolicy,
@@ -120,11 +120,11 @@ pub struct RouteAuth {
 
 /// What a client has to prove.
 #[derive(Clone, Debug)]
-pub enum Proof {
+pub enum PgProof {
     /// Nothing, or it has proved it already: by its certificate, by its user id.
     Nothing,
     /// A password.
-    Password(Arc<Verifier>, Method),
+    Password(Arc<PgVerifier>, Method),
 }
 
 /// How a password is asked for. A user with a SCRAM secret is always asked by SCRAM: it is the only
@@ -154,7 +154,7 @@ pub enum ReplicationPolicy {
 
 /// Why a client is sent away, as it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PgLoginRefusal {
     /// SQLSTATE.
     pub code: &'static str,
     /// One sentence.
@@ -165,18 +165,18 @@ pub struct Refusal {
     pub cause: Option<String>,
 }
 
-impl Refusal {
+impl PgLoginRefusal {
     /// Without a hint.
     #[must_use]
-    pub fn new(code: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into(), hint: None, cause: None }
+    pub fn new(code: &'static str, message: impl Into<String>) -> PgLoginRefusal {
+        PgLoginRefusal { code, message: message.into(), hint: None, cause: None }
     }
 
     /// The same for somebody whose proof was wrong, or who does not exist.
     #[must_use]
-    pub fn wrong_password(user: &str, cause: impl Into<String>) -> Refusal {
+    pub fn wrong_password(user: &str, cause: impl Into<String>) -> PgLoginRefusal {
         let message = format!("password authentication failed for user \"{user}\"");
-        Refusal { cause: Some(cause.into()), ..Refusal::new("28P01", message) }
+        PgLoginRefusal { cause: Some(cause.into()), ..PgLoginRefusal::new("28P01", message) }
     }
 
     /// Appends it as a fatal `ErrorResponse`.
@@ -188,7 +188,7 @@ impl Refusal {
 
 /// What to do now. First, what is in `out` is sent.
 #[derive(Debug)]
-pub enum LoginNext {
+pub enum PgLoginNext {
     /// Present more bytes.
     More,
     /// Shake hands, beginning with what was not consumed; then call [`Login::tls_started`].
@@ -197,7 +197,7 @@ pub enum LoginNext {
     /// [`Login::routed`].
     Route,
     /// The client is who it says. It waits for [`welcome`], or for an error.
-    Done(Box<Authenticated>),
+    Done(Box<PgAuthenticatedClient>),
     /// Not a client but a request to cancel what another one does. Close at once: there is no
     /// answer.
     Cancel {
@@ -207,34 +207,34 @@ pub enum LoginNext {
         key: Vec<u8>,
     },
     /// Close. The client was told, unless it left by itself.
-    Fail(Refusal),
+    Fail(PgLoginRefusal),
 }
 
 /// What became of the input.
 #[derive(Debug)]
 #[must_use]
-pub struct LoginStep {
+pub struct PgLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do now.
-    pub next: LoginNext,
+    pub next: PgLoginNext,
 }
 
-impl LoginStep {
-    fn new(consumed: usize, next: LoginNext) -> LoginStep {
-        LoginStep { consumed, next }
+impl PgLoginStep {
+    fn new(consumed: usize, next: PgLoginNext) -> PgLoginStep {
+        PgLoginStep { consumed, next }
     }
 }
 
 /// A client that has proved who it is.
 #[derive(Debug)]
-pub struct Authenticated {
+pub struct PgAuthenticatedClient {
     /// What it asked for.
-    pub requested: Requested,
+    pub requested: PgStartupRequest,
     /// What its proof gave away, for tenants whose users are on the server who they are here.
     pub shown: Shown,
     /// What its proof was held against, if it had to prove anything.
-    pub verifier: Option<Arc<Verifier>>,
+    pub verifier: Option<Arc<PgVerifier>>,
 }
 
 /// What a client's proof gave away. Enough to log in to a server in its name.
@@ -245,24 +245,24 @@ pub enum Shown {
     /// Keys for servers that hold the same SCRAM secret.
     Keys(ScramKeys),
     /// The password.
-    Password(Password),
+    Password(PlainPassword),
 }
 
 /// The login of one client.
 #[derive(Debug)]
-pub struct Login {
-    policy: LoginPolicy,
-    reached: Reached,
-    entropy: Entropy,
+pub struct PgLogin {
+    policy: PgLoginPolicy,
+    reached: ClientTransport,
+    entropy: LoginEntropy,
     requests: u8,
     tls: Option<TlsFacts>,
-    requested: Option<Requested>,
-    state: State,
+    requested: Option<PgStartupRequest>,
+    state: PgLoginState,
 }
 
 /// What is awaited.
 #[derive(Debug)]
-enum State {
+enum PgLoginState {
     /// A first packet.
     First,
     /// The end of a handshake; `direct` when it was begun without asking.
@@ -270,117 +270,123 @@ enum State {
     /// An answer of [`Login::routed`].
     Routing,
     /// A message with a proof.
-    Proof(Arc<Verifier>, Exchange),
+    Proof(Arc<PgVerifier>, ScramExchange),
     /// Nothing any more.
     Over,
 }
 
 #[derive(Debug)]
-enum Exchange {
+enum ScramExchange {
     Cleartext,
     Md5,
     SaslFirst,
-    SaslLast(Box<scram::Server>),
+    SaslLast(Box<scram::ScramServer>),
 }
 
-impl Login {
+impl PgLogin {
     /// Of somebody who has just connected.
     #[must_use]
-    pub fn new(policy: LoginPolicy, reached: Reached, entropy: Entropy) -> Login {
-        let (tls, requested, state) = (None, None, State::First);
-        Login { policy, reached, entropy, requests: 0, tls, requested, state }
+    pub fn new(policy: PgLoginPolicy, reached: ClientTransport, entropy: LoginEntropy) -> PgLogin {
+        let (tls, requested, state) = (None, None, PgLoginState::First);
+        PgLogin { policy, reached, entropy, requests: 0, tls, requested, state }
     }
 
     /// What the client asks for; there from [`LoginNext::Route`] on, until [`LoginNext::Done`].
     #[must_use]
-    pub fn requested(&self) -> Option<&Requested> {
+    pub fn requested(&self) -> Option<&PgStartupRequest> {
         self.requested.as_ref()
     }
 
     /// Takes what the client has sent and was not consumed before.
-    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgLoginStep {
         match &self.state {
-            State::First if bytes.first() == Some(&TLS_HANDSHAKE) => self.direct_tls(out),
-            State::First => self.first(bytes, out),
-            State::Handshake { .. } | State::Routing | State::Over => {
-                LoginStep::new(0, LoginNext::More)
+            PgLoginState::First if bytes.first() == Some(&TLS_HANDSHAKE) => self.direct_tls(out),
+            PgLoginState::First => self.first(bytes, out),
+            PgLoginState::Handshake { .. } | PgLoginState::Routing | PgLoginState::Over => {
+                PgLoginStep::new(0, PgLoginNext::More)
             }
-            State::Proof(..) => self.proof(bytes, out),
+            PgLoginState::Proof(..) => self.proof(bytes, out),
         }
     }
 
     /// Continues behind TLS. What was encrypted is presented from now on.
-    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> LoginStep {
-        let State::Handshake { direct } = self.state else {
-            return self.fail(0, Refusal::new("08P01", "TLS was not asked for"), out);
+    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> PgLoginStep {
+        let PgLoginState::Handshake { direct } = self.state else {
+            return self.fail(0, PgLoginRefusal::new("08P01", "TLS was not asked for"), out);
         };
         if direct && !facts.is_postgresql {
             // Otherwise a client of another protocol could be made to speak to us (ALPACA attack).
             let message = "direct TLS connection without the ALPN protocol \"postgresql\"";
-            return self.fail(0, Refusal::new("08P01", message), out);
+            return self.fail(0, PgLoginRefusal::new("08P01", message), out);
         }
         self.tls = Some(facts);
-        self.state = State::First;
-        LoginStep::new(0, LoginNext::More)
+        self.state = PgLoginState::First;
+        PgLoginStep::new(0, PgLoginNext::More)
     }
 
     /// Answers [`LoginNext::Route`].
-    pub fn routed(&mut self, answer: Result<RouteAuth, Refusal>, out: &mut Vec<u8>) -> LoginStep {
+    pub fn routed(
+        &mut self,
+        answer: Result<RouteAuth, PgLoginRefusal>,
+        out: &mut Vec<u8>,
+    ) -> PgLoginStep {
         let Some(requested) = self.requested.as_ref() else {
-            return self.fail(0, Refusal::new("XX000", "nobody asked for a route"), out);
+            return self.fail(0, PgLoginRefusal::new("XX000", "nobody asked for a route"), out);
         };
         let auth = match answer {
             Ok(auth) => auth,
             Err(refusal) => return self.fail(0, refusal, out),
         };
-        if requested.replication != Replication::None
+        if requested.replication != ReplicationMode::None
             && auth.replication == ReplicationPolicy::Refused
         {
             let message = "replication connections need a tenant in session mode";
-            return self.fail(0, Refusal::new("0A000", message), out);
+            return self.fail(0, PgLoginRefusal::new("0A000", message), out);
         }
         match auth.proof {
-            Proof::Nothing => self.done(0, Shown::Nothing, None, out),
-            Proof::Password(verifier, method) => match self.exchange(&verifier, method) {
+            PgProof::Nothing => self.done(0, Shown::Nothing, None, out),
+            PgProof::Password(verifier, method) => match self.exchange(&verifier, method) {
                 Ok(exchange) => {
                     self.challenge(&exchange, out);
-                    self.state = State::Proof(verifier, exchange);
-                    LoginStep::new(0, LoginNext::More)
+                    self.state = PgLoginState::Proof(verifier, exchange);
+                    PgLoginStep::new(0, PgLoginNext::More)
                 }
                 Err(refusal) => self.fail(0, refusal, out),
             },
         }
     }
 
-    fn direct_tls(&mut self, out: &mut Vec<u8>) -> LoginStep {
-        let possible = self.reached == Reached::Tcp && self.policy.tls != TlsPolicy::Absent;
+    fn direct_tls(&mut self, out: &mut Vec<u8>) -> PgLoginStep {
+        let possible = self.reached == ClientTransport::Tcp && self.policy.tls != TlsPolicy::Absent;
         if !possible || self.tls.is_some() || self.requests > 0 {
-            return self.fail(0, Refusal::new("08P01", "unexpected TLS handshake"), out);
+            return self.fail(0, PgLoginRefusal::new("08P01", "unexpected TLS handshake"), out);
         }
-        self.state = State::Handshake { direct: true };
-        LoginStep::new(0, LoginNext::StartTls)
+        self.state = PgLoginState::Handshake { direct: true };
+        PgLoginStep::new(0, PgLoginNext::StartTls)
     }
 
-    fn first(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
+    fn first(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgLoginStep {
         let (first, total) = match startup::parse(bytes) {
-            Ok(None) => return LoginStep::new(0, LoginNext::More),
+            Ok(None) => return PgLoginStep::new(0, PgLoginNext::More),
             Ok(Some(found)) => found,
-            Err(error) => return self.fail(0, Refusal::new("08P01", error.to_string()), out),
+            Err(error) => {
+                return self.fail(0, PgLoginRefusal::new("08P01", error.to_string()), out);
+            }
         };
         match first {
-            First::Ssl | First::Gss => {
+            FirstPacket::Ssl | FirstPacket::Gss => {
                 self.requests = self.requests.saturating_add(1);
                 let is_last = bytes.len() == total;
-                self.encryption(first == First::Ssl, is_last, total, out)
+                self.encryption(first == FirstPacket::Ssl, is_last, total, out)
             }
-            First::Cancel { pid, key } => {
-                self.state = State::Over;
-                LoginStep::new(total, LoginNext::Cancel { pid, key: key.to_vec() })
+            FirstPacket::Cancel { pid, key } => {
+                self.state = PgLoginState::Over;
+                PgLoginStep::new(total, PgLoginNext::Cancel { pid, key: key.to_vec() })
             }
-            First::Startup(startup) => match self.startup(&startup, out) {
+            FirstPacket::Startup(startup) => match self.startup(&startup, out) {
                 Ok(()) => {
-                    self.state = State::Routing;
-                    LoginStep::new(total, LoginNext::Route)
+                    self.state = PgLoginState::Routing;
+                    PgLoginStep::new(total, PgLoginNext::Route)
                 }
                 Err(refusal) => self.fail(total, refusal, out),
             },
@@ -394,35 +400,35 @@ impl Login {
         is_last: bool,
         consumed: usize,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
+    ) -> PgLoginStep {
         if self.requests > ENCRYPTION_REQUESTS_MAX {
-            let refusal = Refusal::new("08P01", "too many requests for encryption");
+            let refusal = PgLoginRefusal::new("08P01", "too many requests for encryption");
             return self.fail(consumed, refusal, out);
         }
         if !is_last {
             // Whoever is in between could have put it there, to be taken for the client's after
             // the handshake (CVE-2021-23214, CVE-2021-3935).
             let refusal =
-                Refusal::new("08P01", "received unencrypted data after a request for TLS");
+                PgLoginRefusal::new("08P01", "received unencrypted data after a request for TLS");
             return self.fail(consumed, refusal, out);
         }
-        let possible = self.reached == Reached::Tcp && self.policy.tls != TlsPolicy::Absent;
+        let possible = self.reached == ClientTransport::Tcp && self.policy.tls != TlsPolicy::Absent;
         if is_tls && possible && self.tls.is_none() {
             out.push(b'S');
-            self.state = State::Handshake { direct: false };
-            return LoginStep::new(consumed, LoginNext::StartTls);
+            self.state = PgLoginState::Handshake { direct: false };
+            return PgLoginStep::new(consumed, PgLoginNext::StartTls);
         }
         out.push(b'N');
-        LoginStep::new(consumed, LoginNext::More)
+        PgLoginStep::new(consumed, PgLoginNext::More)
     }
 
     fn startup(
         &mut self,
-        startup: &startup::Startup<'_>,
+        startup: &startup::StartupMessage<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PgLoginRefusal> {
         let minor = startup.version.minor.min(MINOR_MAX);
-        let version = Version { major: startup.version.major, minor };
+        let version = ProtocolVersion { major: startup.version.major, minor };
         let unknown: Vec<&str> = startup
             .parameters()
             .map(|(name, _)| name)
@@ -433,54 +439,61 @@ impl Login {
             backend::negotiate_protocol_version(out, minor, &unknown);
         }
         if self.policy.tls == TlsPolicy::Required
-            && self.reached == Reached::Tcp
+            && self.reached == ClientTransport::Tcp
             && self.tls.is_none()
         {
-            return Err(Refusal::new("28000", "this server takes connections with TLS only"));
+            return Err(PgLoginRefusal::new(
+                "28000",
+                "this server takes connections with TLS only",
+            ));
         }
-        let requested = Requested::read(startup, version, self.reached, self.tls.clone())?;
+        let requested = PgStartupRequest::read(startup, version, self.reached, self.tls.clone())?;
         self.requested = Some(requested);
         Ok(())
     }
 
     /// How this user is asked for a password.
-    fn exchange(&self, verifier: &Verifier, method: Method) -> Result<Exchange, Refusal> {
-        let is_md5 = matches!(verifier.secret(), Some(Secret::Md5(_)));
-        let is_scram = matches!(verifier.secret(), Some(Secret::Scram(_)));
-        let is_protected = self.reached != Reached::Tcp
+    fn exchange(
+        &self,
+        verifier: &PgVerifier,
+        method: Method,
+    ) -> Result<ScramExchange, PgLoginRefusal> {
+        let is_md5 = matches!(verifier.secret(), Some(PgSecret::Md5(_)));
+        let is_scram = matches!(verifier.secret(), Some(PgSecret::Scram(_)));
+        let is_protected = self.reached != ClientTransport::Tcp
             || self.tls.is_some()
             || self.policy.cleartext == CleartextPolicy::Anywhere;
         match method {
-            Method::Best if is_md5 => Ok(Exchange::Md5),
-            Method::Best | Method::Scram => Ok(Exchange::SaslFirst),
-            Method::Md5 | Method::Cleartext if is_scram => Ok(Exchange::SaslFirst),
-            Method::Md5 => Ok(Exchange::Md5),
-            Method::Cleartext if is_protected => Ok(Exchange::Cleartext),
+            Method::Best if is_md5 => Ok(ScramExchange::Md5),
+            Method::Best | Method::Scram => Ok(ScramExchange::SaslFirst),
+            Method::Md5 | Method::Cleartext if is_scram => Ok(ScramExchange::SaslFirst),
+            Method::Md5 => Ok(ScramExchange::Md5),
+            Method::Cleartext if is_protected => Ok(ScramExchange::Cleartext),
             Method::Cleartext => {
                 let message = "a password is asked for over TLS or a Unix socket only";
-                Err(Refusal::new("28000", message))
+                Err(PgLoginRefusal::new("28000", message))
             }
         }
     }
 
     /// What SCRAM can be bound to.
-    fn channel(&self) -> Channel<'_> {
+    fn channel(&self) -> ChannelBinding<'_> {
         match self.tls.as_ref().and_then(|tls| tls.end_point.as_deref()) {
-            Some(hash) => Channel::EndPoint(hash),
-            None => Channel::Unbound,
+            Some(hash) => ChannelBinding::EndPoint(hash),
+            None => ChannelBinding::Unbound,
         }
     }
 
-    fn challenge(&self, exchange: &Exchange, out: &mut Vec<u8>) {
+    fn challenge(&self, exchange: &ScramExchange, out: &mut Vec<u8>) {
         match exchange {
-            Exchange::Cleartext => backend::authentication_cleartext(out),
-            Exchange::Md5 => backend::authentication_md5(out, self.entropy.salt),
-            Exchange::SaslFirst | Exchange::SaslLast(_) => match self.channel() {
-                Channel::EndPoint(_) => {
+            ScramExchange::Cleartext => backend::authentication_cleartext(out),
+            ScramExchange::Md5 => backend::authentication_md5(out, self.entropy.salt),
+            ScramExchange::SaslFirst | ScramExchange::SaslLast(_) => match self.channel() {
+                ChannelBinding::EndPoint(_) => {
                     let mechanisms = [scram::MECHANISM_PLUS, scram::MECHANISM];
                     backend::authentication_sasl(out, &mechanisms);
                 }
-                Channel::Unbound | Channel::NotOffered => {
+                ChannelBinding::Unbound | ChannelBinding::NotOffered => {
                     backend::authentication_sasl(out, &[scram::MECHANISM]);
                 }
             },
@@ -488,77 +501,83 @@ impl Login {
     }
 
     /// Takes a message with a proof.
-    fn proof(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
-        let header = match Header::parse(bytes) {
+    fn proof(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgLoginStep {
+        let header = match PgHeader::parse(bytes) {
             Ok(Some(header)) => header,
-            Ok(None) => return LoginStep::new(0, LoginNext::More),
-            Err(error) => return self.fail(0, Refusal::new("08P01", error.to_string()), out),
+            Ok(None) => return PgLoginStep::new(0, PgLoginNext::More),
+            Err(error) => {
+                return self.fail(0, PgLoginRefusal::new("08P01", error.to_string()), out);
+            }
         };
         if header.tag == frame::frontend::TERMINATE {
-            self.state = State::Over;
-            let refusal = Refusal::new("08006", "the client left instead of logging in");
-            return LoginStep::new(bytes.len(), LoginNext::Fail(refusal));
+            self.state = PgLoginState::Over;
+            let refusal = PgLoginRefusal::new("08006", "the client left instead of logging in");
+            return PgLoginStep::new(bytes.len(), PgLoginNext::Fail(refusal));
         }
         if header.tag != frame::frontend::PASSWORD || header.total > PASSWORD_MESSAGE_BYTES_MAX {
-            let refusal = Refusal::new("08P01", "expected a password");
+            let refusal = PgLoginRefusal::new("08P01", "expected a password");
             return self.fail(0, refusal, out);
         }
         let Some(body) = bytes.get(frame::HEADER_BYTES..header.total) else {
-            return LoginStep::new(0, LoginNext::More);
+            return PgLoginStep::new(0, PgLoginNext::More);
         };
-        let State::Proof(verifier, exchange) = std::mem::replace(&mut self.state, State::Over)
+        let PgLoginState::Proof(verifier, exchange) =
+            std::mem::replace(&mut self.state, PgLoginState::Over)
         else {
-            return LoginStep::new(0, LoginNext::More);
+            return PgLoginStep::new(0, PgLoginNext::More);
         };
         match self.check(&verifier, exchange, body, out) {
-            Ok(Checked::Challenged(server)) => {
-                self.state = State::Proof(verifier, Exchange::SaslLast(server));
-                LoginStep::new(header.total, LoginNext::More)
+            Ok(PgProofOutcome::Challenged(server)) => {
+                self.state = PgLoginState::Proof(verifier, ScramExchange::SaslLast(server));
+                PgLoginStep::new(header.total, PgLoginNext::More)
             }
-            Ok(Checked::Right(shown)) => self.done(header.total, shown, Some(verifier), out),
+            Ok(PgProofOutcome::Right(shown)) => self.done(header.total, shown, Some(verifier), out),
             Err(refusal) => self.fail(header.total, refusal, out),
         }
     }
 
     fn check(
         &self,
-        verifier: &Verifier,
-        exchange: Exchange,
+        verifier: &PgVerifier,
+        exchange: ScramExchange,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Checked, Refusal> {
+    ) -> Result<PgProofOutcome, PgLoginRefusal> {
         let user = self.requested.as_ref().map_or("", |requested| requested.user.as_str());
         match exchange {
-            Exchange::SaslFirst => {
-                let malformed = || Refusal::new("08P01", "malformed SASL message");
+            ScramExchange::SaslFirst => {
+                let malformed = || PgLoginRefusal::new("08P01", "malformed SASL message");
                 let (mechanism, data) = sasl_initial(body).ok_or_else(malformed)?;
                 let (secret, nonce) = (verifier.scram(), self.entropy.nonce);
                 let (server, challenge) =
-                    scram::Server::first(secret, self.channel(), mechanism, data, nonce)
+                    scram::ScramServer::first(secret, self.channel(), mechanism, data, nonce)
                         .map_err(|error| scram_refusal(user, error))?;
                 backend::authentication_sasl_continue(out, challenge.as_bytes());
-                Ok(Checked::Challenged(Box::new(server)))
+                Ok(PgProofOutcome::Challenged(Box::new(server)))
             }
-            Exchange::SaslLast(server) => {
+            ScramExchange::SaslLast(server) => {
                 let secret = verifier.scram();
                 let accepted =
                     server.last(secret, body).map_err(|error| scram_refusal(user, error))?;
                 backend::authentication_sasl_final(out, accepted.message.as_bytes());
-                Ok(Checked::Right(Shown::Keys(secret.keys(accepted.client_key))))
+                Ok(PgProofOutcome::Right(Shown::Keys(secret.keys(accepted.client_key))))
             }
-            Exchange::Md5 | Exchange::Cleartext => {
-                let malformed = || Refusal::new("08P01", "malformed password message");
+            ScramExchange::Md5 | ScramExchange::Cleartext => {
+                let malformed = || PgLoginRefusal::new("08P01", "malformed password message");
                 let Some((0, given)) = body.split_last() else { return Err(malformed()) };
                 let right = match exchange {
-                    Exchange::Md5 => verifier.accepts_md5(user, self.entropy.salt, given),
+                    ScramExchange::Md5 => verifier.accepts_md5(user, self.entropy.salt, given),
                     _ => verifier.accepts_password(given),
                 };
                 if !right {
-                    return Err(Refusal::wrong_password(user, "the password does not match"));
+                    return Err(PgLoginRefusal::wrong_password(
+                        user,
+                        "the password does not match",
+                    ));
                 }
-                Ok(Checked::Right(match (exchange, std::str::from_utf8(given)) {
-                    (Exchange::Cleartext, Ok(text)) => {
-                        Shown::Password(Password::new(text.to_owned()))
+                Ok(PgProofOutcome::Right(match (exchange, std::str::from_utf8(given)) {
+                    (ScramExchange::Cleartext, Ok(text)) => {
+                        Shown::Password(PlainPassword::new(text.to_owned()))
                     }
                     _ => Shown::Nothing,
                 }))
@@ -570,28 +589,32 @@ impl Login {
         &mut self,
         consumed: usize,
         shown: Shown,
-        verifier: Option<Arc<Verifier>>,
+        verifier: Option<Arc<PgVerifier>>,
         out: &mut Vec<u8>,
-    ) -> LoginStep {
+    ) -> PgLoginStep {
         let Some(requested) = self.requested.take() else {
-            return self.fail(consumed, Refusal::new("XX000", "nobody asked for a route"), out);
+            return self.fail(
+                consumed,
+                PgLoginRefusal::new("XX000", "nobody asked for a route"),
+                out,
+            );
         };
-        self.state = State::Over;
+        self.state = PgLoginState::Over;
         backend::authentication_ok(out);
-        let authenticated = Authenticated { requested, shown, verifier };
-        LoginStep::new(consumed, LoginNext::Done(Box::new(authenticated)))
+        let authenticated = PgAuthenticatedClient { requested, shown, verifier };
+        PgLoginStep::new(consumed, PgLoginNext::Done(Box::new(authenticated)))
     }
 
-    fn fail(&mut self, consumed: usize, refusal: Refusal, out: &mut Vec<u8>) -> LoginStep {
-        self.state = State::Over;
+    fn fail(&mut self, consumed: usize, refusal: PgLoginRefusal, out: &mut Vec<u8>) -> PgLoginStep {
+        self.state = PgLoginState::Over;
         refusal.write(out);
-        LoginStep::new(consumed, LoginNext::Fail(refusal))
+        PgLoginStep::new(consumed, PgLoginNext::Fail(refusal))
     }
 }
 
 /// What a message with a proof led to.
-enum Checked {
-    Challenged(Box<scram::Server>),
+enum PgProofOutcome {
+    Challenged(Box<scram::ScramServer>),
     Right(Shown),
 }
 
@@ -606,16 +629,16 @@ fn sasl_initial(body: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// A client whose proof is wrong is told no more than that; one that does not speak properly is.
-fn scram_refusal(user: &str, error: ScramError) -> Refusal {
+fn scram_refusal(user: &str, error: ScramError) -> PgLoginRefusal {
     match error {
-        ScramError::Proof => Refusal::wrong_password(user, error.to_string()),
-        ScramError::ChannelBinding => Refusal::new("28000", error.to_string()),
+        ScramError::Proof => PgLoginRefusal::wrong_password(user, error.to_string()),
+        ScramError::ChannelBinding => PgLoginRefusal::new("28000", error.to_string()),
         ScramError::Malformed(_)
         | ScramError::Unsupported(_)
         | ScramError::Nonce
         | ScramError::Signature
         | ScramError::Iterations(_)
-        | ScramError::Refused => Refusal::new("08P01", error.to_string()),
+        | ScramError::Refused => PgLoginRefusal::new("08P01", error.to_string()),
     }
 }
 

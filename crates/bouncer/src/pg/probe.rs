@@ -29,34 +29,34 @@ pub(crate) const HIDDEN_NAMES_MAX: usize = 64;
 
 /// Kinds of things a session can keep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Topics(u8);
+pub(crate) struct ProbeTopics(u8);
 
-impl Topics {
-    pub(crate) const NONE: Topics = Topics(0);
+impl ProbeTopics {
+    pub(crate) const NONE: ProbeTopics = ProbeTopics(0);
     /// All settings that were made in the session.
-    pub(crate) const SETTINGS: Topics = Topics(1);
+    pub(crate) const SETTINGS: ProbeTopics = ProbeTopics(1);
     /// Who the session is, and acts as.
-    pub(crate) const ROLE: Topics = Topics(1 << 1);
+    pub(crate) const ROLE: ProbeTopics = ProbeTopics(1 << 1);
     /// What it listens to.
-    pub(crate) const CHANNELS: Topics = Topics(1 << 2);
+    pub(crate) const CHANNELS: ProbeTopics = ProbeTopics(1 << 2);
     /// Whether it holds advisory locks.
-    pub(crate) const ADVISORY: Topics = Topics(1 << 3);
+    pub(crate) const ADVISORY: ProbeTopics = ProbeTopics(1 << 3);
     /// Whether it has temporary tables, types, functions, or whatever is in a schema.
-    pub(crate) const TEMP: Topics = Topics(1 << 4);
+    pub(crate) const TEMP: ProbeTopics = ProbeTopics(1 << 4);
     /// Whether it has cursors that outlive their transaction.
-    pub(crate) const CURSORS: Topics = Topics(1 << 5);
+    pub(crate) const CURSORS: ProbeTopics = ProbeTopics(1 << 5);
     /// Whether it has statements that SQL prepared.
-    pub(crate) const PREPARED: Topics = Topics(1 << 6);
+    pub(crate) const PREPARED: ProbeTopics = ProbeTopics(1 << 6);
     /// A function that tells of connections of dblink.
-    pub(crate) const CONNECTIONS: Topics = Topics(1 << 7);
+    pub(crate) const CONNECTIONS: ProbeTopics = ProbeTopics(1 << 7);
     /// All of them.
-    pub(crate) const ALL: Topics = Topics(0xff);
+    pub(crate) const ALL: ProbeTopics = ProbeTopics(0xff);
 
-    pub(crate) const fn contains(self, other: Topics) -> bool {
+    pub(crate) const fn contains(self, other: ProbeTopics) -> bool {
         self.0 & other.0 == other.0
     }
 
-    pub(crate) const fn intersects(self, other: Topics) -> bool {
+    pub(crate) const fn intersects(self, other: ProbeTopics) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -64,42 +64,42 @@ impl Topics {
         self.0 == 0
     }
 
-    pub(crate) const fn and(self, other: Topics) -> Topics {
-        Topics(self.0 & other.0)
+    pub(crate) const fn and(self, other: ProbeTopics) -> ProbeTopics {
+        ProbeTopics(self.0 & other.0)
     }
 
-    pub(crate) const fn without(self, other: Topics) -> Topics {
-        Topics(self.0 & !other.0)
-    }
-}
-
-impl BitOr for Topics {
-    type Output = Topics;
-
-    fn bitor(self, other: Topics) -> Topics {
-        Topics(self.0 | other.0)
+    pub(crate) const fn without(self, other: ProbeTopics) -> ProbeTopics {
+        ProbeTopics(self.0 & !other.0)
     }
 }
 
-impl BitOrAssign for Topics {
-    fn bitor_assign(&mut self, other: Topics) {
+impl BitOr for ProbeTopics {
+    type Output = ProbeTopics;
+
+    fn bitor(self, other: ProbeTopics) -> ProbeTopics {
+        ProbeTopics(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for ProbeTopics {
+    fn bitor_assign(&mut self, other: ProbeTopics) {
         *self = *self | other;
     }
 }
 
 /// What to ask.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Questions {
-    pub topics: Topics,
+pub(crate) struct ProbeQueries {
+    pub topics: ProbeTopics,
     /// Settings whose values are asked for by name; each is one that [`is_setting_name`] accepts.
     names: Vec<String>,
     /// Settings of no module that are asked for too, because nobody sees whether they changed.
     hidden: Vec<String>,
 }
 
-impl Questions {
-    pub(crate) fn about(topics: Topics) -> Questions {
-        Questions { topics, ..Questions::default() }
+impl ProbeQueries {
+    pub(crate) fn about(topics: ProbeTopics) -> ProbeQueries {
+        ProbeQueries { topics, ..ProbeQueries::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -114,7 +114,7 @@ impl Questions {
 
     /// Asks for a setting by name; for all of them, when the name is none or there are too many.
     pub(crate) fn ask_for(&mut self, name: &str) {
-        if self.topics.contains(Topics::SETTINGS) || self.names.iter().any(|it| it == name) {
+        if self.topics.contains(ProbeTopics::SETTINGS) || self.names.iter().any(|it| it == name) {
             // A setting of no module is not among all settings, so its name is kept beside them.
             if self.names.iter().any(|it| it == name) || !name.contains('.') {
                 return;
@@ -123,13 +123,13 @@ impl Questions {
         // Where names are too many, those of no module are asked for all the same.
         let most = if name.contains('.') { HIDDEN_NAMES_MAX } else { NAMES_MAX };
         if self.names.len() >= most || !is_setting_name(name) {
-            self.topics |= Topics::SETTINGS;
+            self.topics |= ProbeTopics::SETTINGS;
             return;
         }
         self.names.push(name.to_owned());
     }
 
-    pub(crate) fn merge(&mut self, other: &Questions) {
+    pub(crate) fn merge(&mut self, other: &ProbeQueries) {
         self.topics |= other.topics;
         for name in &other.names {
             self.ask_for(name);
@@ -140,7 +140,7 @@ impl Questions {
     pub(crate) fn ask_for_hidden(&mut self, name: &str) {
         let known = self.names.iter().chain(&self.hidden).any(|it| it == name);
         let room = self.hidden.len() < HIDDEN_NAMES_MAX && is_setting_name(name);
-        if self.topics.contains(Topics::SETTINGS) && !known && room {
+        if self.topics.contains(ProbeTopics::SETTINGS) && !known && room {
             self.hidden.push(name.to_owned());
         }
     }
@@ -158,9 +158,9 @@ impl Questions {
     /// The question as one statement. Each row of its answer has three columns: which topic it is
     /// about, a name, a value.
     pub(crate) fn sql(&self) -> Cow<'static, str> {
-        static ALL: LazyLock<String> = LazyLock::new(|| write(Topics::ALL, [].iter()));
+        static ALL: LazyLock<String> = LazyLock::new(|| write(ProbeTopics::ALL, [].iter()));
         let names = self.names.iter().chain(&self.hidden);
-        match names.clone().next().is_none() && self.topics == Topics::ALL {
+        match names.clone().next().is_none() && self.topics == ProbeTopics::ALL {
             true => Cow::Borrowed(ALL.as_str()),
             false => Cow::Owned(write(self.topics, names)),
         }
@@ -174,38 +174,41 @@ impl Questions {
 /// `13` is the language C (`pg_language.dat`), in which only superusers make functions. Somebody
 /// else's function of the name must not run as the role that is asked about; that is also why it is
 /// called by its number and not by its name.
-const PARTS: [(Topics, &str); 8] = [
+const PARTS: [(ProbeTopics, &str); 8] = [
     (
-        Topics::SETTINGS,
+        ProbeTopics::SETTINGS,
         "SELECT 's', name, setting FROM pg_catalog.pg_show_all_settings() \
          WHERE source OPERATOR(pg_catalog.=) 'session'",
     ),
-    (Topics::ROLE, "SELECT 'r', session_user::pg_catalog.text, pg_catalog.current_setting('role')"),
-    (Topics::CHANNELS, "SELECT 'c', it, NULL FROM pg_catalog.pg_listening_channels() it"),
     (
-        Topics::ADVISORY,
+        ProbeTopics::ROLE,
+        "SELECT 'r', session_user::pg_catalog.text, pg_catalog.current_setting('role')",
+    ),
+    (ProbeTopics::CHANNELS, "SELECT 'c', it, NULL FROM pg_catalog.pg_listening_channels() it"),
+    (
+        ProbeTopics::ADVISORY,
         "SELECT 'a', NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_lock_status() \
          WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
          AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
     ),
     (
-        Topics::TEMP,
+        ProbeTopics::TEMP,
         "SELECT 't', NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_depend \
          WHERE refclassid OPERATOR(pg_catalog.=) 2615::pg_catalog.oid \
          AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())",
     ),
     (
-        Topics::CURSORS,
+        ProbeTopics::CURSORS,
         "SELECT 'h', NULL, NULL WHERE EXISTS \
          (SELECT FROM pg_catalog.pg_cursor() WHERE is_holdable)",
     ),
     (
-        Topics::PREPARED,
+        ProbeTopics::PREPARED,
         "SELECT 'p', NULL, NULL WHERE EXISTS \
          (SELECT FROM pg_catalog.pg_prepared_statement() WHERE from_sql)",
     ),
     (
-        Topics::CONNECTIONS,
+        ProbeTopics::CONNECTIONS,
         "SELECT 'd', oid::pg_catalog.text, NULL FROM pg_catalog.pg_proc \
          WHERE proname OPERATOR(pg_catalog.=) 'dblink_get_connections' \
          AND prosrc OPERATOR(pg_catalog.=) 'dblink_get_connections' \
@@ -215,7 +218,7 @@ const PARTS: [(Topics, &str); 8] = [
     ),
 ];
 
-fn write<'a>(topics: Topics, names: impl Iterator<Item = &'a String>) -> String {
+fn write<'a>(topics: ProbeTopics, names: impl Iterator<Item = &'a String>) -> String {
     let mut sql = String::new();
     let mut part = |text: std::fmt::Arguments<'_>| {
         let between = if sql.is_empty() { "" } else { " UNION ALL " };
@@ -236,7 +239,7 @@ fn write<'a>(topics: Topics, names: impl Iterator<Item = &'a String>) -> String 
 
 /// What the session has.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct ProbeFindings {
     /// Settings made in the session with their values, as `set_config` takes them back. Without
     /// those of no module (`app.user`): the server shows them to nobody who does not name them.
     pub settings: Vec<(String, String)>,
@@ -264,14 +267,14 @@ pub(crate) enum ProbeError {
 
 /// Reads the answer, row by row.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    found: Found,
+pub(crate) struct ProbeReader {
+    found: ProbeFindings,
     rows: usize,
 }
 
-impl Reader {
-    pub(crate) fn new() -> Reader {
-        Reader { found: Found::default(), rows: 0 }
+impl ProbeReader {
+    pub(crate) fn new() -> ProbeReader {
+        ProbeReader { found: ProbeFindings::default(), rows: 0 }
     }
 
     /// Takes the body of a `DataRow`. `login` is who logged in on this server connection. A role
@@ -306,7 +309,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> Found {
+    pub(crate) fn finish(self) -> ProbeFindings {
         self.found
     }
 }
@@ -347,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_read() {
-        let mut reader = Reader::new();
+        let mut reader = ProbeReader::new();
         for columns in [
             [Some("s"), Some("work_mem"), Some("3072")],
             [Some("n"), Some("app.user"), Some("7")],
@@ -361,7 +364,7 @@ mod tests {
             reader.row(&row(&columns), "me").unwrap();
         }
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let expected = Found {
+        let expected = ProbeFindings {
             settings: vec![pair("work_mem", "3072")],
             named: vec![
                 ("app.user".to_owned(), Some("7".to_owned())),
@@ -371,7 +374,7 @@ mod tests {
             advisory_locks: true,
             sql_prepared: true,
             connections_function: Some(16500),
-            ..Found::default()
+            ..ProbeFindings::default()
         };
         assert_eq!(reader.finish(), expected);
     }
@@ -381,7 +384,7 @@ mod tests {
         for (user, role, changed) in
             [("me", "none", false), ("you", "none", true), ("me", "you", true)]
         {
-            let mut reader = Reader::new();
+            let mut reader = ProbeReader::new();
             reader.row(&row(&[Some("r"), Some(user), Some(role)]), "me").unwrap();
             assert_eq!(reader.finish().role_changed, changed);
         }
@@ -404,9 +407,9 @@ mod tests {
             Vec::new(),
             vec![0, 3, 0x7f, 0xff, 0xff, 0xff],
         ] {
-            assert_eq!(Reader::new().row(&body, "me"), Err(ProbeError::Malformed), "{body:?}");
+            assert_eq!(ProbeReader::new().row(&body, "me"), Err(ProbeError::Malformed), "{body:?}");
         }
-        let mut reader = Reader::new();
+        let mut reader = ProbeReader::new();
         for _ in 0..ANSWER_ROWS_MAX {
             reader.row(&good, "me").unwrap();
         }
@@ -415,27 +418,27 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_is_in_the_question() {
-        let mut questions = Questions::about(Topics::ADVISORY);
+        let mut questions = ProbeQueries::about(ProbeTopics::ADVISORY);
         questions.ask_for("app.user");
         questions.ask_for("app.user");
         let sql = questions.sql();
         assert_eq!(sql.matches("UNION ALL").count(), 1);
         assert!(sql.contains("'advisory'") && sql.contains("'app.user'"), "{sql}");
         questions.ask_for("it's");
-        assert!(questions.topics.contains(Topics::SETTINGS));
-        let mut many = Questions::default();
+        assert!(questions.topics.contains(ProbeTopics::SETTINGS));
+        let mut many = ProbeQueries::default();
         for number in 0..=NAMES_MAX {
             many.ask_for(&format!("a{number}"));
         }
-        assert!(many.topics.contains(Topics::SETTINGS));
-        assert_eq!(Questions::about(Topics::ALL).sql().matches("UNION ALL").count(), 7);
-        let mut all = Questions::about(Topics::ALL);
+        assert!(many.topics.contains(ProbeTopics::SETTINGS));
+        assert_eq!(ProbeQueries::about(ProbeTopics::ALL).sql().matches("UNION ALL").count(), 7);
+        let mut all = ProbeQueries::about(ProbeTopics::ALL);
         for name in ["app.user", "app.user", "it's", "app.role"] {
             all.ask_for_hidden(name);
         }
         assert_eq!(all.sql().matches("UNION ALL").count(), 9);
-        questions = Questions::about(Topics::ADVISORY);
+        questions = ProbeQueries::about(ProbeTopics::ADVISORY);
         questions.ask_for_hidden("app.user");
-        assert_eq!(questions, Questions::about(Topics::ADVISORY));
+        assert_eq!(questions, ProbeQueries::about(ProbeTopics::ADVISORY));
     }
 }

@@ -3,26 +3,26 @@
 
 use std::sync::Arc;
 
-use wire::pg::exchange::{Audience, Copying, Exchange, Request};
+use wire::pg::exchange::{CopyState, ExchangeRequest, PgExchange, ReplyAudience};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, frontend, put_header};
 use wire::pg::sql::ListenAction;
 
-use super::client::{Body, ClientId};
-use super::dirt::Dirt;
+use super::client::{ClientId, PgPartialMessage};
+use super::dirt::SessionDirt;
 use super::link::LinkLimits;
-use super::link::replay::Replay;
-use super::probe::Reader;
-use super::settings::{Parameters, READ_ONLY, Settings};
-use super::statements::{Name, NameId, ServerStatements, StatementId, Undo};
-use super::texts::Facts;
+use super::link::replay::BatchReplay;
+use super::probe::ProbeReader;
+use super::settings::{PgSettings, READ_ONLY, ReportedParameters};
+use super::statements::{Name, NameId, NameUndo, PgServerStatements, PgStatementId};
+use super::texts::PgStatementFacts;
 
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
-pub(crate) enum Note {
+pub(crate) enum PgRequestPurpose {
     /// It changes nothing here.
     Plain,
     /// Runs a text; taken when the first reply comes.
-    Text(Option<Facts>),
+    Text(Option<PgStatementFacts>),
     /// Runs a text, or a portal of one, that is not the one which the client sent.
     Rewritten(Box<RewrittenRequest>),
     /// Gives settings the values that the client started with, behind its `RESET ALL`.
@@ -32,18 +32,18 @@ pub(crate) enum Note {
     /// Runs a portal.
     Run,
     /// A `Parse` of a shared statement.
-    Prepare { id: StatementId, undo: Option<Undo> },
+    Prepare { id: PgStatementId, undo: Option<NameUndo> },
     /// A `Parse` of the statement without a name.
-    Unnamed { undo: Option<Undo> },
+    Unnamed { undo: Option<NameUndo> },
     /// Describes a statement.
-    Describe { id: StatementId },
+    Describe { id: PgStatementId },
     /// Makes a portal, of this statement if it is one that was prepared here. What its text does is
     /// taken when the first reply comes.
-    Bind { id: Option<StatementId>, facts: Option<Facts> },
+    Bind { id: Option<PgStatementId>, facts: Option<PgStatementFacts> },
     /// `ParseComplete`, said here.
-    Prepared { undo: Undo },
+    Prepared { undo: NameUndo },
     /// `CloseComplete`, said here.
-    Closed { undo: Option<Undo> },
+    Closed { undo: Option<NameUndo> },
     /// A request that must fail, so that this error can be given in its place.
     Refused(Box<[u8]>),
     /// Makes the settings those of the attached client.
@@ -60,14 +60,14 @@ pub(crate) enum Note {
     Reset,
 }
 
-impl Note {
+impl PgRequestPurpose {
     /// What the request changed in the client's names.
-    pub(crate) fn undo(&mut self) -> Option<&mut Undo> {
+    pub(crate) fn undo(&mut self) -> Option<&mut NameUndo> {
         match self {
-            Note::Prepare { undo, .. } | Note::Unnamed { undo } | Note::Closed { undo } => {
-                undo.as_mut()
-            }
-            Note::Prepared { undo } => Some(undo),
+            PgRequestPurpose::Prepare { undo, .. }
+            | PgRequestPurpose::Unnamed { undo }
+            | PgRequestPurpose::Closed { undo } => undo.as_mut(),
+            PgRequestPurpose::Prepared { undo } => Some(undo),
             _ => None,
         }
     }
@@ -75,10 +75,10 @@ impl Note {
     /// The name that the request changed.
     pub(crate) fn renames(&self) -> Option<Name> {
         match self {
-            Note::Prepare { undo, .. } | Note::Unnamed { undo } | Note::Closed { undo } => {
-                undo.as_ref().map(|undo| undo.name)
-            }
-            Note::Prepared { undo } => Some(undo.name),
+            PgRequestPurpose::Prepare { undo, .. }
+            | PgRequestPurpose::Unnamed { undo }
+            | PgRequestPurpose::Closed { undo } => undo.as_ref().map(|undo| undo.name),
+            PgRequestPurpose::Prepared { undo } => Some(undo.name),
             _ => None,
         }
     }
@@ -108,21 +108,24 @@ pub(crate) struct TagChange {
 #[derive(Debug)]
 pub(crate) struct RewrittenRequest {
     /// What its text does besides; taken when the first reply comes.
-    pub(crate) facts: Option<Facts>,
+    pub(crate) facts: Option<PgStatementFacts>,
     pub(crate) rewrite: Arc<TextRewrite>,
     /// Statements of it that are done.
     pub(crate) done: usize,
 }
 
 impl RewrittenRequest {
-    pub(crate) fn note(facts: Option<Facts>, rewrite: Arc<TextRewrite>) -> Note {
-        Note::Rewritten(Box::new(RewrittenRequest { facts, rewrite, done: 0 }))
+    pub(crate) fn note(
+        facts: Option<PgStatementFacts>,
+        rewrite: Arc<TextRewrite>,
+    ) -> PgRequestPurpose {
+        PgRequestPurpose::Rewritten(Box::new(RewrittenRequest { facts, rewrite, done: 0 }))
     }
 }
 
 /// What a server connection told about itself as it started.
 #[derive(Debug)]
-pub struct ServerSetup {
+pub struct PgServerSetup {
     /// The number of its process.
     pub pid: u32,
     /// What a cancellation has to know.
@@ -132,17 +135,17 @@ pub struct ServerSetup {
     /// Who logged in.
     pub user: Box<str>,
     /// The parameters it reported.
-    pub parameters: Parameters,
+    pub parameters: ReportedParameters,
     /// The settings it was started with, which `RESET` brings back: those that the tenant demands
     /// of every client.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<PgSettings>,
     /// How its links behave.
     pub limits: LinkLimits,
 }
 
 /// What happens to a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cleanup {
+pub(crate) enum PgCleanup {
     /// Nothing is to be done.
     None,
     /// Replies that nobody wants are still to come.
@@ -166,16 +169,16 @@ pub(crate) enum BatchEnds {
 
 /// One server connection's side of the protocol.
 #[derive(Debug)]
-pub struct ServerSession {
-    pub(crate) exchange: Exchange<Note>,
-    pub(crate) body: Body,
-    pub(crate) statements: ServerStatements,
+pub struct PgServerSession {
+    pub(crate) exchange: PgExchange<PgRequestPurpose>,
+    pub(crate) body: PgPartialMessage,
+    pub(crate) statements: PgServerStatements,
     /// Settings on top of what the session started with.
-    pub(crate) applied: Arc<Settings>,
+    pub(crate) applied: Arc<PgSettings>,
     /// The settings it started with.
-    pub(crate) startup: Arc<Settings>,
+    pub(crate) startup: Arc<PgSettings>,
     /// The parameters it reports.
-    pub(crate) parameters: Arc<Parameters>,
+    pub(crate) parameters: Arc<ReportedParameters>,
     /// Who holds it.
     pub(crate) attached: Option<ClientId>,
     /// Who held it last.
@@ -188,13 +191,13 @@ pub struct ServerSession {
     pub(crate) batch_ends: BatchEnds,
     /// Counts batches, so that an error is known to have spoilt a request.
     pub(crate) batch: u32,
-    pub(crate) cleanup: Cleanup,
+    pub(crate) cleanup: PgCleanup,
     /// It must be reset before anybody else has it.
     pub(crate) dirty: bool,
     /// What its client may have left behind.
-    pub(crate) dirt: Dirt,
+    pub(crate) dirt: SessionDirt,
     /// The answer to a question about that, as far as it has come.
-    pub(crate) answer: Option<Box<Reader>>,
+    pub(crate) answer: Option<Box<ProbeReader>>,
     /// Its client chose where names are looked up.
     pub(crate) own_search_path: bool,
     /// Its client has requests under way that change settings.
@@ -209,11 +212,11 @@ pub struct ServerSession {
     /// A transaction may have begun that no `ReadyForQuery` told of yet.
     pub(crate) may_begin: bool,
     /// The batch under way, for the case that it has to be sent again.
-    pub(crate) replay: Replay,
+    pub(crate) replay: BatchReplay,
     /// The last portal's text is not the client's.
     pub(crate) portal_rewrite: Option<Arc<TextRewrite>>,
     /// The client's name and the statement that a `DEALLOCATE` under way is about.
-    pub(crate) deallocating: Option<(NameId, StatementId)>,
+    pub(crate) deallocating: Option<(NameId, PgStatementId)>,
     /// The values that `currval` gives may be another client's.
     pub(crate) foreign_sequences: bool,
     pub(crate) pool: u32,
@@ -230,13 +233,13 @@ pub struct ServerSession {
     key: Box<[u8]>,
 }
 
-impl ServerSession {
+impl PgServerSession {
     /// A connection that has logged in, clean.
-    pub fn new(setup: ServerSetup) -> ServerSession {
-        ServerSession {
-            exchange: Exchange::default(),
-            body: Body::default(),
-            statements: ServerStatements::default(),
+    pub fn new(setup: PgServerSetup) -> PgServerSession {
+        PgServerSession {
+            exchange: PgExchange::default(),
+            body: PgPartialMessage::default(),
+            statements: PgServerStatements::default(),
             applied: setup.settings.clone(),
             startup: setup.settings,
             parameters: Arc::new(setup.parameters),
@@ -246,9 +249,9 @@ impl ServerSession {
             batch_ends: BatchEnds::No,
             batch_waits: false,
             batch: 0,
-            cleanup: Cleanup::None,
+            cleanup: PgCleanup::None,
             dirty: false,
-            dirt: Dirt::default(),
+            dirt: SessionDirt::default(),
             answer: None,
             own_search_path: false,
             settings_in_doubt: false,
@@ -257,7 +260,7 @@ impl ServerSession {
             renamed: 0,
             unseen_unnamed: false,
             may_begin: false,
-            replay: Replay::default(),
+            replay: BatchReplay::default(),
             portal_rewrite: None,
             deallocating: None,
             foreign_sequences: false,
@@ -276,7 +279,7 @@ impl ServerSession {
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.exchange.is_empty()
-            && self.cleanup == Cleanup::None
+            && self.cleanup == PgCleanup::None
             && !self.dirty
             && !self.closing
     }
@@ -319,7 +322,7 @@ impl ServerSession {
     /// Whether the attached client waits for a reply that comes without more from it: replies of a
     /// batch come with its `Sync`.
     pub fn owes_reply(&self) -> bool {
-        let awaits_data = matches!(self.exchange.copying(), Copying::In | Copying::Both);
+        let awaits_data = matches!(self.exchange.copying(), CopyState::In | CopyState::Both);
         self.has_client_entries() && !awaits_data && !self.unsynced
     }
 
@@ -345,12 +348,12 @@ impl ServerSession {
     }
 
     /// The settings it has; equal ones of a client mean that nothing has to change.
-    pub fn settings(&self) -> &Arc<Settings> {
+    pub fn settings(&self) -> &Arc<PgSettings> {
         &self.applied
     }
 
     /// The parameters that it reports.
-    pub fn parameters(&self) -> &Arc<Parameters> {
+    pub fn parameters(&self) -> &Arc<ReportedParameters> {
         &self.parameters
     }
 
@@ -376,7 +379,7 @@ impl ServerSession {
     }
 
     /// Appends a request of nobody's in the simple protocol.
-    pub(crate) fn query(&mut self, text: &[&[u8]], note: Note, out: &mut Vec<u8>) {
+    pub(crate) fn query(&mut self, text: &[&[u8]], note: PgRequestPurpose, out: &mut Vec<u8>) {
         let bytes: usize = text.iter().map(|part| part.len()).sum();
         out.reserve(bytes + HEADER_BYTES + 1);
         put_header(out, frontend::QUERY, bytes + 1);
@@ -386,23 +389,23 @@ impl ServerSession {
         out.push(0);
         self.statements.unnamed = None;
         self.unseen_unnamed = false;
-        self.sent(Request::Query, Audience::Nobody, note);
+        self.sent(ExchangeRequest::Query, ReplyAudience::Nobody, note);
     }
 
     /// Appends a call of a function of the server's that takes nothing.
-    pub(crate) fn call(&mut self, function: u32, note: Note, out: &mut Vec<u8>) {
+    pub(crate) fn call(&mut self, function: u32, note: PgRequestPurpose, out: &mut Vec<u8>) {
         // The formats of no arguments, no arguments, and text as the format of the result.
         const NOTHING: [u8; 6] = [0; 6];
         put_header(out, frontend::FUNCTION_CALL, NOTHING.len() + 4);
         out.extend_from_slice(&function.to_be_bytes());
         out.extend_from_slice(&NOTHING);
-        self.sent(Request::FunctionCall, Audience::Nobody, note);
+        self.sent(ExchangeRequest::FunctionCall, ReplyAudience::Nobody, note);
     }
 
     /// Appends a `Sync` of somebody's.
-    pub(crate) fn sync(&mut self, audience: Audience, out: &mut Vec<u8>) {
+    pub(crate) fn sync(&mut self, audience: ReplyAudience, out: &mut Vec<u8>) {
         put_header(out, frontend::SYNC, 0);
-        self.sent(Request::Sync, audience, Note::Plain);
+        self.sent(ExchangeRequest::Sync, audience, PgRequestPurpose::Plain);
     }
 
     /// Whether what a name of the client's means depends on an earlier batch that may have failed.
@@ -418,8 +421,10 @@ impl ServerSession {
             }
             match entry.request {
                 // After a text of the simple protocol there is no statement without a name.
-                Request::Query if name.is_none() => return false,
-                Request::Query | Request::Sync | Request::FunctionCall => earlier = true,
+                ExchangeRequest::Query if name.is_none() => return false,
+                ExchangeRequest::Query | ExchangeRequest::Sync | ExchangeRequest::FunctionCall => {
+                    earlier = true
+                }
                 _ => {}
             }
         }
@@ -428,9 +433,9 @@ impl ServerSession {
 
     /// A request was passed over: the name means what it did before, for what comes after it.
     /// Called for the last one first. None: something later gave it a meaning of its own.
-    pub(crate) fn rewind(&mut self, undo: Undo) -> Option<Undo> {
+    pub(crate) fn rewind(&mut self, undo: NameUndo) -> Option<NameUndo> {
         for entry in self.exchange.iter_mut() {
-            if entry.request == Request::Query && undo.name.is_none() {
+            if entry.request == ExchangeRequest::Query && undo.name.is_none() {
                 return None;
             }
             if let Some(later) = entry.note.undo()
@@ -444,15 +449,20 @@ impl ServerSession {
     }
 
     /// A request was appended to what goes to the server.
-    pub(crate) fn sent(&mut self, request: Request, audience: Audience, note: Note) {
+    pub(crate) fn sent(
+        &mut self,
+        request: ExchangeRequest,
+        audience: ReplyAudience,
+        note: PgRequestPurpose,
+    ) {
         match request {
-            Request::Query | Request::Sync | Request::FunctionCall => {
+            ExchangeRequest::Query | ExchangeRequest::Sync | ExchangeRequest::FunctionCall => {
                 self.unsynced = false;
                 self.batch_ends = BatchEnds::No;
                 self.batch_waits = false;
                 self.batch = self.batch.wrapping_add(1);
             }
-            Request::Local => {}
+            ExchangeRequest::Local => {}
             _ => self.unsynced = true,
         }
         self.pushed += 1;

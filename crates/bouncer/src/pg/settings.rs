@@ -16,7 +16,7 @@ pub const SETTING_BYTES_MAX: usize = 8 * 1024;
 
 /// A small map from names to values, and fingerprints of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct PgSettings {
     /// Sorted by name; names are in lower case.
     entries: Vec<(Box<str>, Box<str>)>,
     fingerprint: u64,
@@ -67,10 +67,10 @@ pub fn is_replayable(name: &str) -> bool {
     is_setting_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))
 }
 
-impl Settings {
+impl PgSettings {
     /// Of pairs of names and values; what cannot be replayed is left out.
-    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Settings {
-        let mut settings = Settings::default();
+    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> PgSettings {
+        let mut settings = PgSettings::default();
         for (name, value) in pairs {
             let _replayed = settings.put(name, Some(value));
         }
@@ -101,7 +101,7 @@ impl Settings {
     }
 
     /// These, and over them the others.
-    pub fn overlaid(&self, others: &Settings) -> Settings {
+    pub fn overlaid(&self, others: &PgSettings) -> PgSettings {
         let mut settings = self.clone();
         for (name, value) in &others.entries {
             let _replayed = settings.put(name, Some(value));
@@ -156,7 +156,7 @@ impl Settings {
 
     /// Appends the statements that make a session with these settings one with `wanted`, each with
     /// a semicolon.
-    pub fn write_change(&self, wanted: &Settings, out: &mut Vec<u8>) {
+    pub fn write_change(&self, wanted: &PgSettings, out: &mut Vec<u8>) {
         for (name, _) in &self.entries {
             if wanted.value(name).is_none() {
                 out.extend_from_slice(b"RESET ");
@@ -236,12 +236,12 @@ fn write_set(name: &str, value: &str, out: &mut Vec<u8>) {
 
 /// The parameters that a server reports, as it spells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parameters(Vec<(Box<str>, Box<str>)>);
+pub struct ReportedParameters(Vec<(Box<str>, Box<str>)>);
 
-impl Parameters {
+impl ReportedParameters {
     /// Of the greeting of a server.
-    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Parameters {
-        let mut parameters = Parameters::default();
+    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> ReportedParameters {
+        let mut parameters = ReportedParameters::default();
         for (name, value) in pairs {
             parameters.put(name, value);
         }
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn check(from: &[(&str, &str)], to: &[(&str, &str)], wanted: &str) {
-        let (from, to) = (Settings::of(from.iter().copied()), Settings::of(to.iter().copied()));
+        let (from, to) = (PgSettings::of(from.iter().copied()), PgSettings::of(to.iter().copied()));
         let mut out = Vec::new();
         from.write_change(&to, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
@@ -311,16 +311,16 @@ mod tests {
         for name in
             ["role", "Session_Authorization", "a b", "", "1a", "a;b", "transaction_isolation"]
         {
-            assert!(Settings::of([(name, "x")]).is_empty(), "{name}");
+            assert!(PgSettings::of([(name, "x")]).is_empty(), "{name}");
         }
     }
 
     #[test]
     fn plans_do_not_depend_on_names_of_applications() {
-        let plain = Settings::of([("timezone", "UTC")]);
-        let named = plain.overlaid(&Settings::of([("application_name", "x")]));
+        let plain = PgSettings::of([("timezone", "UTC")]);
+        let named = plain.overlaid(&PgSettings::of([("application_name", "x")]));
         assert_eq!(plain.plan_key(), named.plan_key());
         assert_ne!(plain.fingerprint(), named.fingerprint());
-        assert_ne!(plain.plan_key(), Settings::of([("timezone", "GMT")]).plan_key());
+        assert_ne!(plain.plan_key(), PgSettings::of([("timezone", "GMT")]).plan_key());
     }
 }

@@ -61,9 +61,9 @@ impl HashKey {
 
 /// A hash that is a hash already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hashed(u64);
+pub(crate) struct PassthroughHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for PassthroughHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -85,11 +85,11 @@ impl Hasher for Hashed {
 }
 
 /// A table whose keys are hashes.
-pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<Hashed>>;
+pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<PassthroughHasher>>;
 
 /// What a statement is, in 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StatementId(u128);
+pub struct PgStatementId(u128);
 
 /// The hash of a name that a client gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,29 +103,29 @@ impl NameId {
 
 /// A statement as some client prepared it.
 #[derive(Debug)]
-pub struct Statement {
-    pub(crate) id: StatementId,
+pub struct PgStatement {
+    pub(crate) id: PgStatementId,
     name: [u8; SERVER_NAME_BYTES],
     /// The text, without the zero at its end.
     pub(crate) text: Box<[u8]>,
     /// Number and types of the parameters as they are on the wire.
     pub(crate) types: Box<[u8]>,
     /// What the text does.
-    pub(crate) facts: super::texts::Facts,
+    pub(crate) facts: super::texts::PgStatementFacts,
     /// Differences from the client's text, if there are some.
     pub(crate) rewrite: Option<Arc<TextRewrite>>,
 }
 
-impl Statement {
+impl PgStatement {
     pub(crate) fn new(
         key: &HashKey,
         text: &[u8],
         types: &[u8],
         plan_key: u64,
-        facts: super::texts::Facts,
-    ) -> Arc<Statement> {
-        let id = StatementId(key.long(&[text, types, &plan_key.to_be_bytes()]));
-        Arc::new(Statement {
+        facts: super::texts::PgStatementFacts,
+    ) -> Arc<PgStatement> {
+        let id = PgStatementId(key.long(&[text, types, &plan_key.to_be_bytes()]));
+        Arc::new(PgStatement {
             id,
             name: server_name(id),
             text: text.into(),
@@ -136,7 +136,7 @@ impl Statement {
     }
 
     /// Notes the differences from the client's text.
-    pub(crate) fn rewritten(mut self: Arc<Statement>, rewrite: TextRewrite) -> Arc<Statement> {
+    pub(crate) fn rewritten(mut self: Arc<PgStatement>, rewrite: TextRewrite) -> Arc<PgStatement> {
         if let Some(statement) = Arc::get_mut(&mut self) {
             statement.rewrite = Some(Arc::new(rewrite));
         }
@@ -154,7 +154,7 @@ impl Statement {
     }
 }
 
-fn server_name(id: StatementId) -> [u8; SERVER_NAME_BYTES] {
+fn server_name(id: PgStatementId) -> [u8; SERVER_NAME_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut name = [0; SERVER_NAME_BYTES];
     let (prefix, digits) = name.split_at_mut(SERVER_NAME_PREFIX.len());
@@ -169,11 +169,11 @@ fn server_name(id: StatementId) -> [u8; SERVER_NAME_BYTES] {
 
 /// The names that one client knows.
 #[derive(Debug, Default)]
-pub(crate) struct ClientStatements {
-    named: HashedMap<NameId, Arc<Statement>>,
+pub(crate) struct PgClientStatements {
+    named: HashedMap<NameId, Arc<PgStatement>>,
     /// What the names are, for the process that takes over from this one.
     names: HashedMap<NameId, Box<[u8]>>,
-    pub(crate) unnamed: Option<Arc<Statement>>,
+    pub(crate) unnamed: Option<Arc<PgStatement>>,
     /// Bytes of all that have names.
     bytes: usize,
 }
@@ -184,18 +184,18 @@ pub(crate) type Name = Option<NameId>;
 /// What a request changed in a client's names, for the case that the server passes over it: what
 /// the name meant before.
 #[derive(Debug)]
-pub(crate) struct Undo {
+pub(crate) struct NameUndo {
     pub(crate) name: Name,
-    pub(crate) before: Option<Arc<Statement>>,
+    pub(crate) before: Option<Arc<PgStatement>>,
 }
 
-impl ClientStatements {
-    pub(crate) fn named(&self, name: NameId) -> Option<&Arc<Statement>> {
+impl PgClientStatements {
+    pub(crate) fn named(&self, name: NameId) -> Option<&Arc<PgStatement>> {
         self.named.get(&name)
     }
 
     /// The statement with this identity, by whatever name.
-    pub(crate) fn by_id(&self, id: StatementId) -> Option<&Arc<Statement>> {
+    pub(crate) fn by_id(&self, id: PgStatementId) -> Option<&Arc<PgStatement>> {
         self.unnamed.iter().chain(self.named.values()).find(|statement| statement.id == id)
     }
 
@@ -204,7 +204,7 @@ impl ClientStatements {
     }
 
     /// Whether there is room for another one with a name.
-    pub(crate) fn has_room_for(&self, statement: &Statement) -> bool {
+    pub(crate) fn has_room_for(&self, statement: &PgStatement) -> bool {
         self.named.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + statement.bytes() <= CLIENT_STATEMENT_BYTES_MAX
     }
@@ -229,7 +229,7 @@ impl ClientStatements {
     }
 
     /// Gives a name a statement, or takes it away.
-    pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<Statement>>) -> Undo {
+    pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<PgStatement>>) -> NameUndo {
         let before = match statement {
             Some(statement) => {
                 self.bytes += statement.bytes();
@@ -237,15 +237,15 @@ impl ClientStatements {
             }
             None => self.named.remove(&name),
         };
-        self.bytes -= before.as_deref().map_or(0, Statement::bytes);
-        Undo { name: Some(name), before }
+        self.bytes -= before.as_deref().map_or(0, PgStatement::bytes);
+        NameUndo { name: Some(name), before }
     }
 
-    pub(crate) fn put_unnamed(&mut self, statement: Option<Arc<Statement>>) -> Undo {
-        Undo { name: None, before: std::mem::replace(&mut self.unnamed, statement) }
+    pub(crate) fn put_unnamed(&mut self, statement: Option<Arc<PgStatement>>) -> NameUndo {
+        NameUndo { name: None, before: std::mem::replace(&mut self.unnamed, statement) }
     }
 
-    pub(crate) fn undo(&mut self, undo: Undo) {
+    pub(crate) fn undo(&mut self, undo: NameUndo) {
         let _undone = match undo.name {
             Some(name) => self.put(name, undo.before),
             None => self.put_unnamed(undo.before),
@@ -262,7 +262,7 @@ impl ClientStatements {
 
 /// Whether a server connection has a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum StatementPresence {
     /// It said so.
     There,
     /// A `Parse` is under way in this very batch: if it fails, the batch does.
@@ -276,7 +276,7 @@ pub(crate) enum Presence {
 
 /// How much is known of a statement's presence.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+enum PresenceKnowledge {
     There,
     /// A `Parse` was sent in this batch.
     Coming(u32),
@@ -285,8 +285,8 @@ enum Known {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    known: Known,
+struct ServerStatementEntry {
+    known: PresenceKnowledge,
     /// When it was used last, in uses.
     used: u64,
     /// The state of the schema when it was prepared.
@@ -295,63 +295,67 @@ struct Place {
 
 /// The statements that one server connection has.
 #[derive(Debug, Default)]
-pub(crate) struct ServerStatements {
-    places: HashedMap<StatementId, Place>,
+pub(crate) struct PgServerStatements {
+    places: HashedMap<PgStatementId, ServerStatementEntry>,
     /// The statement without a name, if it is one of these and not another client's.
-    pub(crate) unnamed: Option<StatementId>,
+    pub(crate) unnamed: Option<PgStatementId>,
     uses: u64,
 }
 
-impl ServerStatements {
+impl PgServerStatements {
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Says whether the statement is there for a request of this batch, and counts it as a use.
-    pub(crate) fn use_in(&mut self, id: StatementId, batch: u32) -> Presence {
+    pub(crate) fn use_in(&mut self, id: PgStatementId, batch: u32) -> StatementPresence {
         self.uses += 1;
-        let Some(place) = self.places.get_mut(&id) else { return Presence::Missing };
+        let Some(place) = self.places.get_mut(&id) else { return StatementPresence::Missing };
         place.used = self.uses;
         match place.known {
-            Known::There => Presence::There,
-            Known::Coming(coming) if coming == batch => Presence::UnderWay,
-            Known::Coming(_) | Known::Doubted => Presence::InDoubt,
+            PresenceKnowledge::There => StatementPresence::There,
+            PresenceKnowledge::Coming(coming) if coming == batch => StatementPresence::UnderWay,
+            PresenceKnowledge::Coming(_) | PresenceKnowledge::Doubted => StatementPresence::InDoubt,
         }
     }
 
     /// Whether it is there, or a `Parse` of it is under way.
-    pub(crate) fn has(&self, id: StatementId) -> bool {
+    pub(crate) fn has(&self, id: PgStatementId) -> bool {
         self.places.contains_key(&id)
     }
 
     /// Whether the statement was prepared when the schema was as it is now.
-    pub(crate) fn is_current(&self, id: StatementId, generation: u64) -> bool {
+    pub(crate) fn is_current(&self, id: PgStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }
 
     /// A `Parse` of it was sent in this batch.
-    pub(crate) fn coming(&mut self, id: StatementId, batch: u32, generation: u64) {
+    pub(crate) fn coming(&mut self, id: PgStatementId, batch: u32, generation: u64) {
         self.uses += 1;
-        let place = Place { known: Known::Coming(batch), used: self.uses, generation };
+        let place = ServerStatementEntry {
+            known: PresenceKnowledge::Coming(batch),
+            used: self.uses,
+            generation,
+        };
         let _before = self.places.insert(id, place);
     }
 
     /// The server has prepared it.
-    pub(crate) fn arrived(&mut self, id: StatementId) {
+    pub(crate) fn arrived(&mut self, id: PgStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
-            place.known = Known::There;
+            place.known = PresenceKnowledge::There;
         }
     }
 
     /// The server passed over its `Parse`: it has to be closed before it is prepared again.
-    pub(crate) fn doubted(&mut self, id: StatementId) {
+    pub(crate) fn doubted(&mut self, id: PgStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
-            place.known = Known::Doubted;
+            place.known = PresenceKnowledge::Doubted;
         }
     }
 
     /// The server refused its `Parse`, or has closed it.
-    pub(crate) fn gone(&mut self, id: StatementId) {
+    pub(crate) fn gone(&mut self, id: PgStatementId) {
         let _before = self.places.remove(&id);
     }
 
@@ -362,13 +366,13 @@ impl ServerStatements {
     }
 
     /// The one that was not used for longest.
-    pub(crate) fn oldest(&self) -> Option<StatementId> {
+    pub(crate) fn oldest(&self) -> Option<PgStatementId> {
         self.places.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }
 }
 
 /// Appends a `Parse` of a statement under a name.
-pub(crate) fn write_parse(out: &mut Vec<u8>, name: &[u8], statement: &Statement) {
+pub(crate) fn write_parse(out: &mut Vec<u8>, name: &[u8], statement: &PgStatement) {
     use wire::pg::frame::{frontend, put_header};
     let body = name.len() + statement.text.len() + statement.types.len() + 2;
     put_header(out, frontend::PARSE, body);
@@ -380,7 +384,7 @@ pub(crate) fn write_parse(out: &mut Vec<u8>, name: &[u8], statement: &Statement)
 }
 
 /// Appends a `Close` of a statement by its identity.
-pub(crate) fn write_close(out: &mut Vec<u8>, id: StatementId) {
+pub(crate) fn write_close(out: &mut Vec<u8>, id: PgStatementId) {
     use wire::pg::frame::{frontend, put_header};
     put_header(out, frontend::CLOSE, SERVER_NAME_BYTES + 2);
     out.push(b'S');

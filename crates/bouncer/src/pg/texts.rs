@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use wire::pg::sql::{self, Change, Effects, Look, Verb};
-use wire::prohibitions::Prohibitions;
+use wire::pg::sql::{self, Effects, PgSettingChange, StatementVerb, TextAnalysis};
+use wire::prohibitions::TextProhibitions;
 
-use super::statements::{HashKey, Statement};
+use super::statements::{HashKey, PgStatement};
 use crate::link::OF_UNSEEN_TEXTS;
 use crate::texts::{ShapeTable, TextTable};
 
@@ -31,23 +31,23 @@ const OF_ANY_CONSTANTS: Effects =
 
 /// What a text does.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct PgStatementFacts {
     pub(crate) effects: Effects,
     /// The same for texts that differ in constants only.
     pub(crate) fingerprint: u64,
     /// What kind of statement it begins with.
-    pub(crate) verb: Verb,
+    pub(crate) verb: StatementVerb,
     /// What follows has to wait for what it does: data may be wanted, or names forgotten.
     pub(crate) is_barrier: bool,
     /// Everything, where there are names or settings in it.
-    pub(crate) look: Option<Arc<Look>>,
+    pub(crate) look: Option<Arc<TextAnalysis>>,
     /// Parts of the text that readers and sandboxes may not use.
-    pub(crate) prohibitions: Prohibitions,
+    pub(crate) prohibitions: TextProhibitions,
 }
 
-impl Facts {
+impl PgStatementFacts {
     /// Looks at a text.
-    fn of(text: &[u8]) -> Facts {
+    fn of(text: &[u8]) -> PgStatementFacts {
         let look = sql::look(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
         let prohibitions = look.prohibitions;
@@ -56,7 +56,7 @@ impl Facts {
             && look.asked.is_none()
             && look.mentions.is_empty()
             && look.defaults.is_empty();
-        Facts {
+        PgStatementFacts {
             effects,
             fingerprint,
             verb,
@@ -67,53 +67,53 @@ impl Facts {
     }
 
     /// These, if they are the facts of every text that differs in its constants only.
-    fn of_shape(self) -> Option<Facts> {
+    fn of_shape(self) -> Option<PgStatementFacts> {
         let same = self.effects.without(OF_ANY_CONSTANTS).is_empty() && self.look.is_none();
         let same = same && self.prohibitions.is_empty();
         same.then_some(self)
     }
 
     /// Of a text that was not looked at.
-    pub(crate) const UNKNOWN: Facts = Facts {
+    pub(crate) const UNKNOWN: PgStatementFacts = PgStatementFacts {
         effects: Effects::UNPARSED.with(Effects::COPY),
         fingerprint: 0,
-        verb: Verb::Other,
+        verb: StatementVerb::Other,
         is_barrier: true,
         look: None,
         prohibitions: OF_UNSEEN_TEXTS,
     };
 
     /// Of the execution of a statement that SQL prepared.
-    pub(crate) const EXECUTION: Facts = Facts {
+    pub(crate) const EXECUTION: PgStatementFacts = PgStatementFacts {
         effects: Effects::EXECUTE,
         fingerprint: 0,
-        verb: Verb::Statement,
+        verb: StatementVerb::Statement,
         is_barrier: true,
         look: None,
-        prohibitions: Prohibitions::NONE,
+        prohibitions: TextProhibitions::NONE,
     };
 
     /// Whether it may end the transaction.
     pub(crate) fn ends_transaction(&self) -> bool {
         let effects = self.effects;
-        let begins = matches!(self.verb, Verb::Begin | Verb::Savepoint)
+        let begins = matches!(self.verb, StatementVerb::Begin | StatementVerb::Savepoint)
             || effects.intersects(Effects::ROLLBACK_TO);
         effects.intersects(Effects::UNPARSED)
             || (effects.intersects(Effects::TRANSACTION) && !begins)
     }
 
     /// The same without some effects.
-    pub(crate) fn without(&self, effects: Effects) -> Facts {
+    pub(crate) fn without(&self, effects: Effects) -> PgStatementFacts {
         let look = self.look.as_ref().map(|look| {
             let mut look = (**look).clone();
             look.effects = look.effects.without(effects);
             Arc::new(look)
         });
-        Facts { effects: self.effects.without(effects), look, ..self.clone() }
+        PgStatementFacts { effects: self.effects.without(effects), look, ..self.clone() }
     }
 
     /// The same, run with values that may name settings of no module.
-    pub(crate) fn with_values(&self, values: &[u8]) -> Facts {
+    pub(crate) fn with_values(&self, values: &[u8]) -> PgStatementFacts {
         if !self.effects.intersects(FOREIGN) {
             return self.clone();
         }
@@ -121,19 +121,24 @@ impl Facts {
         if mentions.is_empty() {
             return self.clone();
         }
-        let unseen = || Look {
+        let unseen = || TextAnalysis {
             effects: self.effects,
             fingerprint: self.fingerprint,
             verb: self.verb,
-            ..Look::default()
+            ..TextAnalysis::default()
         };
         let mut look = self.look.as_deref().cloned().unwrap_or_else(unseen);
         look.mentions.extend(mentions);
-        Facts { look: Some(Arc::new(look)), ..self.clone() }
+        PgStatementFacts { look: Some(Arc::new(look)), ..self.clone() }
     }
 
     /// Facts of `text`, in which resets were replaced so that it makes these changes.
-    pub(crate) fn restoring(&self, text: &[u8], changes: Vec<Change>, blocks: bool) -> Facts {
+    pub(crate) fn restoring(
+        &self,
+        text: &[u8],
+        changes: Vec<PgSettingChange>,
+        blocks: bool,
+    ) -> PgStatementFacts {
         let mut look = sql::look(text);
         if blocks {
             // What the blocks do is known: it is in `changes`.
@@ -141,7 +146,7 @@ impl Facts {
         }
         look.fingerprint = self.fingerprint;
         look.changes = changes;
-        Facts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }
+        PgStatementFacts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }
     }
 
     /// Whether the settings are not what is known of them while this runs, or afterwards.
@@ -156,7 +161,7 @@ impl Facts {
 
     /// Whether it changes where names are looked up.
     pub(crate) fn changes_search_path(&self) -> bool {
-        let of_path = |change: &Change| change.name() == Some("search_path");
+        let of_path = |change: &PgSettingChange| change.name() == Some("search_path");
         self.effects.intersects(Effects::SET_CONFIG)
             || self.look.as_ref().is_some_and(|look| look.changes.iter().any(of_path))
     }
@@ -192,32 +197,32 @@ fn mentions_in(values: &[u8]) -> Vec<String> {
 }
 
 #[derive(Debug)]
-struct Known {
-    facts: Facts,
+struct PgCachedStatement {
+    facts: PgStatementFacts,
     /// The statement of this text that was prepared last, with the settings it depends on.
-    statement: Option<(u64, Arc<Statement>)>,
+    statement: Option<(u64, Arc<PgStatement>)>,
 }
 
 /// The tables; one of each for each thread.
 #[derive(Debug)]
-pub struct Texts {
-    texts: TextTable<Known>,
-    shapes: ShapeTable<Facts>,
+pub struct PgStatementCache {
+    texts: TextTable<PgCachedStatement>,
+    shapes: ShapeTable<PgStatementFacts>,
 }
 
-impl Texts {
-    pub(crate) fn new(key: HashKey) -> Texts {
-        Texts { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
+impl PgStatementCache {
+    pub(crate) fn new(key: HashKey) -> PgStatementCache {
+        PgStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
     /// What a text of the simple protocol does.
-    pub(crate) fn facts(&mut self, text: &[u8]) -> Facts {
-        if let Some(facts) = self.shapes.known(text, 0, || Facts::of(text).of_shape()) {
+    pub(crate) fn facts(&mut self, text: &[u8]) -> PgStatementFacts {
+        if let Some(facts) = self.shapes.known(text, 0, || PgStatementFacts::of(text).of_shape()) {
             return facts;
         }
         match self.known(text) {
             Some(known) => known.facts.clone(),
-            None => Facts::of(text),
+            None => PgStatementFacts::of(text),
         }
     }
 
@@ -227,10 +232,13 @@ impl Texts {
         text: &[u8],
         types: &[u8],
         plan_key: u64,
-    ) -> (Arc<Statement>, bool) {
+    ) -> (Arc<PgStatement>, bool) {
         let key = self.texts.key().clone();
         let Some(known) = self.known(text) else {
-            return (Statement::new(&key, text, types, plan_key, Facts::of(text)), false);
+            return (
+                PgStatement::new(&key, text, types, plan_key, PgStatementFacts::of(text)),
+                false,
+            );
         };
         if let Some((for_key, statement)) = &known.statement
             && *for_key == plan_key
@@ -238,13 +246,16 @@ impl Texts {
         {
             return (statement.clone(), true);
         }
-        let statement = Statement::new(&key, text, types, plan_key, known.facts.clone());
+        let statement = PgStatement::new(&key, text, types, plan_key, known.facts.clone());
         known.statement = Some((plan_key, statement.clone()));
         (statement, true)
     }
 
-    fn known(&mut self, text: &[u8]) -> Option<&mut Known> {
-        self.texts.known(text, 0, || Known { facts: Facts::of(text), statement: None })
+    fn known(&mut self, text: &[u8]) -> Option<&mut PgCachedStatement> {
+        self.texts.known(text, 0, || PgCachedStatement {
+            facts: PgStatementFacts::of(text),
+            statement: None,
+        })
     }
 }
 
@@ -254,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_text_is_kept_when_it_comes_again() {
-        let mut texts = Texts::new(HashKey::new());
+        let mut texts = PgStatementCache::new(HashKey::new());
         let (first, known) = texts.statement(b"SELECT 1", b"\0\0", 0);
         assert!(!known);
         let (second, known) = texts.statement(b"SELECT 1", b"\0\0", 0);
@@ -266,8 +277,8 @@ mod tests {
 
     #[test]
     fn types_and_settings_make_other_statements() {
-        let mut texts = Texts::new(HashKey::new());
-        let id = |texts: &mut Texts, text: &[u8], types: &[u8], key| {
+        let mut texts = PgStatementCache::new(HashKey::new());
+        let id = |texts: &mut PgStatementCache, text: &[u8], types: &[u8], key| {
             texts.statement(text, types, key).0.id
         };
         let plain = id(&mut texts, b"SELECT $1", b"\0\0", 0);
@@ -288,14 +299,14 @@ mod tests {
         for end in 0..values.len() {
             assert!(mentions_in(&values[..end]).len() < 2);
         }
-        let facts = Facts::of(b"SELECT f($1)").with_values(&values);
+        let facts = PgStatementFacts::of(b"SELECT f($1)").with_values(&values);
         assert_eq!(facts.look.unwrap().mentions, ["app.user", "x.y"]);
-        assert!(Facts::of(b"SELECT $1").with_values(&values).look.is_none());
+        assert!(PgStatementFacts::of(b"SELECT $1").with_values(&values).look.is_none());
     }
 
     #[test]
     fn constants_that_matter_are_looked_at() {
-        let mut texts = Texts::new(HashKey::new());
+        let mut texts = PgStatementCache::new(HashKey::new());
         for text in [
             "SELECT set_config('?', 'x', false)",
             "SELECT set_config('?', 'x', true), pg_catalog.set_config('role', '?', #)",
@@ -313,7 +324,8 @@ mod tests {
             for (number, string) in [("1", "role"), ("22", "seed"), ("3", "a"), ("3", "x.y")] {
                 let text = text.replace('#', number).replace('?', string);
                 for _ in 0..2 {
-                    let (facts, read) = (texts.facts(text.as_bytes()), Facts::of(text.as_bytes()));
+                    let (facts, read) =
+                        (texts.facts(text.as_bytes()), PgStatementFacts::of(text.as_bytes()));
                     assert_eq!(format!("{facts:?}"), format!("{read:?}"), "{text}");
                 }
             }

@@ -8,7 +8,7 @@ use super::ini::until_quote;
 /// What can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are PgBouncer's: SHOW and the name")]
-pub enum Topic {
+pub enum ShowTopic {
     Help,
     Config,
     Databases,
@@ -36,30 +36,30 @@ pub enum Topic {
 }
 
 /// Every topic by its name.
-pub const TOPICS: [(&str, Topic); 23] = [
-    ("help", Topic::Help),
-    ("config", Topic::Config),
-    ("databases", Topic::Databases),
-    ("fds", Topic::Fds),
-    ("pools", Topic::Pools),
-    ("peer_pools", Topic::PeerPools),
-    ("peers", Topic::Peers),
-    ("clients", Topic::Clients),
-    ("servers", Topic::Servers),
-    ("sockets", Topic::Sockets),
-    ("active_sockets", Topic::ActiveSockets),
-    ("lists", Topic::Lists),
-    ("version", Topic::Version),
-    ("state", Topic::State),
-    ("stats", Topic::Stats),
-    ("stats_totals", Topic::StatsTotals),
-    ("stats_averages", Topic::StatsAverages),
-    ("totals", Topic::Totals),
-    ("users", Topic::Users),
-    ("mem", Topic::Mem),
-    ("dns_hosts", Topic::DnsHosts),
-    ("dns_zones", Topic::DnsZones),
-    ("pins", Topic::Pins),
+pub const TOPICS: [(&str, ShowTopic); 23] = [
+    ("help", ShowTopic::Help),
+    ("config", ShowTopic::Config),
+    ("databases", ShowTopic::Databases),
+    ("fds", ShowTopic::Fds),
+    ("pools", ShowTopic::Pools),
+    ("peer_pools", ShowTopic::PeerPools),
+    ("peers", ShowTopic::Peers),
+    ("clients", ShowTopic::Clients),
+    ("servers", ShowTopic::Servers),
+    ("sockets", ShowTopic::Sockets),
+    ("active_sockets", ShowTopic::ActiveSockets),
+    ("lists", ShowTopic::Lists),
+    ("version", ShowTopic::Version),
+    ("state", ShowTopic::State),
+    ("stats", ShowTopic::Stats),
+    ("stats_totals", ShowTopic::StatsTotals),
+    ("stats_averages", ShowTopic::StatsAverages),
+    ("totals", ShowTopic::Totals),
+    ("users", ShowTopic::Users),
+    ("mem", ShowTopic::Mem),
+    ("dns_hosts", ShowTopic::DnsHosts),
+    ("dns_zones", ShowTopic::DnsZones),
+    ("pins", ShowTopic::Pins),
 ];
 
 /// Whom a shutdown waits for.
@@ -75,9 +75,9 @@ pub enum ShutdownWait {
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ConsoleCommand {
     /// `SHOW …`.
-    Show(Topic),
+    Show(ShowTopic),
     /// `SET key = value`.
     Set {
         /// Which setting.
@@ -111,11 +111,11 @@ pub enum Command {
     Empty,
 }
 
-impl Command {
+impl ConsoleCommand {
     /// Whether it changes nothing, so that a user of `stats_users` may give it.
     #[must_use]
     pub fn only_shows(&self) -> bool {
-        matches!(self, Command::Show(_) | Command::Empty)
+        matches!(self, ConsoleCommand::Show(_) | ConsoleCommand::Empty)
     }
 }
 
@@ -123,11 +123,11 @@ impl Command {
 ///
 /// # Errors
 /// What is wrong with it, for the one who typed it.
-pub fn parse(text: &str) -> Result<Command, String> {
+pub fn parse(text: &str) -> Result<ConsoleCommand, String> {
     let invalid = || format!("invalid command '{}', use SHOW HELP;", shown(text));
     let text = text.trim().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
     if text.is_empty() {
-        return Ok(Command::Empty);
+        return Ok(ConsoleCommand::Empty);
     }
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (verb, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim());
@@ -142,18 +142,20 @@ pub fn parse(text: &str) -> Result<Command, String> {
     };
     let required = || argument.clone().ok_or_else(|| format!("a name is required: {verb} NAME"));
     Ok(match verb.as_str() {
-        "show" => Command::Show(topic(argument.as_deref().unwrap_or("help")).ok_or_else(invalid)?),
-        "pause" => Command::Pause(argument),
-        "resume" => Command::Resume(argument),
-        "disable" => Command::Disable(required()?),
-        "enable" => Command::Enable(required()?),
-        "reconnect" => Command::Reconnect(argument),
-        "kill" => Command::Kill(argument),
-        "kill_client" => Command::KillClient(required()?),
-        "wait_close" => Command::WaitClose(argument),
-        "suspend" if argument.is_none() => Command::Suspend,
-        "reload" if argument.is_none() => Command::Reload,
-        "shutdown" => Command::Shutdown(match argument.as_deref() {
+        "show" => {
+            ConsoleCommand::Show(topic(argument.as_deref().unwrap_or("help")).ok_or_else(invalid)?)
+        }
+        "pause" => ConsoleCommand::Pause(argument),
+        "resume" => ConsoleCommand::Resume(argument),
+        "disable" => ConsoleCommand::Disable(required()?),
+        "enable" => ConsoleCommand::Enable(required()?),
+        "reconnect" => ConsoleCommand::Reconnect(argument),
+        "kill" => ConsoleCommand::Kill(argument),
+        "kill_client" => ConsoleCommand::KillClient(required()?),
+        "wait_close" => ConsoleCommand::WaitClose(argument),
+        "suspend" if argument.is_none() => ConsoleCommand::Suspend,
+        "reload" if argument.is_none() => ConsoleCommand::Reload,
+        "shutdown" => ConsoleCommand::Shutdown(match argument.as_deref() {
             None => ShutdownWait::Nobody,
             Some(it) if it.eq_ignore_ascii_case("wait_for_servers") => ShutdownWait::Servers,
             Some(it) if it.eq_ignore_ascii_case("wait_for_clients") => ShutdownWait::Clients,
@@ -163,12 +165,12 @@ pub fn parse(text: &str) -> Result<Command, String> {
     })
 }
 
-fn topic(name: &str) -> Option<Topic> {
+fn topic(name: &str) -> Option<ShowTopic> {
     TOPICS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, topic)| *topic)
 }
 
 /// `key = value`, `key TO value`, or `key = 'value'`.
-fn set(text: &str) -> Option<Command> {
+fn set(text: &str) -> Option<ConsoleCommand> {
     let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
     let (key, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
     let value = match (rest.strip_prefix('='), rest.get(..3)) {
@@ -184,7 +186,7 @@ fn set(text: &str) -> Option<Command> {
         None if value.contains(char::is_whitespace) => return None,
         None => value.to_owned(),
     };
-    (!key.is_empty()).then_some(Command::Set { key, value })
+    (!key.is_empty()).then_some(ConsoleCommand::Set { key, value })
 }
 
 /// Words, with quotes taken off.
@@ -215,26 +217,26 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn set_to(key: &str, value: &str) -> Command {
-        Command::Set { key: key.into(), value: value.into() }
+    fn set_to(key: &str, value: &str) -> ConsoleCommand {
+        ConsoleCommand::Set { key: key.into(), value: value.into() }
     }
 
     #[test]
     fn commands_are_understood_whatever_their_case() {
         for (text, expected) in [
-            ("SHOW POOLS", Command::Show(Topic::Pools)),
-            (" show  stats_totals ; ", Command::Show(Topic::StatsTotals)),
-            ("show", Command::Show(Topic::Help)),
-            ("", Command::Empty),
-            (";;", Command::Empty),
-            ("PAUSE", Command::Pause(None)),
-            ("pause \"My Db\";", Command::Pause(Some("My Db".into()))),
-            ("Resume p0", Command::Resume(Some("p0".into()))),
-            ("disable p0", Command::Disable("p0".into())),
-            ("KILL_CLIENT 12", Command::KillClient("12".into())),
-            ("wait_close", Command::WaitClose(None)),
-            ("SHUTDOWN", Command::Shutdown(ShutdownWait::Nobody)),
-            ("shutdown wait_for_clients", Command::Shutdown(ShutdownWait::Clients)),
+            ("SHOW POOLS", ConsoleCommand::Show(ShowTopic::Pools)),
+            (" show  stats_totals ; ", ConsoleCommand::Show(ShowTopic::StatsTotals)),
+            ("show", ConsoleCommand::Show(ShowTopic::Help)),
+            ("", ConsoleCommand::Empty),
+            (";;", ConsoleCommand::Empty),
+            ("PAUSE", ConsoleCommand::Pause(None)),
+            ("pause \"My Db\";", ConsoleCommand::Pause(Some("My Db".into()))),
+            ("Resume p0", ConsoleCommand::Resume(Some("p0".into()))),
+            ("disable p0", ConsoleCommand::Disable("p0".into())),
+            ("KILL_CLIENT 12", ConsoleCommand::KillClient("12".into())),
+            ("wait_close", ConsoleCommand::WaitClose(None)),
+            ("SHUTDOWN", ConsoleCommand::Shutdown(ShutdownWait::Nobody)),
+            ("shutdown wait_for_clients", ConsoleCommand::Shutdown(ShutdownWait::Clients)),
             ("set a = 1", set_to("a", "1")),
             ("SET a=1;", set_to("a", "1")),
             ("set A to 'x ''y'' = z'", set_to("a", "x 'y' = z")),

@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message::{ErrorFields, backend};
 
-use super::command::{self, Command, ShutdownWait, Topic};
-use super::settings::Values;
-use super::show::{self, Totals, View};
-use crate::relay::Words;
-use crate::relay::snapshot::{ServerView, Snapshot};
-use crate::relay::stats::TenantStats;
+use super::command::{self, ConsoleCommand, ShowTopic, ShutdownWait};
+use super::settings::SettingValues;
+use super::show::{self, ShowView, TenantTotals};
+use crate::relay::ErrorDialect;
+use crate::relay::snapshot::{ServerView, ThreadSnapshot};
+use crate::relay::stats::ThreadTenantStats;
 use crate::service::{Bouncer, distributions};
-use crate::tenants::{Admission, Tenant, TenantId};
+use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 
 /// How often a command that waits looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ const RELOAD_FAILED: &str = "RELOAD failed, see logs for additional details";
 
 /// What a user of the console may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
+pub enum ConsoleRights {
     /// Everything.
     Admin,
     /// Look.
@@ -48,11 +48,11 @@ pub enum Rights {
 }
 
 /// What only the process that the console is part of can do.
-pub trait Host: Send + Sync {
+pub trait ConsoleHost: Send + Sync {
     /// In whose words clients are told what goes wrong.
-    fn words(&self) -> Words;
+    fn words(&self) -> ErrorDialect;
     /// The settings in force.
-    fn values(&self) -> Values;
+    fn values(&self) -> SettingValues;
     /// Changes one of them, for as long as the process lives.
     ///
     /// # Errors
@@ -66,38 +66,38 @@ pub trait Host: Send + Sync {
 
 /// The console. Cheap to clone.
 #[derive(Clone)]
-pub struct Console(Arc<Inner>);
+pub struct AdminConsole(Arc<ConsoleInner>);
 
-struct Inner {
+struct ConsoleInner {
     bouncer: Bouncer,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ConsoleHost>,
     /// What averages are made with: when, and what was counted then.
-    earlier: Mutex<(Instant, BTreeMap<TenantId, Totals>)>,
+    earlier: Mutex<(Instant, BTreeMap<TenantId, TenantTotals>)>,
     /// When connections of a tenant became unfit.
     reconnected: Mutex<BTreeMap<TenantId, Instant>>,
 }
 
-impl fmt::Debug for Console {
+impl fmt::Debug for AdminConsole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Console").field("bouncer", &self.0.bouncer).finish_non_exhaustive()
     }
 }
 
 /// How a command ended.
-type Outcome = Result<Done, String>;
+type Outcome = Result<CommandReply, String>;
 
 /// What is written for a command that went well.
-enum Done {
+enum CommandReply {
     Tag(&'static str),
-    Table(super::table::Table),
+    Table(super::table::ShowTable),
     Empty,
 }
 
-impl Console {
+impl AdminConsole {
     /// A console of a bouncer.
     #[must_use]
-    pub fn new(bouncer: Bouncer, host: Arc<dyn Host>) -> Console {
-        Console(Arc::new(Inner {
+    pub fn new(bouncer: Bouncer, host: Arc<dyn ConsoleHost>) -> AdminConsole {
+        AdminConsole(Arc::new(ConsoleInner {
             bouncer,
             host,
             earlier: Mutex::new((clock::now(), BTreeMap::new())),
@@ -106,27 +106,27 @@ impl Console {
     }
 
     /// In whose words clients are told what goes wrong.
-    pub(super) fn words(&self) -> Words {
+    pub(super) fn words(&self) -> ErrorDialect {
         self.0.host.words()
     }
 
     /// The whole answer to what was typed.
-    pub async fn answer(&self, text: &str, rights: Rights) -> Vec<u8> {
+    pub async fn answer(&self, text: &str, rights: ConsoleRights) -> Vec<u8> {
         let mut out = Vec::new();
         let outcome = match command::parse(text) {
-            Ok(command) if rights == Rights::Stats && !command.only_shows() => {
+            Ok(command) if rights == ConsoleRights::Stats && !command.only_shows() => {
                 Err("admin access needed".to_owned())
             }
             Ok(command) => self.boxed(command).await,
             Err(message) => Err(message),
         };
         match outcome {
-            Ok(Done::Table(table)) => {
+            Ok(CommandReply::Table(table)) => {
                 table.write(&mut out);
                 return out;
             }
-            Ok(Done::Tag(tag)) => backend::command_complete(&mut out, tag),
-            Ok(Done::Empty) => backend::empty_query(&mut out),
+            Ok(CommandReply::Tag(tag)) => backend::command_complete(&mut out, tag),
+            Ok(CommandReply::Empty) => backend::empty_query(&mut out),
             Err(message) => {
                 let code = if message == RELOAD_FAILED { CONFIG_FILE_ERROR } else { REFUSED };
                 backend::error(&mut out, &ErrorFields::error(code, &message));
@@ -137,21 +137,21 @@ impl Console {
     }
 
     /// Boxed, because it holds everything that any command needs.
-    fn boxed(&self, command: Command) -> Pin<Box<dyn Future<Output = Outcome> + Send + '_>> {
+    fn boxed(&self, command: ConsoleCommand) -> Pin<Box<dyn Future<Output = Outcome> + Send + '_>> {
         Box::pin(self.run(command))
     }
 
-    async fn run(&self, command: Command) -> Outcome {
+    async fn run(&self, command: ConsoleCommand) -> Outcome {
         let bouncer = &self.0.bouncer;
         let tag = match command {
-            Command::Empty => return Ok(Done::Empty),
-            Command::Show(topic) => return Ok(Done::Table(self.show(topic).await)),
-            Command::Set { key, value } => {
+            ConsoleCommand::Empty => return Ok(CommandReply::Empty),
+            ConsoleCommand::Show(topic) => return Ok(CommandReply::Table(self.show(topic).await)),
+            ConsoleCommand::Set { key, value } => {
                 self.0.host.set(&key, &value)?;
                 bouncer.reload().await.map_err(|error| explained(&error))?;
                 "SET"
             }
-            Command::Reload => {
+            ConsoleCommand::Reload => {
                 let reloaded = bouncer.reload().await;
                 reloaded.map_err(|error| {
                     let error = explained(&error);
@@ -160,59 +160,59 @@ impl Console {
                 })?;
                 "RELOAD"
             }
-            Command::Resume(_) if self.0.host.is_shutting_down() => {
+            ConsoleCommand::Resume(_) if self.0.host.is_shutting_down() => {
                 return Err("pooler is shutting down".to_owned());
             }
-            Command::KillClient(id) => {
+            ConsoleCommand::KillClient(id) => {
                 self.kill_client(&id).await?;
                 "KILL_CLIENT"
             }
-            Command::Shutdown(wait) => {
+            ConsoleCommand::Shutdown(wait) => {
                 self.0.host.shutdown(wait);
                 "SHUTDOWN"
             }
-            Command::Pause(name) => self.pause(&self.named(name.as_deref())?).await?,
-            Command::WaitClose(name) => self.wait_close(&self.named(name.as_deref())?).await,
-            Command::Reconnect(name) => self.reconnect(&self.named(name.as_deref())?)?,
-            Command::Suspend => {
+            ConsoleCommand::Pause(name) => self.pause(&self.named(name.as_deref())?).await?,
+            ConsoleCommand::WaitClose(name) => self.wait_close(&self.named(name.as_deref())?).await,
+            ConsoleCommand::Reconnect(name) => self.reconnect(&self.named(name.as_deref())?)?,
+            ConsoleCommand::Suspend => {
                 self.each(&self.named(None)?, |name| bouncer.pause(name, false))?;
                 "SUSPEND"
             }
-            Command::Resume(name) => {
+            ConsoleCommand::Resume(name) => {
                 self.each(&self.named(name.as_deref())?, |name| bouncer.resume(name))?;
                 "RESUME"
             }
-            Command::Disable(name) => {
+            ConsoleCommand::Disable(name) => {
                 self.each(&self.named(Some(&name))?, |name| bouncer.pause(name, true))?;
                 "DISABLE"
             }
-            Command::Enable(name) => {
+            ConsoleCommand::Enable(name) => {
                 self.each(&self.named(Some(&name))?, |name| bouncer.resume(name))?;
                 "ENABLE"
             }
-            Command::Kill(name) => {
+            ConsoleCommand::Kill(name) => {
                 let tenants = self.named(name.as_deref())?;
                 self.each(&tenants, |name| bouncer.pause(name, false))?;
                 self.each(&tenants, |name| bouncer.kill(name))?;
                 "KILL"
             }
         };
-        Ok(Done::Tag(tag))
+        Ok(CommandReply::Tag(tag))
     }
 
-    async fn pause(&self, tenants: &[Arc<Tenant>]) -> Result<&'static str, String> {
+    async fn pause(&self, tenants: &[Arc<TenantSnapshot>]) -> Result<&'static str, String> {
         self.each(tenants, |name| self.0.bouncer.pause(name, false))?;
         self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
         self.until(|snapshots| !any_server(snapshots, tenants, |_| true)).await;
         Ok("PAUSE")
     }
 
-    async fn wait_close(&self, tenants: &[Arc<Tenant>]) -> &'static str {
+    async fn wait_close(&self, tenants: &[Arc<TenantSnapshot>]) -> &'static str {
         self.until(|snapshots| !any_server(snapshots, tenants, |it| self.is_unfit(it))).await;
         "WAIT_CLOSE"
     }
 
-    fn reconnect(&self, tenants: &[Arc<Tenant>]) -> Result<&'static str, String> {
+    fn reconnect(&self, tenants: &[Arc<TenantSnapshot>]) -> Result<&'static str, String> {
         let now = clock::now();
         self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
         self.0.reconnected.lock().extend(tenants.iter().map(|tenant| (tenant.id, now)));
@@ -221,15 +221,17 @@ impl Console {
 
     async fn kill_client(&self, id: &str) -> Result<(), String> {
         let invalid = |_| "invalid client pointer supplied".to_owned();
-        let named: Named = match id.strip_prefix("0x") {
-            Some(pointer) => Named::Pointer(u32::from_str_radix(pointer, 16).map_err(invalid)?),
-            None => Named::Number(id.parse().map_err(invalid)?),
+        let named: ClientSelector = match id.strip_prefix("0x") {
+            Some(pointer) => {
+                ClientSelector::Pointer(u32::from_str_radix(pointer, 16).map_err(invalid)?)
+            }
+            None => ClientSelector::Number(id.parse().map_err(invalid)?),
         };
         let snapshots = self.0.bouncer.snapshots().await;
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
         let found = clients.find(|client| match named {
-            Named::Pointer(pid) => client.pid == pid,
-            Named::Number(number) => client.number == number,
+            ClientSelector::Pointer(pid) => client.pid == pid,
+            ClientSelector::Number(number) => client.number == number,
         });
         let pid = found.map_or(0, |client| client.pid);
         let tenant = found.and_then(|client| client.tenant.as_ref());
@@ -245,7 +247,7 @@ impl Console {
     }
 
     /// The tenants that a command is about.
-    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Tenant>>, String> {
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<TenantSnapshot>>, String> {
         let routing = self.0.bouncer.routing();
         match name {
             None => Ok(routing.tenants().map(Arc::clone).collect()),
@@ -258,15 +260,15 @@ impl Console {
 
     fn each(
         &self,
-        tenants: &[Arc<Tenant>],
-        act: impl Fn(&str) -> Result<(), crate::Error>,
+        tenants: &[Arc<TenantSnapshot>],
+        act: impl Fn(&str) -> Result<(), crate::BouncerError>,
     ) -> Result<(), String> {
         tenants.iter().try_for_each(|tenant| act(&tenant.name).map_err(|error| error.to_string()))
     }
 
     /// Waits until the relay is as wanted. There is no end to it but that, or that whoever asked
     /// leaves.
-    async fn until(&self, is_so: impl Fn(&[Snapshot]) -> bool) {
+    async fn until(&self, is_so: impl Fn(&[ThreadSnapshot]) -> bool) {
         while !is_so(&self.0.bouncer.snapshots().await) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -281,17 +283,17 @@ impl Console {
         })
     }
 
-    async fn show(&self, topic: Topic) -> super::table::Table {
+    async fn show(&self, topic: ShowTopic) -> super::table::ShowTable {
         let bouncer = &self.0.bouncer;
         let snapshots = bouncer.snapshots().await;
         let (routing, values) = (bouncer.routing(), self.0.host.values());
-        let totals: BTreeMap<TenantId, Totals> =
+        let totals: BTreeMap<TenantId, TenantTotals> =
             routing.tenants().map(|tenant| (tenant.id, self.totals(tenant.id))).collect();
         let now = clock::now();
         let mut earlier = self.0.earlier.lock();
         let table = show::show(
             topic,
-            &View {
+            &ShowView {
                 routing: &routing,
                 snapshots: &snapshots,
                 values: &values,
@@ -309,8 +311,9 @@ impl Console {
         table
     }
 
-    fn state(&self, routing: &crate::tenants::Routing) -> &'static str {
-        let paused = |tenant: &Arc<Tenant>| tenant.state.admission() == Admission::Paused;
+    fn state(&self, routing: &crate::tenants::TenantRouting) -> &'static str {
+        let paused =
+            |tenant: &Arc<TenantSnapshot>| tenant.state.admission() == WorkAdmission::Paused;
         match routing.tenants().all(paused) && !routing.is_empty() {
             true => "paused",
             false => "active",
@@ -318,11 +321,11 @@ impl Console {
     }
 
     /// What all threads counted for a tenant.
-    fn totals(&self, tenant: TenantId) -> Totals {
+    fn totals(&self, tenant: TenantId) -> TenantTotals {
         let stats = self.0.bouncer.threads().stats(tenant);
-        let sum = |of: fn(&TenantStats) -> u64| stats.iter().map(|it| of(it)).sum();
+        let sum = |of: fn(&ThreadTenantStats) -> u64| stats.iter().map(|it| of(it)).sum();
         let [query, transaction, wait] = distributions(&stats);
-        Totals {
+        TenantTotals {
             assignments: transaction.count(),
             transactions: sum(|it| it.transactions.load()),
             queries: sum(|it| it.queries.load()),
@@ -337,16 +340,16 @@ impl Console {
 }
 
 /// What is wrong, with the field where there is one.
-fn explained(error: &crate::Error) -> String {
+fn explained(error: &crate::BouncerError) -> String {
     match error {
-        crate::Error::Refused(refusal) => format!("{}: {}", refusal.field, refusal.message),
+        crate::BouncerError::Refused(refusal) => format!("{}: {}", refusal.field, refusal.message),
         other => other.to_string(),
     }
 }
 
 /// How a client is named.
 #[derive(Clone, Copy)]
-enum Named {
+enum ClientSelector {
     /// By the `ptr` of `SHOW CLIENTS`.
     Pointer(u32),
     /// By the `id`.
@@ -354,8 +357,8 @@ enum Named {
 }
 
 fn any_server(
-    snapshots: &[Snapshot],
-    tenants: &[Arc<Tenant>],
+    snapshots: &[ThreadSnapshot],
+    tenants: &[Arc<TenantSnapshot>],
     is_meant: impl Fn(&ServerView) -> bool,
 ) -> bool {
     let mut servers = snapshots.iter().flat_map(|snapshot| &snapshot.servers);

@@ -8,17 +8,17 @@ use api::UserAuth;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::console::{Console, Rights};
+use super::console::{AdminConsole, ConsoleRights};
 use crate::config::{ConsoleTable, ConsoleUser};
-use crate::pg::login::{Reached, Refusal, Requested};
-use crate::relay::{DATABASE, Desk, Reply, Words};
-use crate::secrets::{Password, is_reference};
+use crate::pg::login::{ClientTransport, PgLoginRefusal, PgStartupRequest};
+use crate::relay::{ConsoleBackend, ConsoleReplySlot, DATABASE, ErrorDialect};
+use crate::secrets::{ClientSecret, is_reference};
 use crate::service::{Bouncer, Resolver};
 use crate::tenants::{ClientAuth, ServerSecret, TenantUser, UserTimes};
 
 /// The front door.
 pub struct FrontDesk {
-    console: Console,
+    console: AdminConsole,
     bouncer: Bouncer,
     resolve: Arc<Resolver>,
     runtime: Handle,
@@ -35,7 +35,7 @@ impl FrontDesk {
     /// configuration at each login; `resolve` knows what references in it stand for.
     #[must_use]
     pub fn new(
-        console: Console,
+        console: AdminConsole,
         bouncer: Bouncer,
         resolve: Arc<Resolver>,
         runtime: Handle,
@@ -44,8 +44,11 @@ impl FrontDesk {
     }
 }
 
-impl Desk for FrontDesk {
-    fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal> {
+impl ConsoleBackend for FrontDesk {
+    fn guest(
+        &self,
+        requested: &PgStartupRequest,
+    ) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal> {
         let us = rustix::process::geteuid().as_raw();
         guest(&self.bouncer.config().console, requested, us, &*self.resolve)
     }
@@ -55,11 +58,17 @@ impl Desk for FrontDesk {
         (rules.watchers_max, rules.of(user).clients_max.or(rules.user_watchers_max))
     }
 
-    fn words(&self) -> Words {
+    fn words(&self) -> ErrorDialect {
         self.console.words()
     }
 
-    fn ask(&self, text: String, rights: Rights, reply: Reply, left: oneshot::Receiver<()>) {
+    fn ask(
+        &self,
+        text: String,
+        rights: ConsoleRights,
+        reply: ConsoleReplySlot,
+        left: oneshot::Receiver<()>,
+    ) {
         let console = self.console.clone();
         self.runtime.spawn(async move {
             tokio::select! {
@@ -74,22 +83,22 @@ impl Desk for FrontDesk {
 /// Who somebody is, and may do; `us` is the user of the operating system that this runs as.
 fn guest(
     table: &ConsoleTable,
-    requested: &Requested,
+    requested: &PgStartupRequest,
     us: u32,
     resolve: &Resolver,
-) -> Result<(TenantUser, Rights), Refusal> {
+) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal> {
     let name = requested.user.as_str();
-    let is_us = requested.reached == Reached::Unix { uid: Some(us) };
+    let is_us = requested.reached == ClientTransport::Unix { uid: Some(us) };
     if name == DATABASE && is_us {
         // Whoever runs as the same user can read its files and end it.
-        return Ok((user(name, ClientAuth::Trust), Rights::Admin));
+        return Ok((user(name, ClientAuth::Trust), ConsoleRights::Admin));
     }
     let find = |users: &'_ [ConsoleUser]| users.iter().find(|it| it.name == name).cloned();
     let (found, rights) = match find(&table.admin_users) {
-        Some(found) => (found, Rights::Admin),
+        Some(found) => (found, ConsoleRights::Admin),
         None => match find(&table.stats_users) {
-            Some(found) => (found, Rights::Stats),
-            None => return Err(Refusal::new("08P01", "not allowed")),
+            Some(found) => (found, ConsoleRights::Stats),
+            None => return Err(PgLoginRefusal::new("08P01", "not allowed")),
         },
     };
     let auth = match table.auth {
@@ -99,12 +108,13 @@ fn guest(
         UserAuth::Password if found.password.is_empty() => ClientAuth::Unknown,
         UserAuth::Password if is_reference(&found.password) => {
             let text = resolve("bouncer.console", &found.password).map_err(|cause| {
-                let refusal = Refusal::new("28000", "the password of this user is not to be had");
-                Refusal { cause: Some(cause), ..refusal }
+                let refusal =
+                    PgLoginRefusal::new("28000", "the password of this user is not to be had");
+                PgLoginRefusal { cause: Some(cause), ..refusal }
             })?;
-            ClientAuth::Secret(Password::new(text))
+            ClientAuth::Secret(ClientSecret::new(text))
         }
-        UserAuth::Password => ClientAuth::Secret(Password::new(found.password)),
+        UserAuth::Password => ClientAuth::Secret(ClientSecret::new(found.password)),
     };
     Ok((user(name, auth), rights))
 }
@@ -124,19 +134,19 @@ fn user(name: &str, auth: ClientAuth) -> TenantUser {
 
 #[cfg(test)]
 mod tests {
-    use wire::pg::startup::Version;
+    use wire::pg::startup::ProtocolVersion;
 
     use super::*;
-    use crate::pg::login::Replication;
+    use crate::pg::login::ReplicationMode;
 
-    fn requested(user: &str, reached: Reached) -> Requested {
-        Requested {
-            version: Version { major: 3, minor: 0 },
+    fn requested(user: &str, reached: ClientTransport) -> PgStartupRequest {
+        PgStartupRequest {
+            version: ProtocolVersion { major: 3, minor: 0 },
             user: user.to_owned(),
             database: Some(DATABASE.to_owned()),
             options_tenant_id: None,
             tenant_id: None,
-            replication: Replication::None,
+            replication: ReplicationMode::None,
             parameters: Vec::new(),
             tls: None,
             reached,
@@ -154,7 +164,7 @@ mod tests {
             admin_users: vec![of("ann", "apple"), of("eve", ""), of("ref", "env:X")],
             stats_users: vec![of("bob", "pear"), of("ann", "other")],
         };
-        let check = |user: &str, reached, expected: Option<(Rights, ClientAuth)>| {
+        let check = |user: &str, reached, expected: Option<(ConsoleRights, ClientAuth)>| {
             let found = guest(&table, &requested(user, reached), 7, &|_, text| match text {
                 "env:X" => Ok("cherry".to_owned()),
                 _ => Err("no".to_owned()),
@@ -162,18 +172,18 @@ mod tests {
             let found = found.ok().map(|(user, rights)| (rights, user.auth));
             assert_eq!(found, expected, "{user} {reached:?}");
         };
-        let secret = |text: &str| ClientAuth::Secret(Password::new(text));
-        check("ann", Reached::Tcp, Some((Rights::Admin, secret("apple"))));
-        check("bob", Reached::Tcp, Some((Rights::Stats, secret("pear"))));
-        check("ref", Reached::Tcp, Some((Rights::Admin, secret("cherry"))));
+        let secret = |text: &str| ClientAuth::Secret(ClientSecret::new(text));
+        check("ann", ClientTransport::Tcp, Some((ConsoleRights::Admin, secret("apple"))));
+        check("bob", ClientTransport::Tcp, Some((ConsoleRights::Stats, secret("pear"))));
+        check("ref", ClientTransport::Tcp, Some((ConsoleRights::Admin, secret("cherry"))));
         // Without a password nobody proves anything.
-        check("eve", Reached::Tcp, Some((Rights::Admin, ClientAuth::Unknown)));
-        check("mallory", Reached::Tcp, None);
-        let ours = Reached::Unix { uid: Some(7) };
-        check(DATABASE, ours, Some((Rights::Admin, ClientAuth::Trust)));
-        check(DATABASE, Reached::Unix { uid: Some(8) }, None);
-        check(DATABASE, Reached::Unix { uid: None }, None);
-        check(DATABASE, Reached::Tcp, None);
+        check("eve", ClientTransport::Tcp, Some((ConsoleRights::Admin, ClientAuth::Unknown)));
+        check("mallory", ClientTransport::Tcp, None);
+        let ours = ClientTransport::Unix { uid: Some(7) };
+        check(DATABASE, ours, Some((ConsoleRights::Admin, ClientAuth::Trust)));
+        check(DATABASE, ClientTransport::Unix { uid: Some(8) }, None);
+        check(DATABASE, ClientTransport::Unix { uid: None }, None);
+        check(DATABASE, ClientTransport::Tcp, None);
         check("mallory", ours, None);
     }
 }

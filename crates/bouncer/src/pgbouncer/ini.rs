@@ -12,20 +12,20 @@ pub const LINES_MAX: usize = 100_000;
 
 /// What the file says, in its order. Later lines win over earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ini {
+pub struct ParsedIni {
     /// `[pgbouncer]`.
-    pub settings: Vec<Entry>,
+    pub settings: Vec<IniEntry>,
     /// `[databases]`: the value is a connection string, see [`connection_string`].
-    pub databases: Vec<Entry>,
+    pub databases: Vec<IniEntry>,
     /// `[users]`.
-    pub users: Vec<Entry>,
+    pub users: Vec<IniEntry>,
     /// `[peers]`.
-    pub peers: Vec<Entry>,
+    pub peers: Vec<IniEntry>,
 }
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct IniEntry {
     /// In which file and line, for messages: `pgbouncer.ini:12`.
     pub at: String,
     /// The key, without quotes.
@@ -74,14 +74,14 @@ pub enum IniError {
 pub fn load(
     path: &Path,
     read: &mut dyn FnMut(&Path) -> std::io::Result<String>,
-) -> Result<Ini, IniError> {
-    let mut loader = Loader { ini: Ini::default(), read, lines: 0 };
+) -> Result<ParsedIni, IniError> {
+    let mut loader = IniLoader { ini: ParsedIni::default(), read, lines: 0 };
     loader.file(path, "command line", 0)?;
     Ok(loader.ini)
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Section {
+enum IniSection {
     None,
     Settings,
     Databases,
@@ -89,13 +89,13 @@ enum Section {
     Peers,
 }
 
-struct Loader<'a> {
-    ini: Ini,
+struct IniLoader<'a> {
+    ini: ParsedIni,
     read: &'a mut dyn FnMut(&Path) -> std::io::Result<String>,
     lines: usize,
 }
 
-impl Loader<'_> {
+impl IniLoader<'_> {
     fn file(&mut self, path: &Path, from: &str, depth: usize) -> Result<(), IniError> {
         if depth >= INCLUDE_DEPTH_MAX {
             let max = INCLUDE_DEPTH_MAX;
@@ -106,7 +106,7 @@ impl Loader<'_> {
             path: path.display().to_string(),
             why: error.to_string(),
         })?;
-        let mut section = Section::None;
+        let mut section = IniSection::None;
         for (index, line) in text.lines().enumerate() {
             let at = format!("{}:{}", path.display(), index + 1);
             self.lines += 1;
@@ -122,7 +122,7 @@ impl Loader<'_> {
         &mut self,
         line: &str,
         at: String,
-        section: &mut Section,
+        section: &mut IniSection,
         depth: usize,
     ) -> Result<(), IniError> {
         if line.is_empty() || line.starts_with([';', '#']) {
@@ -137,23 +137,23 @@ impl Loader<'_> {
                 return Err(wrong("a section begins but does not end with ]".into()));
             };
             *section = match name.trim() {
-                "pgbouncer" => Section::Settings,
-                "databases" => Section::Databases,
-                "users" => Section::Users,
-                "peers" => Section::Peers,
+                "pgbouncer" => IniSection::Settings,
+                "databases" => IniSection::Databases,
+                "users" => IniSection::Users,
+                "peers" => IniSection::Peers,
                 other => return Err(wrong(format!("there is no section [{other}]"))),
             };
             return Ok(());
         }
         let (key, value) = key_and_value(line).ok_or_else(|| wrong("not key = value".into()))?;
         let entries = match section {
-            Section::None => return Err(wrong("a key before any section".into())),
-            Section::Settings => &mut self.ini.settings,
-            Section::Databases => &mut self.ini.databases,
-            Section::Users => &mut self.ini.users,
-            Section::Peers => &mut self.ini.peers,
+            IniSection::None => return Err(wrong("a key before any section".into())),
+            IniSection::Settings => &mut self.ini.settings,
+            IniSection::Databases => &mut self.ini.databases,
+            IniSection::Users => &mut self.ini.users,
+            IniSection::Peers => &mut self.ini.peers,
         };
-        entries.push(Entry { at, key, value });
+        entries.push(IniEntry { at, key, value });
         Ok(())
     }
 }
@@ -221,7 +221,7 @@ pub fn connection_string(text: &str) -> Result<Vec<(String, String)>, String> {
 mod tests {
     use super::*;
 
-    fn load_text(text: &str) -> Result<Ini, IniError> {
+    fn load_text(text: &str) -> Result<ParsedIni, IniError> {
         load(Path::new("a.ini"), &mut |path| match path.to_str() {
             Some("a.ini") => Ok(text.to_owned()),
             Some("loop.ini") => Ok("%include loop.ini".to_owned()),
@@ -236,7 +236,7 @@ mod tests {
                     \"a \"\"b\" = port=1\n* = host=/run\n[pgbouncer]\nlisten_port=6432\nlogfile =\n\
                     %include more.ini\npool_mode = session\n";
         let ini = load_text(text).unwrap();
-        let pairs = |entries: &[Entry]| -> Vec<String> {
+        let pairs = |entries: &[IniEntry]| -> Vec<String> {
             entries.iter().map(|it| format!("{}|{}|{}", it.at, it.key, it.value)).collect()
         };
         let databases =

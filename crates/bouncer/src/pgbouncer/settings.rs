@@ -1,10 +1,10 @@
 //! The settings of `[pgbouncer]`: their names, defaults, and what each of them is to Cove.
 
-use super::ini::{Entry, IniError};
+use super::ini::{IniEntry, IniError};
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SettingKind {
     /// 0 or 1 (also yes, no, on, off, true, false).
     Flag,
     /// A whole number that is not negative.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// When a new value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum SettingEffect {
     /// At once, by `SET` or `RELOAD`.
     Live,
     /// At the next start only.
@@ -30,15 +30,15 @@ pub enum Change {
 
 /// One setting.
 #[derive(Debug)]
-pub struct Setting {
+pub struct PgbouncerSetting {
     /// As in the file and in `SHOW CONFIG`.
     pub name: &'static str,
     /// PgBouncer's.
     pub default: &'static str,
     /// How a value is written.
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// When a new value counts.
-    pub change: Change,
+    pub change: SettingEffect,
 }
 
 const POOL_MODES: &[&str] = &["session", "transaction", "statement"];
@@ -47,144 +47,160 @@ const AUTH_TYPES: &[&str] =
     &["any", "trust", "plain", "md5", "scram-sha-256", "cert", "hba", "peer", "pam", "ldap"];
 const AUTH_QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE \
                           rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin";
-const BUFFERS: Change = Change::NoEffect("buffers have sizes of their own here");
-const RESOLVER: Change = Change::NoEffect("names are resolved by the system's resolver");
-const MANAGER: Change = Change::NoEffect("a service manager does this");
+const BUFFERS: SettingEffect = SettingEffect::NoEffect("buffers have sizes of their own here");
+const RESOLVER: SettingEffect =
+    SettingEffect::NoEffect("names are resolved by the system's resolver");
+const MANAGER: SettingEffect = SettingEffect::NoEffect("a service manager does this");
 
-const fn of(name: &'static str, default: &'static str, kind: Kind, change: Change) -> Setting {
-    Setting { name, default, kind, change }
+const fn of(
+    name: &'static str,
+    default: &'static str,
+    kind: SettingKind,
+    change: SettingEffect,
+) -> PgbouncerSetting {
+    PgbouncerSetting { name, default, kind, change }
 }
 
 /// All of them, sorted by name.
-pub const SETTINGS: &[Setting] = &[
-    of("admin_users", "", Kind::Text, Change::Live),
-    of("application_name_add_host", "0", Kind::Flag, Change::Live),
-    of("auth_dbname", "", Kind::Text, Change::Live),
-    of("auth_file", "", Kind::Text, Change::Live),
-    of("auth_hba_file", "", Kind::Text, Change::Live),
-    of("auth_ident_file", "", Kind::Text, Change::Live),
-    of("auth_ldap_options", "", Kind::Text, Change::Live),
-    of("auth_query", AUTH_QUERY, Kind::Text, Change::Live),
-    of("auth_type", "md5", Kind::Word(AUTH_TYPES), Change::Live),
-    of("auth_user", "", Kind::Text, Change::Live),
-    of("autodb_idle_timeout", "3600", Kind::Seconds, Change::Live),
-    of("cancel_wait_timeout", "10", Kind::Seconds, Change::Live),
-    of("client_idle_timeout", "0", Kind::Seconds, Change::Live),
-    of("client_login_timeout", "60", Kind::Seconds, Change::Live),
-    of("client_tls13_ciphers", "", Kind::Text, Change::Restart),
-    of("client_tls_ca_file", "", Kind::Text, Change::Live),
-    of("client_tls_cert_file", "", Kind::Text, Change::Live),
-    of("client_tls_ciphers", "default", Kind::Text, Change::Restart),
-    of("client_tls_dheparams", "auto", Kind::Text, Change::NoEffect("no finite-field groups")),
-    of("client_tls_ecdhcurve", "auto", Kind::Text, Change::Restart),
-    of("client_tls_key_file", "", Kind::Text, Change::Live),
-    of("client_tls_protocols", "secure", Kind::Text, Change::Restart),
-    of("client_tls_sslmode", "disable", Kind::Word(TLS_MODES), Change::Live),
-    of("conffile", "", Kind::Text, Change::Live),
-    of("default_pool_size", "20", Kind::Count, Change::Live),
-    of("disable_pqexec", "0", Kind::Flag, Change::Restart),
-    of("dns_max_ttl", "15", Kind::Seconds, RESOLVER),
-    of("dns_nxdomain_ttl", "15", Kind::Seconds, RESOLVER),
-    of("dns_zone_check_period", "0", Kind::Seconds, RESOLVER),
-    of("idle_transaction_timeout", "0", Kind::Seconds, Change::Live),
-    of("ignore_startup_parameters", "", Kind::Text, Change::Live),
-    of("job_name", "pgbouncer", Kind::Text, Change::Restart),
-    of("listen_addr", "", Kind::Text, Change::Restart),
-    of("listen_backlog", "128", Kind::Count, Change::Restart),
-    of("listen_port", "6432", Kind::Count, Change::Restart),
-    of("log_connections", "1", Kind::Flag, Change::Live),
-    of("log_disconnections", "1", Kind::Flag, Change::Live),
-    of("log_pooler_errors", "1", Kind::Flag, Change::Live),
-    of("log_stats", "1", Kind::Flag, Change::Live),
-    of("logfile", "", Kind::Text, Change::Restart),
-    of("login_notify_message", "", Kind::Text, Change::Live),
-    of("max_client_conn", "100", Kind::Count, Change::Live),
-    of("max_db_client_connections", "0", Kind::Count, Change::Live),
-    of("max_db_connections", "0", Kind::Count, Change::Live),
-    of("max_packet_size", "2147483647", Kind::Count, Change::Live),
-    of("max_prepared_statements", "200", Kind::Count, Change::Live),
-    of("max_user_client_connections", "0", Kind::Count, Change::Live),
-    of("max_user_connections", "0", Kind::Count, Change::Live),
-    of("min_pool_size", "0", Kind::Count, Change::Live),
-    of("peer_id", "0", Kind::Count, Change::NoEffect("one process has all threads")),
-    of("pidfile", "", Kind::Text, Change::Restart),
-    of("pkt_buf", "4096", Kind::Count, BUFFERS),
-    of("pool_idle_timeout", "0", Kind::Seconds, Change::Live),
-    of("pool_mode", "session", Kind::Word(POOL_MODES), Change::Live),
-    of("query_timeout", "0", Kind::Seconds, Change::Live),
-    of("query_wait_notify", "5", Kind::Seconds, Change::Live),
-    of("query_wait_timeout", "120", Kind::Seconds, Change::Live),
-    of("reserve_pool_size", "0", Kind::Count, Change::Live),
-    of("reserve_pool_timeout", "5", Kind::Seconds, Change::Live),
-    of("resolv_conf", "", Kind::Text, RESOLVER),
-    of("sbuf_loopcnt", "5", Kind::Count, BUFFERS),
-    of("scram_iterations", "4096", Kind::Count, Change::Live),
-    of("server_check_delay", "30", Kind::Seconds, Change::Live),
-    of("server_check_query", "<empty>", Kind::Text, Change::Live),
-    of("server_connect_timeout", "15", Kind::Seconds, Change::Live),
-    of("server_fast_close", "0", Kind::Flag, Change::Live),
-    of("server_idle_timeout", "600", Kind::Seconds, Change::Live),
-    of("server_lifetime", "3600", Kind::Seconds, Change::Live),
-    of("server_login_retry", "15", Kind::Seconds, Change::Live),
-    of("server_reset_query", "DISCARD ALL", Kind::Text, Change::Live),
-    of("server_reset_query_always", "0", Kind::Flag, Change::Live),
-    of("server_round_robin", "0", Kind::Flag, Change::Live),
-    of("server_tls13_ciphers", "", Kind::Text, Change::Restart),
-    of("server_tls_ca_file", "", Kind::Text, Change::Live),
-    of("server_tls_cert_file", "", Kind::Text, Change::Live),
-    of("server_tls_ciphers", "default", Kind::Text, Change::Restart),
-    of("server_tls_key_file", "", Kind::Text, Change::Live),
-    of("server_tls_protocols", "secure", Kind::Text, Change::Restart),
-    of("server_tls_sslmode", "prefer", Kind::Word(TLS_MODES), Change::Live),
-    of("service_name", "pgbouncer", Kind::Text, Change::Restart),
-    of("so_reuseport", "0", Kind::Flag, Change::Restart),
-    of("stats_period", "60", Kind::Seconds, Change::Live),
-    of("stats_users", "", Kind::Text, Change::Live),
-    of("suspend_timeout", "10", Kind::Seconds, Change::Live),
-    of("syslog", "0", Kind::Flag, MANAGER),
-    of("syslog_facility", "daemon", Kind::Text, MANAGER),
-    of("syslog_ident", "pgbouncer", Kind::Text, MANAGER),
-    of("tcp_defer_accept", "1", Kind::Count, Change::NoEffect("accepting costs no process here")),
-    of("tcp_keepalive", "1", Kind::Flag, Change::Live),
-    of("tcp_keepcnt", "0", Kind::Count, Change::Live),
-    of("tcp_keepidle", "0", Kind::Count, Change::Live),
-    of("tcp_keepintvl", "0", Kind::Count, Change::Live),
-    of("tcp_socket_buffer", "0", Kind::Count, BUFFERS),
-    of("tcp_user_timeout", "0", Kind::Count, Change::Live),
-    of("track_extra_parameters", "IntervalStyle", Kind::Text, Change::Live),
-    of("transaction_timeout", "0", Kind::Seconds, Change::Live),
-    of("unix_socket_dir", "/tmp", Kind::Text, Change::Restart),
-    of("unix_socket_group", "", Kind::Text, Change::Restart),
-    of("unix_socket_mode", "0777", Kind::Text, Change::Restart),
-    of("user", "", Kind::Text, Change::Restart),
-    of("verbose", "0", Kind::Count, Change::Live),
+pub const SETTINGS: &[PgbouncerSetting] = &[
+    of("admin_users", "", SettingKind::Text, SettingEffect::Live),
+    of("application_name_add_host", "0", SettingKind::Flag, SettingEffect::Live),
+    of("auth_dbname", "", SettingKind::Text, SettingEffect::Live),
+    of("auth_file", "", SettingKind::Text, SettingEffect::Live),
+    of("auth_hba_file", "", SettingKind::Text, SettingEffect::Live),
+    of("auth_ident_file", "", SettingKind::Text, SettingEffect::Live),
+    of("auth_ldap_options", "", SettingKind::Text, SettingEffect::Live),
+    of("auth_query", AUTH_QUERY, SettingKind::Text, SettingEffect::Live),
+    of("auth_type", "md5", SettingKind::Word(AUTH_TYPES), SettingEffect::Live),
+    of("auth_user", "", SettingKind::Text, SettingEffect::Live),
+    of("autodb_idle_timeout", "3600", SettingKind::Seconds, SettingEffect::Live),
+    of("cancel_wait_timeout", "10", SettingKind::Seconds, SettingEffect::Live),
+    of("client_idle_timeout", "0", SettingKind::Seconds, SettingEffect::Live),
+    of("client_login_timeout", "60", SettingKind::Seconds, SettingEffect::Live),
+    of("client_tls13_ciphers", "", SettingKind::Text, SettingEffect::Restart),
+    of("client_tls_ca_file", "", SettingKind::Text, SettingEffect::Live),
+    of("client_tls_cert_file", "", SettingKind::Text, SettingEffect::Live),
+    of("client_tls_ciphers", "default", SettingKind::Text, SettingEffect::Restart),
+    of(
+        "client_tls_dheparams",
+        "auto",
+        SettingKind::Text,
+        SettingEffect::NoEffect("no finite-field groups"),
+    ),
+    of("client_tls_ecdhcurve", "auto", SettingKind::Text, SettingEffect::Restart),
+    of("client_tls_key_file", "", SettingKind::Text, SettingEffect::Live),
+    of("client_tls_protocols", "secure", SettingKind::Text, SettingEffect::Restart),
+    of("client_tls_sslmode", "disable", SettingKind::Word(TLS_MODES), SettingEffect::Live),
+    of("conffile", "", SettingKind::Text, SettingEffect::Live),
+    of("default_pool_size", "20", SettingKind::Count, SettingEffect::Live),
+    of("disable_pqexec", "0", SettingKind::Flag, SettingEffect::Restart),
+    of("dns_max_ttl", "15", SettingKind::Seconds, RESOLVER),
+    of("dns_nxdomain_ttl", "15", SettingKind::Seconds, RESOLVER),
+    of("dns_zone_check_period", "0", SettingKind::Seconds, RESOLVER),
+    of("idle_transaction_timeout", "0", SettingKind::Seconds, SettingEffect::Live),
+    of("ignore_startup_parameters", "", SettingKind::Text, SettingEffect::Live),
+    of("job_name", "pgbouncer", SettingKind::Text, SettingEffect::Restart),
+    of("listen_addr", "", SettingKind::Text, SettingEffect::Restart),
+    of("listen_backlog", "128", SettingKind::Count, SettingEffect::Restart),
+    of("listen_port", "6432", SettingKind::Count, SettingEffect::Restart),
+    of("log_connections", "1", SettingKind::Flag, SettingEffect::Live),
+    of("log_disconnections", "1", SettingKind::Flag, SettingEffect::Live),
+    of("log_pooler_errors", "1", SettingKind::Flag, SettingEffect::Live),
+    of("log_stats", "1", SettingKind::Flag, SettingEffect::Live),
+    of("logfile", "", SettingKind::Text, SettingEffect::Restart),
+    of("login_notify_message", "", SettingKind::Text, SettingEffect::Live),
+    of("max_client_conn", "100", SettingKind::Count, SettingEffect::Live),
+    of("max_db_client_connections", "0", SettingKind::Count, SettingEffect::Live),
+    of("max_db_connections", "0", SettingKind::Count, SettingEffect::Live),
+    of("max_packet_size", "2147483647", SettingKind::Count, SettingEffect::Live),
+    of("max_prepared_statements", "200", SettingKind::Count, SettingEffect::Live),
+    of("max_user_client_connections", "0", SettingKind::Count, SettingEffect::Live),
+    of("max_user_connections", "0", SettingKind::Count, SettingEffect::Live),
+    of("min_pool_size", "0", SettingKind::Count, SettingEffect::Live),
+    of("peer_id", "0", SettingKind::Count, SettingEffect::NoEffect("one process has all threads")),
+    of("pidfile", "", SettingKind::Text, SettingEffect::Restart),
+    of("pkt_buf", "4096", SettingKind::Count, BUFFERS),
+    of("pool_idle_timeout", "0", SettingKind::Seconds, SettingEffect::Live),
+    of("pool_mode", "session", SettingKind::Word(POOL_MODES), SettingEffect::Live),
+    of("query_timeout", "0", SettingKind::Seconds, SettingEffect::Live),
+    of("query_wait_notify", "5", SettingKind::Seconds, SettingEffect::Live),
+    of("query_wait_timeout", "120", SettingKind::Seconds, SettingEffect::Live),
+    of("reserve_pool_size", "0", SettingKind::Count, SettingEffect::Live),
+    of("reserve_pool_timeout", "5", SettingKind::Seconds, SettingEffect::Live),
+    of("resolv_conf", "", SettingKind::Text, RESOLVER),
+    of("sbuf_loopcnt", "5", SettingKind::Count, BUFFERS),
+    of("scram_iterations", "4096", SettingKind::Count, SettingEffect::Live),
+    of("server_check_delay", "30", SettingKind::Seconds, SettingEffect::Live),
+    of("server_check_query", "<empty>", SettingKind::Text, SettingEffect::Live),
+    of("server_connect_timeout", "15", SettingKind::Seconds, SettingEffect::Live),
+    of("server_fast_close", "0", SettingKind::Flag, SettingEffect::Live),
+    of("server_idle_timeout", "600", SettingKind::Seconds, SettingEffect::Live),
+    of("server_lifetime", "3600", SettingKind::Seconds, SettingEffect::Live),
+    of("server_login_retry", "15", SettingKind::Seconds, SettingEffect::Live),
+    of("server_reset_query", "DISCARD ALL", SettingKind::Text, SettingEffect::Live),
+    of("server_reset_query_always", "0", SettingKind::Flag, SettingEffect::Live),
+    of("server_round_robin", "0", SettingKind::Flag, SettingEffect::Live),
+    of("server_tls13_ciphers", "", SettingKind::Text, SettingEffect::Restart),
+    of("server_tls_ca_file", "", SettingKind::Text, SettingEffect::Live),
+    of("server_tls_cert_file", "", SettingKind::Text, SettingEffect::Live),
+    of("server_tls_ciphers", "default", SettingKind::Text, SettingEffect::Restart),
+    of("server_tls_key_file", "", SettingKind::Text, SettingEffect::Live),
+    of("server_tls_protocols", "secure", SettingKind::Text, SettingEffect::Restart),
+    of("server_tls_sslmode", "prefer", SettingKind::Word(TLS_MODES), SettingEffect::Live),
+    of("service_name", "pgbouncer", SettingKind::Text, SettingEffect::Restart),
+    of("so_reuseport", "0", SettingKind::Flag, SettingEffect::Restart),
+    of("stats_period", "60", SettingKind::Seconds, SettingEffect::Live),
+    of("stats_users", "", SettingKind::Text, SettingEffect::Live),
+    of("suspend_timeout", "10", SettingKind::Seconds, SettingEffect::Live),
+    of("syslog", "0", SettingKind::Flag, MANAGER),
+    of("syslog_facility", "daemon", SettingKind::Text, MANAGER),
+    of("syslog_ident", "pgbouncer", SettingKind::Text, MANAGER),
+    of(
+        "tcp_defer_accept",
+        "1",
+        SettingKind::Count,
+        SettingEffect::NoEffect("accepting costs no process here"),
+    ),
+    of("tcp_keepalive", "1", SettingKind::Flag, SettingEffect::Live),
+    of("tcp_keepcnt", "0", SettingKind::Count, SettingEffect::Live),
+    of("tcp_keepidle", "0", SettingKind::Count, SettingEffect::Live),
+    of("tcp_keepintvl", "0", SettingKind::Count, SettingEffect::Live),
+    of("tcp_socket_buffer", "0", SettingKind::Count, BUFFERS),
+    of("tcp_user_timeout", "0", SettingKind::Count, SettingEffect::Live),
+    of("track_extra_parameters", "IntervalStyle", SettingKind::Text, SettingEffect::Live),
+    of("transaction_timeout", "0", SettingKind::Seconds, SettingEffect::Live),
+    of("unix_socket_dir", "/tmp", SettingKind::Text, SettingEffect::Restart),
+    of("unix_socket_group", "", SettingKind::Text, SettingEffect::Restart),
+    of("unix_socket_mode", "0777", SettingKind::Text, SettingEffect::Restart),
+    of("user", "", SettingKind::Text, SettingEffect::Restart),
+    of("verbose", "0", SettingKind::Count, SettingEffect::Live),
 ];
 
 /// The setting of that name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Setting> {
+pub fn find(name: &str) -> Option<&'static PgbouncerSetting> {
     let index = SETTINGS.binary_search_by(|setting| setting.name.cmp(name)).ok()?;
     Some(&SETTINGS[index])
 }
 
 /// The values in force: of the file, with what `SET` changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values(Vec<String>);
+pub struct SettingValues(Vec<String>);
 
-impl Default for Values {
-    fn default() -> Values {
-        Values(SETTINGS.iter().map(|setting| setting.default.to_owned()).collect())
+impl Default for SettingValues {
+    fn default() -> SettingValues {
+        SettingValues(SETTINGS.iter().map(|setting| setting.default.to_owned()).collect())
     }
 }
 
-impl Values {
+impl SettingValues {
     /// The values of `[pgbouncer]`; what is not there has its default.
     ///
     /// # Errors
     /// The first line with an unknown name or a value of the wrong kind.
-    pub fn from_entries(entries: &[Entry]) -> Result<Values, IniError> {
-        let mut values = Values::default();
-        for Entry { at, key, value } in entries {
+    pub fn from_entries(entries: &[IniEntry]) -> Result<SettingValues, IniError> {
+        let mut values = SettingValues::default();
+        for IniEntry { at, key, value } in entries {
             let wrong = |what| IniError::Line { at: at.clone(), what };
             values.set(key, value).map_err(wrong)?;
         }
@@ -234,7 +250,7 @@ impl Values {
     }
 
     /// Names with their values, sorted.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Setting, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static PgbouncerSetting, &str)> {
         SETTINGS.iter().zip(self.0.iter().map(String::as_str))
     }
 }
@@ -242,33 +258,33 @@ impl Values {
 /// Longest time that can be configured: a hundred years.
 const SECONDS_MAX: f64 = 3.2e9;
 
-fn canonical(kind: Kind, value: &str) -> Option<String> {
+fn canonical(kind: SettingKind, value: &str) -> Option<String> {
     Some(match kind {
-        Kind::Flag => match value.to_ascii_lowercase().as_str() {
+        SettingKind::Flag => match value.to_ascii_lowercase().as_str() {
             "1" | "yes" | "on" | "true" => "1".to_owned(),
             "0" | "no" | "off" | "false" => "0".to_owned(),
             _ => return None,
         },
-        Kind::Count => value.parse::<u64>().ok()?.to_string(),
-        Kind::Seconds => {
+        SettingKind::Count => value.parse::<u64>().ok()?.to_string(),
+        SettingKind::Seconds => {
             let seconds: f64 = value.parse().ok()?;
             (0.0..=SECONDS_MAX).contains(&seconds).then(|| seconds.to_string())?
         }
-        Kind::Word(words) => {
+        SettingKind::Word(words) => {
             let lower = value.to_ascii_lowercase();
             words.contains(&lower.as_str()).then_some(lower)?
         }
-        Kind::Text => value.to_owned(),
+        SettingKind::Text => value.to_owned(),
     })
 }
 
-fn expected(kind: Kind) -> String {
+fn expected(kind: SettingKind) -> String {
     match kind {
-        Kind::Flag => "0 or 1".to_owned(),
-        Kind::Count => "a number that is not negative".to_owned(),
-        Kind::Seconds => "seconds".to_owned(),
-        Kind::Word(words) => format!("one of {}", words.join(", ")),
-        Kind::Text => "a text".to_owned(),
+        SettingKind::Flag => "0 or 1".to_owned(),
+        SettingKind::Count => "a number that is not negative".to_owned(),
+        SettingKind::Seconds => "seconds".to_owned(),
+        SettingKind::Word(words) => format!("one of {}", words.join(", ")),
+        SettingKind::Text => "a text".to_owned(),
     }
 }
 
@@ -287,7 +303,7 @@ mod tests {
 
     #[test]
     fn values_are_checked_when_they_are_set() {
-        let mut values = Values::default();
+        let mut values = SettingValues::default();
         for (name, value, shown) in [
             ("pool_mode", "Transaction", "transaction"),
             ("tcp_keepalive", "off", "0"),

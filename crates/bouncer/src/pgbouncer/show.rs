@@ -11,19 +11,21 @@ use std::time::{Duration, UNIX_EPOCH};
 use api::PoolMode;
 use node::clock::rfc3339;
 
-use super::command::Topic;
-use super::settings::{Change, Values};
-use super::table::{Table, of};
+use super::command::ShowTopic;
+use super::settings::{SettingEffect, SettingValues};
+use super::table::{ShowTable, of};
 use crate::relay::DATABASE;
-use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
-use crate::tenants::{Address, Admission, Routing, Rules, Tenant, TenantId, TenantUser};
+use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, ThreadSnapshot};
+use crate::tenants::{
+    BackendAddress, TenantId, TenantRouting, TenantSnapshot, TenantUser, UserRuleSet, WorkAdmission,
+};
 
 /// The version of PgBouncer whose columns these are.
 const VERSION: &str = concat!("PgBouncer 1.25.2 (Cove ", env!("CARGO_PKG_VERSION"), ")");
 
 /// What was counted for a tenant since the start; times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TenantTotals {
     /// Server connections given to clients.
     pub assignments: u64,
     /// Transactions.
@@ -44,9 +46,9 @@ pub struct Totals {
     pub logins: u64,
 }
 
-impl Totals {
-    fn plus(self, other: Totals) -> Totals {
-        Totals {
+impl TenantTotals {
+    fn plus(self, other: TenantTotals) -> TenantTotals {
+        TenantTotals {
             assignments: self.assignments + other.assignments,
             transactions: self.transactions + other.transactions,
             queries: self.queries + other.queries,
@@ -59,8 +61,8 @@ impl Totals {
         }
     }
 
-    fn minus(self, earlier: Totals) -> Totals {
-        Totals {
+    fn minus(self, earlier: TenantTotals) -> TenantTotals {
+        TenantTotals {
             assignments: self.assignments.saturating_sub(earlier.assignments),
             transactions: self.transactions.saturating_sub(earlier.transactions),
             queries: self.queries.saturating_sub(earlier.queries),
@@ -76,19 +78,19 @@ impl Totals {
 
 /// Everything that can be shown, at one time.
 #[derive(Debug)]
-pub struct View<'a> {
+pub struct ShowView<'a> {
     /// Tenants.
-    pub routing: &'a Routing,
+    pub routing: &'a TenantRouting,
     /// Connections of every thread.
-    pub snapshots: &'a [Snapshot],
+    pub snapshots: &'a [ThreadSnapshot],
     /// Settings in force.
-    pub values: &'a Values,
+    pub values: &'a SettingValues,
     /// What holds for users by their names.
-    pub rules: &'a Rules,
+    pub rules: &'a UserRuleSet,
     /// Counts by tenant.
-    pub totals: &'a BTreeMap<TenantId, Totals>,
+    pub totals: &'a BTreeMap<TenantId, TenantTotals>,
     /// The same, when the period of averages began.
-    pub earlier: &'a BTreeMap<TenantId, Totals>,
+    pub earlier: &'a BTreeMap<TenantId, TenantTotals>,
     /// How long ago that was.
     pub period: Duration,
     /// `active`, `paused`, `suspended`, `shutting_down`.
@@ -99,32 +101,34 @@ pub struct View<'a> {
 
 /// The result set of a topic.
 #[must_use]
-pub fn show(topic: Topic, view: &View<'_>) -> Table {
+pub fn show(topic: ShowTopic, view: &ShowView<'_>) -> ShowTable {
     match topic {
-        Topic::Help => help(),
-        Topic::Config => config(view.values),
-        Topic::Databases => databases(view),
-        Topic::Pools => pools(view),
-        Topic::Clients => Table::new(&CONNECTION).with(clients(view)),
-        Topic::Servers => Table::new(&CONNECTION).with(servers(view)),
-        Topic::Sockets | Topic::ActiveSockets => sockets(view, topic == Topic::ActiveSockets),
-        Topic::Lists => lists(view),
-        Topic::Version => Table::new(&["version"]).with([vec![of(VERSION)]]),
-        Topic::State => state(view),
-        Topic::Stats => stats(view, true, true),
-        Topic::StatsTotals => stats(view, true, false),
-        Topic::StatsAverages => stats(view, false, true),
-        Topic::Totals => totals(view),
-        Topic::Users => users(view),
-        Topic::Pins => pins(view),
+        ShowTopic::Help => help(),
+        ShowTopic::Config => config(view.values),
+        ShowTopic::Databases => databases(view),
+        ShowTopic::Pools => pools(view),
+        ShowTopic::Clients => ShowTable::new(&CONNECTION).with(clients(view)),
+        ShowTopic::Servers => ShowTable::new(&CONNECTION).with(servers(view)),
+        ShowTopic::Sockets | ShowTopic::ActiveSockets => {
+            sockets(view, topic == ShowTopic::ActiveSockets)
+        }
+        ShowTopic::Lists => lists(view),
+        ShowTopic::Version => ShowTable::new(&["version"]).with([vec![of(VERSION)]]),
+        ShowTopic::State => state(view),
+        ShowTopic::Stats => stats(view, true, true),
+        ShowTopic::StatsTotals => stats(view, true, false),
+        ShowTopic::StatsAverages => stats(view, false, true),
+        ShowTopic::Totals => totals(view),
+        ShowTopic::Users => users(view),
+        ShowTopic::Pins => pins(view),
         // Nothing of this kind exists here: descriptors are handed over in another way, memory is
         // the allocator's, names are resolved by the system, one process has all threads.
-        Topic::Fds => Table::new(&FDS),
-        Topic::Mem => Table::new(&["name", "size", "used", "free", "memtotal"]),
-        Topic::DnsHosts => Table::new(&["hostname", "ttl", "addrs"]),
-        Topic::DnsZones => Table::new(&["zonename", "serial", "count"]),
-        Topic::Peers => Table::new(&["peer_id", "host", "port", "pool_size"]),
-        Topic::PeerPools => Table::new(&PEER_POOLS),
+        ShowTopic::Fds => ShowTable::new(&FDS),
+        ShowTopic::Mem => ShowTable::new(&["name", "size", "used", "free", "memtotal"]),
+        ShowTopic::DnsHosts => ShowTable::new(&["hostname", "ttl", "addrs"]),
+        ShowTopic::DnsZones => ShowTable::new(&["zonename", "serial", "count"]),
+        ShowTopic::Peers => ShowTable::new(&["peer_id", "host", "port", "pool_size"]),
+        ShowTopic::PeerPools => ShowTable::new(&PEER_POOLS),
     }
 }
 
@@ -147,7 +151,7 @@ const FDS: [&str; 13] = [
 const PEER_POOLS: [&str; 5] =
     ["database", "cl_active_cancel_req", "cl_waiting_cancel_req", "sv_active_cancel", "sv_login"];
 
-fn help() -> Table {
+fn help() -> ShowTable {
     let topics = super::command::TOPICS.iter().map(|(name, _)| format!("SHOW {name}"));
     let others = [
         "SET key = value",
@@ -164,18 +168,18 @@ fn help() -> Table {
         "SHUTDOWN [WAIT_FOR_SERVERS | WAIT_FOR_CLIENTS]",
     ];
     let rows = topics.chain(others.map(str::to_owned));
-    Table::new(&["command"]).with(rows.map(|command| vec![Some(command)]))
+    ShowTable::new(&["command"]).with(rows.map(|command| vec![Some(command)]))
 }
 
-fn config(values: &Values) -> Table {
-    let row = |(setting, value): (&'static super::settings::Setting, &str)| {
-        let changeable = if setting.change == Change::Live { "yes" } else { "no" };
+fn config(values: &SettingValues) -> ShowTable {
+    let row = |(setting, value): (&'static super::settings::PgbouncerSetting, &str)| {
+        let changeable = if setting.change == SettingEffect::Live { "yes" } else { "no" };
         vec![of(setting.name), of(value), of(setting.default), of(changeable)]
     };
-    Table::new(&["key", "value", "default", "changeable"]).with(values.iter().map(row))
+    ShowTable::new(&["key", "value", "default", "changeable"]).with(values.iter().map(row))
 }
 
-fn sorted(routing: &Routing) -> Vec<&Arc<Tenant>> {
+fn sorted(routing: &TenantRouting) -> Vec<&Arc<TenantSnapshot>> {
     let mut tenants: Vec<_> = routing.tenants().collect();
     tenants.sort_by(|a, b| a.name.cmp(&b.name));
     tenants
@@ -194,7 +198,7 @@ fn limit(count: Option<u32>) -> Option<String> {
     of(count.unwrap_or(0))
 }
 
-impl View<'_> {
+impl ShowView<'_> {
     fn all_clients(&self) -> impl Iterator<Item = &ClientView> {
         self.snapshots.iter().flat_map(|snapshot| &snapshot.clients)
     }
@@ -220,13 +224,13 @@ impl View<'_> {
     }
 }
 
-fn databases(view: &View<'_>) -> Table {
+fn databases(view: &ShowView<'_>) -> ShowTable {
     let rows = sorted(view.routing).into_iter().map(|tenant| {
         let limits = &tenant.limits;
         let (host, port) = match &tenant.server.address {
-            Address::Tcp { host, port } => (host.clone(), *port),
-            Address::Unix { directory, port } => (directory.display().to_string(), *port),
-            Address::Socket { path } => (path.display().to_string(), 0),
+            BackendAddress::Tcp { host, port } => (host.clone(), *port),
+            BackendAddress::Unix { directory, port } => (directory.display().to_string(), *port),
+            BackendAddress::Socket { path } => (path.display().to_string(), 0),
         };
         let admission = tenant.state.admission();
         let is = |wanted| of(u8::from(admission == wanted));
@@ -246,8 +250,8 @@ fn databases(view: &View<'_>) -> Table {
             of(view.servers_of(tenant.id).count()),
             limit(limits.clients_max),
             of(view.clients_of(tenant.id).count()),
-            is(Admission::Paused),
-            is(Admission::Refusing),
+            is(WorkAdmission::Paused),
+            is(WorkAdmission::Refusing),
         ]
     });
     let visitors = view.all_clients().filter(|client| client.state == ClientState::Console).count();
@@ -262,7 +266,7 @@ fn databases(view: &View<'_>) -> Table {
     console[13] = of(view.values.text("max_db_client_connections"));
     console[14] = of(visitors);
     let rows = rows.chain([console]);
-    Table::new(&[
+    ShowTable::new(&[
         "name",
         "host",
         "port",
@@ -293,7 +297,7 @@ struct PoolCounts {
     wait_us: u64,
 }
 
-fn pools(view: &View<'_>) -> Table {
+fn pools(view: &ShowView<'_>) -> ShowTable {
     let mut pools: BTreeMap<(&str, &str), PoolCounts> = BTreeMap::new();
     for client in view.all_clients() {
         let Some(pair) = database_of(client).zip(client.user.as_deref()) else { continue };
@@ -337,7 +341,7 @@ fn pools(view: &View<'_>) -> Table {
             None,
         ]
     });
-    Table::new(&[
+    ShowTable::new(&[
         "database",
         "user",
         "cl_active",
@@ -397,7 +401,7 @@ fn database_of(client: &ClientView) -> Option<&str> {
     }
 }
 
-fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
+fn clients<'a>(view: &'a ShowView<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
     // Who is being told why it has to go is gone already for whoever looks.
     let clients = view.all_clients().filter(|client| client.state != ClientState::Closing);
     clients.map(|client| {
@@ -434,7 +438,7 @@ fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> 
     })
 }
 
-fn servers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
+fn servers<'a>(view: &'a ShowView<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
     view.all_servers().map(|server| {
         let state = match server.state {
             ServerState::Login => "new",
@@ -469,13 +473,13 @@ fn servers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> 
     })
 }
 
-fn sockets(view: &View<'_>, only_active: bool) -> Table {
+fn sockets(view: &ShowView<'_>, only_active: bool) -> ShowTable {
     let is_active = |row: &Vec<Option<String>>| row[4].as_deref() == Some("active");
     let rows = clients(view).chain(servers(view));
-    Table::new(&CONNECTION).with(rows.filter(|row| !only_active || is_active(row)))
+    ShowTable::new(&CONNECTION).with(rows.filter(|row| !only_active || is_active(row)))
 }
 
-fn lists(view: &View<'_>) -> Table {
+fn lists(view: &ShowView<'_>) -> ShowTable {
     let pairs: BTreeMap<(&str, &str), ()> = view
         .all_servers()
         .map(|server| ((&*server.tenant.1, &*server.user), ()))
@@ -487,7 +491,7 @@ fn lists(view: &View<'_>) -> Table {
     let clients = view.all_clients().count();
     let users: usize = view.routing.tenants().map(|tenant| tenant.users.len()).sum();
     let row = |name: &str, items: usize| vec![of(name), of(items)];
-    Table::new(&["list", "items"]).with([
+    ShowTable::new(&["list", "items"]).with([
         row("databases", view.routing.len()),
         row("users", users),
         row("peers", 0),
@@ -505,9 +509,9 @@ fn lists(view: &View<'_>) -> Table {
     ])
 }
 
-fn state(view: &View<'_>) -> Table {
+fn state(view: &ShowView<'_>) -> ShowTable {
     let row = |name: &str| vec![of(name), of(if view.state == name { "yes" } else { "no" })];
-    Table::new(&["key", "value"]).with(["active", "paused", "suspended"].map(row))
+    ShowTable::new(&["key", "value"]).with(["active", "paused", "suspended"].map(row))
 }
 
 /// How many figures there are for a database.
@@ -551,14 +555,14 @@ const STATS_TOTALS: [&str; 1 + FIGURES] = [
 
 const STATS_AVERAGES: [&str; 1 + FIGURES] = STATS_TOTALS;
 
-fn total_values(of_tenant: Totals) -> [u64; FIGURES] {
-    let Totals { assignments, transactions, queries, received, sent, .. } = of_tenant;
-    let Totals { transaction_us, query_us, wait_us, logins, .. } = of_tenant;
+fn total_values(of_tenant: TenantTotals) -> [u64; FIGURES] {
+    let TenantTotals { assignments, transactions, queries, received, sent, .. } = of_tenant;
+    let TenantTotals { transaction_us, query_us, wait_us, logins, .. } = of_tenant;
     [assignments, transactions, queries, received, sent, transaction_us, query_us, wait_us, logins]
 }
 
 /// Counts by the second, times by what was counted.
-fn average_values(in_period: Totals, period: Duration) -> [u64; FIGURES] {
+fn average_values(in_period: TenantTotals, period: Duration) -> [u64; FIGURES] {
     let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX).max(1);
     let per_second = |count: u64| count.saturating_mul(1_000_000) / micros;
     let per = |time: u64, count: u64| time.checked_div(count).unwrap_or(0);
@@ -575,7 +579,7 @@ fn average_values(in_period: Totals, period: Duration) -> [u64; FIGURES] {
     ]
 }
 
-fn stats(view: &View<'_>, with_totals: bool, with_averages: bool) -> Table {
+fn stats(view: &ShowView<'_>, with_totals: bool, with_averages: bool) -> ShowTable {
     let columns: &'static [&'static str] = match (with_totals, with_averages) {
         (true, true) => &STATS,
         (true, false) => &STATS_TOTALS,
@@ -593,17 +597,17 @@ fn stats(view: &View<'_>, with_totals: bool, with_averages: bool) -> Table {
         }
         row
     });
-    Table::new(columns).with(rows)
+    ShowTable::new(columns).with(rows)
 }
 
-fn totals(view: &View<'_>) -> Table {
-    let sum = view.totals.values().fold(Totals::default(), |sum, it| sum.plus(*it));
+fn totals(view: &ShowView<'_>) -> ShowTable {
+    let sum = view.totals.values().fold(TenantTotals::default(), |sum, it| sum.plus(*it));
     let rows = STATS[1..=FIGURES].iter().zip(total_values(sum));
-    Table::new(&["name", "value"]).with(rows.map(|(name, value)| vec![of(name), of(value)]))
+    ShowTable::new(&["name", "value"]).with(rows.map(|(name, value)| vec![of(name), of(value)]))
 }
 
-fn users(view: &View<'_>) -> Table {
-    let mut users: BTreeMap<&str, Option<(&Tenant, &TenantUser)>> = BTreeMap::new();
+fn users(view: &ShowView<'_>) -> ShowTable {
+    let mut users: BTreeMap<&str, Option<(&TenantSnapshot, &TenantUser)>> = BTreeMap::new();
     for tenant in sorted(view.routing) {
         for (name, user) in &tenant.users {
             users.entry(name).or_insert(Some((tenant, user)));
@@ -644,7 +648,7 @@ fn users(view: &View<'_>) -> Table {
             of(view.all_clients().filter(is_its).count()),
         ]
     });
-    Table::new(&[
+    ShowTable::new(&[
         "name",
         "pool_size",
         "reserve_pool_size",
@@ -662,7 +666,7 @@ fn is_in(client: &ClientView) -> bool {
     !matches!(client.state, ClientState::Login | ClientState::Closing)
 }
 
-fn pins(view: &View<'_>) -> Table {
+fn pins(view: &ShowView<'_>) -> ShowTable {
     let pinned = view.all_clients().filter(|client| !client.pins.is_empty());
     let rows = pinned.map(|client| {
         vec![
@@ -674,5 +678,6 @@ fn pins(view: &View<'_>) -> Table {
             of(client.state_us / 1000),
         ]
     });
-    Table::new(&["database", "user", "client_id", "server_id", "reasons", "state_ms"]).with(rows)
+    ShowTable::new(&["database", "user", "client_id", "server_id", "reasons", "state_ms"])
+        .with(rows)
 }

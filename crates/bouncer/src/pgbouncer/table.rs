@@ -71,16 +71,16 @@ fn type_of(first: &str, name: &str) -> u32 {
 
 /// Columns with rows of values; `None` is null.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct ShowTable {
     columns: &'static [&'static str],
     rows: Vec<Vec<Option<String>>>,
 }
 
-impl Table {
+impl ShowTable {
     /// Without rows.
     #[must_use]
-    pub fn new(columns: &'static [&'static str]) -> Table {
-        Table { columns, rows: Vec::new() }
+    pub fn new(columns: &'static [&'static str]) -> ShowTable {
+        ShowTable { columns, rows: Vec::new() }
     }
 
     /// Adds a row, which has a value for each column.
@@ -91,7 +91,7 @@ impl Table {
 
     /// The same with other rows, for chains.
     #[must_use]
-    pub fn with(mut self, rows: impl IntoIterator<Item = Vec<Option<String>>>) -> Table {
+    pub fn with(mut self, rows: impl IntoIterator<Item = Vec<Option<String>>>) -> ShowTable {
         rows.into_iter().for_each(|row| self.push(row));
         self
     }

@@ -11,11 +11,13 @@ use api::{
     AuthQuerySpec, PoolMode, TenantLimitsSpec, TenantSpec, TenantUserSpec, TlsMode, UserAuth,
 };
 
-use super::ini::{Entry, Ini, IniError, connection_string};
-use super::settings::{Change, Values, find};
-use crate::config::{Config, ConsoleTable, ConsoleUser, Listen, MysqlTable, ServerTable, TlsTable};
+use super::ini::{IniEntry, IniError, ParsedIni, connection_string};
+use super::settings::{SettingEffect, SettingValues, find};
+use crate::config::{
+    BouncerConfig, ConsoleTable, ConsoleUser, ListenAddresses, MysqlTable, ServerTable, TlsTable,
+};
 use crate::relay::DATABASE;
-use crate::tenants::{Rules, UserRules, UserTimes};
+use crate::tenants::{UserRuleSet, UserRules, UserTimes};
 
 /// Connections where PgBouncer knows no limit.
 const UNLIMITED: u32 = 100_000;
@@ -52,7 +54,7 @@ const UNUSED_OF_DATABASE: &[&str] = &["connect_query", "load_balance_hosts", "ap
 
 /// Something in the file that has no effect, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct IgnoredSetting {
     /// Which setting.
     pub what: String,
     /// Why not.
@@ -61,11 +63,11 @@ pub struct Note {
 
 /// What a file amounts to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Translated {
+pub struct TranslatedFile {
     /// The bouncer's configuration.
-    pub config: Config,
+    pub config: BouncerConfig,
     /// What of the file has no effect.
-    pub notes: Vec<Note>,
+    pub notes: Vec<IgnoredSetting>,
 }
 
 /// Translates a file, its settings in force, and its users.
@@ -73,38 +75,38 @@ pub struct Translated {
 /// # Errors
 /// What cannot be had, with its line.
 pub fn translate(
-    ini: &Ini,
-    values: &Values,
+    ini: &ParsedIni,
+    values: &SettingValues,
     users: &[(String, String)],
-) -> Result<Translated, IniError> {
+) -> Result<TranslatedFile, IniError> {
     let passwords = users.iter().map(|(user, password)| (&**user, &**password)).collect();
-    let mut translator = Translator { ini, values, passwords, users, notes: Vec::new() };
+    let mut translator = FileTranslator { ini, values, passwords, users, notes: Vec::new() };
     let config = translator.config()?;
     translator.unused();
-    Ok(Translated { config, notes: translator.notes })
+    Ok(TranslatedFile { config, notes: translator.notes })
 }
 
-struct Translator<'a> {
-    ini: &'a Ini,
-    values: &'a Values,
+struct FileTranslator<'a> {
+    ini: &'a ParsedIni,
+    values: &'a SettingValues,
     users: &'a [(String, String)],
     passwords: HashMap<&'a str, &'a str>,
-    notes: Vec<Note>,
+    notes: Vec<IgnoredSetting>,
 }
 
 /// Keys and values of a line.
 type Pairs = BTreeMap<String, String>;
 
-impl Translator<'_> {
-    fn config(&mut self) -> Result<Config, IniError> {
+impl FileTranslator<'_> {
+    fn config(&mut self) -> Result<BouncerConfig, IniError> {
         let values = self.values;
         let auth = self.auth()?;
         if values.text("auth_dbname") == DATABASE {
             let what = format!("cannot use the reserved \"{DATABASE}\" database as an auth_dbname");
             return Err(IniError::Line { at: self.place("auth_dbname"), what });
         }
-        let mut config = Config {
-            listen: Listen::Several(self.addresses()),
+        let mut config = BouncerConfig {
+            listen: ListenAddresses::Several(self.addresses()),
             mysql: MysqlTable { enabled: false, ..MysqlTable::default() },
             unix_socket_dir: path(values.text("unix_socket_dir")),
             unix_socket_mode: values.text("unix_socket_mode").to_owned(),
@@ -118,19 +120,19 @@ impl Translator<'_> {
             },
             server_connections_max: UNLIMITED,
             console: self.console(auth),
-            ..Config::default()
+            ..BouncerConfig::default()
         };
         config.rules = self.rules(auth)?;
         // It has no checks of its own: a server that is gone is noticed by whoever needs it.
         config.health.interval_s = 0;
         let users = self.user_specs(auth);
         // The last line of a name counts, as it does when PgBouncer reads its file.
-        let databases: BTreeMap<&str, &Entry> =
+        let databases: BTreeMap<&str, &IniEntry> =
             self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
         for entry in databases.values() {
             if entry.key == "*" {
                 let why = "there are no databases but those that are listed".to_owned();
-                self.notes.push(Note { what: "[databases] *".into(), why });
+                self.notes.push(IgnoredSetting { what: "[databases] *".into(), why });
                 continue;
             }
             let (tenant, server) = self.tenant(entry, &databases, &users)?;
@@ -207,7 +209,7 @@ impl Translator<'_> {
     }
 
     /// What `[users]` says, of whomever: also of users that `auth_query` finds.
-    fn rules(&mut self, auth: UserAuth) -> Result<Rules, IniError> {
+    fn rules(&mut self, auth: UserAuth) -> Result<UserRuleSet, IniError> {
         let mut users: BTreeMap<String, UserRules> = BTreeMap::new();
         for entry in &self.ini.users {
             let mut own = pairs(entry)?;
@@ -239,7 +241,8 @@ impl Translator<'_> {
             };
             for key in own.into_keys() {
                 let why = "of users this is their database's".to_owned();
-                self.notes.push(Note { what: format!("[users] {}: {key}", entry.key), why });
+                self.notes
+                    .push(IgnoredSetting { what: format!("[users] {}: {key}", entry.key), why });
             }
             users.insert(entry.key.clone(), rules);
         }
@@ -247,7 +250,7 @@ impl Translator<'_> {
             users.entry(name.clone()).or_default().is_locked = true;
         }
         let count = |setting| Some(count(self.values.count(setting))).filter(|count| *count > 0);
-        Ok(Rules {
+        Ok(UserRuleSet {
             auth,
             users,
             watchers_max: count("max_db_client_connections"),
@@ -257,8 +260,8 @@ impl Translator<'_> {
 
     fn tenant(
         &mut self,
-        entry: &Entry,
-        databases: &BTreeMap<&str, &Entry>,
+        entry: &IniEntry,
+        databases: &BTreeMap<&str, &IniEntry>,
         users: &[TenantUserSpec],
     ) -> Result<(TenantSpec, ServerTable), IniError> {
         let refused = |what: String| IniError::Line { at: entry.at.clone(), what };
@@ -266,7 +269,7 @@ impl Translator<'_> {
         let mut own = pairs(entry)?;
         for key in UNUSED_OF_DATABASE.iter().filter(|key| own.remove(**key).is_some()) {
             let what = format!("[databases] {name}: {key}");
-            self.notes.push(Note { what, why: "cannot be had".into() });
+            self.notes.push(IgnoredSetting { what, why: "cannot be had".into() });
         }
         let host = own.remove("host").unwrap_or_else(|| SOCKET_DIRECTORY.to_owned());
         let port = own.remove("port").unwrap_or_else(|| "5432".to_owned());
@@ -329,7 +332,7 @@ impl Translator<'_> {
     fn auth_query(
         &self,
         own: &mut Pairs,
-        databases: &BTreeMap<&str, &Entry>,
+        databases: &BTreeMap<&str, &IniEntry>,
     ) -> Result<Option<AuthQuerySpec>, IniError> {
         let mut of = |key| {
             let text = own.remove(key).unwrap_or_else(|| self.values.text(key).to_owned());
@@ -401,15 +404,15 @@ impl Translator<'_> {
         for (setting, value) in self.values.iter().filter(|(it, value)| *value != it.default) {
             let listed = UNUSED.iter().find(|(name, _)| *name == setting.name);
             let why = match setting.change {
-                Change::NoEffect(why) => Some(why),
-                Change::Live | Change::Restart => listed.map(|(_, why)| *why),
+                SettingEffect::NoEffect(why) => Some(why),
+                SettingEffect::Live | SettingEffect::Restart => listed.map(|(_, why)| *why),
             };
             let what = format!("{} = {value}", setting.name);
-            self.notes.extend(why.map(|why| Note { what, why: why.to_owned() }));
+            self.notes.extend(why.map(|why| IgnoredSetting { what, why: why.to_owned() }));
         }
         if !self.ini.peers.is_empty() {
             let why = "one process has all threads".to_owned();
-            self.notes.push(Note { what: "[peers]".into(), why });
+            self.notes.push(IgnoredSetting { what: "[peers]".into(), why });
         }
     }
 }
@@ -420,7 +423,7 @@ fn is_md5(text: &str) -> bool {
     digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn pairs(entry: &Entry) -> Result<Pairs, IniError> {
+fn pairs(entry: &IniEntry) -> Result<Pairs, IniError> {
     let pairs = connection_string(&entry.value)
         .map_err(|what| IniError::Line { at: entry.at.clone(), what })?;
     Ok(pairs.into_iter().collect())
@@ -473,9 +476,9 @@ mod tests {
     use super::*;
     use crate::pgbouncer::ini;
 
-    fn translated(text: &str) -> Result<Translated, IniError> {
+    fn translated(text: &str) -> Result<TranslatedFile, IniError> {
         let ini = ini::load(Path::new("a.ini"), &mut |_| Ok(text.to_owned()))?;
-        let values = Values::from_entries(&ini.settings)?;
+        let values = SettingValues::from_entries(&ini.settings)?;
         let users = [("ann", "apple"), ("bob", "md5x"), ("eve", "")];
         let users: Vec<_> = users.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
         translate(&ini, &values, &users)
@@ -492,7 +495,7 @@ mod tests {
                     [pgbouncer]\nauth_type=trust\nlisten_addr = 127.0.0.1, ::1\nlisten_port=99\n\
                     query_timeout=1.5\nserver_login_retry=0\nadmin_users=ann\npkt_buf=75\n\
                     unix_socket_dir=/x\n";
-        let Translated { config, notes } = translated(text).unwrap();
+        let TranslatedFile { config, notes } = translated(text).unwrap();
         assert_eq!(config.listen.addresses(), ["127.0.0.1:99", "[::1]:99"]);
         assert_eq!(config.console.admin_users[0].password, "apple");
         let [p0, p1, p2] = config.tenants.as_slice() else { panic!("{:?}", config.tenants) };
@@ -584,7 +587,7 @@ mod tests {
             ("server_tls_sslmode=verify-full\n", (TlsMode::VerifyFull, false)),
         ] {
             let text = format!("[databases]\np0 = host=127.0.0.1\n[pgbouncer]\n{mode}");
-            let Translated { config, .. } = translated(&text).unwrap();
+            let TranslatedFile { config, .. } = translated(&text).unwrap();
             let table = config.servers.values().next().unwrap();
             assert_eq!((table.tls, table.trust_server_key), expected, "{mode}");
         }

@@ -63,15 +63,15 @@ pub struct ListenError {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ListenerKind {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
 }
 
 /// A listening socket.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    kind: Kind,
+pub(crate) struct RelayListener {
+    kind: ListenerKind,
     /// What is spoken there.
     pub(crate) engine: TenantEngine,
     /// The tenant of all its clients.
@@ -80,7 +80,7 @@ pub(crate) struct Listener {
 
 /// A connection that belongs to no thread yet.
 #[derive(Debug)]
-pub(crate) enum Accepted {
+pub(crate) enum AcceptedConnection {
     /// Over TCP.
     Tcp(TcpStream),
     /// Over a Unix socket.
@@ -120,27 +120,27 @@ impl ListenerSpec {
     }
 }
 
-impl Listener {
+impl RelayListener {
     /// One that another process had.
-    pub(super) fn inherited(spec: &ListenerSpec, fd: OwnedFd) -> Listener {
+    pub(super) fn inherited(spec: &ListenerSpec, fd: OwnedFd) -> RelayListener {
         let kind = match &spec.address {
-            ListenAddress::Tcp(_) => Kind::Tcp(TcpListener::from_std(fd.into())),
+            ListenAddress::Tcp(_) => ListenerKind::Tcp(TcpListener::from_std(fd.into())),
             ListenAddress::Unix { path, .. } => {
-                Kind::Unix(UnixListener::from_std(fd.into()), SocketFile(path.clone()))
+                ListenerKind::Unix(UnixListener::from_std(fd.into()), SocketFile(path.clone()))
             }
         };
-        Listener { kind, engine: spec.engine, tenant: spec.tenant.clone() }
+        RelayListener { kind, engine: spec.engine, tenant: spec.tenant.clone() }
     }
 
     /// Gives it to another process, with its address.
     pub(super) fn give(self, registry: &Registry) -> io::Result<(OwnedFd, String)> {
         match self.kind {
-            Kind::Tcp(mut listener) => {
+            ListenerKind::Tcp(mut listener) => {
                 registry.deregister(&mut listener)?;
                 let address = listener.local_addr()?.to_string();
                 Ok((listener.as_fd().try_clone_to_owned()?, address))
             }
-            Kind::Unix(mut listener, file) => {
+            ListenerKind::Unix(mut listener, file) => {
                 registry.deregister(&mut listener)?;
                 let fd = listener.as_fd().try_clone_to_owned()?;
                 Ok((fd, file.leave().to_string_lossy().into_owned()))
@@ -149,38 +149,44 @@ impl Listener {
     }
 
     /// Binds and listens.
-    pub(crate) fn bind(spec: &ListenerSpec) -> Result<Listener, ListenError> {
+    pub(crate) fn bind(spec: &ListenerSpec) -> Result<RelayListener, ListenError> {
         let kind = match &spec.address {
             ListenAddress::Tcp(address) => bind_tcp(*address)
                 .map_err(|source| ListenError { address: address.to_string(), source })?,
             ListenAddress::Unix { path, mode } => bind_unix(path, *mode)
                 .map_err(|source| ListenError { address: path.display().to_string(), source })?,
         };
-        Ok(Listener { kind, engine: spec.engine, tenant: spec.tenant.clone() })
+        Ok(RelayListener { kind, engine: spec.engine, tenant: spec.tenant.clone() })
     }
 
     /// Where it really listens; nothing for Unix sockets.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match &self.kind {
-            Kind::Tcp(listener) => listener.local_addr().ok(),
-            Kind::Unix(..) => None,
+            ListenerKind::Tcp(listener) => listener.local_addr().ok(),
+            ListenerKind::Unix(..) => None,
         }
     }
 
     /// Has the thread told of connections.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.kind {
-            Kind::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
-            Kind::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+            ListenerKind::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            ListenerKind::Unix(listener, _) => {
+                registry.register(listener, token, Interest::READABLE)
+            }
         }
     }
 
     /// The next connection; nothing when there is none now.
-    pub(crate) fn accept(&self) -> io::Result<Option<Accepted>> {
+    pub(crate) fn accept(&self) -> io::Result<Option<AcceptedConnection>> {
         loop {
             let accepted = match &self.kind {
-                Kind::Tcp(listener) => listener.accept().map(|(it, _)| Accepted::Tcp(it)),
-                Kind::Unix(listener, _) => listener.accept().map(|(it, _)| Accepted::Unix(it)),
+                ListenerKind::Tcp(listener) => {
+                    listener.accept().map(|(it, _)| AcceptedConnection::Tcp(it))
+                }
+                ListenerKind::Unix(listener, _) => {
+                    listener.accept().map(|(it, _)| AcceptedConnection::Unix(it))
+                }
             };
             match accepted {
                 Ok(accepted) => return Ok(Some(accepted)),
@@ -195,7 +201,7 @@ impl Listener {
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<Kind> {
+fn bind_tcp(address: SocketAddr) -> io::Result<ListenerKind> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // So that `[::]` and `0.0.0.0` can be listened on side by side.
@@ -206,12 +212,12 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Kind> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(PENDING_MAX)?;
-    Ok(Kind::Tcp(TcpListener::from_std(socket.into())))
+    Ok(ListenerKind::Tcp(TcpListener::from_std(socket.into())))
 }
 
-fn bind_unix(path: &Path, mode: u32) -> io::Result<Kind> {
+fn bind_unix(path: &Path, mode: u32) -> io::Result<ListenerKind> {
     let (socket, file) = bind_file(path, mode)?;
-    Ok(Kind::Unix(UnixListener::from_std(socket.into()), file))
+    Ok(ListenerKind::Unix(UnixListener::from_std(socket.into()), file))
 }
 
 /// Listens at a socket file, without blocking.
@@ -275,9 +281,9 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
-        let listener = Listener::bind(&unix(&path)).expect("replace");
+        let listener = RelayListener::bind(&unix(&path)).expect("replace");
         assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o777, 0o700);
-        let error = Listener::bind(&unix(&path)).expect_err("somebody listens");
+        let error = RelayListener::bind(&unix(&path)).expect_err("somebody listens");
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         let _client = std::os::unix::net::UnixStream::connect(&path).expect("connect");
         // Two: the probe of the second listener, and the client.
@@ -293,7 +299,7 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
         fs::write(&path, "precious").expect("write");
-        Listener::bind(&unix(&path)).expect_err("not a socket");
+        RelayListener::bind(&unix(&path)).expect_err("not a socket");
         assert_eq!(fs::read_to_string(&path).expect("read"), "precious");
     }
 
@@ -302,7 +308,7 @@ mod tests {
         let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let engine = TenantEngine::Postgres;
         let spec = ListenerSpec { address, engine, is_optional: false, tenant: None };
-        let listener = Listener::bind(&spec).expect("bind");
+        let listener = RelayListener::bind(&spec).expect("bind");
         assert_ne!(listener.local_addr().expect("address").port(), 0);
     }
 }

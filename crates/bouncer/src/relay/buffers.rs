@@ -18,11 +18,11 @@ const STOCKED_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
 
 /// Buffers that are not in use.
 #[derive(Debug, Default)]
-pub(crate) struct Stock {
+pub(crate) struct BufferFreelist {
     free: Vec<Vec<u8>>,
 }
 
-impl Stock {
+impl BufferFreelist {
     fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_default()
     }
@@ -38,12 +38,12 @@ impl Stock {
 
 /// Bytes that wait: for room in a socket, or for the rest of their message.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog {
+pub(crate) struct UnsentBytes {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Backlog {
+impl UnsentBytes {
     /// Bytes that wait.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
@@ -60,7 +60,7 @@ impl Backlog {
     }
 
     /// Adds `bytes` at the end.
-    pub(crate) fn push(&mut self, bytes: &[u8], stock: &mut Stock) {
+    pub(crate) fn push(&mut self, bytes: &[u8], stock: &mut BufferFreelist) {
         if bytes.is_empty() {
             return;
         }
@@ -75,7 +75,7 @@ impl Backlog {
     }
 
     /// Drops the oldest `count` bytes; the memory goes back to the stock with the last of them.
-    pub(crate) fn consume(&mut self, count: usize, stock: &mut Stock) {
+    pub(crate) fn consume(&mut self, count: usize, stock: &mut BufferFreelist) {
         self.start = (self.start + count).min(self.bytes.len());
         if self.is_empty() {
             self.clear(stock);
@@ -83,7 +83,7 @@ impl Backlog {
     }
 
     /// Drops everything.
-    pub(crate) fn clear(&mut self, stock: &mut Stock) {
+    pub(crate) fn clear(&mut self, stock: &mut BufferFreelist) {
         self.start = 0;
         stock.give(std::mem::take(&mut self.bytes));
     }
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_and_memory_goes_back() {
-        let mut stock = Stock::default();
-        let mut backlog = Backlog::default();
+        let mut stock = BufferFreelist::default();
+        let mut backlog = UnsentBytes::default();
         let mut expected = 0_u32;
         let mut next = 0_u32;
         for round in 0..2_000_usize {
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_buffer_that_grew_large_is_not_kept() {
-        let mut stock = Stock::default();
-        let mut backlog = Backlog::default();
+        let mut stock = BufferFreelist::default();
+        let mut backlog = UnsentBytes::default();
         backlog.push(&vec![0; STOCKED_BYTES_MAX + 1], &mut stock);
         backlog.clear(&mut stock);
         assert!(stock.free.is_empty());

@@ -7,15 +7,15 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::client::{Client, Phase, Place};
-use super::conn::{Conn, Readiness, Source};
-use super::leave::Leaving;
-use super::opening::Target;
-use super::orders::Inner;
-use super::server::Server;
-use super::socket::Received;
-use super::worker::{Look, Worker};
-use crate::link::{DialNext, Dialer};
+use super::client::{ClientPhase, RelayClient, ServerAttachment};
+use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::leave::ClientDeparture;
+use super::opening::ConnectTarget;
+use super::orders::ThreadMessageKind;
+use super::server::RelayServer;
+use super::socket::ReadOutcome;
+use super::worker::{RelayWorker, TimerKey};
+use crate::link::{ServerDialNext, ServerDialer};
 use crate::pg::dial::TlsRequest;
 
 /// Cancel requests on their way to one server connection; another one would change nothing.
@@ -27,8 +27,8 @@ const CANCEL_US: u64 = 10_000_000;
 /// A connection that carries a cancel request.
 #[derive(Debug)]
 pub(super) struct CancelLeg {
-    pub(super) conn: Conn,
-    pub(super) dial: Dialer,
+    pub(super) conn: RelayConnection,
+    pub(super) dial: ServerDialer,
     connects: bool,
     pub(super) shakes_hands: bool,
     /// Place and serial of the server connection that is meant.
@@ -36,11 +36,11 @@ pub(super) struct CancelLeg {
     begun_us: u64,
 }
 
-impl Worker {
+impl RelayWorker {
     /// A client wants to cancel what another one does.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
         let source = self.cancel_source(place);
-        self.client_gone(place, &Leaving::Dismissed);
+        self.client_gone(place, &ClientDeparture::Dismissed);
         // Or somebody could try all keys.
         if !self.common.cancel_rate.allow(source, self.ground.now) {
             return;
@@ -49,7 +49,7 @@ impl Worker {
         if thread == self.index {
             self.cancel_client(client, pid);
         } else if let Some(peer) = self.common.peers.get(thread) {
-            peer.inbox.push(Inner::Cancel { client, pid });
+            peer.inbox.push(ThreadMessageKind::Cancel { client, pid });
         }
     }
 
@@ -60,8 +60,11 @@ impl Worker {
         const DISCARD: u128 = 0x0100 << 112;
         let client = self.clients.get(place)?;
         let guest = match &client.phase {
-            Phase::Login(phase) => phase.bound().guest.as_ref(),
-            Phase::Greeting(_) | Phase::Session(_) | Phase::Console(_) | Phase::Closing => None,
+            ClientPhase::Login(phase) => phase.bound().guest.as_ref(),
+            ClientPhase::Greeting(_)
+            | ClientPhase::Session(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => None,
         };
         match guest {
             Some(guest) => {
@@ -73,19 +76,21 @@ impl Worker {
 
     /// Cancels what a client does: its request at the server, or its place in the queue.
     pub(super) fn cancel_client(&mut self, place: u32, pid: u32) {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         if session.pid != pid {
             return;
         }
         session.stats.cancels.add(1);
         match session.place {
-            Place::Idle => {}
-            Place::Parked | Place::Waiting(_) => self.cancel_waiting(place),
-            Place::Attached(server) => {
+            ServerAttachment::Idle => {}
+            ServerAttachment::Parked | ServerAttachment::Waiting(_) => self.cancel_waiting(place),
+            ServerAttachment::Attached(server) => {
                 // Between two statements there is nothing to cancel, and what comes next is not
                 // meant.
                 let is_fresh = session.is_fresh;
-                let is_awaited = self.servers.get(server).is_some_and(Server::is_awaited);
+                let is_awaited = self.servers.get(server).is_some_and(RelayServer::is_awaited);
                 if is_awaited && !is_fresh {
                     self.cancel_at_server(server);
                 }
@@ -96,12 +101,12 @@ impl Worker {
     /// Answers the request for which a client waits in the queue as the server would, and takes
     /// the client out of there. A request of which a part has yet to come goes on waiting.
     fn cancel_waiting(&mut self, place: u32) {
-        let Worker { clients, pools, ground, outbox, .. } = self;
+        let RelayWorker { clients, pools, ground, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
-        let Client { conn, phase: Phase::Session(session), .. } = client else { return };
+        let RelayClient { conn, phase: ClientPhase::Session(session), .. } = client else { return };
         let Some(bytes) = session.link.request_bytes(conn.input.front()) else { return };
         conn.input.consume(bytes, &mut ground.stock);
-        if let Place::Waiting(ticket) = session.place {
+        if let ServerAttachment::Waiting(ticket) = session.place {
             pools.give_up_waiting(session.pool, ticket, ground.now);
         }
         if session.place.is_waiting() {
@@ -134,13 +139,18 @@ impl Worker {
 
     fn begin_cancel(
         &mut self,
-        dial: Dialer,
-        target: &Target,
+        dial: ServerDialer,
+        target: &ConnectTarget,
         server: (u32, u64),
     ) -> std::io::Result<()> {
         let socket = target.connect(self.common.config.tcp)?;
         let place = self.cancels.reserve();
-        let conn = match Conn::new(socket, Source::Cancel(place), true, &self.ground.registry) {
+        let conn = match RelayConnection::new(
+            socket,
+            EventSource::Cancel(place),
+            true,
+            &self.ground.registry,
+        ) {
             Ok(conn) => conn,
             Err(error) => {
                 self.cancels.give_up(place);
@@ -150,13 +160,13 @@ impl Worker {
         let begun_us = self.ground.now_us;
         let leg = CancelLeg { conn, dial, connects: true, shakes_hands: false, server, begun_us };
         self.cancels.occupy(place, leg);
-        self.ground.timers.arm(Look::Cancel(place).id(), begun_us + CANCEL_US);
+        self.ground.timers.arm(TimerKey::Cancel(place).id(), begun_us + CANCEL_US);
         Ok(())
     }
 
     /// Epoll says something of a connection that carries a cancel request.
-    pub(super) fn cancel_ready(&mut self, place: u32, readiness: Readiness) {
-        let Worker { cancels, outbox, ground, .. } = self;
+    pub(super) fn cancel_ready(&mut self, place: u32, readiness: SocketReadiness) {
+        let RelayWorker { cancels, outbox, ground, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
         leg.conn.note(readiness);
         if readiness.writable && leg.connects {
@@ -177,16 +187,16 @@ impl Worker {
 
     fn read_cancel(&mut self, place: u32) {
         loop {
-            let Worker { cancels, outbox, scratch, ground, .. } = self;
+            let RelayWorker { cancels, outbox, scratch, ground, .. } = self;
             let Some(leg) = cancels.get_mut(place) else { return };
             if !leg.conn.is_readable() {
                 return;
             }
             let count = match leg.conn.read(scratch) {
-                Ok(Received::Data { count, .. }) => count,
-                Ok(Received::Nothing) => return self.hands_shaken_for_cancel(place),
+                Ok(ReadOutcome::Data { count, .. }) => count,
+                Ok(ReadOutcome::Nothing) => return self.hands_shaken_for_cancel(place),
                 // The signal was sent, or never will be.
-                Ok(Received::End) | Err(_) => return self.end_cancel(place),
+                Ok(ReadOutcome::End) | Err(_) => return self.end_cancel(place),
             };
             leg.conn.input.push(&scratch[..count], &mut ground.stock);
             let (used, next) = leg.dial.input(leg.conn.input.front(), &mut outbox.to_server);
@@ -195,22 +205,26 @@ impl Worker {
         }
     }
 
-    pub(super) fn follow_cancel(&mut self, place: u32, next: DialNext) {
-        let Worker { cancels, outbox, ground, .. } = self;
+    pub(super) fn follow_cancel(&mut self, place: u32, next: ServerDialNext) {
+        let RelayWorker { cancels, outbox, ground, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
         let sent = leg.conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
         outbox.to_server.clear();
         match next {
             _ if sent.is_err() => self.end_cancel(place),
-            DialNext::More => {}
+            ServerDialNext::More => {}
             // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
-            DialNext::Cancelled => {
-                if self.cancels.get(place).is_some_and(|leg| matches!(leg.dial, Dialer::My(_))) {
+            ServerDialNext::Cancelled => {
+                if self
+                    .cancels
+                    .get(place)
+                    .is_some_and(|leg| matches!(leg.dial, ServerDialer::My(_)))
+                {
                     self.end_cancel(place);
                 }
             }
-            DialNext::StartTls => self.shake_hands_for_cancel(place),
-            DialNext::Ready(_) | DialNext::Fail { .. } => self.end_cancel(place),
+            ServerDialNext::StartTls => self.shake_hands_for_cancel(place),
+            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end_cancel(place),
         }
     }
 
@@ -218,7 +232,7 @@ impl Worker {
     /// again.
     pub(super) fn end_cancel(&mut self, place: u32) {
         let Some(leg) = self.cancels.remove(place) else { return };
-        self.ground.timers.disarm(Look::Cancel(place).id());
+        self.ground.timers.disarm(TimerKey::Cancel(place).id());
         leg.conn.close(&mut self.ground.stock);
         let (server_place, serial) = leg.server;
         let Some(server) = self.servers.get_mut(server_place) else { return };
@@ -236,14 +250,14 @@ impl Worker {
         let Some(leg) = self.cancels.get(place) else { return };
         let due_us = leg.begun_us + CANCEL_US;
         if due_us > self.ground.now_us {
-            return self.ground.timers.arm(Look::Cancel(place).id(), due_us);
+            return self.ground.timers.arm(TimerKey::Cancel(place).id(), due_us);
         }
         // Whether the signal will come yet is not known; so the server connection is not shared.
         let server = leg.server;
         if let Some(meant) = self.servers.get_mut(server.0).filter(|it| it.serial == server.1)
             && meant.awaits_cancels
         {
-            self.close_server(server.0, &super::server::Closing::Unclean);
+            self.close_server(server.0, &super::server::ServerCloseReason::Unclean);
         }
         self.end_cancel(place);
     }

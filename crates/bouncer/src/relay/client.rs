@@ -4,30 +4,30 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::accept::Accepted;
-use super::common::Head;
-use super::conn::{Conn, Readiness, Source};
-use super::console::Visitor;
-use super::leases::Leased;
-use super::leave::Leaving;
-use super::listen::{Heard, Hearing};
-use super::login::{Flow, Greeting, LoginPhase};
-use super::pools::{PoolRef, Ticket};
-use super::server::Server;
-use super::socket::{Received, Socket};
-use super::stats::TenantStats;
-use super::visitors::{Bound, By};
-use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
-use crate::guest::Watch;
-use crate::guest::turns::Turn;
-use crate::link::{ClientLink, ClientNext, Links, Outputs, ServerLink};
-use crate::tenants::Route;
+use super::accept::AcceptedConnection;
+use super::common::CountedClient;
+use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::console::ConsoleClient;
+use super::leases::LeaseOutcome;
+use super::leave::ClientDeparture;
+use super::listen::{ChannelSubscriber, SubscriptionState};
+use super::login::{GreetingWait, LoginFlow, LoginPhase};
+use super::pools::{PoolRef, QueueTicket};
+use super::server::RelayServer;
+use super::socket::{ReadOutcome, RelaySocket};
+use super::stats::ThreadTenantStats;
+use super::visitors::{ClientOrigin, ListenerBinding};
+use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
+use crate::guest::ConnectionObserver;
+use crate::guest::turns::LeaseQuotaPermit;
+use crate::link::{ClientLink, ClientNext, LinkOutputs, ProtocolLinks, ServerLink};
+use crate::tenants::TenantRoute;
 
 /// A client connection.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) conn: Conn,
-    pub(super) phase: Phase,
+pub(super) struct RelayClient {
+    pub(super) conn: RelayConnection,
+    pub(super) phase: ClientPhase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
     /// Its number among all connections of the process.
@@ -44,27 +44,27 @@ pub(super) struct Client {
 
 /// Where a client is in its life.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ClientPhase {
     /// It says who it is.
     Login(Box<LoginPhase>),
     /// It has proved it, and is to be told the parameters of a server.
-    Greeting(Box<Greeting>),
+    Greeting(Box<GreetingWait>),
     /// It is logged in.
-    Session(Box<Session>),
+    Session(Box<ClientLogin>),
     /// It is at the console.
-    Console(Box<Visitor>),
+    Console(Box<ConsoleClient>),
     /// It is being told why it has to go.
     Closing,
 }
 
 /// A client that is logged in.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct ClientLogin {
     pub(super) link: ClientLink,
-    pub(super) route: Route,
+    pub(super) route: TenantRoute,
     pub(super) pool: PoolRef,
     pub(super) pid: u32,
-    pub(super) place: Place,
+    pub(super) place: ServerAttachment,
     /// Whether its server connection is so new that the link does not know of it.
     pub(super) is_fresh: bool,
     /// Whether the link takes nothing more before the server has said something.
@@ -72,7 +72,7 @@ pub(super) struct Session {
     /// Whether it has to take what it was answered before it may ask more.
     is_full: bool,
     /// What it listens to; none if it never did.
-    pub(super) hearing: Option<Box<Hearing>>,
+    pub(super) hearing: Option<Box<ChannelSubscriber>>,
     /// Whether its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
@@ -93,62 +93,62 @@ pub(super) struct Session {
     pub(super) is_ending: bool,
     /// When something was cancelled because it took too long.
     pub(super) overtime_us: Option<u64>,
-    pub(super) stats: Arc<TenantStats>,
+    pub(super) stats: Arc<ThreadTenantStats>,
     /// The collation that it began with, of MySQL, for when it logs in anew.
     pub(super) collation: u16,
     /// What its listener says of it, for the same.
-    pub(super) bound: Bound,
+    pub(super) bound: ListenerBinding,
     /// Reads along, with a guest.
-    pub(super) watch: Option<Box<Watch>>,
+    pub(super) watch: Option<Box<ConnectionObserver>>,
     /// A guest's, while it has a server connection or is in the queue for one.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<LeaseQuotaPermit>,
     /// Counts it among the clients.
-    _head: Head,
+    _head: CountedClient,
 }
 
 /// Where a client stands with regard to server connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum ServerAttachment {
     /// It needs none.
     Idle,
     /// It is a guest whose other clients have its share: it waits until it is its turn.
     Parked,
     /// It is in the queue for one.
-    Waiting(Ticket),
+    Waiting(QueueTicket),
     /// It holds one.
     Attached(u32),
 }
 
-impl Place {
+impl ServerAttachment {
     /// Whether it is in some queue.
     pub(super) fn is_waiting(self) -> bool {
-        matches!(self, Place::Parked | Place::Waiting(_))
+        matches!(self, ServerAttachment::Parked | ServerAttachment::Waiting(_))
     }
 }
 
-impl Session {
+impl ClientLogin {
     /// It has no server connection and waits for none.
     pub(super) fn rest(&mut self) {
-        self.place = Place::Idle;
+        self.place = ServerAttachment::Idle;
         self.turn = None;
     }
 
     /// Of a client that has just logged in.
     pub(super) fn new(
         link: ClientLink,
-        route: Route,
-        head: Head,
+        route: TenantRoute,
+        head: CountedClient,
         pool: PoolRef,
         pid: u32,
-        stats: Arc<TenantStats>,
-    ) -> Session {
+        stats: Arc<ThreadTenantStats>,
+    ) -> ClientLogin {
         let is_timed = route.tenant.times_of(&route.user).limit_clients();
-        Session {
+        ClientLogin {
             link,
             route,
             pool,
             pid,
-            place: Place::Idle,
+            place: ServerAttachment::Idle,
             is_fresh: false,
             is_stalled: false,
             is_full: false,
@@ -165,7 +165,7 @@ impl Session {
             overtime_us: None,
             stats,
             collation: 0,
-            bound: Bound::default(),
+            bound: ListenerBinding::default(),
             watch: None,
             turn: None,
             _head: head,
@@ -173,8 +173,8 @@ impl Session {
     }
 
     /// The same, of a client of MySQL that may log in anew.
-    pub(super) fn of_mysql(self, collation: u16, bound: Bound) -> Session {
-        Session { collation, bound, ..self }
+    pub(super) fn of_mysql(self, collation: u16, bound: ListenerBinding) -> ClientLogin {
+        ClientLogin { collation, bound, ..self }
     }
 
     /// Tells the link of a server connection that is new, and takes the time of what begins: with
@@ -182,10 +182,10 @@ impl Session {
     #[inline]
     fn begin(
         &mut self,
-        links: &mut Links,
+        links: &mut ProtocolLinks,
         server: &mut Option<&mut ServerLink>,
         (now_us, is_first): (u64, bool),
-        out: &mut Outputs<'_>,
+        out: &mut LinkOutputs<'_>,
     ) {
         match server {
             Some(server) if self.is_fresh => {
@@ -213,17 +213,17 @@ impl Session {
     }
 }
 
-impl Client {
+impl RelayClient {
     /// One whose session began in another process.
     pub(super) fn adopted(
-        conn: Conn,
-        session: Session,
+        conn: RelayConnection,
+        session: ClientLogin,
         (serial, number): (u64, u64),
         now_us: u64,
-    ) -> Client {
-        Client {
+    ) -> RelayClient {
+        RelayClient {
             conn,
-            phase: Phase::Session(Box::new(session)),
+            phase: ClientPhase::Session(Box::new(session)),
             serial,
             number,
             begun_us: now_us,
@@ -234,21 +234,29 @@ impl Client {
     }
 
     /// The session, of a client that is logged in.
-    pub(super) fn session(&mut self) -> Option<&mut Session> {
+    pub(super) fn session(&mut self) -> Option<&mut ClientLogin> {
         match &mut self.phase {
-            Phase::Session(session) => Some(session),
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
+            ClientPhase::Session(session) => Some(session),
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => None,
         }
     }
 
     /// The server connection that it holds.
     fn server(&self) -> Option<u32> {
         match &self.phase {
-            Phase::Session(session) => match session.place {
-                Place::Attached(server) => Some(server),
-                Place::Idle | Place::Parked | Place::Waiting(_) => None,
+            ClientPhase::Session(session) => match session.place {
+                ServerAttachment::Attached(server) => Some(server),
+                ServerAttachment::Idle
+                | ServerAttachment::Parked
+                | ServerAttachment::Waiting(_) => None,
             },
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => None,
         }
     }
 
@@ -263,18 +271,18 @@ impl Client {
     /// Whether what it sends has to wait until something else has happened.
     fn is_held_up(&self) -> bool {
         match &self.phase {
-            Phase::Session(session) => session.place.is_waiting() || session.is_stalled,
-            Phase::Greeting(_) => true,
-            Phase::Login(login) => login.is_looked_up(),
-            Phase::Console(visitor) => visitor.is_waiting(),
-            Phase::Closing => false,
+            ClientPhase::Session(session) => session.place.is_waiting() || session.is_stalled,
+            ClientPhase::Greeting(_) => true,
+            ClientPhase::Login(login) => login.is_looked_up(),
+            ClientPhase::Console(visitor) => visitor.is_waiting(),
+            ClientPhase::Closing => false,
         }
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// Takes a connection that was accepted.
-    pub(super) fn greet(&mut self, accepted: Accepted, by: By) {
+    pub(super) fn greet(&mut self, accepted: AcceptedConnection, by: ClientOrigin) {
         self.serial += 1;
         self.books.stats.accepted.add(1);
         let loads = self.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
@@ -290,15 +298,15 @@ impl Worker {
         }
     }
 
-    fn begin_client(&mut self, accepted: Accepted, by: By) -> io::Result<()> {
+    fn begin_client(&mut self, accepted: AcceptedConnection, by: ClientOrigin) -> io::Result<()> {
         let socket = match accepted {
-            Accepted::Tcp(stream) => Socket::tcp(stream, self.common.config.tcp)?,
-            Accepted::Unix(stream) => Socket::unix(stream),
+            AcceptedConnection::Tcp(stream) => RelaySocket::tcp(stream, self.common.config.tcp)?,
+            AcceptedConnection::Unix(stream) => RelaySocket::unix(stream),
         };
         let place = self.clients.reserve();
         let begun = self.new_login(&socket, place, by).and_then(|login| {
-            let source = Source::Client(place);
-            match Conn::new(socket, source, false, &self.ground.registry) {
+            let source = EventSource::Client(place);
+            match RelayConnection::new(socket, source, false, &self.ground.registry) {
                 Ok(conn) => Ok((login, conn)),
                 Err(error) => {
                     login.pid().inspect(|pid| self.common.keys.remove(*pid));
@@ -314,25 +322,26 @@ impl Worker {
                 return Err(error);
             }
         };
-        let phase = Phase::Login(Box::new(login));
+        let phase = ClientPhase::Login(Box::new(login));
         let now_us = self.ground.now_us;
         let (serial, clogged_us) = (self.serial, None);
         let (begun_us, since_us) = (now_us, now_us);
         let number = self.common.next_number();
         let queued = false;
-        let client = Client { conn, phase, serial, number, begun_us, since_us, queued, clogged_us };
+        let client =
+            RelayClient { conn, phase, serial, number, begun_us, since_us, queued, clogged_us };
         self.clients.occupy(place, client);
         self.books.stats.clients.add(1);
         self.books.stats.logins.add(1);
         let login_us = self.common.live.login_us();
-        self.ground.timers.arm(Look::Client(place).id(), now_us + login_us);
+        self.ground.timers.arm(TimerKey::Client(place).id(), now_us + login_us);
         // Of MySQL: there the server speaks first.
         self.send_outbox(Some(place), None);
         Ok(())
     }
 
     /// Epoll says something of a client.
-    pub(super) fn client_ready(&mut self, place: u32, readiness: Readiness) {
+    pub(super) fn client_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let Some(client) = self.clients.get_mut(place) else { return };
         client.conn.note(readiness);
         if readiness.writable {
@@ -348,14 +357,14 @@ impl Worker {
         let Some(client) = self.clients.get_mut(place) else { return };
         let ground = &mut self.ground;
         if let Err(error) = client.conn.flush(&mut ground.stock, &ground.registry) {
-            return self.client_gone(place, &Leaving::Lost(error));
+            return self.client_gone(place, &ClientDeparture::Lost(error));
         }
         if client.conn.is_clogged() {
             return;
         }
         client.clogged_us = None;
         if let Some(server) = client.server() {
-            ground.work.push_back(Work::Server(server));
+            ground.work.push_back(PendingWork::Server(server));
         }
         let is_full = client.session().is_some_and(|session| session.is_full);
         if is_full || client.conn.is_readable() {
@@ -374,10 +383,10 @@ impl Worker {
             }
             let Some(client) = self.clients.get_mut(place) else { return };
             match client.conn.read(&mut self.scratch) {
-                Ok(Received::Data { count, .. }) => self.client_sent(place, count),
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) => return self.client_ended(place),
-                Err(error) => return self.client_gone(place, &Leaving::Lost(error)),
+                Ok(ReadOutcome::Data { count, .. }) => self.client_sent(place, count),
+                Ok(ReadOutcome::Nothing) => return,
+                Ok(ReadOutcome::End) => return self.client_ended(place),
+                Err(error) => return self.client_gone(place, &ClientDeparture::Lost(error)),
             }
         }
         self.queue_client(place);
@@ -401,10 +410,10 @@ impl Worker {
         // Its end cannot be found by reading now.
         let is_queued = client.server().is_none();
         if client.conn.is_gone() || (client.conn.is_closed() && client.conn.socket.is_tls()) {
-            self.client_gone(place, &Leaving::End);
+            self.client_gone(place, &ClientDeparture::End);
         } else if client.conn.is_closed()
             && is_held_up
-            && (is_queued || server.is_some_and(Server::owes_reply))
+            && (is_queued || server.is_some_and(RelayServer::owes_reply))
         {
             self.client_ended(place);
         }
@@ -414,30 +423,32 @@ impl Worker {
     /// A client will say nothing more. Like a server without us, we answer what it has asked, if it
     /// is still there: of one that is not, the statement is cancelled.
     fn client_ended(&mut self, place: u32) {
-        let Worker { clients, servers, outbox, .. } = self;
+        let RelayWorker { clients, servers, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let may_listen = client.session().is_none_or(|session| session.link.listens_on());
         let is_there = may_listen && !client.conn.is_gone() && !client.conn.socket.is_tls();
         let session = client.session().filter(|_| is_there);
         let server = session.as_ref().and_then(|session| match session.place {
-            Place::Attached(server) => servers.get(server),
-            Place::Idle | Place::Parked | Place::Waiting(_) => None,
-        });
-        let asked = session.filter(|session| match session.place {
-            Place::Idle => false,
-            Place::Parked | Place::Waiting(_) => true,
-            // Of a message that will never be complete there is no answer.
-            Place::Attached(_) => {
-                !session.link.is_in_message() && server.is_some_and(Server::owes_reply)
+            ServerAttachment::Attached(server) => servers.get(server),
+            ServerAttachment::Idle | ServerAttachment::Parked | ServerAttachment::Waiting(_) => {
+                None
             }
         });
-        let Some(session) = asked else { return self.client_gone(place, &Leaving::End) };
+        let asked = session.filter(|session| match session.place {
+            ServerAttachment::Idle => false,
+            ServerAttachment::Parked | ServerAttachment::Waiting(_) => true,
+            // Of a message that will never be complete there is no answer.
+            ServerAttachment::Attached(_) => {
+                !session.link.is_in_message() && server.is_some_and(RelayServer::owes_reply)
+            }
+        });
+        let Some(session) = asked else { return self.client_gone(place, &ClientDeparture::End) };
         if std::mem::replace(&mut session.is_ending, true) {
             return;
         }
         // Whether it listens is found out by telling it something that it knows already: a closed
         // socket answers with a reset. In the middle of a message more is to come, which does too.
-        let between = server.is_none_or(Server::is_between_messages);
+        let between = server.is_none_or(RelayServer::is_between_messages);
         if between {
             session.link.probe(&mut outbox.to_client);
             self.send_outbox(Some(place), None);
@@ -447,12 +458,12 @@ impl Worker {
     /// A client that ended its side while it waited for a server connection, with half a message
     /// for it, would hold that for ever.
     fn leave_if_over(&mut self, place: u32) {
-        let session = self.clients.get_mut(place).and_then(Client::session);
+        let session = self.clients.get_mut(place).and_then(RelayClient::session);
         let Some(session) = session.filter(|session| session.is_ending) else { return };
-        let Place::Attached(server) = session.place else { return };
+        let ServerAttachment::Attached(server) = session.place else { return };
         let is_in_message = session.link.is_in_message();
-        if is_in_message || !self.servers.get(server).is_some_and(Server::owes_reply) {
-            self.client_gone(place, &Leaving::End);
+        if is_in_message || !self.servers.get(server).is_some_and(RelayServer::owes_reply) {
+            self.client_gone(place, &ClientDeparture::End);
         }
     }
 
@@ -462,7 +473,7 @@ impl Worker {
             && !client.queued
         {
             client.queued = true;
-            self.ground.work.push_back(Work::Client(place));
+            self.ground.work.push_back(PendingWork::Client(place));
         }
     }
 
@@ -474,12 +485,12 @@ impl Worker {
             return;
         }
         let Some(client) = self.clients.get_mut(place) else { return };
-        if let Phase::Greeting(greeting) = &client.phase {
+        if let ClientPhase::Greeting(greeting) = &client.phase {
             match greeting.place {
-                Place::Attached(server) => self.greet_by(place, server),
+                ServerAttachment::Attached(server) => self.greet_by(place, server),
                 // The connection that was to greet it broke before its turn came.
-                Place::Idle => self.say_welcome(place),
-                Place::Parked | Place::Waiting(_) => {}
+                ServerAttachment::Idle => self.say_welcome(place),
+                ServerAttachment::Parked | ServerAttachment::Waiting(_) => {}
             }
         }
         if let Some(client) = self.clients.get_mut(place)
@@ -496,7 +507,7 @@ impl Worker {
     /// Handles what a client sent: `count` bytes in the scratch.
     fn client_sent(&mut self, place: u32, count: usize) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        if let Phase::Session(session) = &client.phase {
+        if let ClientPhase::Session(session) = &client.phase {
             session.stats.received_bytes.add(count as u64);
         }
         if client.conn.input.is_empty() {
@@ -534,11 +545,11 @@ impl Worker {
     /// Gives bytes to whatever the client's phase makes of them; says how many were used.
     pub(super) fn feed_client(&mut self, place: u32, bytes: &[u8]) -> usize {
         match self.clients.get_mut(place).map(|client| &client.phase) {
-            Some(Phase::Login(_)) => self.feed_login(place, bytes),
-            Some(Phase::Session(_)) => self.feed_session(place, bytes),
-            Some(Phase::Console(_)) => self.feed_visitor(place, bytes),
-            Some(Phase::Greeting(_)) => 0,
-            Some(Phase::Closing) | None => bytes.len(),
+            Some(ClientPhase::Login(_)) => self.feed_login(place, bytes),
+            Some(ClientPhase::Session(_)) => self.feed_session(place, bytes),
+            Some(ClientPhase::Console(_)) => self.feed_visitor(place, bytes),
+            Some(ClientPhase::Greeting(_)) => 0,
+            Some(ClientPhase::Closing) | None => bytes.len(),
         }
     }
 
@@ -546,14 +557,14 @@ impl Worker {
     fn feed_session(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let Worker { clients, servers, outbox, link, ground, .. } = self;
-            let Some(session) = clients.get_mut(place).and_then(Client::session) else {
+            let RelayWorker { clients, servers, outbox, link, ground, .. } = self;
+            let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else {
                 return bytes.len();
             };
             let server_place = match session.place {
-                Place::Idle => None,
-                Place::Parked | Place::Waiting(_) => return used,
-                Place::Attached(server) => Some(server),
+                ServerAttachment::Idle => None,
+                ServerAttachment::Parked | ServerAttachment::Waiting(_) => return used,
+                ServerAttachment::Attached(server) => Some(server),
             };
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
@@ -580,12 +591,12 @@ impl Worker {
                     return used;
                 }
                 ClientNext::NeedServer => match self.lease(place) {
-                    Leased::Yes => {}
-                    Leased::Waits => {
+                    LeaseOutcome::Yes => {}
+                    LeaseOutcome::Waits => {
                         self.send_outbox(Some(place), None);
                         return used;
                     }
-                    Leased::No => return bytes.len(),
+                    LeaseOutcome::No => return bytes.len(),
                 },
                 ClientNext::ChangeUser => {
                     self.send_outbox(Some(place), server_place);
@@ -594,34 +605,34 @@ impl Worker {
                     return used + self.feed_client(place, &bytes[used..]);
                 }
                 next => match self.follow_client(place, server_place, next) {
-                    Flow::Again => {}
-                    Flow::Stop => return used,
-                    Flow::Took => return bytes.len(),
+                    LoginFlow::Again => {}
+                    LoginFlow::Stop => return used,
+                    LoginFlow::Took => return bytes.len(),
                 },
             }
         }
     }
 
     /// Does what a link asks for that is not asked for often.
-    fn follow_client(&mut self, place: u32, server: Option<u32>, next: ClientNext) -> Flow {
+    fn follow_client(&mut self, place: u32, server: Option<u32>, next: ClientNext) -> LoginFlow {
         if next == ClientNext::Refuse {
             // What is for the client goes with its dismissal.
             self.send_request(server);
             self.dismiss(place);
-            return Flow::Took;
+            return LoginFlow::Took;
         }
         self.send_outbox(Some(place), server);
         match next {
             ClientNext::NeedListener => match self.hear(place) {
-                Heard::Yes => Flow::Again,
-                Heard::Waits => Flow::Stop,
-                Heard::No => Flow::Took,
+                SubscriptionState::Yes => LoginFlow::Again,
+                SubscriptionState::Waits => LoginFlow::Stop,
+                SubscriptionState::No => LoginFlow::Took,
             },
             ClientNext::Kill { id, connection } => {
                 if self.kill_asked(place, id, connection) {
                     self.again(place)
                 } else {
-                    Flow::Took
+                    LoginFlow::Took
                 }
             }
             ClientNext::Released => {
@@ -632,15 +643,15 @@ impl Worker {
                 self.again(place)
             }
             ClientNext::Terminate => {
-                self.client_gone(place, &Leaving::Terminate);
-                Flow::Took
+                self.client_gone(place, &ClientDeparture::Terminate);
+                LoginFlow::Took
             }
             ClientNext::Read
             | ClientNext::Wait
             | ClientNext::Drain
             | ClientNext::NeedServer
             | ClientNext::ChangeUser
-            | ClientNext::Refuse => Flow::Stop,
+            | ClientNext::Refuse => LoginFlow::Stop,
         }
     }
 
@@ -658,18 +669,20 @@ impl Worker {
     }
 
     /// Goes on with a client at once, unless it has to take first what it was answered.
-    fn again(&mut self, place: u32) -> Flow {
+    fn again(&mut self, place: u32) -> LoginFlow {
         if self.clients.get(place).is_none_or(|client| !client.conn.is_clogged()) {
-            return Flow::Again;
+            return LoginFlow::Again;
         }
         self.fill(place);
-        Flow::Stop
+        LoginFlow::Stop
     }
 
     /// The server has said something: a client whose link waited for that may go on, and one that
     /// has said its last may have got all its answers.
     pub(super) fn unstall(&mut self, place: u32) {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         let is_ending = session.is_ending;
         if std::mem::take(&mut session.is_stalled) || is_ending {
             self.queue_client(place);

@@ -12,20 +12,20 @@ use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
 
 use super::RelayConfig;
-use super::console::Desk;
-use super::holders::Holders;
-use super::keys::Keys;
+use super::console::ConsoleBackend;
+use super::holders::ServerHolders;
+use super::keys::CancelKeys;
 use super::opening::micros;
-use super::orders::{Inbox, Inner};
-use super::prover::Prover;
-use super::resolve::Resolver;
+use super::orders::{ThreadInbox, ThreadMessageKind};
+use super::prover::ProofThread;
+use super::resolve::ResolverThread;
 use super::stats::ThreadBooks;
-use crate::link::Keyrings;
+use crate::link::ProtocolKeyrings;
 use crate::mysql;
-use crate::pg::settings::Settings;
-use crate::rate::{Limiter, Origin};
-use crate::secrets::Password;
-use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
+use crate::pg::settings::PgSettings;
+use crate::rate::{LoginLimiter, LoginSource};
+use crate::secrets::ClientSecret;
+use crate::tenants::{CurrentRouting, PoolId, TenantId, TenantRoute, TenantSnapshot};
 use crate::tls::{ClientSide, ServerSide};
 
 /// Connections beyond the number of clients, for logins: whoever is one too many is told so once it
@@ -34,45 +34,45 @@ const LOGINS_BEYOND_MAX: usize = 1000;
 
 /// What all threads share.
 #[derive(Debug)]
-pub(super) struct Common {
+pub(super) struct RelayShared {
     pub(super) config: RelayConfig,
     /// What of it may change.
-    pub(super) live: Live,
+    pub(super) live: LiveConfig,
     /// What is spoken at the listeners, and the tenants of those that are bound to one, by the
     /// listeners' numbers.
     pub(super) bound: Vec<(TenantEngine, Option<Arc<str>>)>,
     /// The threads, by their numbers.
-    pub(super) peers: Vec<Peer>,
-    pub(super) current: Arc<Current>,
-    pub(super) keyrings: Keyrings,
+    pub(super) peers: Vec<PeerThread>,
+    pub(super) current: Arc<CurrentRouting>,
+    pub(super) keyrings: ProtocolKeyrings,
     pub(super) client_tls: Arc<ClientSide>,
     pub(super) server_tls: Arc<ServerSide>,
     pub(super) look_up: Arc<dyn LookUp>,
     /// The console, once there is one.
-    pub(super) console: OnceLock<Arc<dyn Desk>>,
-    pub(super) resolver: Resolver,
-    pub(super) keys: Keys,
+    pub(super) console: OnceLock<Arc<dyn ConsoleBackend>>,
+    pub(super) resolver: ResolverThread,
+    pub(super) keys: CancelKeys,
     /// How often one address may ask to cancel.
-    pub(super) cancel_rate: Limiter<IpAddr>,
+    pub(super) cancel_rate: LoginLimiter<IpAddr>,
     /// How often clients may fail to log in.
-    pub(super) failed_logins: Arc<Limiter<Origin>>,
-    pub(super) prover: Prover,
-    pub(super) population: Arc<Population>,
-    pub(super) greetings: Greetings,
-    pub(super) holders: Arc<Holders>,
+    pub(super) failed_logins: Arc<LoginLimiter<LoginSource>>,
+    pub(super) prover: ProofThread,
+    pub(super) population: Arc<ClientCount>,
+    pub(super) greetings: ServerGreetings,
+    pub(super) holders: Arc<ServerHolders>,
     /// The threads are told to end.
     pub(super) is_stopping: AtomicBool,
     /// How many connections there have been, of clients and to servers.
     pub(super) numbers: AtomicU64,
     /// Another process takes over.
     pub(super) is_taken_over: AtomicBool,
-    pub(super) forced: Forced<Settings>,
-    pub(super) mysql_forced: Forced<mysql::settings::Settings>,
+    pub(super) forced: ForcedSettings<PgSettings>,
+    pub(super) mysql_forced: ForcedSettings<mysql::settings::MysqlSettings>,
     /// From when microseconds are counted.
     pub(super) started: Instant,
 }
 
-impl Common {
+impl RelayShared {
     /// The number of a connection that begins now.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
@@ -86,15 +86,15 @@ impl Common {
 
 /// What of the configuration holds from the next client on.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveConfig {
     clients_max: AtomicU32,
     login_us: AtomicU64,
 }
 
-impl Live {
+impl LiveConfig {
     /// Clients at one time, and how long a login may take.
-    pub(super) fn new(clients_max: u32, login: Duration) -> Live {
-        Live { clients_max: clients_max.into(), login_us: micros(login).into() }
+    pub(super) fn new(clients_max: u32, login: Duration) -> LiveConfig {
+        LiveConfig { clients_max: clients_max.into(), login_us: micros(login).into() }
     }
 
     /// Changes them.
@@ -116,9 +116,9 @@ impl Live {
 
 /// A thread, as the others see it.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerThread {
     /// Its orders.
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<ThreadInbox>,
     /// What it counts.
     pub(super) books: Arc<ThreadBooks>,
     /// Connections that it has or was dealt; who has fewest gets the next one.
@@ -130,10 +130,10 @@ pub(super) type Parameters = Arc<[(String, String)]>;
 
 /// How many clients there are.
 #[derive(Debug, Default)]
-pub(super) struct Population(Mutex<Counts>);
+pub(super) struct ClientCount(Mutex<ClientCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ClientCounts {
     all: u32,
     tenants: HashMap<TenantId, u32>,
     users: HashMap<(TenantId, Arc<str>), u32>,
@@ -143,7 +143,7 @@ struct Counts {
 
 /// Why one more client is too many.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum Full {
+pub(super) enum ClientLimit {
     /// Of all tenants together.
     #[error("too many clients: `bouncer.clients_max` is {0}")]
     All(u32),
@@ -157,73 +157,77 @@ pub(super) enum Full {
 
 /// A client among the others; it is counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Head {
-    population: Arc<Population>,
+pub(super) struct CountedClient {
+    population: Arc<ClientCount>,
     tenant: TenantId,
     user: Arc<str>,
 }
 
-impl Population {
+impl ClientCount {
     /// Counts one more client, if there may be one.
-    pub(super) fn enter(self: &Arc<Self>, route: &Route, clients_max: u32) -> Result<Head, Full> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        route: &TenantRoute,
+        clients_max: u32,
+    ) -> Result<CountedClient, ClientLimit> {
         let (id, user) = (route.tenant.id, Arc::clone(&route.user.name));
         let tenant_max = route.tenant.limits.clients_max;
         let user_max = route.tenant.clients_max_of(&route.user);
         let mut counts = self.0.lock();
         let of_tenant = counts.tenants.get(&id).copied().unwrap_or(0);
         if counts.all >= clients_max {
-            return Err(Full::All(clients_max));
+            return Err(ClientLimit::All(clients_max));
         }
         if let Some(max) = tenant_max.filter(|max| of_tenant >= *max) {
-            return Err(Full::Tenant(max));
+            return Err(ClientLimit::Tenant(max));
         }
         let key = (id, Arc::clone(&user));
         let of_user = counts.users.get(&key).copied().unwrap_or(0);
         if let Some(max) = user_max.filter(|max| of_user >= *max) {
-            return Err(Full::User(max));
+            return Err(ClientLimit::User(max));
         }
         counts.all += 1;
         counts.tenants.insert(id, of_tenant + 1);
         counts.users.insert(key, of_user + 1);
-        Ok(Head { population: Arc::clone(self), tenant: id, user })
+        Ok(CountedClient { population: Arc::clone(self), tenant: id, user })
     }
 }
 
 /// A client of the console among the others; it is counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Visit {
-    population: Arc<Population>,
+pub(super) struct CountedConsoleClient {
+    population: Arc<ClientCount>,
     user: Arc<str>,
 }
 
-impl Population {
+impl ClientCount {
     /// Counts one more client of the console, if there may be one.
     pub(super) fn visit(
         self: &Arc<Self>,
         user: &Arc<str>,
         (all_max, user_max): (Option<u32>, Option<u32>),
-    ) -> Result<Visit, Full> {
+    ) -> Result<CountedConsoleClient, ClientLimit> {
         let mut counts = self.0.lock();
         let all: u32 = counts.visitors.values().sum();
         if let Some(max) = all_max.filter(|max| all >= *max) {
-            return Err(Full::Tenant(max));
+            return Err(ClientLimit::Tenant(max));
         }
         let of_user = counts.visitors.get(user).copied().unwrap_or(0);
         if let Some(max) = user_max.filter(|max| of_user >= *max) {
-            return Err(Full::User(max));
+            return Err(ClientLimit::User(max));
         }
         counts.visitors.insert(Arc::clone(user), of_user + 1);
-        Ok(Visit { population: Arc::clone(self), user: Arc::clone(user) })
+        Ok(CountedConsoleClient { population: Arc::clone(self), user: Arc::clone(user) })
     }
 }
 
-impl Drop for Visit {
+impl Drop for CountedConsoleClient {
     fn drop(&mut self) {
         one_less(self.population.0.lock().visitors.entry(Arc::clone(&self.user)));
     }
 }
 
-impl Drop for Head {
+impl Drop for CountedClient {
     fn drop(&mut self) {
         let mut counts = self.population.0.lock();
         counts.all -= 1;
@@ -243,9 +247,9 @@ fn one_less<K>(entry: Entry<'_, K, u32>) {
 
 /// What servers said of themselves, for clients that log in.
 #[derive(Debug, Default)]
-pub(super) struct Greetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
+pub(super) struct ServerGreetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
 
-impl Greetings {
+impl ServerGreetings {
     /// The parameters of the pool's server, if one has told them in this epoch.
     pub(super) fn get(&self, pool: PoolId, epoch: u32) -> Option<Parameters> {
         let known = self.0.read();
@@ -269,23 +273,23 @@ impl Greetings {
 
 /// The settings that a tenant demands, as links take them; made once for each definition.
 #[derive(Debug)]
-pub(super) struct Forced<S> {
+pub(super) struct ForcedSettings<S> {
     /// By tenant, and whether it is a twin.
     known: Mutex<HashMap<(TenantId, bool), ForcedOf<S>>>,
-    make: fn(&Tenant) -> S,
+    make: fn(&TenantSnapshot) -> S,
 }
 
 /// The settings of one definition.
-type ForcedOf<S> = (Arc<Tenant>, Arc<S>);
+type ForcedOf<S> = (Arc<TenantSnapshot>, Arc<S>);
 
-impl<S> Forced<S> {
+impl<S> ForcedSettings<S> {
     /// Nothing yet; `make` makes them of a definition.
-    pub(super) fn new(make: fn(&Tenant) -> S) -> Forced<S> {
-        Forced { known: Mutex::default(), make }
+    pub(super) fn new(make: fn(&TenantSnapshot) -> S) -> ForcedSettings<S> {
+        ForcedSettings { known: Mutex::default(), make }
     }
 
     /// Of this tenant.
-    pub(super) fn of(&self, tenant: &Arc<Tenant>) -> Arc<S> {
+    pub(super) fn of(&self, tenant: &Arc<TenantSnapshot>) -> Arc<S> {
         let mut known = self.known.lock();
         let key = (tenant.id, tenant.is_twin);
         if let Some((of, settings)) = known.get(&key)
@@ -305,14 +309,14 @@ impl<S> Forced<S> {
 }
 
 /// What a tenant of PostgreSQL demands.
-pub(super) fn forced(tenant: &Tenant) -> Settings {
-    Settings::of(tenant.settings.iter().map(|(name, value)| (&**name, &**value)))
+pub(super) fn forced(tenant: &TenantSnapshot) -> PgSettings {
+    PgSettings::of(tenant.settings.iter().map(|(name, value)| (&**name, &**value)))
 }
 
 /// What a tenant of MySQL demands.
-pub(super) fn mysql_forced(tenant: &Tenant) -> mysql::settings::Settings {
+pub(super) fn mysql_forced(tenant: &TenantSnapshot) -> mysql::settings::MysqlSettings {
     let pairs = tenant.settings.iter();
-    mysql::settings::Settings::of(pairs.map(|(name, value)| (&**name, &**value)))
+    mysql::settings::MysqlSettings::of(pairs.map(|(name, value)| (&**name, &**value)))
 }
 
 /// Looks up users on their tenant's server.
@@ -321,25 +325,25 @@ pub trait LookUp: fmt::Debug + Send + Sync {
     fn doubt(&self, tenant: TenantId, user: &str);
 
     /// Begins to look for the secret of `user`; the answer may come at any time from any thread.
-    fn look_up(&self, tenant: Arc<Tenant>, user: Arc<str>, answer: Answer);
+    fn look_up(&self, tenant: Arc<TenantSnapshot>, user: Arc<str>, answer: SecretReply);
 }
 
 /// Where the secret of a user is to be given.
 #[derive(Debug)]
-pub struct Answer {
-    inbox: Arc<Inbox>,
+pub struct SecretReply {
+    inbox: Arc<ThreadInbox>,
     client: u32,
     serial: u64,
 }
 
-impl Answer {
-    pub(super) fn new(inbox: &Arc<Inbox>, client: u32, serial: u64) -> Answer {
-        Answer { inbox: Arc::clone(inbox), client, serial }
+impl SecretReply {
+    pub(super) fn new(inbox: &Arc<ThreadInbox>, client: u32, serial: u64) -> SecretReply {
+        SecretReply { inbox: Arc::clone(inbox), client, serial }
     }
 
     /// Gives it: the user's secret, or nothing when there is no such user, or why nobody knows.
-    pub fn give(self, secret: Result<Option<Password>, String>) {
-        let Answer { inbox, client, serial } = self;
-        inbox.push(Inner::Secret { client, serial, secret });
+    pub fn give(self, secret: Result<Option<ClientSecret>, String>) {
+        let SecretReply { inbox, client, serial } = self;
+        inbox.push(ThreadMessageKind::Secret { client, serial, secret });
     }
 }

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use mio::event::Event;
 use mio::{Registry, Token};
 
-use super::buffers::{BACKLOG_BYTES_HIGH, Backlog, Stock};
-use super::socket::{Received, Socket};
+use super::buffers::{BACKLOG_BYTES_HIGH, BufferFreelist, UnsentBytes};
+use super::socket::{ReadOutcome, RelaySocket};
 
 /// What a token in epoll stands for: the kind above, the place below.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Source {
+pub(super) enum EventSource {
     /// The inbox.
     Inbox,
     /// A listener.
@@ -28,30 +28,30 @@ pub(super) enum Source {
 
 const KIND_BITS: u32 = 3;
 
-impl Source {
+impl EventSource {
     /// As epoll carries it.
     pub(super) fn token(self) -> Token {
         let (kind, place) = match self {
-            Source::Inbox => (0, 0),
-            Source::Listener(place) => (1, place),
-            Source::Client(place) => (2, place),
-            Source::Server(place) => (3, place),
-            Source::Cancel(place) => (4, place),
-            Source::Ear(place) => (5, place),
+            EventSource::Inbox => (0, 0),
+            EventSource::Listener(place) => (1, place),
+            EventSource::Client(place) => (2, place),
+            EventSource::Server(place) => (3, place),
+            EventSource::Cancel(place) => (4, place),
+            EventSource::Ear(place) => (5, place),
         };
         Token(((place as usize) << KIND_BITS) | kind)
     }
 
     /// Back from there.
-    pub(super) fn of(token: Token) -> Option<Source> {
+    pub(super) fn of(token: Token) -> Option<EventSource> {
         let place = u32::try_from(token.0 >> KIND_BITS).ok()?;
         match token.0 & ((1 << KIND_BITS) - 1) {
-            0 => Some(Source::Inbox),
-            1 => Some(Source::Listener(place)),
-            2 => Some(Source::Client(place)),
-            3 => Some(Source::Server(place)),
-            4 => Some(Source::Cancel(place)),
-            5 => Some(Source::Ear(place)),
+            0 => Some(EventSource::Inbox),
+            1 => Some(EventSource::Listener(place)),
+            2 => Some(EventSource::Client(place)),
+            3 => Some(EventSource::Server(place)),
+            4 => Some(EventSource::Cancel(place)),
+            5 => Some(EventSource::Ear(place)),
             _ => None,
         }
     }
@@ -59,7 +59,7 @@ impl Source {
 
 /// What epoll says of a socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Readiness {
+pub(super) struct SocketReadiness {
     /// There may be bytes, or the end of them.
     pub(super) readable: bool,
     /// There may be room.
@@ -70,9 +70,9 @@ pub(super) struct Readiness {
     pub(super) gone: bool,
 }
 
-impl From<&Event> for Readiness {
-    fn from(event: &Event) -> Readiness {
-        Readiness {
+impl From<&Event> for SocketReadiness {
+    fn from(event: &Event) -> SocketReadiness {
+        SocketReadiness {
             readable: event.is_readable() || event.is_error(),
             writable: event.is_writable() || event.is_error(),
             closed: event.is_read_closed() || event.is_error(),
@@ -83,14 +83,14 @@ impl From<&Event> for Readiness {
 
 /// A connection of a relay thread.
 #[derive(Debug)]
-pub(super) struct Conn {
+pub(super) struct RelayConnection {
     /// The socket.
-    pub(super) socket: Socket,
+    pub(super) socket: RelaySocket,
     token: Token,
     /// What was read and not consumed.
-    pub(super) input: Backlog,
+    pub(super) input: UnsentBytes,
     /// What was not taken by the socket.
-    output: Backlog,
+    output: UnsentBytes,
     /// Whether the socket may have bytes. Epoll tells only once.
     readable: bool,
     /// Whether the peer said its last, though perhaps not everything was read.
@@ -99,22 +99,30 @@ pub(super) struct Conn {
     gone: bool,
 }
 
-impl Conn {
+impl RelayConnection {
     /// Registers `socket` as `source`; `room` to be told when it has connected.
     pub(super) fn new(
-        mut socket: Socket,
-        source: Source,
+        mut socket: RelaySocket,
+        source: EventSource,
         room: bool,
         registry: &Registry,
-    ) -> io::Result<Conn> {
+    ) -> io::Result<RelayConnection> {
         let token = source.token();
         socket.register(registry, token, room)?;
-        let (input, output) = (Backlog::default(), Backlog::default());
-        Ok(Conn { socket, token, input, output, readable: false, closed: false, gone: false })
+        let (input, output) = (UnsentBytes::default(), UnsentBytes::default());
+        Ok(RelayConnection {
+            socket,
+            token,
+            input,
+            output,
+            readable: false,
+            closed: false,
+            gone: false,
+        })
     }
 
     /// Registers it with another thread's epoll.
-    pub(super) fn register(&mut self, source: Source, registry: &Registry) -> io::Result<()> {
+    pub(super) fn register(&mut self, source: EventSource, registry: &Registry) -> io::Result<()> {
         self.token = source.token();
         // What came on the way here is found by reading.
         self.readable = true;
@@ -145,7 +153,7 @@ impl Conn {
     }
 
     /// Takes note of what epoll says.
-    pub(super) fn note(&mut self, readiness: Readiness) {
+    pub(super) fn note(&mut self, readiness: SocketReadiness) {
         self.readable |= readiness.readable || readiness.closed;
         self.closed |= readiness.closed;
         self.gone |= readiness.gone;
@@ -167,13 +175,13 @@ impl Conn {
     }
 
     /// Reads once.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         let received = self.socket.read(buffer)?;
         self.readable = match received {
             // After the peer's last byte comes the end, of which epoll will not tell again.
-            Received::Data { more, .. } => more || self.closed,
-            Received::Nothing => false,
-            Received::End => true,
+            ReadOutcome::Data { more, .. } => more || self.closed,
+            ReadOutcome::Nothing => false,
+            ReadOutcome::End => true,
         };
         Ok(received)
     }
@@ -182,7 +190,7 @@ impl Conn {
     pub(super) fn send(
         &mut self,
         bytes: &[u8],
-        stock: &mut Stock,
+        stock: &mut BufferFreelist,
         registry: &Registry,
     ) -> io::Result<()> {
         let written = if self.output.is_empty() { self.socket.write(bytes)? } else { 0 };
@@ -191,7 +199,11 @@ impl Conn {
     }
 
     /// Sends what waits, as far as there is room.
-    pub(super) fn flush(&mut self, stock: &mut Stock, registry: &Registry) -> io::Result<()> {
+    pub(super) fn flush(
+        &mut self,
+        stock: &mut BufferFreelist,
+        registry: &Registry,
+    ) -> io::Result<()> {
         self.socket.flush()?;
         if !self.output.is_empty() {
             let written = self.socket.write(self.output.front())?;
@@ -216,7 +228,7 @@ impl Conn {
     }
 
     /// Gives the memory back and says goodbye.
-    pub(super) fn close(mut self, stock: &mut Stock) {
+    pub(super) fn close(mut self, stock: &mut BufferFreelist) {
         self.input.clear(stock);
         self.output.clear(stock);
         self.socket.finish();
@@ -230,16 +242,16 @@ mod tests {
     #[test]
     fn tokens_come_back_as_what_they_were() {
         for source in [
-            Source::Inbox,
-            Source::Listener(7),
-            Source::Client(0),
-            Source::Client(u32::MAX),
-            Source::Server(12),
-            Source::Cancel(3),
-            Source::Ear(9),
+            EventSource::Inbox,
+            EventSource::Listener(7),
+            EventSource::Client(0),
+            EventSource::Client(u32::MAX),
+            EventSource::Server(12),
+            EventSource::Cancel(3),
+            EventSource::Ear(9),
         ] {
-            assert_eq!(Source::of(source.token()), Some(source));
+            assert_eq!(EventSource::of(source.token()), Some(source));
         }
-        assert_eq!(Source::of(Token(7)), None);
+        assert_eq!(EventSource::of(Token(7)), None);
     }
 }

@@ -6,18 +6,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, frontend};
 use wire::pg::message::{ErrorFields, backend};
 
-use super::client::{Client, Phase};
-use super::common::Visit;
-use super::journal::Words;
+use super::client::{ClientPhase, RelayClient};
+use super::common::CountedConsoleClient;
+use super::journal::ErrorDialect;
 use super::keys::KEY_BYTES;
-use super::leave::Leaving;
-use super::orders::{Inbox, Inner};
-use super::worker::Worker;
-use crate::pg::login::{Refusal, Requested, welcome};
-use crate::pgbouncer::console::Rights;
+use super::leave::ClientDeparture;
+use super::orders::{ThreadInbox, ThreadMessageKind};
+use super::worker::RelayWorker;
+use crate::pg::login::{PgLoginRefusal, PgStartupRequest, welcome};
+use crate::pgbouncer::console::ConsoleRights;
 use crate::tenants::TenantUser;
 use tokio::sync::oneshot;
 
@@ -40,55 +40,64 @@ const PARAMETERS: [(&str, &str); 8] = [
 ];
 
 /// The console, as the relay knows it.
-pub trait Desk: fmt::Debug + Send + Sync {
+pub trait ConsoleBackend: fmt::Debug + Send + Sync {
     /// Who somebody is here, and may do, once it has proved it.
     ///
     /// # Errors
     /// When it may do nothing.
-    fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal>;
+    fn guest(
+        &self,
+        requested: &PgStartupRequest,
+    ) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal>;
 
     /// How many clients there may be that only look, of all names together and of this one.
     fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>);
 
     /// In whose words clients are told what goes wrong.
-    fn words(&self) -> Words;
+    fn words(&self) -> ErrorDialect;
 
     /// Begins to answer; the answer may come at any time from any thread. `left` ends when nobody
     /// waits for it any more.
-    fn ask(&self, text: String, rights: Rights, reply: Reply, left: oneshot::Receiver<()>);
+    fn ask(
+        &self,
+        text: String,
+        rights: ConsoleRights,
+        reply: ConsoleReplySlot,
+        left: oneshot::Receiver<()>,
+    );
 }
 
 /// Where an answer is to be given.
 #[derive(Debug)]
-pub struct Reply {
-    inbox: Arc<Inbox>,
+pub struct ConsoleReplySlot {
+    inbox: Arc<ThreadInbox>,
     client: u32,
     serial: u64,
 }
 
-impl Reply {
+impl ConsoleReplySlot {
     /// Gives it, whole: as messages, with what ends them.
     pub fn give(self, answer: Vec<u8>) {
-        let Reply { inbox, client, serial } = self;
-        inbox.push(Inner::Said { client, serial, answer });
+        let ConsoleReplySlot { inbox, client, serial } = self;
+        inbox.push(ThreadMessageKind::Said { client, serial, answer });
     }
 }
 
 /// A client of the console.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct ConsoleClient {
     pub(super) user: Arc<str>,
-    rights: Rights,
+    rights: ConsoleRights,
     pub(super) pid: u32,
     /// There while an answer is awaited; whoever works on it is told when this is dropped.
     asks: Option<oneshot::Sender<()>>,
     /// Whether everything up to a `Sync` is passed over.
     skips: bool,
     /// Counts it among the others.
-    _visit: Option<Visit>,
+    _visit: Option<CountedConsoleClient>,
 }
 
-impl Visitor {
+impl ConsoleClient {
     /// Whether it waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
         self.asks.is_some()
@@ -96,39 +105,40 @@ impl Visitor {
 }
 
 /// What a message of a visitor asks for.
-enum Asked {
+enum ConsoleRequest {
     Nothing,
     Question(String),
     Farewell,
     Wrong(ErrorFields<'static>),
 }
 
-impl Worker {
+impl RelayWorker {
     /// Lets somebody in who has proved that it may.
     pub(super) fn begin_visit(
         &mut self,
         place: u32,
         user: Arc<str>,
-        rights: Rights,
-    ) -> Result<(), Refusal> {
+        rights: ConsoleRights,
+    ) -> Result<(), PgLoginRefusal> {
         let desk = self.common.console.get();
         let bounds = match (rights, desk) {
-            (Rights::Stats, Some(desk)) => desk.watchers_max(&user),
-            (Rights::Admin, _) | (_, None) => (None, None),
+            (ConsoleRights::Stats, Some(desk)) => desk.watchers_max(&user),
+            (ConsoleRights::Admin, _) | (_, None) => (None, None),
         };
         let visit = self.common.population.visit(&user, bounds);
-        let visit = visit.map_err(|full| Refusal::new("53300", self.words().full(full)))?;
+        let visit = visit.map_err(|full| PgLoginRefusal::new("53300", self.words().full(full)))?;
         self.books.stats.logins.sub(1);
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
         client.since_us = self.ground.now_us;
         let registered = self.common.keys.register(self.index, place, KEY_BYTES);
         let (pid, key) = registered.map_err(|error| {
-            let refusal = Refusal::new("58000", "there is no key for this connection");
-            Refusal { cause: Some(error.to_string()), ..refusal }
+            let refusal = PgLoginRefusal::new("58000", "there is no key for this connection");
+            PgLoginRefusal { cause: Some(error.to_string()), ..refusal }
         })?;
         welcome(PARAMETERS, pid, &key, &mut self.outbox.to_client);
-        let visitor = Visitor { user, rights, pid, asks: None, skips: false, _visit: Some(visit) };
-        client.phase = Phase::Console(Box::new(visitor));
+        let visitor =
+            ConsoleClient { user, rights, pid, asks: None, skips: false, _visit: Some(visit) };
+        client.phase = ClientPhase::Console(Box::new(visitor));
         self.send_outbox(Some(place), None);
         Ok(())
     }
@@ -138,7 +148,7 @@ impl Worker {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
-            let header = match Header::parse(rest) {
+            let header = match PgHeader::parse(rest) {
                 Ok(Some(header)) if header.total <= COMMAND_BYTES_MAX => header,
                 Ok(None) => return used,
                 Ok(Some(_)) | Err(_) => {
@@ -149,23 +159,24 @@ impl Worker {
             };
             let Some(body) = rest.get(HEADER_BYTES..header.total) else { return used };
             used += header.total;
-            let Worker { clients, outbox, .. } = self;
+            let RelayWorker { clients, outbox, .. } = self;
             let client = clients.get_mut(place);
-            let Some(Client { phase: Phase::Console(visitor), serial, .. }) = client else {
+            let Some(RelayClient { phase: ClientPhase::Console(visitor), serial, .. }) = client
+            else {
                 return bytes.len();
             };
             let serial = *serial;
             match visitor.take(header.tag, body, &mut outbox.to_client) {
-                Asked::Nothing => self.send_outbox(Some(place), None),
-                Asked::Question(text) => {
+                ConsoleRequest::Nothing => self.send_outbox(Some(place), None),
+                ConsoleRequest::Question(text) => {
                     self.ask(place, serial, text);
                     return used;
                 }
-                Asked::Farewell => {
-                    self.client_gone(place, &Leaving::Terminate);
+                ConsoleRequest::Farewell => {
+                    self.client_gone(place, &ClientDeparture::Terminate);
                     return bytes.len();
                 }
-                Asked::Wrong(fields) => {
+                ConsoleRequest::Wrong(fields) => {
                     self.expel(place, &fields);
                     return bytes.len();
                 }
@@ -177,17 +188,18 @@ impl Worker {
     fn ask(&mut self, place: u32, serial: u64, text: String) {
         let Some(desk) = self.common.console.get() else { return };
         let client = self.clients.get_mut(place).map(|client| &mut client.phase);
-        let Some(Phase::Console(visitor)) = client else { return };
+        let Some(ClientPhase::Console(visitor)) = client else { return };
         let (asks, left) = oneshot::channel();
         visitor.asks = Some(asks);
-        let reply = Reply { inbox: Arc::clone(&self.inbox), client: place, serial };
+        let reply = ConsoleReplySlot { inbox: Arc::clone(&self.inbox), client: place, serial };
         desk.ask(text, visitor.rights, reply, left);
     }
 
     /// The answer to a question has come.
     pub(super) fn answered(&mut self, place: u32, serial: u64, answer: &[u8]) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let (true, Phase::Console(visitor)) = (client.serial == serial, &mut client.phase) else {
+        let (true, ClientPhase::Console(visitor)) = (client.serial == serial, &mut client.phase)
+        else {
             return;
         };
         visitor.asks = None;
@@ -198,22 +210,22 @@ impl Worker {
     }
 }
 
-impl Visitor {
+impl ConsoleClient {
     /// Understands one message. The extended protocol is answered as by a server that cannot plan
     /// the statement: an error, and nothing more up to the next `Sync`.
-    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Asked {
+    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> ConsoleRequest {
         match tag {
-            frontend::TERMINATE => Asked::Farewell,
+            frontend::TERMINATE => ConsoleRequest::Farewell,
             frontend::SYNC => {
                 self.skips = false;
                 backend::ready_for_query(out, TransactionStatus::Idle);
-                Asked::Nothing
+                ConsoleRequest::Nothing
             }
-            _ if self.skips => Asked::Nothing,
+            _ if self.skips => ConsoleRequest::Nothing,
             frontend::QUERY => match body.strip_suffix(&[0]).map(std::str::from_utf8) {
-                Some(Ok(text)) => Asked::Question(text.to_owned()),
+                Some(Ok(text)) => ConsoleRequest::Question(text.to_owned()),
                 Some(Err(_)) | None => {
-                    Asked::Wrong(ErrorFields::fatal("08P01", "the command is no text"))
+                    ConsoleRequest::Wrong(ErrorFields::fatal("08P01", "the command is no text"))
                 }
             },
             frontend::PARSE
@@ -224,10 +236,12 @@ impl Visitor {
                 self.skips = true;
                 let message = "extended query protocol not supported by admin console";
                 backend::error(out, &ErrorFields::error("08P01", message));
-                Asked::Nothing
+                ConsoleRequest::Nothing
             }
-            frontend::FLUSH => Asked::Nothing,
-            _ => Asked::Wrong(ErrorFields::fatal("08P01", "the console takes queries only")),
+            frontend::FLUSH => ConsoleRequest::Nothing,
+            _ => {
+                ConsoleRequest::Wrong(ErrorFields::fatal("08P01", "the console takes queries only"))
+            }
         }
     }
 }
@@ -236,9 +250,9 @@ impl Visitor {
 mod tests {
     use super::*;
 
-    fn visitor() -> Visitor {
-        let (user, rights) = ("ann".into(), Rights::Admin);
-        Visitor { user, rights, pid: 1, asks: None, skips: false, _visit: None }
+    fn visitor() -> ConsoleClient {
+        let (user, rights) = ("ann".into(), ConsoleRights::Admin);
+        ConsoleClient { user, rights, pid: 1, asks: None, skips: false, _visit: None }
     }
 
     #[test]
@@ -247,10 +261,10 @@ mod tests {
         let mut said = |tag, body: &[u8]| {
             let mut out = Vec::new();
             let asked = match visitor.take(tag, body, &mut out) {
-                Asked::Nothing => "nothing".to_owned(),
-                Asked::Question(text) => text,
-                Asked::Farewell => "farewell".to_owned(),
-                Asked::Wrong(fields) => fields.message.to_owned(),
+                ConsoleRequest::Nothing => "nothing".to_owned(),
+                ConsoleRequest::Question(text) => text,
+                ConsoleRequest::Farewell => "farewell".to_owned(),
+                ConsoleRequest::Wrong(fields) => fields.message.to_owned(),
             };
             (asked, out.first().map(|tag| char::from(*tag)))
         };

@@ -3,14 +3,14 @@
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{Client, Phase, Place, Session};
-use super::journal::Words;
-use super::leave::{FAREWELL_US, Leaving};
+use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
+use super::journal::ErrorDialect;
+use super::leave::{ClientDeparture, FAREWELL_US};
 use super::opening::micros;
-use super::pools::Failure;
-use super::server::{Closing, Server, ServerPhase};
-use super::worker::{Look, Worker};
-use crate::tenants::Route;
+use super::pools::PoolFailure;
+use super::server::{RelayServer, ServerCloseReason, ServerPhase};
+use super::worker::{RelayWorker, TimerKey};
+use crate::tenants::TenantRoute;
 
 /// How long a server connection may take to come to rest after its client left, in microseconds;
 /// `cancel_wait_timeout` of others.
@@ -25,7 +25,7 @@ const OVERTIME_US: u64 = 5_000_000;
 
 /// What is due of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Due {
+enum ClientDeadline {
     /// It has not logged in.
     Login,
     /// It has read why it has to go, or never will.
@@ -46,7 +46,7 @@ enum Due {
 
 /// Times of a session that has a server connection, and what it does there.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct AttachmentTimes {
     /// Whether a reply is awaited.
     waits: bool,
     /// Whether there is a transaction, be it that of a batch that was not ended: of that the server
@@ -58,39 +58,39 @@ struct Held {
     transaction_us: u64,
 }
 
-impl Worker {
+impl RelayWorker {
     /// Looks at a client.
     pub(super) fn look_at_client(&mut self, place: u32) {
         let Some((at_us, due)) = self.client_deadline(place) else { return };
         if at_us > self.ground.now_us {
-            return self.ground.timers.arm(Look::Client(place).id(), at_us);
+            return self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
         }
         match due {
-            Due::Login => {
+            ClientDeadline::Login => {
                 let message = self.words().of("the login took too long", "client_login_timeout");
                 self.expel(place, &ErrorFields::fatal("08006", message));
             }
-            Due::Farewell => self.client_gone(place, &Leaving::Dismissed),
-            Due::Write => {
+            ClientDeadline::Farewell => self.client_gone(place, &ClientDeparture::Dismissed),
+            ClientDeadline::Write => {
                 let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                self.client_gone(place, &Leaving::Lost(error));
+                self.client_gone(place, &ClientDeparture::Lost(error));
             }
-            Due::Wait => self.waited_in_vain(place),
-            Due::Idle => {
+            ClientDeadline::Wait => self.waited_in_vain(place),
+            ClientDeadline::Idle => {
                 let own = "terminating connection due to `client_idle_s`";
                 let message = self.words().of(own, "client_idle_timeout");
                 self.expel(place, &ErrorFields::fatal(self.words().code("57P05"), message));
             }
-            Due::IdleInTransaction => {
+            ClientDeadline::IdleInTransaction => {
                 let own = "terminating connection due to `idle_in_transaction_s`";
                 let message = self.words().of(own, "idle transaction timeout");
                 self.expel(place, &ErrorFields::fatal(self.words().code("25P03"), message));
             }
-            Due::Query => {
+            ClientDeadline::Query => {
                 let message = self.words().of("the statement exceeded `query_s`", "query timeout");
                 self.overtime(place, "57014", message);
             }
-            Due::Transaction => {
+            ClientDeadline::Transaction => {
                 let own = "the transaction exceeded `transaction_s`";
                 let message = self.words().of(own, "transaction timeout");
                 self.overtime(place, "25P04", message);
@@ -102,11 +102,14 @@ impl Worker {
     pub(super) fn watch_client(&mut self, place: u32) {
         let client = self.clients.get(place);
         let timed = client.is_some_and(|client| match &client.phase {
-            Phase::Session(session) => session.is_timed,
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Session(session) => session.is_timed,
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => false,
         });
         if timed && let Some((at_us, _)) = self.client_deadline(place) {
-            self.ground.timers.arm(Look::Client(place).id(), at_us);
+            self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
         }
     }
 
@@ -116,26 +119,30 @@ impl Worker {
         if client.clogged_us.is_none() {
             client.clogged_us = Some(self.ground.now_us);
             if let Some((at_us, _)) = self.client_deadline(place) {
-                self.ground.timers.arm(Look::Client(place).id(), at_us);
+                self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
             }
         }
     }
 
     /// What is due first of a client, and when.
-    fn client_deadline(&self, place: u32) -> Option<(u64, Due)> {
+    fn client_deadline(&self, place: u32) -> Option<(u64, ClientDeadline)> {
         let client = self.clients.get(place)?;
         match &client.phase {
-            Phase::Login(_) => Some((client.since_us + self.common.live.login_us(), Due::Login)),
+            ClientPhase::Login(_) => {
+                Some((client.since_us + self.common.live.login_us(), ClientDeadline::Login))
+            }
             // Its place in the queue has a deadline of its own.
-            Phase::Greeting(_) | Phase::Console(_) => None,
-            Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),
-            Phase::Session(session) => {
+            ClientPhase::Greeting(_) | ClientPhase::Console(_) => None,
+            ClientPhase::Closing => Some((client.since_us + FAREWELL_US, ClientDeadline::Farewell)),
+            ClientPhase::Session(session) => {
                 let held = match session.place {
-                    Place::Idle | Place::Parked | Place::Waiting(_) => None,
-                    Place::Attached(server) => {
+                    ServerAttachment::Idle
+                    | ServerAttachment::Parked
+                    | ServerAttachment::Waiting(_) => None,
+                    ServerAttachment::Attached(server) => {
                         let server = self.servers.get(server);
-                        let waits = server.is_some_and(Server::is_awaited);
-                        Some(session.held(waits, server.is_some_and(Server::is_unsynced)))
+                        let waits = server.is_some_and(RelayServer::is_awaited);
+                        Some(session.held(waits, server.is_some_and(RelayServer::is_unsynced)))
                     }
                 };
                 deadline(client, session, held)
@@ -147,15 +154,17 @@ impl Worker {
     /// that does not help or nothing runs.
     fn overtime(&mut self, place: u32, code: &'static str, message: &str) {
         let (now_us, words) = (self.ground.now_us, self.words());
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
-        let Place::Attached(server_place) = session.place else { return };
-        let waits = self.servers.get(server_place).is_some_and(Server::is_awaited);
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
+        let ServerAttachment::Attached(server_place) = session.place else { return };
+        let waits = self.servers.get(server_place).is_some_and(RelayServer::is_awaited);
         // PgBouncer has no patience with either of them.
-        let first = session.overtime_us.is_none() && words == Words::Own;
+        let first = session.overtime_us.is_none() && words == ErrorDialect::Own;
         if waits && first {
             session.overtime_us = Some(now_us);
             self.cancel_at_server(server_place);
-            return self.ground.timers.arm(Look::Client(place).id(), now_us + OVERTIME_US);
+            return self.ground.timers.arm(TimerKey::Client(place).id(), now_us + OVERTIME_US);
         }
         self.expel(place, &ErrorFields::fatal(words.code(code), message));
     }
@@ -172,21 +181,21 @@ impl Worker {
                 if is_cancelled && at_us > self.ground.now_us {
                     self.cancel_at_server(place);
                     let next_us = at_us.min(self.ground.now_us + CANCEL_AGAIN_US);
-                    return self.ground.timers.arm(Look::Server(place).id(), next_us);
+                    return self.ground.timers.arm(TimerKey::Server(place).id(), next_us);
                 }
                 (at_us, false)
             }
             ServerPhase::Live(_) => return,
         };
         if at_us > self.ground.now_us {
-            return self.ground.timers.arm(Look::Server(place).id(), at_us);
+            return self.ground.timers.arm(TimerKey::Server(place).id(), at_us);
         }
         if opening {
             let own = "connecting and logging in took longer than `connect_s`";
             let message = self.words().of(own, "connect timeout");
-            self.opening_failed(place, Failure::unreached("08001", message));
+            self.opening_failed(place, PoolFailure::unreached("08001", message));
         } else {
-            self.close_server(place, &Closing::Unclean);
+            self.close_server(place, &ServerCloseReason::Unclean);
         }
     }
 
@@ -197,14 +206,14 @@ impl Worker {
             server.is_resetting = true;
             server.since_us = self.ground.now_us;
             let wait_us = if server.is_cancelled { CANCEL_AGAIN_US } else { REST_US };
-            self.ground.timers.arm(Look::Server(place).id(), self.ground.now_us + wait_us);
+            self.ground.timers.arm(TimerKey::Server(place).id(), self.ground.now_us + wait_us);
         }
     }
 }
 
-impl Session {
-    fn held(&self, waits: bool, is_unsynced: bool) -> Held {
-        Held {
+impl ClientLogin {
+    fn held(&self, waits: bool, is_unsynced: bool) -> AttachmentTimes {
+        AttachmentTimes {
             waits,
             is_open: is_unsynced || self.is_in_transaction(),
             request_us: self.request_us,
@@ -216,39 +225,48 @@ impl Session {
 }
 
 /// What is due first of a session, and when.
-fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u64, Due)> {
-    let Route { tenant, user } = &session.route;
+fn deadline(
+    client: &RelayClient,
+    session: &ClientLogin,
+    held: Option<AttachmentTimes>,
+) -> Option<(u64, ClientDeadline)> {
+    let TenantRoute { tenant, user } = &session.route;
     let limits = tenant.times_of(user);
-    let after = |begun_us: u64, limit: Option<std::time::Duration>, due: Due| {
+    let after = |begun_us: u64, limit: Option<std::time::Duration>, due: ClientDeadline| {
         limit.map(|limit| (begun_us.saturating_add(micros(limit)), due))
     };
-    let write =
-        client.clogged_us.and_then(|since| after(since, tenant.limits.client_write, Due::Write));
+    let write = client
+        .clogged_us
+        .and_then(|since| after(since, tenant.limits.client_write, ClientDeadline::Write));
     // What was cancelled has some time to end.
-    let late = |at: Option<(u64, Due)>| match session.overtime_us {
+    let late = |at: Option<(u64, ClientDeadline)>| match session.overtime_us {
         Some(cancelled_us) => at.map(|(at, due)| (at.max(cancelled_us + OVERTIME_US), due)),
         None => at,
     };
     let of_place = match (session.place, held) {
-        (Place::Idle, _) => [after(client.since_us, limits.client_idle, Due::Idle), None],
-        (Place::Parked, _) => [after(session.waiting_us, limits.wait, Due::Wait), None],
+        (ServerAttachment::Idle, _) => {
+            [after(client.since_us, limits.client_idle, ClientDeadline::Idle), None]
+        }
+        (ServerAttachment::Parked, _) => {
+            [after(session.waiting_us, limits.wait, ClientDeadline::Wait), None]
+        }
         // The place in the queue has a deadline of its own.
-        (Place::Waiting(_), _) | (Place::Attached(_), None) => [None, None],
-        (Place::Attached(_), Some(held)) => [
+        (ServerAttachment::Waiting(_), _) | (ServerAttachment::Attached(_), None) => [None, None],
+        (ServerAttachment::Attached(_), Some(held)) => [
             if held.waits {
                 // The time in the queue is another limit's.
                 let begun_us = held.request_us.max(held.attached_us);
-                late(after(begun_us, limits.query, Due::Query))
+                late(after(begun_us, limits.query, ClientDeadline::Query))
             } else if held.is_open || session.is_pinned_guest() {
                 // Of a batch the server says nothing. A guest that is pinned takes from others
                 // what they need, as if a transaction was open.
                 let begun_us = held.request_us.max(held.ready_us);
-                after(begun_us, limits.idle_in_transaction, Due::IdleInTransaction)
+                after(begun_us, limits.idle_in_transaction, ClientDeadline::IdleInTransaction)
             } else {
                 // Pinned.
-                after(held.ready_us, limits.client_idle, Due::Idle)
+                after(held.ready_us, limits.client_idle, ClientDeadline::Idle)
             },
-            late(after(held.transaction_us, limits.transaction, Due::Transaction))
+            late(after(held.transaction_us, limits.transaction, ClientDeadline::Transaction))
                 .filter(|_| held.waits || held.is_open),
         ],
     };

@@ -11,17 +11,17 @@ use std::io;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::Connection;
-use wire::pg::frame::{HEADER_BYTES, Header, backend};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, backend};
 use wire::pg::message::frontend;
-use wire::pg::notice::Notice;
+use wire::pg::notice::ServerNotice;
 use wire::pg::sql::quote_identifier;
 
-use super::conn::{Conn, Readiness, Source};
-use super::opening::{Target, micros};
-use super::socket::Received;
-use super::worker::{Look, Worker};
-use crate::pg::dial::{Dial, DialNext};
-use crate::tenants::{Admission, PoolId, Tenant, TenantId};
+use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::opening::{ConnectTarget, micros};
+use super::socket::ReadOutcome;
+use super::worker::{RelayWorker, TimerKey};
+use crate::pg::dial::{PgDial, PgDialNext};
+use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
 /// How long an ear stays open that nobody needs, in microseconds.
@@ -38,19 +38,19 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A connection that listens for the clients of a pool.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct NotificationConnection {
     pub(super) pool: PoolId,
-    tenant: Arc<Tenant>,
+    tenant: Arc<TenantSnapshot>,
     /// The tenant's, when it was opened.
     epoch: u32,
-    target: Target,
-    state: State,
+    target: ConnectTarget,
+    state: NotificationState,
     /// What it listens to, or will.
-    pub(super) channels: BTreeMap<Arc<str>, Channel>,
+    pub(super) channels: BTreeMap<Arc<str>, SubscribedChannel>,
     /// Places and serials of clients that wait until it hears more.
     pub(super) waiting: Vec<(u32, u64)>,
     /// Texts that were sent and not answered.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<ListenRequest>,
     /// It was lost while somebody listened, who has not been told yet.
     missed: bool,
     /// Attempts to open it since it last was open.
@@ -61,19 +61,19 @@ pub(super) struct Ear {
 
 /// Where an ear is in its life.
 #[derive(Debug)]
-enum State {
+enum NotificationState {
     /// It connects and logs in.
-    Opening(Box<Opening>),
+    Opening(Box<NotificationOpening>),
     /// It listens.
-    Open(Conn),
+    Open(RelayConnection),
     /// It is to be opened at this time; never while its tenant is held.
     Lost(Option<u64>),
 }
 
 #[derive(Debug)]
-struct Opening {
-    conn: Conn,
-    dial: Dial,
+struct NotificationOpening {
+    conn: RelayConnection,
+    dial: PgDial,
     connects: bool,
     shakes_hands: bool,
     since_us: u64,
@@ -81,7 +81,7 @@ struct Opening {
 
 /// A channel that an ear listens to.
 #[derive(Debug, Default)]
-pub(super) struct Channel {
+pub(super) struct SubscribedChannel {
     /// The server has said so.
     pub(super) heard: bool,
     /// Places of the clients that it is for.
@@ -90,23 +90,23 @@ pub(super) struct Channel {
 
 /// What an ear has asked its server for.
 #[derive(Debug)]
-enum Asked {
+enum ListenRequest {
     Listen(Vec<Arc<str>>),
     Unlisten,
 }
 
-impl Ear {
-    fn conn(&mut self) -> Option<&mut Conn> {
+impl NotificationConnection {
+    fn conn(&mut self) -> Option<&mut RelayConnection> {
         match &mut self.state {
-            State::Opening(opening) => Some(&mut opening.conn),
-            State::Open(conn) => Some(conn),
-            State::Lost(_) => None,
+            NotificationState::Opening(opening) => Some(&mut opening.conn),
+            NotificationState::Open(conn) => Some(conn),
+            NotificationState::Lost(_) => None,
         }
     }
 
     /// Asks for channels, if it can be asked.
     fn listen(&mut self, names: &[Arc<str>], out: &mut Vec<u8>) {
-        if !matches!(self.state, State::Open(_)) {
+        if !matches!(self.state, NotificationState::Open(_)) {
             return;
         }
         for names in names.chunks(CHANNELS_PER_TEXT_MAX) {
@@ -117,7 +117,7 @@ impl Ear {
                 text.push(b';');
             }
             frontend::query(out, &String::from_utf8_lossy(&text));
-            self.asked.push_back(Asked::Listen(names.to_vec()));
+            self.asked.push_back(ListenRequest::Listen(names.to_vec()));
         }
     }
 
@@ -129,16 +129,16 @@ impl Ear {
             return;
         }
         self.channels.remove(name);
-        if matches!(self.state, State::Open(_)) {
+        if matches!(self.state, NotificationState::Open(_)) {
             let mut text = b"UNLISTEN ".to_vec();
             quote_identifier(&mut text, name);
             frontend::query(out, &String::from_utf8_lossy(&text));
-            self.asked.push_back(Asked::Unlisten);
+            self.asked.push_back(ListenRequest::Unlisten);
         }
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// The ear of a pool, opened beside a server connection of it when there was none.
     pub(super) fn ear_beside(&mut self, server: u32) -> Option<u32> {
         let server = self.servers.get(server)?;
@@ -146,12 +146,12 @@ impl Worker {
         if let Some((place, _)) = self.ears.iter().find(|(_, ear)| ear.pool == pool) {
             return Some(place);
         }
-        let ear = Ear {
+        let ear = NotificationConnection {
             pool,
             tenant: Arc::clone(&server.tenant),
             epoch: server.tenant.state.epoch(),
             target: server.target.clone(),
-            state: State::Lost(None),
+            state: NotificationState::Lost(None),
             channels: BTreeMap::new(),
             waiting: Vec::new(),
             asked: VecDeque::new(),
@@ -166,20 +166,20 @@ impl Worker {
 
     /// Sends what an ear is to ask for `names`; opens the ear when it is not.
     pub(super) fn ask_ear(&mut self, place: u32, names: &[Arc<str>]) {
-        let Worker { ears, outbox, .. } = self;
+        let RelayWorker { ears, outbox, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
         ear.quiet_us = None;
         match ear.state {
-            State::Open(_) => {
+            NotificationState::Open(_) => {
                 ear.listen(names, &mut outbox.to_server);
                 self.send_to_ear(place);
             }
-            State::Opening(_) => {}
+            NotificationState::Opening(_) => {}
             // It may have been about to be closed for good.
-            State::Lost(Some(retry_us)) => {
-                self.ground.timers.arm(Look::Ear(place).id(), retry_us);
+            NotificationState::Lost(Some(retry_us)) => {
+                self.ground.timers.arm(TimerKey::Ear(place).id(), retry_us);
             }
-            State::Lost(None) => self.open_ear(place),
+            NotificationState::Lost(None) => self.open_ear(place),
         }
     }
 
@@ -187,8 +187,8 @@ impl Worker {
     fn open_ear(&mut self, place: u32) {
         let Some(ear) = self.ears.get_mut(place) else { return };
         let state = &ear.tenant.state;
-        if state.admission() == Admission::Paused {
-            ear.state = State::Lost(None);
+        if state.admission() == WorkAdmission::Paused {
+            ear.state = NotificationState::Lost(None);
             return;
         }
         if let Some(tenant) = self.routing.now(&ear.tenant) {
@@ -204,30 +204,37 @@ impl Worker {
         let connect_us = micros(ear.tenant.limits.connect);
         let begun = self.new_pg_dial(pool, &target).and_then(|dial| {
             let socket = target.connect(self.common.config.tcp)?;
-            let conn = Conn::new(socket, Source::Ear(place), true, &self.ground.registry)?;
+            let conn =
+                RelayConnection::new(socket, EventSource::Ear(place), true, &self.ground.registry)?;
             Ok((dial, conn))
         });
         match begun {
             Ok((dial, conn)) => {
                 let since_us = self.ground.now_us;
-                let opening = Opening { conn, dial, connects: true, shakes_hands: false, since_us };
+                let opening = NotificationOpening {
+                    conn,
+                    dial,
+                    connects: true,
+                    shakes_hands: false,
+                    since_us,
+                };
                 if let Some(ear) = self.ears.get_mut(place) {
-                    ear.state = State::Opening(Box::new(opening));
+                    ear.state = NotificationState::Opening(Box::new(opening));
                 }
-                self.ground.timers.arm(Look::Ear(place).id(), since_us + connect_us);
+                self.ground.timers.arm(TimerKey::Ear(place).id(), since_us + connect_us);
             }
             Err(error) => self.ear_lost(place, &error.to_string()),
         }
     }
 
     /// Epoll says something of an ear.
-    pub(super) fn ear_ready(&mut self, place: u32, readiness: Readiness) {
-        let Worker { ears, outbox, ground, .. } = self;
+    pub(super) fn ear_ready(&mut self, place: u32, readiness: SocketReadiness) {
+        let RelayWorker { ears, outbox, ground, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
         let Some(conn) = ear.conn() else { return };
         conn.note(readiness);
         if readiness.writable
-            && let State::Opening(opening) = &mut ear.state
+            && let NotificationState::Opening(opening) = &mut ear.state
             && opening.connects
         {
             let failed = opening.conn.socket.connect_error().unwrap_or_else(Some);
@@ -252,13 +259,13 @@ impl Worker {
 
     fn read_ear(&mut self, place: u32) {
         loop {
-            let Worker { ears, scratch, ground, .. } = self;
+            let RelayWorker { ears, scratch, ground, .. } = self;
             let Some(ear) = ears.get_mut(place) else { return };
             let Some(conn) = ear.conn().filter(|conn| conn.is_readable()) else { return };
             let count = match conn.read(scratch) {
-                Ok(Received::Data { count, .. }) => count,
-                Ok(Received::Nothing) => return self.ear_shook_hands(place),
-                Ok(Received::End) => {
+                Ok(ReadOutcome::Data { count, .. }) => count,
+                Ok(ReadOutcome::Nothing) => return self.ear_shook_hands(place),
+                Ok(ReadOutcome::End) => {
                     return self.ear_lost(place, "the server closed the connection");
                 }
                 Err(error) => return self.ear_lost(place, &error.to_string()),
@@ -271,25 +278,25 @@ impl Worker {
     /// Handles what an ear has received.
     fn feed_ear(&mut self, place: u32) {
         loop {
-            let Worker { ears, outbox, ground, .. } = self;
+            let RelayWorker { ears, outbox, ground, .. } = self;
             let Some(ear) = ears.get_mut(place) else { return };
             match &mut ear.state {
-                State::Opening(opening) => {
-                    let Opening { conn, dial, .. } = &mut **opening;
+                NotificationState::Opening(opening) => {
+                    let NotificationOpening { conn, dial, .. } = &mut **opening;
                     if conn.input.is_empty() {
                         return;
                     }
                     let step = dial.input(conn.input.front(), &mut outbox.to_server);
                     conn.input.consume(step.consumed, &mut ground.stock);
-                    let is_more = matches!(step.next, DialNext::More);
+                    let is_more = matches!(step.next, PgDialNext::More);
                     self.follow_ear(place, step.next);
                     if is_more {
                         return;
                     }
                 }
-                State::Open(conn) => {
+                NotificationState::Open(conn) => {
                     let input = conn.input.front();
-                    let header = match Header::parse(input) {
+                    let header = match PgHeader::parse(input) {
                         Ok(Some(header)) if header.total > MESSAGE_BYTES_MAX => {
                             return self.ear_lost(place, "a message is too long");
                         }
@@ -301,21 +308,21 @@ impl Worker {
                     conn.input.consume(header.total, &mut ground.stock);
                     self.ear_heard(place, header.tag, &message);
                 }
-                State::Lost(_) => return,
+                NotificationState::Lost(_) => return,
             }
         }
     }
 
     /// Does what a step of an ear's login asks for.
-    fn follow_ear(&mut self, place: u32, next: DialNext) {
-        if !matches!(next, DialNext::Fail(_)) {
+    fn follow_ear(&mut self, place: u32, next: PgDialNext) {
+        if !matches!(next, PgDialNext::Fail(_)) {
             self.send_to_ear(place);
         }
         match next {
-            DialNext::More | DialNext::Cancelled => {}
-            DialNext::StartTls => self.ear_shakes_hands(place),
-            DialNext::Ready(_) => self.ear_opened(place),
-            DialNext::Fail(error) => {
+            PgDialNext::More | PgDialNext::Cancelled => {}
+            PgDialNext::StartTls => self.ear_shakes_hands(place),
+            PgDialNext::Ready(_) => self.ear_opened(place),
+            PgDialNext::Fail(error) => {
                 self.outbox.to_server.clear();
                 self.ear_lost(place, &error.to_string());
             }
@@ -323,9 +330,9 @@ impl Worker {
     }
 
     fn ear_shakes_hands(&mut self, place: u32) {
-        let Worker { ears, ground, common, .. } = self;
+        let RelayWorker { ears, ground, common, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
-        let State::Opening(opening) = &mut ear.state else { return };
+        let NotificationState::Opening(opening) = &mut ear.state else { return };
         let address = &ear.tenant.server;
         let begun = common.server_tls.connection(&address.tls, &address.address);
         let begun = begun.map_err(io::Error::other).and_then(|tls| {
@@ -340,9 +347,9 @@ impl Worker {
 
     /// Goes on with a login once the handshake of TLS is done.
     fn ear_shook_hands(&mut self, place: u32) {
-        let Worker { ears, outbox, .. } = self;
+        let RelayWorker { ears, outbox, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
-        let State::Opening(opening) = &mut ear.state else { return };
+        let NotificationState::Opening(opening) = &mut ear.state else { return };
         if !opening.shakes_hands || opening.conn.socket.is_shaking_hands() {
             return;
         }
@@ -357,10 +364,12 @@ impl Worker {
 
     /// An ear has logged in: it listens to everything that it is to.
     fn ear_opened(&mut self, place: u32) {
-        let Worker { ears, outbox, .. } = self;
+        let RelayWorker { ears, outbox, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
-        match std::mem::replace(&mut ear.state, State::Lost(None)) {
-            State::Opening(opening) => ear.state = State::Open(opening.conn),
+        match std::mem::replace(&mut ear.state, NotificationState::Lost(None)) {
+            NotificationState::Opening(opening) => {
+                ear.state = NotificationState::Open(opening.conn)
+            }
             other => ear.state = other,
         }
         ear.attempts = 0;
@@ -378,16 +387,16 @@ impl Worker {
         match tag {
             backend::NOTIFICATION => self.spread(place, message),
             backend::ERROR => {
-                let said = Notice::parse(body).message().into_owned();
+                let said = ServerNotice::parse(body).message().into_owned();
                 // What it answers cannot be heard; whoever wants that goes. An error that answers
                 // nothing announces the end of the connection.
-                if let Some(Asked::Listen(names)) = ear.asked.front_mut() {
+                if let Some(ListenRequest::Listen(names)) = ear.asked.front_mut() {
                     let names = std::mem::take(names);
                     self.cannot_hear(place, &names, &said);
                 }
             }
             backend::READY_FOR_QUERY => {
-                if let Some(Asked::Listen(names)) = ear.asked.pop_front() {
+                if let Some(ListenRequest::Listen(names)) = ear.asked.pop_front() {
                     for name in names {
                         if let Some(channel) = ear.channels.get_mut(&name) {
                             channel.heard = true;
@@ -414,8 +423,8 @@ impl Worker {
 
     /// Sends what was assembled for an ear.
     pub(super) fn send_to_ear(&mut self, place: u32) {
-        let Worker { ears, outbox, ground, .. } = self;
-        let Some(conn) = ears.get_mut(place).and_then(Ear::conn) else {
+        let RelayWorker { ears, outbox, ground, .. } = self;
+        let Some(conn) = ears.get_mut(place).and_then(NotificationConnection::conn) else {
             return outbox.to_server.clear();
         };
         let sent = conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
@@ -427,7 +436,7 @@ impl Worker {
 
     /// An ear does not listen any more, or cannot be opened.
     fn ear_lost(&mut self, place: u32, why: &str) {
-        let Worker { ears, ground, .. } = self;
+        let RelayWorker { ears, ground, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
         let shift = ear.attempts.min(16);
         let longest_us = micros(ear.tenant.limits.server_retry);
@@ -436,7 +445,7 @@ impl Worker {
         ear.attempts += 1;
         tracing::info!(tenant = &*ear.tenant.name, why, "lost the connection that listens");
         self.ear_closed(place, Some(retry_us));
-        self.ground.timers.arm(Look::Ear(place).id(), retry_us);
+        self.ground.timers.arm(TimerKey::Ear(place).id(), retry_us);
         let Some(ear) = self.ears.get_mut(place) else { return };
         let message = format!("the connection that listens for clients failed: {why}");
         for (client, serial) in std::mem::take(&mut ear.waiting) {
@@ -446,16 +455,16 @@ impl Worker {
 
     /// Takes the connection of an ear away. What it hears is nothing.
     fn ear_closed(&mut self, place: u32, retry_us: Option<u64>) {
-        let Worker { ears, ground, .. } = self;
+        let RelayWorker { ears, ground, .. } = self;
         let Some(ear) = ears.get_mut(place) else { return };
         ear.asked.clear();
         for channel in ear.channels.values_mut() {
             ear.missed |= std::mem::take(&mut channel.heard);
         }
-        match std::mem::replace(&mut ear.state, State::Lost(retry_us)) {
-            State::Opening(opening) => opening.conn.close(&mut ground.stock),
-            State::Open(conn) => conn.close(&mut ground.stock),
-            State::Lost(_) => {}
+        match std::mem::replace(&mut ear.state, NotificationState::Lost(retry_us)) {
+            NotificationState::Opening(opening) => opening.conn.close(&mut ground.stock),
+            NotificationState::Open(conn) => conn.close(&mut ground.stock),
+            NotificationState::Lost(_) => {}
         }
     }
 
@@ -465,7 +474,7 @@ impl Worker {
         let Some(ear) = self.ears.get_mut(place) else { return };
         if ear.channels.is_empty() && ear.quiet_us.is_none() {
             ear.quiet_us = Some(now_us);
-            self.ground.timers.arm(Look::Ear(place).id(), now_us + LINGER_US);
+            self.ground.timers.arm(TimerKey::Ear(place).id(), now_us + LINGER_US);
         }
     }
 
@@ -475,27 +484,31 @@ impl Worker {
         let Some(ear) = self.ears.get(place) else { return };
         let connect_us = micros(ear.tenant.limits.connect);
         let due_us = match (&ear.state, ear.quiet_us) {
-            (State::Opening(opening), _) => opening.since_us + connect_us,
-            (State::Open(_) | State::Lost(_), Some(quiet_us)) => quiet_us + LINGER_US,
-            (State::Lost(Some(retry_us)), None) => *retry_us,
-            (State::Open(_) | State::Lost(None), None) => return,
+            (NotificationState::Opening(opening), _) => opening.since_us + connect_us,
+            (NotificationState::Open(_) | NotificationState::Lost(_), Some(quiet_us)) => {
+                quiet_us + LINGER_US
+            }
+            (NotificationState::Lost(Some(retry_us)), None) => *retry_us,
+            (NotificationState::Open(_) | NotificationState::Lost(None), None) => return,
         };
         if due_us > now_us {
-            return self.ground.timers.arm(Look::Ear(place).id(), due_us);
+            return self.ground.timers.arm(TimerKey::Ear(place).id(), due_us);
         }
         match (&ear.state, ear.quiet_us) {
-            (State::Opening(_), _) => {
+            (NotificationState::Opening(_), _) => {
                 self.ear_lost(place, "connecting and logging in took longer than `connect_s`");
             }
-            (State::Open(_) | State::Lost(_), Some(_)) => self.end_ear(place),
-            (State::Open(_) | State::Lost(_), None) => self.open_ear(place),
+            (NotificationState::Open(_) | NotificationState::Lost(_), Some(_)) => {
+                self.end_ear(place)
+            }
+            (NotificationState::Open(_) | NotificationState::Lost(_), None) => self.open_ear(place),
         }
     }
 
     /// Ends an ear for good.
     fn end_ear(&mut self, place: u32) {
         self.ear_closed(place, None);
-        self.ground.timers.disarm(Look::Ear(place).id());
+        self.ground.timers.disarm(TimerKey::Ear(place).id());
         self.ears.remove(place);
     }
 
@@ -507,10 +520,10 @@ impl Worker {
         if state.is_removed() {
             return self.end_ear(place);
         }
-        let is_held = state.admission() == Admission::Paused;
+        let is_held = state.admission() == WorkAdmission::Paused;
         if is_held || ear.epoch != state.epoch() {
             self.ear_closed(place, None);
-        } else if !matches!(ear.state, State::Lost(None)) {
+        } else if !matches!(ear.state, NotificationState::Lost(None)) {
             return;
         }
         let is_needed = self.ears.get(place).is_some_and(|ear| !ear.channels.is_empty());

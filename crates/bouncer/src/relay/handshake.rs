@@ -5,20 +5,20 @@ use std::io;
 
 use tokio_rustls::rustls::{Connection, ServerConnection};
 
-use super::client::Phase;
-use super::conn::Conn;
-use super::leave::Leaving;
-use super::pools::Failure;
-use super::server::{Closing, ServerPhase};
-use super::worker::Worker;
+use super::client::ClientPhase;
+use super::conn::RelayConnection;
+use super::leave::ClientDeparture;
+use super::pools::PoolFailure;
+use super::server::{ServerCloseReason, ServerPhase};
+use super::worker::RelayWorker;
 use crate::pg::login::TlsFacts;
 use crate::tls;
 
-impl Worker {
+impl RelayWorker {
     /// Shakes hands with a client that asked for TLS. `early` is what it sent of that already.
     pub(super) fn shake_hands(&mut self, place: u32, early: &[u8]) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Login(login) = &mut client.phase else { return };
+        let ClientPhase::Login(login) = &mut client.phase else { return };
         let shown = self.common.client_tls.load();
         let begun = match &shown.config {
             Some(config) => ServerConnection::new(config.clone()).map_err(io::Error::other),
@@ -31,7 +31,7 @@ impl Worker {
         });
         match begun {
             Ok(()) => login.shakes_hands = Some(shown),
-            Err(error) => self.client_gone(place, &Leaving::Lost(error)),
+            Err(error) => self.client_gone(place, &ClientDeparture::Lost(error)),
         }
     }
 
@@ -47,19 +47,19 @@ impl Worker {
                 server.conn.socket.start_tls(tls);
             }
             Err(error) => {
-                let failure = Failure::unreached("08001", chain(&error));
+                let failure = PoolFailure::unreached("08001", chain(&error));
                 return self.opening_failed(place, failure);
             }
         }
         let ground = &mut self.ground;
         if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
-            self.server_failed(place, &Closing::Lost(error));
+            self.server_failed(place, &ServerCloseReason::Lost(error));
         }
     }
 
     /// Goes on with a server once the handshake is done.
     pub(super) fn hands_shaken_with_server(&mut self, place: u32) {
-        let Worker { servers, outbox, .. } = self;
+        let RelayWorker { servers, outbox, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         if server.conn.socket.is_shaking_hands() {
             return;
@@ -95,7 +95,7 @@ impl Worker {
 
     /// Goes on with a cancel request once the handshake is done.
     pub(super) fn hands_shaken_for_cancel(&mut self, place: u32) {
-        let Worker { cancels, outbox, .. } = self;
+        let RelayWorker { cancels, outbox, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
         if leg.shakes_hands && !leg.conn.socket.is_shaking_hands() {
             leg.shakes_hands = false;
@@ -106,7 +106,7 @@ impl Worker {
 }
 
 /// What the handshake with a client gave.
-pub(super) fn facts(shown: &tls::Shown, conn: &Conn) -> TlsFacts {
+pub(super) fn facts(shown: &tls::Shown, conn: &RelayConnection) -> TlsFacts {
     match conn.socket.tls() {
         Some(Connection::Server(tls)) => shown.facts(tls),
         Some(Connection::Client(_)) | None => TlsFacts::default(),

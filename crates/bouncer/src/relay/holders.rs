@@ -15,11 +15,11 @@ const SETTLED_US: u64 = 100_000;
 
 /// The server connections of the process.
 #[derive(Debug, Default)]
-pub(super) struct Holders(RwLock<HashMap<(PoolId, u32), Arc<Holder>>>);
+pub(super) struct ServerHolders(RwLock<HashMap<(PoolId, u32), Arc<ServerHolder>>>);
 
 /// Who has a server connection.
 #[derive(Debug, Default)]
-struct Holder {
+struct ServerHolder {
     pid: AtomicU32,
     before: AtomicU32,
     since_us: AtomicU64,
@@ -27,15 +27,15 @@ struct Holder {
 
 /// A server connection among the others, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
-    holders: Arc<Holders>,
+pub(super) struct HolderEntry {
+    holders: Arc<ServerHolders>,
     key: (PoolId, u32),
-    holder: Arc<Holder>,
+    holder: Arc<ServerHolder>,
 }
 
 /// Who may have sent a notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Sender {
+pub(super) struct NotificationSender {
     /// The server's process.
     pub(super) server: u32,
     /// Virtual process id of the client that has the connection.
@@ -44,27 +44,29 @@ pub(super) struct Sender {
     pub(super) before: Option<u32>,
 }
 
-impl Holders {
+impl ServerHolders {
     /// Adds the connection of a pool to this process of its server.
-    pub(super) fn enter(self: &Arc<Self>, pool: PoolId, pid: u32) -> Entry {
-        let (key, holder) = ((pool, pid), Arc::<Holder>::default());
+    pub(super) fn enter(self: &Arc<Self>, pool: PoolId, pid: u32) -> HolderEntry {
+        let (key, holder) = ((pool, pid), Arc::<ServerHolder>::default());
         self.0.write().insert(key, Arc::clone(&holder));
-        Entry { holders: Arc::clone(self), key, holder }
+        HolderEntry { holders: Arc::clone(self), key, holder }
     }
 
     /// Who may have had a notification sent by this process.
-    pub(super) fn sender(&self, pool: PoolId, server: u32, now_us: u64) -> Sender {
+    pub(super) fn sender(&self, pool: PoolId, server: u32, now_us: u64) -> NotificationSender {
         let known = self.0.read().get(&(pool, server)).map(Arc::clone);
-        let Some(holder) = known else { return Sender { server, now: None, before: None } };
+        let Some(holder) = known else {
+            return NotificationSender { server, now: None, before: None };
+        };
         let some = |pid: u32| Some(pid).filter(|pid| *pid != 0);
         let since_us = holder.since_us.load(Ordering::Relaxed);
         let is_settled = now_us.saturating_sub(since_us) >= SETTLED_US;
         let before = some(holder.before.load(Ordering::Relaxed)).filter(|_| !is_settled);
-        Sender { server, now: some(holder.pid.load(Ordering::Relaxed)), before }
+        NotificationSender { server, now: some(holder.pid.load(Ordering::Relaxed)), before }
     }
 }
 
-impl Entry {
+impl HolderEntry {
     /// A client has it now.
     pub(super) fn taken_by(&self, pid: u32, now_us: u64) {
         let before = self.holder.pid.load(Ordering::Relaxed);
@@ -76,13 +78,13 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for HolderEntry {
     fn drop(&mut self) {
         self.holders.0.write().remove(&self.key);
     }
 }
 
-impl Sender {
+impl NotificationSender {
     /// The process id that `client` is told. Many ignore what they sent themselves: so nobody is
     /// told its own, unless that is sure.
     pub(super) fn as_seen_by(&self, client: u32) -> u32 {
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn nobody_is_taken_for_the_sender_who_may_not_be() {
-        let holders = Arc::new(Holders::default());
+        let holders = Arc::new(ServerHolders::default());
         let entry = holders.enter(PoolId(1), 100);
         let seen = |now_us: u64, client| holders.sender(PoolId(1), 100, now_us).as_seen_by(client);
         assert_eq!(seen(0, 7), 100);

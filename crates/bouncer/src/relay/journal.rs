@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use tracing::Level;
 
-use super::client::{Client, Phase};
-use super::common::Full;
+use super::client::{ClientPhase, RelayClient};
+use super::common::ClientLimit;
 use super::console::DATABASE;
-use super::leave::Leaving;
-use super::pools::{Reason, Refusal};
-use super::server::{Closing, Server};
-use super::worker::Worker;
-use crate::pg::login::Replication;
+use super::leave::ClientDeparture;
+use super::pools::{CloseReason, LeaseRefusal};
+use super::server::{RelayServer, ServerCloseReason};
+use super::worker::RelayWorker;
+use crate::pg::login::ReplicationMode;
 use crate::tenants::RouteError;
 
 /// Target of these log lines.
@@ -20,7 +20,7 @@ pub const JOURNAL: &str = "pgbouncer";
 
 /// In whose words clients are told what goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Words {
+pub enum ErrorDialect {
     /// Ours: they name the settings of `cove.toml`.
     #[default]
     Own,
@@ -28,12 +28,12 @@ pub enum Words {
     PgBouncer,
 }
 
-impl Words {
+impl ErrorDialect {
     /// One of two wordings.
     pub(super) fn of(self, own: &'static str, pgbouncer: &'static str) -> &'static str {
         match self {
-            Words::Own => own,
-            Words::PgBouncer => pgbouncer,
+            ErrorDialect::Own => own,
+            ErrorDialect::PgBouncer => pgbouncer,
         }
     }
 
@@ -42,16 +42,16 @@ impl Words {
         self.of(own, "08P01")
     }
 
-    pub(super) fn full(self, full: Full) -> String {
+    pub(super) fn full(self, full: ClientLimit) -> String {
         match (self, full) {
-            (Words::Own, full) => full.to_string(),
-            (Words::PgBouncer, Full::All(_)) => {
+            (ErrorDialect::Own, full) => full.to_string(),
+            (ErrorDialect::PgBouncer, ClientLimit::All(_)) => {
                 "no more connections allowed (max_client_conn)".to_owned()
             }
-            (Words::PgBouncer, Full::Tenant(_)) => {
+            (ErrorDialect::PgBouncer, ClientLimit::Tenant(_)) => {
                 "client connections exceeded (max_db_client_connections)".to_owned()
             }
-            (Words::PgBouncer, Full::User(_)) => {
+            (ErrorDialect::PgBouncer, ClientLimit::User(_)) => {
                 "client connections exceeded (max_user_client_connections)".to_owned()
             }
         }
@@ -60,24 +60,26 @@ impl Words {
     /// The code and the message.
     pub(super) fn route(self, error: &RouteError, database: &str) -> (&'static str, String) {
         let message = match (self, error) {
-            (Words::PgBouncer, RouteError::Nothing(_) | RouteError::NoSuchTenant(_)) => {
+            (ErrorDialect::PgBouncer, RouteError::Nothing(_) | RouteError::NoSuchTenant(_)) => {
                 format!("no such database: {database}")
             }
-            (Words::PgBouncer, RouteError::Paused(name)) => {
+            (ErrorDialect::PgBouncer, RouteError::Paused(name)) => {
                 format!("database \"{name}\" is disabled")
             }
-            (Words::Own | Words::PgBouncer, error) => error.to_string(),
+            (ErrorDialect::Own | ErrorDialect::PgBouncer, error) => error.to_string(),
         };
-        (if self == Words::Own { error.sqlstate() } else { "08P01" }, message)
+        (if self == ErrorDialect::Own { error.sqlstate() } else { "08P01" }, message)
     }
 
-    pub(super) fn waited(self, refusal: &Refusal, tenant: &str) -> String {
+    pub(super) fn waited(self, refusal: &LeaseRefusal, tenant: &str) -> String {
         match (self, refusal) {
-            (Words::PgBouncer, Refusal::WaitTimeout { .. }) => "query_wait_timeout".to_owned(),
+            (ErrorDialect::PgBouncer, LeaseRefusal::WaitTimeout { .. }) => {
+                "query_wait_timeout".to_owned()
+            }
             // There the server's own words are passed on.
-            (Words::PgBouncer, Refusal::Down(failure)) => failure.message.to_string(),
-            (Words::Own, Refusal::Down(failure)) => failure.sentence(tenant),
-            (Words::Own | Words::PgBouncer, refusal) => refusal.to_string(),
+            (ErrorDialect::PgBouncer, LeaseRefusal::Down(failure)) => failure.message.to_string(),
+            (ErrorDialect::Own, LeaseRefusal::Down(failure)) => failure.sentence(tenant),
+            (ErrorDialect::Own | ErrorDialect::PgBouncer, refusal) => refusal.to_string(),
         }
     }
 }
@@ -90,26 +92,26 @@ fn address(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "unix".to_owned(), |it| it.to_string())
 }
 
-impl Worker {
+impl RelayWorker {
     /// The words in which clients are told what goes wrong.
-    pub(super) fn words(&self) -> Words {
-        self.common.console.get().map_or(Words::Own, |desk| desk.words())
+    pub(super) fn words(&self) -> ErrorDialect {
+        self.common.console.get().map_or(ErrorDialect::Own, |desk| desk.words())
     }
 
     /// A client wants to log in.
     pub(super) fn journal_login(&self, place: u32) {
         if is_read()
             && let Some(client) = self.clients.get(place)
-            && let Phase::Login(phase) = &client.phase
+            && let ClientPhase::Login(phase) = &client.phase
             && let Some(requested) = phase.requested()
         {
             let (database, user) = (requested.database_or_user(), &requested.user);
             let from = address(client.conn.socket.peer());
             let tls = if requested.tls.is_some() { "TLS" } else { "no" };
             let replication = match requested.replication {
-                Replication::None => "no",
-                Replication::Logical => "logical",
-                Replication::Physical => "physical",
+                ReplicationMode::None => "no",
+                ReplicationMode::Logical => "logical",
+                ReplicationMode::Physical => "physical",
             };
             tracing::debug!(
                 target: JOURNAL,
@@ -131,11 +133,11 @@ impl Worker {
     }
 
     /// A client leaves by itself.
-    pub(super) fn journal_leaving(&self, place: u32, leaving: &Leaving) {
+    pub(super) fn journal_leaving(&self, place: u32, leaving: &ClientDeparture) {
         let reason = match leaving {
-            Leaving::Terminate => "client close request",
-            Leaving::End | Leaving::Lost(_) => "client unexpected eof",
-            Leaving::Dismissed => return,
+            ClientDeparture::Terminate => "client close request",
+            ClientDeparture::End | ClientDeparture::Lost(_) => "client unexpected eof",
+            ClientDeparture::Dismissed => return,
         };
         self.journal_client(place, reason);
     }
@@ -162,7 +164,7 @@ impl Worker {
     }
 
     /// A server connection is closed, or could not be made, for this reason.
-    pub(super) fn journal_server(&self, place: u32, server: &Server, reason: &str) {
+    pub(super) fn journal_server(&self, place: u32, server: &RelayServer, reason: &str) {
         if is_read() {
             let name = whose(server);
             let age = self.ground.now_us.saturating_sub(server.begun_us) / 1_000_000;
@@ -172,35 +174,37 @@ impl Worker {
 }
 
 /// Why a server connection is closed, in PgBouncer's words.
-pub(super) fn reason(closing: &Closing) -> String {
+pub(super) fn reason(closing: &ServerCloseReason) -> String {
     match closing {
-        Closing::Pool(Reason::Idle) => "server idle timeout".to_owned(),
-        Closing::Pool(Reason::Lifetime) => "server lifetime over".to_owned(),
-        Closing::Pool(Reason::Unfit) => "database configuration changed".to_owned(),
-        Closing::Pool(Reason::Held) => "pause mode".to_owned(),
-        Closing::Pool(Reason::GivenUp) => "evicted".to_owned(),
-        Closing::End => "server conn crashed?".to_owned(),
-        Closing::Unclean => "client disconnected while server was not ready".to_owned(),
-        Closing::Ordered => "admin forced disconnect".to_owned(),
-        Closing::Lost(_) | Closing::Broken(_) | Closing::Failed => closing.to_string(),
+        ServerCloseReason::Pool(CloseReason::Idle) => "server idle timeout".to_owned(),
+        ServerCloseReason::Pool(CloseReason::Lifetime) => "server lifetime over".to_owned(),
+        ServerCloseReason::Pool(CloseReason::Unfit) => "database configuration changed".to_owned(),
+        ServerCloseReason::Pool(CloseReason::Held) => "pause mode".to_owned(),
+        ServerCloseReason::Pool(CloseReason::GivenUp) => "evicted".to_owned(),
+        ServerCloseReason::End => "server conn crashed?".to_owned(),
+        ServerCloseReason::Unclean => "client disconnected while server was not ready".to_owned(),
+        ServerCloseReason::Ordered => "admin forced disconnect".to_owned(),
+        ServerCloseReason::Lost(_) | ServerCloseReason::Broken(_) | ServerCloseReason::Failed => {
+            closing.to_string()
+        }
     }
 }
 
-fn who(client: &Client) -> String {
+fn who(client: &RelayClient) -> String {
     let from = address(client.conn.socket.peer());
     match &client.phase {
-        Phase::Session(session) => {
+        ClientPhase::Session(session) => {
             format!("{}/{}@{from}", session.route.tenant.name, session.route.user.name)
         }
-        Phase::Greeting(greeting) => {
+        ClientPhase::Greeting(greeting) => {
             format!("{}/{}@{from}", greeting.route.tenant.name, greeting.route.user.name)
         }
-        Phase::Console(visitor) => format!("{DATABASE}/{}@{from}", visitor.user),
-        Phase::Login(_) | Phase::Closing => format!("(nodb)/(nouser)@{from}"),
+        ClientPhase::Console(visitor) => format!("{DATABASE}/{}@{from}", visitor.user),
+        ClientPhase::Login(_) | ClientPhase::Closing => format!("(nodb)/(nouser)@{from}"),
     }
 }
 
-fn whose(server: &Server) -> String {
+fn whose(server: &RelayServer) -> String {
     let at = address(server.conn.socket.peer());
     format!("{}/{}@{at}", server.tenant.name, server.user)
 }

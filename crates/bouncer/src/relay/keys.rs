@@ -22,7 +22,7 @@ const SHARDS: usize = 16;
 const DRAWS_MAX: usize = 64;
 
 /// Who a key belongs to.
-struct Owner {
+struct CancelKeyOwner {
     thread: usize,
     place: u32,
     key: Box<[u8]>,
@@ -32,12 +32,12 @@ struct Owner {
 
 /// All keys of the process.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct CancelKeys {
     /// By process id.
-    shards: [Mutex<HashMap<u32, Owner>>; SHARDS],
+    shards: [Mutex<HashMap<u32, CancelKeyOwner>>; SHARDS],
 }
 
-impl Keys {
+impl CancelKeys {
     /// Makes a process id and a key for a client.
     pub(super) fn register(
         &self,
@@ -52,7 +52,7 @@ impl Keys {
             let pid = getrandom::u32()? & 0x7fff_ffff;
             let mut shard = self.shard(pid).lock();
             if pid != 0 && !shard.contains_key(&pid) {
-                shard.insert(pid, Owner { thread, place, key: key.clone(), who: None });
+                shard.insert(pid, CancelKeyOwner { thread, place, key: key.clone(), who: None });
                 return Ok((pid, key));
             }
         }
@@ -66,7 +66,7 @@ impl Keys {
 
     /// Adds a client that has a process id and a key from another process.
     pub(super) fn restore(&self, pid: u32, thread: usize, place: u32, key: &[u8]) {
-        let owner = Owner { thread, place, key: key.into(), who: None };
+        let owner = CancelKeyOwner { thread, place, key: key.into(), who: None };
         self.shard(pid).lock().insert(pid, owner);
     }
 
@@ -103,7 +103,7 @@ impl Keys {
         is_same(&owner.key, key).then_some((owner.thread, owner.place))
     }
 
-    fn shard(&self, pid: u32) -> &Mutex<HashMap<u32, Owner>> {
+    fn shard(&self, pid: u32) -> &Mutex<HashMap<u32, CancelKeyOwner>> {
         &self.shards[pid as usize % SHARDS]
     }
 }
@@ -114,7 +114,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
         && one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for CancelKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
     }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_right_key_finds_its_client() {
-        let keys = Keys::default();
+        let keys = CancelKeys::default();
         let (pid, key) = keys.register(1, 7, LONG_KEY_BYTES).expect("register");
         assert_eq!(keys.find(pid, &key), Some((1, 7)));
         assert_eq!(keys.find(pid, &key[..4]), None);

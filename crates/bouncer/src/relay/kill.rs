@@ -3,18 +3,18 @@
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{Client, Phase};
-use super::orders::Inner;
-use super::worker::Worker;
+use super::client::{ClientPhase, RelayClient};
+use super::orders::ThreadMessageKind;
+use super::worker::RelayWorker;
 
 /// What clients are told that somebody killed.
 const KILLED: &str = "the connection was killed";
 
-impl Worker {
+impl RelayWorker {
     /// A client wants what the client `id` does to end, or its connection. Whether the one that
     /// asks is still there.
     pub(super) fn kill_asked(&mut self, place: u32, id: u32, connection: bool) -> bool {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else {
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return false;
         };
         if id == session.pid {
@@ -34,8 +34,8 @@ impl Worker {
             }
         } else if let Some(peer) = self.common.peers.get(thread) {
             peer.inbox.push(match connection {
-                true => Inner::KillClient { client, pid: id },
-                false => Inner::Cancel { client, pid: id },
+                true => ThreadMessageKind::KillClient { client, pid: id },
+                false => ThreadMessageKind::Cancel { client, pid: id },
             });
         }
         true
@@ -47,8 +47,8 @@ impl Worker {
             self.expel(place, &ErrorFields::fatal("57014", KILLED));
             return false;
         }
-        let Worker { clients, outbox, .. } = self;
-        if let Some(session) = clients.get_mut(place).and_then(Client::session) {
+        let RelayWorker { clients, outbox, .. } = self;
+        if let Some(session) = clients.get_mut(place).and_then(RelayClient::session) {
             session.link.put_cancelled(&mut outbox.to_client);
         }
         self.send_outbox(Some(place), None);
@@ -58,8 +58,11 @@ impl Worker {
     /// Ends the connection of a client, if it is still the one that was meant.
     pub(super) fn kill_one(&mut self, place: u32, pid: u32) {
         let is_it = self.clients.get(place).is_some_and(|client| match &client.phase {
-            Phase::Session(session) => session.pid == pid,
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Session(session) => session.pid == pid,
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => false,
         });
         if is_it {
             self.expel(place, &ErrorFields::fatal("57P01", KILLED));

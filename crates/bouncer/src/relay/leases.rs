@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{Client, Phase, Place};
+use super::client::{ClientPhase, RelayClient, ServerAttachment};
 use super::opening::micros;
-use super::pools::{Effect, Lease, Next, Refusal};
-use super::server::Closing;
-use super::worker::{Ending, Look, Worker};
-use crate::tenants::{Admission, RouteError};
+use super::pools::{FreedConnectionUse, LeaseRefusal, PoolEffect, ServerLease};
+use super::server::ServerCloseReason;
+use super::worker::{RelayWorker, TimerKey, WorkerShutdown};
+use crate::tenants::{RouteError, WorkAdmission};
 
 /// What became of a client's wish for a server connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Leased {
+pub(super) enum LeaseOutcome {
     /// It has one.
     Yes,
     /// It is in the queue.
@@ -22,38 +22,38 @@ pub(super) enum Leased {
     No,
 }
 
-impl Worker {
+impl RelayWorker {
     /// Leases a server connection for a session.
-    pub(super) fn lease(&mut self, place: u32) -> Leased {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else {
-            return Leased::No;
+    pub(super) fn lease(&mut self, place: u32) -> LeaseOutcome {
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return LeaseOutcome::No;
         };
         if !session.has_turn((self.index, place), &self.common) {
-            session.place = Place::Parked;
+            session.place = ServerAttachment::Parked;
             session.stats.clients_waiting.add(1);
             session.waiting_us = self.ground.now_us;
             if let Some(wait) = session.route.tenant.times_of(&session.route.user).wait {
                 let until_us = self.ground.now_us.saturating_add(micros(wait));
-                self.ground.timers.arm(Look::Client(place).id(), until_us);
+                self.ground.timers.arm(TimerKey::Client(place).id(), until_us);
             }
-            return Leased::Waits;
+            return LeaseOutcome::Waits;
         }
         let wish = (session.link.fingerprint(), session.last_server);
         let lease = self.pools.lease(session.pool, place, wish, self.ground.now);
         match lease {
-            Lease::Ready(server) => {
+            ServerLease::Ready(server) => {
                 self.join(place, server);
-                Leased::Yes
+                LeaseOutcome::Yes
             }
-            Lease::Waiting(ticket) => {
-                session.place = Place::Waiting(ticket);
+            ServerLease::Waiting(ticket) => {
+                session.place = ServerAttachment::Waiting(ticket);
                 session.stats.clients_waiting.add(1);
                 session.waiting_us = self.ground.now_us;
-                Leased::Waits
+                LeaseOutcome::Waits
             }
-            Lease::Refused(refusal) => {
+            ServerLease::Refused(refusal) => {
                 self.refuse(place, &refusal);
-                Leased::No
+                LeaseOutcome::No
             }
         }
     }
@@ -61,21 +61,21 @@ impl Worker {
     /// Leases a server connection for a client that is to be told the parameters of one.
     pub(super) fn lease_for_greeting(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Greeting(greeting) = &mut client.phase else { return };
+        let ClientPhase::Greeting(greeting) = &mut client.phase else { return };
         match self.pools.lease(greeting.pool, place, (0, None), self.ground.now) {
-            Lease::Ready(server) => {
+            ServerLease::Ready(server) => {
                 self.join(place, server);
                 self.queue_client(place);
             }
-            Lease::Waiting(ticket) => greeting.place = Place::Waiting(ticket),
-            Lease::Refused(refusal) => self.refuse(place, &refusal),
+            ServerLease::Waiting(ticket) => greeting.place = ServerAttachment::Waiting(ticket),
+            ServerLease::Refused(refusal) => self.refuse(place, &refusal),
         }
     }
 
     /// Gives a client a server connection that is its own from now on. The link hears of it when
     /// the client's next bytes are looked at, so that all goes out in one write.
     fn join(&mut self, place: u32, server_place: u32) {
-        let Worker { clients, servers, ground, .. } = self;
+        let RelayWorker { clients, servers, ground, .. } = self;
         let Some(server) = servers.get_mut(server_place) else { return };
         let Some(client) = clients.get_mut(place) else { return };
         server.client = Some(place);
@@ -83,8 +83,8 @@ impl Worker {
         server.since_us = ground.now_us;
         server.count_idle(false);
         match &mut client.phase {
-            Phase::Session(session) => {
-                if matches!(session.place, Place::Waiting(_)) {
+            ClientPhase::Session(session) => {
+                if matches!(session.place, ServerAttachment::Waiting(_)) {
                     session.stats.clients_waiting.sub(1);
                     let waited_us = ground.now_us - session.waiting_us;
                     session.stats.times().wait.record(waited_us);
@@ -93,19 +93,21 @@ impl Worker {
                     holder.taken_by(session.pid, ground.now_us);
                 }
                 session.stats.clients_active.add(1);
-                session.place = Place::Attached(server_place);
+                session.place = ServerAttachment::Attached(server_place);
                 session.is_fresh = true;
                 session.last_server = Some(server_place);
                 client.since_us = ground.now_us;
             }
-            Phase::Greeting(greeting) => greeting.place = Place::Attached(server_place),
-            Phase::Login(_) | Phase::Console(_) | Phase::Closing => {}
+            ClientPhase::Greeting(greeting) => {
+                greeting.place = ServerAttachment::Attached(server_place)
+            }
+            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => {}
         }
     }
 
     /// Parts a client and its server connection, both of which live on.
     pub(super) fn part(&mut self, place: u32, server_place: u32) {
-        let Worker { clients, servers, ground, .. } = self;
+        let RelayWorker { clients, servers, ground, .. } = self;
         let now_us = ground.now_us;
         if let Some(server) = servers.get_mut(server_place) {
             server.client = None;
@@ -120,9 +122,9 @@ impl Worker {
         session.overtime_us = None;
         session.stats.clients_active.sub(1);
         let state = &session.route.tenant.state;
-        if self.ending != Ending::No
+        if self.ending != WorkerShutdown::No
             || state.is_removed()
-            || state.admission() == Admission::Draining
+            || state.admission() == WorkAdmission::Draining
         {
             self.see_off_one(place);
             return;
@@ -133,7 +135,7 @@ impl Worker {
 
     /// A server connection that nobody has, and that nothing is outstanding on: back to its pool.
     pub(super) fn give_back(&mut self, place: u32) {
-        let Worker { servers, pools, ground, .. } = self;
+        let RelayWorker { servers, pools, ground, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         if server.cancels > 0 {
             // It could hit whoever comes next; it goes back when the last one has arrived.
@@ -153,15 +155,17 @@ impl Worker {
     }
 
     /// Does with a free server connection what its pool says.
-    pub(super) fn follow(&mut self, place: u32, next: Next<u32>) {
+    pub(super) fn follow(&mut self, place: u32, next: FreedConnectionUse<u32>) {
         match next {
-            Next::Idle => {}
-            Next::Serve(client) => {
+            FreedConnectionUse::Idle => {}
+            FreedConnectionUse::Serve(client) => {
                 self.join(client, place);
                 self.queue_client(client);
             }
-            Next::Close(reason) => self.close_server(place, &Closing::Pool(reason)),
-            Next::Move(thread) => self.move_server(place, thread),
+            FreedConnectionUse::Close(reason) => {
+                self.close_server(place, &ServerCloseReason::Pool(reason))
+            }
+            FreedConnectionUse::Move(thread) => self.move_server(place, thread),
         }
     }
 
@@ -175,10 +179,12 @@ impl Worker {
         while let Some(effect) = self.pools.next_effect() {
             any = true;
             match effect {
-                Effect::Open { pool, place } => self.open_server(pool, place),
-                Effect::Close { conn, reason } => self.close_server(conn, &Closing::Pool(reason)),
-                Effect::Move { conn, thread } => self.move_server(conn, thread),
-                Effect::Refuse { client, refusal } => self.refuse(client, &refusal),
+                PoolEffect::Open { pool, place } => self.open_server(pool, place),
+                PoolEffect::Close { conn, reason } => {
+                    self.close_server(conn, &ServerCloseReason::Pool(reason))
+                }
+                PoolEffect::Move { conn, thread } => self.move_server(conn, thread),
+                PoolEffect::Refuse { client, refusal } => self.refuse(client, &refusal),
             }
         }
         any
@@ -186,48 +192,51 @@ impl Worker {
 
     /// It was not a client's turn for as long as one waits for a server connection.
     pub(super) fn waited_in_vain(&mut self, place: u32) {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         if let Some(wait) = session.route.tenant.times_of(&session.route.user).wait {
-            self.refuse(place, &Refusal::WaitTimeout { wait });
+            self.refuse(place, &LeaseRefusal::WaitTimeout { wait });
         }
     }
 
     /// Tells a client why it gets no server connection, and ends it.
-    fn refuse(&mut self, place: u32, refusal: &Refusal) {
+    fn refuse(&mut self, place: u32, refusal: &LeaseRefusal) {
         let words = self.words();
-        let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase)
-        {
-            Some(Phase::Session(session)) => {
-                let waits = session.place.is_waiting();
-                session.rest();
-                (&session.stats, &session.route.tenant, waits)
-            }
-            Some(Phase::Greeting(greeting)) => {
-                greeting.place = Place::Idle;
-                (&greeting.stats, &greeting.route.tenant, false)
-            }
-            Some(Phase::Login(_) | Phase::Console(_) | Phase::Closing) | None => return,
-        };
+        let (stats, tenant, is_waiting) =
+            match self.clients.get_mut(place).map(|it| &mut it.phase) {
+                Some(ClientPhase::Session(session)) => {
+                    let waits = session.place.is_waiting();
+                    session.rest();
+                    (&session.stats, &session.route.tenant, waits)
+                }
+                Some(ClientPhase::Greeting(greeting)) => {
+                    greeting.place = ServerAttachment::Idle;
+                    (&greeting.stats, &greeting.route.tenant, false)
+                }
+                Some(ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing)
+                | None => return,
+            };
         if is_waiting {
             stats.clients_waiting.sub(1);
         }
         let message = words.waited(refusal, &tenant.name);
-        let paused = (tenant.state.admission() == Admission::Refusing)
+        let paused = (tenant.state.admission() == WorkAdmission::Refusing)
             .then(|| RouteError::Paused(Arc::clone(&tenant.name)).to_string());
         let fields = match refusal {
-            Refusal::QueueFull { .. } | Refusal::WaitTimeout { .. } => {
+            LeaseRefusal::QueueFull { .. } | LeaseRefusal::WaitTimeout { .. } => {
                 stats.exhausted.add(1);
                 ErrorFields::fatal("53300", &message).with_hint(
                     "All server connections of the tenant are in use. Try again later, end \
                      transactions sooner, or raise `limits.server_connections_max`.",
                 )
             }
-            Refusal::Down(failure) => ErrorFields::fatal(&failure.code, &message),
+            LeaseRefusal::Down(failure) => ErrorFields::fatal(&failure.code, &message),
             // What those are told who come now.
-            Refusal::Shut if paused.is_some() => {
+            LeaseRefusal::Shut if paused.is_some() => {
                 ErrorFields::fatal("08000", paused.as_deref().unwrap_or(&message))
             }
-            Refusal::Shut => ErrorFields::fatal("57P01", &message),
+            LeaseRefusal::Shut => ErrorFields::fatal("57P01", &message),
         };
         self.expel(place, &fields);
     }

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use wire::pg::message::{ErrorFields, backend};
 
-use super::client::{Phase, Place, Session};
-use super::login::{Greeting, LoginPhase};
-use super::server::{Closing, Server};
-use super::worker::{Look, Work, Worker};
-use crate::link::{ClientLink, Gone};
+use super::client::{ClientLogin, ClientPhase, ServerAttachment};
+use super::login::{GreetingWait, LoginPhase};
+use super::server::{RelayServer, ServerCloseReason};
+use super::worker::{PendingWork, RelayWorker, TimerKey};
+use crate::link::{ClientLink, DepartureAction};
 
 /// How long a client that was told why it has to go may take to read that, in microseconds. A
 /// connection closed with unread bytes on it is reset, and the reason is lost on the way.
@@ -17,7 +17,7 @@ pub(super) const FAREWELL_US: u64 = 2_000_000;
 
 /// How a client leaves.
 #[derive(Debug)]
-pub(super) enum Leaving {
+pub(super) enum ClientDeparture {
     /// It said goodbye. What it asked for before that is done nevertheless.
     Terminate,
     /// It closed its connection.
@@ -28,13 +28,13 @@ pub(super) enum Leaving {
     Dismissed,
 }
 
-impl Worker {
+impl RelayWorker {
     /// Ends a client now.
-    pub(super) fn client_gone(&mut self, place: u32, leaving: &Leaving) {
+    pub(super) fn client_gone(&mut self, place: u32, leaving: &ClientDeparture) {
         self.journal_leaving(place, leaving);
         let Some(client) = self.clients.remove(place) else { return };
-        self.ground.timers.disarm(Look::Client(place).id());
-        if let Leaving::Lost(error) = leaving {
+        self.ground.timers.disarm(TimerKey::Client(place).id());
+        if let ClientDeparture::Lost(error) = leaving {
             tracing::debug!(
                 client = place,
                 error = error as &dyn std::error::Error,
@@ -42,11 +42,11 @@ impl Worker {
             );
         }
         match client.phase {
-            Phase::Login(login) => self.end_login(&login),
-            Phase::Greeting(greeting) => self.end_greeting(*greeting),
-            Phase::Session(session) => self.end_session(*session, leaving),
-            Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
-            Phase::Closing => {}
+            ClientPhase::Login(login) => self.end_login(&login),
+            ClientPhase::Greeting(greeting) => self.end_greeting(*greeting),
+            ClientPhase::Session(session) => self.end_session(*session, leaving),
+            ClientPhase::Console(visitor) => self.common.keys.remove(visitor.pid),
+            ClientPhase::Closing => {}
         }
         client.conn.close(&mut self.ground.stock);
         self.books.stats.clients.sub(1);
@@ -59,22 +59,25 @@ impl Worker {
             return;
         }
         self.journal_client(place, fields.message);
-        let Worker { clients, servers, outbox, .. } = self;
+        let RelayWorker { clients, servers, outbox, .. } = self;
         let out = &mut outbox.to_client;
         match clients.get_mut(place).map(|client| &mut client.phase) {
-            Some(Phase::Session(session)) => {
+            Some(ClientPhase::Session(session)) => {
                 let server = match session.place {
-                    Place::Attached(server) if !session.is_fresh => servers.get(server),
-                    Place::Attached(_) | Place::Idle | Place::Parked | Place::Waiting(_) => None,
+                    ServerAttachment::Attached(server) if !session.is_fresh => servers.get(server),
+                    ServerAttachment::Attached(_)
+                    | ServerAttachment::Idle
+                    | ServerAttachment::Parked
+                    | ServerAttachment::Waiting(_) => None,
                 };
-                if server.is_none_or(Server::takes_words) {
+                if server.is_none_or(RelayServer::takes_words) {
                     session.link.put_farewell(fields, out);
                 }
             }
-            Some(Phase::Login(login)) => login.put_farewell(fields, out),
-            Some(Phase::Greeting(_) | Phase::Console(_)) => backend::error(out, fields),
+            Some(ClientPhase::Login(login)) => login.put_farewell(fields, out),
+            Some(ClientPhase::Greeting(_) | ClientPhase::Console(_)) => backend::error(out, fields),
             // It was told already.
-            Some(Phase::Closing) | None => {}
+            Some(ClientPhase::Closing) | None => {}
         }
         self.dismiss(place);
     }
@@ -90,24 +93,26 @@ impl Worker {
         let sent = client.conn.send(&self.outbox.to_client, &mut ground.stock, &ground.registry);
         self.outbox.to_client.clear();
         client.since_us = ground.now_us;
-        match std::mem::replace(&mut client.phase, Phase::Closing) {
-            Phase::Login(login) => self.end_login(&login),
-            Phase::Greeting(greeting) => self.end_greeting(*greeting),
-            Phase::Session(session) => self.end_session(*session, &Leaving::Dismissed),
-            Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
-            Phase::Closing => {}
+        match std::mem::replace(&mut client.phase, ClientPhase::Closing) {
+            ClientPhase::Login(login) => self.end_login(&login),
+            ClientPhase::Greeting(greeting) => self.end_greeting(*greeting),
+            ClientPhase::Session(session) => {
+                self.end_session(*session, &ClientDeparture::Dismissed)
+            }
+            ClientPhase::Console(visitor) => self.common.keys.remove(visitor.pid),
+            ClientPhase::Closing => {}
         }
         if let Err(error) = sent {
-            return self.client_gone(place, &Leaving::Lost(error));
+            return self.client_gone(place, &ClientDeparture::Lost(error));
         }
-        self.ground.timers.arm(Look::Client(place).id(), self.ground.now_us + FAREWELL_US);
+        self.ground.timers.arm(TimerKey::Client(place).id(), self.ground.now_us + FAREWELL_US);
         self.finish_farewell(place);
     }
 
     /// Says that nothing more comes, once everything was sent. The client's own end is awaited.
     pub(super) fn finish_farewell(&mut self, place: u32) {
         if let Some(client) = self.clients.get_mut(place)
-            && matches!(client.phase, Phase::Closing)
+            && matches!(client.phase, ClientPhase::Closing)
             && client.conn.is_flushed()
         {
             client.conn.socket.finish();
@@ -127,33 +132,35 @@ impl Worker {
     }
 
     /// Undoes what a client holds that is in, but was not told so.
-    fn end_greeting(&mut self, greeting: Greeting) {
+    fn end_greeting(&mut self, greeting: GreetingWait) {
         greeting.stats.clients.sub(1);
         match greeting.place {
-            Place::Idle | Place::Parked => {}
-            Place::Waiting(ticket) => {
+            ServerAttachment::Idle | ServerAttachment::Parked => {}
+            ServerAttachment::Waiting(ticket) => {
                 self.pools.give_up_waiting(greeting.pool, ticket, self.ground.now);
             }
-            Place::Attached(server) => self.abandon(server, None, &Leaving::Dismissed),
+            ServerAttachment::Attached(server) => {
+                self.abandon(server, None, &ClientDeparture::Dismissed)
+            }
         }
         self.pools.leave(greeting.pool, self.ground.now);
     }
 
     /// Undoes what a session holds.
-    pub(super) fn end_session(&mut self, session: Session, leaving: &Leaving) {
+    pub(super) fn end_session(&mut self, session: ClientLogin, leaving: &ClientDeparture) {
         self.common.keys.remove(session.pid);
         if let Some(hearing) = &session.hearing {
             self.hush(hearing);
         }
         session.stats.clients.sub(1);
         match session.place {
-            Place::Idle => {}
-            Place::Parked => session.stats.clients_waiting.sub(1),
-            Place::Waiting(ticket) => {
+            ServerAttachment::Idle => {}
+            ServerAttachment::Parked => session.stats.clients_waiting.sub(1),
+            ServerAttachment::Waiting(ticket) => {
                 session.stats.clients_waiting.sub(1);
                 self.pools.give_up_waiting(session.pool, ticket, self.ground.now);
             }
-            Place::Attached(server) => {
+            ServerAttachment::Attached(server) => {
                 session.stats.clients_active.sub(1);
                 let link = (!session.is_fresh).then_some(&session.link);
                 self.abandon(server, link, leaving);
@@ -164,13 +171,18 @@ impl Worker {
 
     /// A server connection whose client has left: brings it to rest, or closes it. A client that
     /// the link has not heard of has left nothing there.
-    pub(super) fn abandon(&mut self, place: u32, client: Option<&ClientLink>, leaving: &Leaving) {
-        let Worker { servers, outbox, ground, link, .. } = self;
+    pub(super) fn abandon(
+        &mut self,
+        place: u32,
+        client: Option<&ClientLink>,
+        leaving: &ClientDeparture,
+    ) {
+        let RelayWorker { servers, outbox, ground, link, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         server.client = None;
         if server.conn.is_readable() {
             // What the client did not take was left in the kernel, of which epoll told already.
-            ground.work.push_back(Work::Server(place));
+            ground.work.push_back(PendingWork::Server(place));
         }
         let Some(client) = client else { return self.give_back(place) };
         let Some(server_link) = server.link() else { return };
@@ -180,19 +192,20 @@ impl Worker {
             server.stats.dirty_disconnects.add(1);
         }
         // Who said goodbye gets done what it asked for, as from a server without us.
-        let cancels = gone == Gone::Cancel && !matches!(leaving, Leaving::Terminate);
+        let cancels =
+            gone == DepartureAction::Cancel && !matches!(leaving, ClientDeparture::Terminate);
         server.is_cancelled = cancels;
         self.send_outbox(None, Some(place));
         match gone {
-            Gone::Idle => self.give_back(place),
-            Gone::Draining => self.await_rest(place),
-            Gone::Cancel => {
+            DepartureAction::Idle => self.give_back(place),
+            DepartureAction::Draining => self.await_rest(place),
+            DepartureAction::Cancel => {
                 if cancels {
                     self.cancel_at_server(place);
                 }
                 self.await_rest(place);
             }
-            Gone::Close => self.close_server(place, &Closing::Unclean),
+            DepartureAction::Close => self.close_server(place, &ServerCloseReason::Unclean),
         }
     }
 }

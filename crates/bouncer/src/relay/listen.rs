@@ -15,21 +15,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wire::pg::frame::{HEADER_BYTES, put_header};
-use wire::pg::message::{ErrorFields, Severity, backend};
+use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
-use super::client::{Client, Place, Session};
-use super::holders::Sender;
-use super::server::Server;
-use super::slots::Slots;
-use super::worker::Worker;
-use crate::pg::client::ClientSession;
+use super::client::{ClientLogin, RelayClient, ServerAttachment};
+use super::holders::NotificationSender;
+use super::server::RelayServer;
+use super::slots::SlotMap;
+use super::worker::RelayWorker;
+use crate::pg::client::PgClientSession;
 
 /// Bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
 
 /// A client that listens, or has listened.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(super) struct ChannelSubscriber {
     /// The client's place.
     client: u32,
     /// Its pool's ear.
@@ -39,7 +39,7 @@ pub(super) struct Hearing {
     /// Of the link's account of channels, when that was last looked at.
     version: u32,
     /// What it is to be told, oldest first.
-    held: VecDeque<Told>,
+    held: VecDeque<ChannelEvent>,
     /// Bytes of that.
     held_bytes: usize,
     /// Whether some of that is for it only if the transaction under way commits.
@@ -48,33 +48,33 @@ pub(super) struct Hearing {
 
 /// Something that clients that listen are told.
 #[derive(Clone, Debug)]
-enum Told {
-    Notification(Arc<Notification>),
+enum ChannelEvent {
+    Notification(Arc<ChannelNotification>),
     /// They may have missed something.
     Gap,
 }
 
 /// A notification.
 #[derive(Debug)]
-struct Notification {
+struct ChannelNotification {
     channel: Arc<str>,
-    sender: Sender,
+    sender: NotificationSender,
     /// Channel and payload as they are on the wire.
     rest: Box<[u8]>,
 }
 
-impl Told {
+impl ChannelEvent {
     fn bytes(&self) -> usize {
         match self {
-            Told::Notification(notification) => notification.rest.len() + HEADER_BYTES + 4,
-            Told::Gap => HEADER_BYTES,
+            ChannelEvent::Notification(notification) => notification.rest.len() + HEADER_BYTES + 4,
+            ChannelEvent::Gap => HEADER_BYTES,
         }
     }
 }
 
 /// Whether a client's channels are heard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum SubscriptionState {
     /// They are.
     Yes,
     /// They will be, or the client is told why not.
@@ -83,27 +83,31 @@ pub(super) enum Heard {
     No,
 }
 
-impl Worker {
+impl RelayWorker {
     /// Has the channels heard that a client begins to listen to.
-    pub(super) fn hear(&mut self, place: u32) -> Heard {
-        let Some(client) = self.clients.get_mut(place) else { return Heard::No };
+    pub(super) fn hear(&mut self, place: u32) -> SubscriptionState {
+        let Some(client) = self.clients.get_mut(place) else { return SubscriptionState::No };
         let serial = client.serial;
-        let Some(session) = client.session() else { return Heard::No };
-        let Place::Attached(server) = session.place else { return Heard::No };
+        let Some(session) = client.session() else { return SubscriptionState::No };
+        let ServerAttachment::Attached(server) = session.place else {
+            return SubscriptionState::No;
+        };
         let known = session.hearing.as_ref().map(|hearing| hearing.ear);
         let pool = self.servers.get(server).map(|server| server.slot.pool());
         // Its own may have been closed, and its place be another pool's by now.
         let known = known.filter(|ear| self.ears.get(*ear).map(|ear| ear.pool) == pool);
-        let Some(ear_place) = known.or_else(|| self.ear_beside(server)) else { return Heard::No };
-        let Worker { clients, ears, .. } = self;
-        let session = clients.get_mut(place).and_then(Client::session);
-        let (Some(session), Some(ear)) = (session, ears.get_mut(ear_place)) else {
-            return Heard::No;
+        let Some(ear_place) = known.or_else(|| self.ear_beside(server)) else {
+            return SubscriptionState::No;
         };
-        let hearing = session.hearing.get_or_insert_with(|| Hearing::boxed(place));
+        let RelayWorker { clients, ears, .. } = self;
+        let session = clients.get_mut(place).and_then(RelayClient::session);
+        let (Some(session), Some(ear)) = (session, ears.get_mut(ear_place)) else {
+            return SubscriptionState::No;
+        };
+        let hearing = session.hearing.get_or_insert_with(|| ChannelSubscriber::boxed(place));
         hearing.ear = ear_place;
         let (mut heard, mut fresh) = (true, Vec::new());
-        let Some(link) = session.link.pg_mut() else { return Heard::No };
+        let Some(link) = session.link.pg_mut() else { return SubscriptionState::No };
         for wanted in link.wanted_channels() {
             let name = match ear.channels.get_key_value(&**wanted) {
                 Some((name, _)) => Arc::clone(name),
@@ -122,20 +126,20 @@ impl Worker {
         if heard {
             link.channels_heard();
             hearing.version = link.channels_version();
-            return Heard::Yes;
+            return SubscriptionState::Yes;
         }
         session.is_stalled = true;
         if !ear.waiting.contains(&(place, serial)) {
             ear.waiting.push((place, serial));
         }
         self.ask_ear(ear_place, &fresh);
-        Heard::Waits
+        SubscriptionState::Waits
     }
 
     /// What a client's channels are may have changed, or whether it can be told of notifications.
     pub(super) fn heed(&mut self, place: u32) {
-        let Worker { clients, ears, outbox, .. } = self;
-        let Some(session) = clients.get_mut(place).and_then(Client::session) else { return };
+        let RelayWorker { clients, ears, outbox, .. } = self;
+        let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else { return };
         let Some(hearing) = &mut session.hearing else { return };
         let Some(link) = session.link.pg() else { return };
         let version = link.channels_version();
@@ -165,8 +169,8 @@ impl Worker {
     }
 
     /// A session has ended that listened.
-    pub(super) fn hush(&mut self, hearing: &Hearing) {
-        let Worker { ears, outbox, .. } = self;
+    pub(super) fn hush(&mut self, hearing: &ChannelSubscriber) {
+        let RelayWorker { ears, outbox, .. } = self;
         let Some(ear) = ears.get_mut(hearing.ear) else { return };
         // What is assembled already is for others.
         let before = std::mem::take(&mut outbox.to_server);
@@ -194,8 +198,9 @@ impl Worker {
         let clients: Vec<u32> = channel.clients.iter().copied().collect();
         let (pid, now_us) = (u32::from_be_bytes(*pid), self.ground.now_us);
         let sender = self.common.holders.sender(pool, pid, now_us);
-        let notification = Notification { channel: Arc::clone(name), sender, rest: rest.into() };
-        let told = Told::Notification(Arc::new(notification));
+        let notification =
+            ChannelNotification { channel: Arc::clone(name), sender, rest: rest.into() };
+        let told = ChannelEvent::Notification(Arc::new(notification));
         for client in clients {
             self.give(client, &told);
         }
@@ -209,21 +214,23 @@ impl Worker {
         clients.sort_unstable();
         clients.dedup();
         for client in clients {
-            let session = self.clients.get_mut(client).and_then(Client::session);
+            let session = self.clients.get_mut(client).and_then(RelayClient::session);
             let link = session.and_then(|session| session.link.pg());
             if link.is_some_and(|link| !link.channels().is_empty()) {
-                self.give(client, &Told::Gap);
+                self.give(client, &ChannelEvent::Gap);
             }
         }
     }
 
     /// Has a client told of something, now or when it can be.
-    fn give(&mut self, place: u32, told: &Told) {
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+    fn give(&mut self, place: u32, told: &ChannelEvent) {
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         let is_busy = session.is_busy(&self.servers);
-        let Session { hearing, link, .. } = session;
+        let ClientLogin { hearing, link, .. } = session;
         let (Some(hearing), Some(link)) = (hearing, link.pg()) else { return };
-        if let Told::Notification(it) = told
+        if let ChannelEvent::Notification(it) = told
             && !listens(link, &it.channel)
         {
             if !is_busy || !link.needs_channel(&it.channel) {
@@ -234,7 +241,9 @@ impl Worker {
         hearing.held.push_back(told.clone());
         hearing.held_bytes += told.bytes();
         self.tell(place);
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         let held = session.hearing.as_ref().map_or(0, |hearing| hearing.held_bytes);
         if held > NOTIFICATION_BYTES_MAX {
             let message = format!(
@@ -250,7 +259,7 @@ impl Worker {
 
     /// Tells a client what is held for it, if it can be told now.
     fn tell(&mut self, place: u32) {
-        let Worker { clients, servers, outbox, .. } = self;
+        let RelayWorker { clients, servers, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let is_clogged = client.conn.is_clogged();
         let Some(session) = client.session() else { return };
@@ -258,7 +267,7 @@ impl Worker {
             return;
         }
         let may_tell = !session.is_in_transaction();
-        let Session { hearing, link, pid, .. } = session;
+        let ClientLogin { hearing, link, pid, .. } = session;
         let Some(link) = link.pg() else { return };
         let Some(hearing) = hearing.as_mut().filter(|it| !it.held.is_empty()) else { return };
         if !may_tell && !hearing.is_unsure {
@@ -268,8 +277,8 @@ impl Worker {
         for _ in 0..hearing.held.len() {
             let Some(told) = hearing.held.pop_front() else { break };
             let is_for_it = match &told {
-                Told::Notification(it) => listens(link, &it.channel),
-                Told::Gap => true,
+                ChannelEvent::Notification(it) => listens(link, &it.channel),
+                ChannelEvent::Gap => true,
             };
             match (is_for_it, may_tell) {
                 (true, true) => told.write(*pid, &mut outbox.to_client),
@@ -309,10 +318,10 @@ impl Worker {
     }
 }
 
-impl Hearing {
-    fn boxed(client: u32) -> Box<Hearing> {
+impl ChannelSubscriber {
+    fn boxed(client: u32) -> Box<ChannelSubscriber> {
         let (channels, held) = (Vec::new(), VecDeque::new());
-        Box::new(Hearing {
+        Box::new(ChannelSubscriber {
             client,
             ear: u32::MAX,
             channels,
@@ -324,36 +333,39 @@ impl Hearing {
     }
 }
 
-impl Session {
+impl ClientLogin {
     /// Whether replies are on their way to it, between which it cannot be told anything.
-    fn is_busy(&self, servers: &Slots<Server>) -> bool {
+    fn is_busy(&self, servers: &SlotMap<RelayServer>) -> bool {
         match self.place {
-            Place::Attached(server) if !self.is_fresh => {
-                servers.get(server).is_some_and(Server::is_in_request)
+            ServerAttachment::Attached(server) if !self.is_fresh => {
+                servers.get(server).is_some_and(RelayServer::is_in_request)
             }
-            Place::Idle | Place::Parked | Place::Waiting(_) | Place::Attached(_) => false,
+            ServerAttachment::Idle
+            | ServerAttachment::Parked
+            | ServerAttachment::Waiting(_)
+            | ServerAttachment::Attached(_) => false,
         }
     }
 }
 
 /// Whether a client is to be told of notifications on a channel.
-fn listens(link: &ClientSession, channel: &str) -> bool {
+fn listens(link: &PgClientSession, channel: &str) -> bool {
     link.channels().iter().any(|it| **it == *channel)
 }
 
-impl Told {
+impl ChannelEvent {
     /// Appends it, as the client with this process id is told.
     fn write(&self, client: u32, out: &mut Vec<u8>) {
         match self {
-            Told::Notification(it) => {
+            ChannelEvent::Notification(it) => {
                 put_header(out, wire::pg::frame::backend::NOTIFICATION, it.rest.len() + 4);
                 out.extend_from_slice(&it.sender.as_seen_by(client).to_be_bytes());
                 out.extend_from_slice(&it.rest);
             }
-            Told::Gap => {
+            ChannelEvent::Gap => {
                 let message = "notifications may have been missed: the connection that listens \
                                for this one was lost, and listens again";
-                let severity = Severity::Notice;
+                let severity = NoticeSeverity::Notice;
                 let fields = ErrorFields { severity, ..ErrorFields::error("01000", message) };
                 backend::notice(out, &fields);
             }

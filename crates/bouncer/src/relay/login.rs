@@ -7,39 +7,42 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::{PoolMode, TenantEngine, Transport, UserAuth};
-use wire::mysql::auth::{NONCE_BYTES, Nonce};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::auth::{AuthNonce, NONCE_BYTES};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::sql::is_system_schema;
 use wire::pg::message::ErrorFields;
 
-use super::client::{Phase, Place, Session};
-use super::common::{Answer, Common, Full, Head, Parameters};
+use super::client::{ClientLogin, ClientPhase, ServerAttachment};
+use super::common::{ClientLimit, CountedClient, Parameters, RelayShared, SecretReply};
 use super::console;
 use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
-use super::leave::Leaving;
-use super::pools::{PoolRef, Terms};
+use super::leave::ClientDeparture;
+use super::pools::{PoolRef, PoolTerms};
 use super::prover;
-use super::socket::Socket;
-use super::stats::TenantStats;
-use super::visitors::{Bound, By};
-use super::worker::{Look, Worker};
-use crate::guest::Guest;
+use super::socket::RelaySocket;
+use super::stats::ThreadTenantStats;
+use super::visitors::{ClientOrigin, ListenerBinding};
+use super::worker::{RelayWorker, TimerKey};
+use crate::guest::SandboxClient;
 use crate::link::{
-    Asked, ClientId, ClientLink, Demand, LoginMachine, LoginNext, MYSQL_PLUGIN, Proof, Proved,
+    AuthRequirement, AuthenticatedClient, ClientId, ClientLink, ClientLoginNext,
+    ClientProofRequest, LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
 };
 use crate::mysql;
 use crate::pg;
-use crate::pg::client::{ClientSession, ClientSetup};
+use crate::pg::client::{PgClientSession, PgClientSetup};
 use crate::pg::login::{
-    Authenticated, Entropy, Login, LoginPolicy, Reached, Refusal, ReplicationPolicy, Requested,
-    TlsPolicy, welcome,
+    ClientTransport, LoginEntropy, PgAuthenticatedClient, PgLogin, PgLoginPolicy, PgLoginRefusal,
+    PgStartupRequest, ReplicationPolicy, TlsPolicy, welcome,
 };
-use crate::pg::settings::{Parameters as Reported, Settings};
-use crate::pgbouncer::console::Rights;
-use crate::rate::Origin;
-use crate::secrets::Password;
-use crate::tenants::{ClientAuth, PoolId, Route, RouteRequest, ServerSecret, TenantUser, proof};
+use crate::pg::settings::{PgSettings, ReportedParameters as Reported};
+use crate::pgbouncer::console::ConsoleRights;
+use crate::rate::LoginSource;
+use crate::secrets::ClientSecret;
+use crate::tenants::{
+    ClientAuth, PoolId, RouteRequest, ServerSecret, TenantRoute, TenantUser, proof,
+};
 use crate::tls;
 
 /// Different sets of parameters that clients were told, kept to be shared with the next ones.
@@ -52,20 +55,20 @@ pub(super) struct LoginPhase {
     /// The number that it was told before anything was known of it.
     pid: Option<u32>,
     /// What its listener says of it.
-    bound: Bound,
+    bound: ListenerBinding,
     /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
     /// names another tenant.
     former: Option<Arc<str>>,
     /// Where it was led.
-    route: Option<Route>,
+    route: Option<TenantRoute>,
     /// Whether it may replicate.
     replication: ReplicationPolicy,
     /// What it may do, if it comes to the console.
-    visit: Option<(Arc<str>, Rights)>,
+    visit: Option<(Arc<str>, ConsoleRights)>,
     /// Whether its secret is being looked up, or its proof checked.
     pub(super) is_looked_up: bool,
     /// From where it comes, once it has to prove who it is.
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<LoginSource>,
     /// Whether its failure was counted where it was found out.
     pub(super) is_counted: bool,
     /// What holds for the handshake of TLS that is under way.
@@ -74,22 +77,22 @@ pub(super) struct LoginPhase {
 
 /// A client that has proved who it is, and waits until a server tells its parameters.
 #[derive(Debug)]
-pub(super) struct Greeting {
-    authenticated: Authenticated,
-    pub(super) route: Route,
+pub(super) struct GreetingWait {
+    authenticated: PgAuthenticatedClient,
+    pub(super) route: TenantRoute,
     /// Counts it among the clients.
-    head: Head,
+    head: CountedClient,
     pool_id: PoolId,
     pub(super) pool: PoolRef,
-    pub(super) place: Place,
-    pub(super) stats: Arc<TenantStats>,
+    pub(super) place: ServerAttachment,
+    pub(super) stats: Arc<ThreadTenantStats>,
     /// What its listener says of it.
-    pub(super) bound: Bound,
+    pub(super) bound: ListenerBinding,
 }
 
 impl LoginPhase {
     /// What a client of PostgreSQL asks for.
-    pub(super) fn requested(&self) -> Option<&Requested> {
+    pub(super) fn requested(&self) -> Option<&PgStartupRequest> {
         self.login.pg_requested()
     }
 
@@ -104,12 +107,12 @@ impl LoginPhase {
     }
 
     /// What is known of it without its word.
-    pub(super) fn bound(&self) -> &Bound {
+    pub(super) fn bound(&self) -> &ListenerBinding {
         &self.bound
     }
 
     /// It was led here.
-    pub(super) fn lead(&mut self, route: Route) {
+    pub(super) fn lead(&mut self, route: TenantRoute) {
         self.route = Some(route);
     }
 
@@ -121,10 +124,10 @@ impl LoginPhase {
     /// What a client has to show that wants to the console; nothing of any other.
     fn visit(
         &mut self,
-        common: &Common,
+        common: &RelayShared,
         peer: Option<SocketAddr>,
         now: Instant,
-    ) -> Option<Result<Proof, Refusal>> {
+    ) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
         let requested = self.login.pg_requested()?;
         let desk = common.console.get()?;
         if requested.database_or_user() != console::DATABASE {
@@ -135,22 +138,22 @@ impl LoginPhase {
             Err(refusal) => return Some(Err(refusal)),
         };
         let demand = common.keyrings.pg.demand(&user, requested);
-        let origin = Origin::new(None, requested.reached, peer);
+        let origin = LoginSource::new(None, requested.reached, peer);
         self.origin = Some(origin);
         self.visit = Some((user.name, rights));
-        let nobody = || Refusal::new("28000", "nobody knows this user");
+        let nobody = || PgLoginRefusal::new("28000", "nobody knows this user");
         let answer = match demand {
-            pg::auth::Demand::Known(answer) => answer.map(Proof::Pg),
-            pg::auth::Demand::Query => Err(nobody()),
+            pg::auth::PgAuthRequirement::Known(answer) => answer.map(ClientProofRequest::Pg),
+            pg::auth::PgAuthRequirement::Query => Err(nobody()),
         };
-        Some(match prover::restrained(common, origin, now, Demand::Known(answer)) {
-            Demand::Known(answer) => answer,
-            Demand::Query => Err(nobody()),
+        Some(match prover::restrained(common, origin, now, AuthRequirement::Known(answer)) {
+            AuthRequirement::Known(answer) => answer,
+            AuthRequirement::Query => Err(nobody()),
         })
     }
 
     /// Of a client that has just connected, or begins again.
-    pub(super) fn new(login: LoginMachine, pid: Option<u32>, bound: Bound) -> LoginPhase {
+    pub(super) fn new(login: LoginMachine, pid: Option<u32>, bound: ListenerBinding) -> LoginPhase {
         LoginPhase {
             login,
             pid,
@@ -167,13 +170,13 @@ impl LoginPhase {
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// Begins a login of the client at `place`. What it is told first is assembled for it.
     pub(super) fn new_login(
         &mut self,
-        socket: &Socket,
+        socket: &RelaySocket,
         place: u32,
-        by: By,
+        by: ClientOrigin,
     ) -> std::io::Result<LoginPhase> {
         let (engine, bound) = self.bound(by);
         let reached = reached(socket);
@@ -184,13 +187,13 @@ impl Worker {
                     Some(_) => TlsPolicy::Absent,
                     None => self.common.client_tls.load().policy,
                 };
-                let policy = LoginPolicy { tls, cleartext: self.common.config.cleartext };
-                let login = Login::new(policy, reached, Entropy::random()?);
+                let policy = PgLoginPolicy { tls, cleartext: self.common.config.cleartext };
+                let login = PgLogin::new(policy, reached, LoginEntropy::random()?);
                 Ok(LoginPhase::new(LoginMachine::Pg(login), None, bound))
             }
             TenantEngine::Mysql => {
                 let policy = self.mysql_policy(&bound);
-                let mut login = mysql::login::Login::new(policy, reached, nonce()?);
+                let mut login = mysql::login::MysqlLogin::new(policy, reached, nonce()?);
                 let (pid, _) = self.common.keys.register(self.index, place, KEY_BYTES)?;
                 let version = &self.common.config.mysql_version;
                 login.greet(pid, version, &mut self.outbox.to_client);
@@ -200,21 +203,21 @@ impl Worker {
     }
 
     /// What holds for clients of MySQL, of whatever tenant.
-    fn mysql_policy(&self, bound: &Bound) -> mysql::login::LoginPolicy {
+    fn mysql_policy(&self, bound: &ListenerBinding) -> mysql::login::MysqlLoginPolicy {
         let offers = self.routing.offers();
-        let more = |is_there: bool, capability: Capabilities| {
-            if is_there { capability } else { Capabilities::NONE }
+        let more = |is_there: bool, capability: CapabilityFlags| {
+            if is_there { capability } else { CapabilityFlags::NONE }
         };
         let tls = match &bound.guest {
             Some(_) => TlsPolicy::Absent,
             None => self.common.client_tls.load().policy,
         };
-        mysql::login::LoginPolicy {
+        mysql::login::MysqlLoginPolicy {
             tls,
             cleartext: self.common.config.cleartext,
             plugin: MYSQL_PLUGIN,
-            more: more(offers.found_rows, Capabilities::FOUND_ROWS)
-                .union(more(offers.local_infile, Capabilities::LOCAL_FILES)),
+            more: more(offers.found_rows, CapabilityFlags::FOUND_ROWS)
+                .union(more(offers.local_infile, CapabilityFlags::LOCAL_FILES)),
         }
     }
 
@@ -234,22 +237,22 @@ impl Worker {
         let Some(link) = session.link.my_mut() else { return };
         let capabilities = link.capabilities;
         let (Some(payload), Ok(nonce)) = (link.take_change_user(), nonce()) else {
-            return self.client_gone(place, &Leaving::Dismissed);
+            return self.client_gone(place, &ClientDeparture::Dismissed);
         };
         let of = mysql::login::ChangeOf { policy, reached, tls, capabilities, collation, nonce };
         let out = &mut self.outbox.to_client;
-        let (login, next) = mysql::login::Login::change_user(of, &payload, out);
+        let (login, next) = mysql::login::MysqlLogin::change_user(of, &payload, out);
         let phase = LoginPhase::new(LoginMachine::My(login), Some(pid), bound);
         let phase = LoginPhase { former, ..phase };
         client.since_us = self.ground.now_us;
-        let before = std::mem::replace(&mut client.phase, Phase::Login(Box::new(phase)));
-        if let Phase::Session(session) = before {
-            self.end_session(*session, &Leaving::Dismissed);
+        let before = std::mem::replace(&mut client.phase, ClientPhase::Login(Box::new(phase)));
+        if let ClientPhase::Session(session) = before {
+            self.end_session(*session, &ClientDeparture::Dismissed);
         }
         self.common.keys.restore(pid, self.index, place, &[]);
         self.books.stats.logins.add(1);
         let login_us = self.common.live.login_us();
-        self.ground.timers.arm(Look::Client(place).id(), self.ground.now_us + login_us);
+        self.ground.timers.arm(TimerKey::Client(place).id(), self.ground.now_us + login_us);
         self.follow_login(place, next.into(), rest);
     }
 
@@ -257,9 +260,9 @@ impl Worker {
     pub(super) fn feed_login(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let Worker { clients, outbox, .. } = self;
+            let RelayWorker { clients, outbox, .. } = self;
             let Some(client) = clients.get_mut(place) else { return bytes.len() };
-            let Phase::Login(phase) = &mut client.phase else {
+            let ClientPhase::Login(phase) = &mut client.phase else {
                 // It is somebody by now; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
@@ -274,67 +277,72 @@ impl Worker {
             let is_more = step.consumed > 0 || shaken.is_some();
             used += step.consumed;
             match self.follow_login(place, step.next, &bytes[used..]) {
-                Flow::Again => {}
-                Flow::Stop if is_more && used < bytes.len() => {}
-                Flow::Stop => return used,
-                Flow::Took => return bytes.len(),
+                LoginFlow::Again => {}
+                LoginFlow::Stop if is_more && used < bytes.len() => {}
+                LoginFlow::Stop => return used,
+                LoginFlow::Took => return bytes.len(),
             }
         }
     }
 
     /// Does what a step of a login asks for.
-    pub(super) fn follow_login(&mut self, place: u32, next: LoginNext, rest: &[u8]) -> Flow {
+    pub(super) fn follow_login(
+        &mut self,
+        place: u32,
+        next: ClientLoginNext,
+        rest: &[u8],
+    ) -> LoginFlow {
         match next {
-            LoginNext::More => {
+            ClientLoginNext::More => {
                 self.send_outbox(Some(place), None);
-                Flow::Stop
+                LoginFlow::Stop
             }
-            LoginNext::StartTls => {
+            ClientLoginNext::StartTls => {
                 self.send_outbox(Some(place), None);
                 self.shake_hands(place, rest);
-                Flow::Took
+                LoginFlow::Took
             }
-            LoginNext::Route => match self.route(place) {
+            ClientLoginNext::Route => match self.route(place) {
                 Some(answer) => self.routed(place, answer, rest),
-                None => Flow::Stop,
+                None => LoginFlow::Stop,
             },
-            LoginNext::Check(check) => {
+            ClientLoginNext::Check(check) => {
                 self.send_outbox(Some(place), None);
                 self.prove(place, check)
             }
-            LoginNext::Done(proved) => {
+            ClientLoginNext::Done(proved) => {
                 self.send_outbox(Some(place), None);
                 match self.admit(place, proved) {
-                    Ok(()) => Flow::Again,
+                    Ok(()) => LoginFlow::Again,
                     Err((proved, refusal)) => {
                         self.journal_client(place, &refusal.message);
                         proved.put_refusal(&refusal, &mut self.outbox.to_client);
                         self.dismiss(place);
-                        Flow::Took
+                        LoginFlow::Took
                     }
                 }
             }
-            LoginNext::Cancel { pid, key } => {
+            ClientLoginNext::Cancel { pid, key } => {
                 self.cancel_requested(place, pid, &key);
-                Flow::Took
+                LoginFlow::Took
             }
-            LoginNext::Fail(refusal) => {
+            ClientLoginNext::Fail(refusal) => {
                 self.journal_client(place, &refusal.message);
                 self.tell_of_failure(place, &refusal);
                 self.doubt(place, &refusal);
                 self.count_failure(place, &refusal);
                 self.dismiss(place);
-                Flow::Took
+                LoginFlow::Took
             }
         }
     }
 
     /// Logs that a login failed. Code in sandboxes is not to fill the log: what guests do is told
     /// elsewhere.
-    fn tell_of_failure(&self, place: u32, refusal: &Refusal) {
+    fn tell_of_failure(&self, place: u32, refusal: &PgLoginRefusal) {
         let (code, cause, message) = (refusal.code, refusal.cause.as_deref(), &refusal.message);
         match self.clients.get(place).map(|client| &client.phase) {
-            Some(Phase::Login(phase)) if phase.bound.guest.is_some() => {
+            Some(ClientPhase::Login(phase)) if phase.bound.guest.is_some() => {
                 tracing::debug!(code, cause, "login failed: {message}");
             }
             _ => tracing::info!(code, cause, "login failed: {message}"),
@@ -342,8 +350,8 @@ impl Worker {
     }
 
     /// A secret that was looked up and did not fit may have been changed on the server.
-    fn doubt(&self, place: u32, refusal: &Refusal) {
-        if let Some(Phase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
+    fn doubt(&self, place: u32, refusal: &PgLoginRefusal) {
+        if let Some(ClientPhase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
             && let Some(route) = &phase.route
             && route.user.auth == ClientAuth::Query
             && refusal.code == "28P01"
@@ -356,23 +364,23 @@ impl Worker {
     pub(super) fn routed(
         &mut self,
         place: u32,
-        answer: Result<Proof, Refusal>,
+        answer: Result<ClientProofRequest, PgLoginRefusal>,
         rest: &[u8],
-    ) -> Flow {
-        let Worker { clients, outbox, .. } = self;
-        let Some(client) = clients.get_mut(place) else { return Flow::Took };
-        let Phase::Login(phase) = &mut client.phase else { return Flow::Stop };
+    ) -> LoginFlow {
+        let RelayWorker { clients, outbox, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return LoginFlow::Took };
+        let ClientPhase::Login(phase) = &mut client.phase else { return LoginFlow::Stop };
         let step = phase.login.routed(answer, &mut outbox.to_client);
         self.follow_login(place, step.next, rest)
     }
 
     /// Finds the tenant of a client, and how it proves who it is. Nothing while that is looked up.
-    fn route(&mut self, place: u32) -> Option<Result<Proof, Refusal>> {
+    fn route(&mut self, place: u32) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
         let words = self.words();
         self.journal_login(place);
         let client = self.clients.get_mut(place)?;
         let peer = client.conn.socket.peer();
-        let Phase::Login(phase) = &mut client.phase else { return None };
+        let ClientPhase::Login(phase) = &mut client.phase else { return None };
         let reached = phase.login.asked()?.reached;
         if let Some(guest) = phase.bound.guest.clone() {
             return self.route_guest(place, &guest);
@@ -406,9 +414,9 @@ impl Worker {
                     TenantEngine::Mysql if error.names_nobody() => ("3D000", error.to_string()),
                     TenantEngine::Mysql => (error.sqlstate(), error.to_string()),
                 };
-                let refusal = Refusal::new(code, message);
+                let refusal = PgLoginRefusal::new(code, message);
                 let hint = error.hint(asked.engine).map(str::to_owned);
-                return Some(Err(Refusal { hint, ..refusal }));
+                return Some(Err(PgLoginRefusal { hint, ..refusal }));
             }
         };
         if let Some(refusal) = stranger(&route) {
@@ -419,14 +427,14 @@ impl Worker {
             PoolMode::Transaction | PoolMode::Statement => ReplicationPolicy::Refused,
         };
         let demand = self.common.keyrings.demand(&route, &phase.login, replication)?;
-        let origin = Origin::new(Some(route.tenant.id), reached, peer);
+        let origin = LoginSource::new(Some(route.tenant.id), reached, peer);
         let demand = prover::restrained(&self.common, origin, self.ground.now, demand);
         phase.origin = Some(origin);
         phase.replication = replication;
         let answer = match demand {
-            Demand::Known(answer) => Some(answer),
-            Demand::Query => {
-                let answer = Answer::new(&self.inbox, place, client.serial);
+            AuthRequirement::Known(answer) => Some(answer),
+            AuthRequirement::Query => {
+                let answer = SecretReply::new(&self.inbox, place, client.serial);
                 let (tenant, user) = (Arc::clone(&route.tenant), Arc::clone(&route.user.name));
                 phase.is_looked_up = true;
                 self.common.look_up.look_up(tenant, user, answer);
@@ -442,34 +450,36 @@ impl Worker {
         &mut self,
         place: u32,
         serial: u64,
-        found: &Result<Option<Password>, String>,
+        found: &Result<Option<ClientSecret>, String>,
     ) {
         let words = self.words();
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Login(phase) = &mut client.phase else { return };
+        let ClientPhase::Login(phase) = &mut client.phase else { return };
         let (true, Some(route)) = (client.serial == serial, &phase.route) else { return };
         phase.is_looked_up = false;
         let replication = phase.replication;
         let answer = match (found, proof(route.tenant.rules.auth)) {
-            (Ok(None), Some(_)) => Err(Refusal::new("28000", "no such user")),
+            (Ok(None), Some(_)) => Err(PgLoginRefusal::new("28000", "no such user")),
             (Ok(Some(secret)), Some(auth)) => {
                 let route = known(route, auth, secret);
                 let demand = self.common.keyrings.demand(&route, &phase.login, replication);
                 phase.route = Some(route);
                 match demand {
-                    Some(Demand::Known(answer)) => answer,
-                    Some(Demand::Query) | None => Err(Refusal::new("28000", "no such user")),
+                    Some(AuthRequirement::Known(answer)) => answer,
+                    Some(AuthRequirement::Query) | None => {
+                        Err(PgLoginRefusal::new("28000", "no such user"))
+                    }
                 }
             }
             (Ok(secret), None) => {
-                let secret = secret.as_ref().map(Password::expose).filter(|it| !it.is_empty());
+                let secret = secret.as_ref().map(ClientSecret::expose).filter(|it| !it.is_empty());
                 Ok(self.common.keyrings.found(route, secret, replication))
             }
             (Err(error), _) => {
                 let own = "cannot look up the user on the server";
                 let message = words.of(own, "bouncer config error");
-                let refusal = Refusal::new("08006", message);
-                Err(Refusal { cause: Some(error.clone()), ..refusal })
+                let refusal = PgLoginRefusal::new("08006", message);
+                Err(PgLoginRefusal { cause: Some(error.clone()), ..refusal })
             }
         };
         self.routed(place, answer, &[]);
@@ -478,10 +488,14 @@ impl Worker {
     }
 
     /// Takes in a client that has proved who it is; gives it back when it cannot stay.
-    fn admit(&mut self, place: u32, proved: Proved) -> Result<(), (Proved, Refusal)> {
+    fn admit(
+        &mut self,
+        place: u32,
+        proved: AuthenticatedClient,
+    ) -> Result<(), (AuthenticatedClient, PgLoginRefusal)> {
         let (route, pid, bound) = match self.clients.get_mut(place).map(|client| &mut client.phase)
         {
-            Some(Phase::Login(phase)) => match phase.visit.take() {
+            Some(ClientPhase::Login(phase)) => match phase.visit.take() {
                 Some((user, rights)) => {
                     let begun = self.begin_visit(place, user, rights);
                     return begun.map_err(|refusal| (proved, refusal));
@@ -492,7 +506,7 @@ impl Worker {
                     (phase.route.take(), phase.pid, phase.bound.clone())
                 }
             },
-            _ => (None, None, Bound::default()),
+            _ => (None, None, ListenerBinding::default()),
         };
         let Some(route) = route else { return Ok(()) };
         let entered = self.enter(&route);
@@ -500,7 +514,7 @@ impl Worker {
             Ok(entered) => entered,
             Err(refusal) => return Err((proved, refusal)),
         };
-        let terms = Terms::of(&route.tenant, &route.user);
+        let terms = PoolTerms::of(&route.tenant, &route.user);
         let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
         self.remember_role(pool_id, &route, &proved);
         self.set_gate(pool_id);
@@ -512,10 +526,10 @@ impl Worker {
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
         client.since_us = now_us;
         match proved {
-            Proved::Pg(authenticated) => {
+            AuthenticatedClient::Pg(authenticated) => {
                 let authenticated = *authenticated;
-                let nowhere = Place::Idle;
-                let greeting = Greeting {
+                let nowhere = ServerAttachment::Idle;
+                let greeting = GreetingWait {
                     authenticated,
                     route,
                     head,
@@ -525,22 +539,22 @@ impl Worker {
                     stats,
                     bound,
                 };
-                client.phase = Phase::Greeting(Box::new(greeting));
+                client.phase = ClientPhase::Greeting(Box::new(greeting));
                 self.say_welcome(place);
             }
-            Proved::My(authenticated) => {
+            AuthenticatedClient::My(authenticated) => {
                 let pid = pid.unwrap_or_default();
                 let link = self.mysql_session(&authenticated, &route, pid, bound.guest.as_ref());
                 let owner = (route.tenant.id, Arc::clone(&route.user.name));
                 self.common.keys.own(pid, owner);
                 let guest = bound.guest.clone();
-                let session = Session::new(link, route, head, pool, pid, stats)
+                let session = ClientLogin::new(link, route, head, pool, pid, stats)
                     .of_mysql(authenticated.requested.collation, bound);
                 let out = &mut self.outbox.to_client;
-                mysql::login::welcome(&authenticated, Status::AUTOCOMMIT, out);
+                mysql::login::welcome(&authenticated, StatusFlags::AUTOCOMMIT, out);
                 let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
-                client.phase = Phase::Session(Box::new(session));
-                self.ground.timers.disarm(Look::Client(place).id());
+                client.phase = ClientPhase::Session(Box::new(session));
+                self.ground.timers.disarm(TimerKey::Client(place).id());
                 self.send_outbox(Some(place), None);
                 self.begin_watch(place, guest.as_ref());
                 self.watch_client(place);
@@ -550,11 +564,12 @@ impl Worker {
     }
 
     /// Counts a client among the others, if there may be one more.
-    fn enter(&self, route: &Route) -> Result<(PoolId, Head), Refusal> {
+    fn enter(&self, route: &TenantRoute) -> Result<(PoolId, CountedClient), PgLoginRefusal> {
         let words = self.words();
-        let full = |full: Full| Refusal::new("53300", words.full(full));
-        let pool =
-            route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
+        let full = |full: ClientLimit| PgLoginRefusal::new("53300", words.full(full));
+        let pool = route
+            .pool()
+            .map_err(|error| PgLoginRefusal::new(error.sqlstate(), error.to_string()))?;
         let clients_max = self.common.live.clients_max();
         let head = self.common.population.enter(route, clients_max).map_err(full)?;
         Ok((pool, head))
@@ -563,14 +578,14 @@ impl Worker {
     /// The session of a client of MySQL that is in.
     fn mysql_session(
         &mut self,
-        authenticated: &mysql::login::Authenticated,
-        route: &Route,
+        authenticated: &mysql::login::MysqlAuthenticatedClient,
+        route: &TenantRoute,
         pid: u32,
-        guest: Option<&Arc<Guest>>,
+        guest: Option<&Arc<SandboxClient>>,
     ) -> ClientLink {
         let requested = &authenticated.requested;
-        let Route { tenant, user } = route;
-        let mut settings = mysql::settings::Settings::default();
+        let TenantRoute { tenant, user } = route;
+        let mut settings = mysql::settings::MysqlSettings::default();
         settings.put_collation(requested.collation);
         // One without a schema could not be given a connection that has one.
         let named = requested.database.as_deref().filter(|name| **name != *tenant.name);
@@ -579,19 +594,19 @@ impl Worker {
         let own = guest.and_then(|guest| guest.spec().schema.as_deref());
         let _kept = settings.put_schema(named.or(own).unwrap_or(&tenant.database));
         let capabilities = requested.capabilities;
-        let setup = mysql::client::ClientSetup {
+        let setup = mysql::client::MysqlClientSetup {
             id: ClientId(pid),
             mode: tenant.mode_of(user),
             verify: tenant.verify,
             read_only: tenant.read_only,
             local_infile: guest.is_none()
                 && tenant.local_infile
-                && capabilities.contains(Capabilities::LOCAL_FILES),
+                && capabilities.contains(CapabilityFlags::LOCAL_FILES),
             capabilities,
             settings,
             forced: self.common.mysql_forced.of(tenant),
         };
-        let mut link = mysql::client::ClientSession::new(setup);
+        let mut link = mysql::client::MysqlClientSession::new(setup);
         link.share_startup(|startup| self.link.my().settings.share(startup));
         if guest.is_some() {
             link.confine();
@@ -602,7 +617,7 @@ impl Worker {
     /// Tells a client that it is in, or gets it a server connection to learn what to tell it.
     pub(super) fn say_welcome(&mut self, place: u32) {
         let Some(client) = self.clients.get(place) else { return };
-        let Phase::Greeting(greeting) = &client.phase else { return };
+        let ClientPhase::Greeting(greeting) = &client.phase else { return };
         let epoch = greeting.route.tenant.state.epoch();
         match self.common.greetings.get(greeting.pool_id, epoch) {
             Some(parameters) => self.welcome(place, &parameters),
@@ -623,24 +638,26 @@ impl Worker {
     /// Tells a client that it is in, and begins its session.
     fn welcome(&mut self, place: u32, parameters: &Parameters) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Greeting(greeting) = &client.phase else { return };
-        if greeting.bound.guest.is_some() && Worker::refuses_parameters(parameters) {
+        let ClientPhase::Greeting(greeting) = &client.phase else { return };
+        if greeting.bound.guest.is_some() && RelayWorker::refuses_parameters(parameters) {
             let message = "the role of this grant is a superuser, for whom no limit holds: a role of \
                            its own has to be granted";
             return self.expel(place, &ErrorFields::fatal("28000", message));
         }
         let Some(client) = self.clients.get_mut(place) else { return };
-        let Phase::Greeting(greeting) = std::mem::replace(&mut client.phase, Phase::Closing) else {
+        let ClientPhase::Greeting(greeting) =
+            std::mem::replace(&mut client.phase, ClientPhase::Closing)
+        else {
             return;
         };
-        let Greeting { authenticated, route, head, pool, stats, bound, .. } = *greeting;
+        let GreetingWait { authenticated, route, head, pool, stats, bound, .. } = *greeting;
         let requested = &authenticated.requested;
         let wanted =
             requested.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let schema = bound.guest.as_ref().and_then(|guest| guest.spec().schema.as_deref());
         // What the client says itself comes later.
         let schema = schema.map(|schema| ("search_path", schema));
-        let settings = Settings::of(schema.into_iter().chain(wanted));
+        let settings = PgSettings::of(schema.into_iter().chain(wanted));
         let forced = self.common.forced.of(&route.tenant);
         let shown = told(parameters, &settings, &forced);
         let pairs = shown.iter().map(|(name, value)| (*name, *value));
@@ -650,23 +667,23 @@ impl Worker {
             Ok(registered) => registered,
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "make a cancel key");
-                return self.client_gone(place, &Leaving::Dismissed);
+                return self.client_gone(place, &ClientDeparture::Dismissed);
             }
         };
         welcome(pairs, pid, &key, &mut self.outbox.to_client);
         let mode = route.tenant.mode_of(&route.user);
         let (id, verify) = (ClientId(pid), route.tenant.verify);
         let read_only = route.tenant.read_only;
-        let setup = ClientSetup { id, mode, verify, read_only, settings, forced, seen };
-        let mut link = ClientSession::new(setup);
+        let setup = PgClientSetup { id, mode, verify, read_only, settings, forced, seen };
+        let mut link = PgClientSession::new(setup);
         link.share_startup(|startup| shared(&mut self.startups, startup));
         let guest = bound.guest.clone();
         if guest.is_some() {
             link.confine();
         }
-        let mut session = Session::new(ClientLink::Pg(link), route, head, pool, pid, stats);
+        let mut session = ClientLogin::new(ClientLink::Pg(link), route, head, pool, pid, stats);
         session.bound = bound;
-        client.phase = Phase::Session(Box::new(session));
+        client.phase = ClientPhase::Session(Box::new(session));
         client.since_us = self.ground.now_us;
         self.send_outbox(Some(place), None);
         self.begin_watch(place, guest.as_ref());
@@ -676,19 +693,19 @@ impl Worker {
 
 /// Why somebody is sent away whom nobody knows, where those who are known need no password: without
 /// one to ask for, nothing is hidden by asking.
-fn stranger(route: &Route) -> Option<Refusal> {
+fn stranger(route: &TenantRoute) -> Option<PgLoginRefusal> {
     let how = match (&route.user.auth, route.tenant.rules.auth) {
         (ClientAuth::Unknown, UserAuth::Trust) => "trust",
         (ClientAuth::Unknown, UserAuth::Cert) => "cert",
         (ClientAuth::Unknown, UserAuth::Peer) => "peer",
         (_, _) => return None,
     };
-    Some(Refusal::new("28000", format!("\"{how}\" authentication failed")))
+    Some(PgLoginRefusal::new("28000", format!("\"{how}\" authentication failed")))
 }
 
 /// A user that was looked up, where that is all it takes beside `auth`. Its secret is for the
 /// server.
-fn known(route: &Route, auth: ClientAuth, secret: &Password) -> Route {
+fn known(route: &TenantRoute, auth: ClientAuth, secret: &ClientSecret) -> TenantRoute {
     let user = &*route.user;
     let server_secret = match &user.server_secret {
         ServerSecret::OfClient if secret.expose().is_empty() => ServerSecret::None,
@@ -696,28 +713,32 @@ fn known(route: &Route, auth: ClientAuth, secret: &Password) -> Route {
         own => own.clone(),
     };
     let user = TenantUser { auth, server_secret, ..user.clone() };
-    Route { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
+    TenantRoute { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
 }
 
 /// How it came, as tenants allow it.
-fn transport(asked: &Asked<'_>) -> Transport {
+fn transport(asked: &UnresolvedLogin<'_>) -> Transport {
     match (asked.reached, asked.tls) {
-        (Reached::Unix { .. }, _) => Transport::Unix,
-        (Reached::Tcp, Some(_)) => Transport::Tls,
-        (Reached::Tcp, None) => Transport::Tcp,
+        (ClientTransport::Unix { .. }, _) => Transport::Unix,
+        (ClientTransport::Tcp, Some(_)) => Transport::Tls,
+        (ClientTransport::Tcp, None) => Transport::Tcp,
     }
 }
 
 /// How a client reached us.
-fn reached(socket: &Socket) -> Reached {
-    if socket.is_unix() { Reached::Unix { uid: socket.uid() } } else { Reached::Tcp }
+fn reached(socket: &RelaySocket) -> ClientTransport {
+    if socket.is_unix() {
+        ClientTransport::Unix { uid: socket.uid() }
+    } else {
+        ClientTransport::Tcp
+    }
 }
 
 /// Random bytes for one login.
-fn nonce() -> std::io::Result<Nonce> {
+fn nonce() -> std::io::Result<AuthNonce> {
     let mut bytes = [0; NONCE_BYTES];
     getrandom::fill(&mut bytes)?;
-    Ok(Nonce::new(bytes))
+    Ok(AuthNonce::new(bytes))
 }
 
 /// What other clients were told or start with as well, of which one copy is kept: a kilobyte for
@@ -735,7 +756,7 @@ fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
 
 /// Where a login stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Flow {
+pub(super) enum LoginFlow {
     /// The same bytes are to be looked at again.
     Again,
     /// More bytes are needed.
@@ -747,8 +768,8 @@ pub(super) enum Flow {
 /// The parameters that a client is told: its server's, but for those that it or its tenant sets.
 fn told<'a>(
     parameters: &'a Parameters,
-    settings: &'a Settings,
-    forced: &'a Settings,
+    settings: &'a PgSettings,
+    forced: &'a PgSettings,
 ) -> Vec<(&'a str, &'a str)> {
     let of = |name: &str| {
         let name = name.to_ascii_lowercase();

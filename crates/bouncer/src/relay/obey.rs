@@ -4,64 +4,72 @@ use std::sync::Arc;
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{Phase, Place};
-use super::orders::{Inner, Internal, Order};
-use super::pools::Terms;
-use super::server::{Closing, Server, ServerPhase};
-use super::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
-use super::visitors::By;
-use super::worker::{Ending, Worker};
-use crate::tenants::{Admission, PoolId, TenantId};
+use super::client::{ClientPhase, ServerAttachment};
+use super::orders::{ThreadCommand, ThreadMessage, ThreadMessageKind};
+use super::pools::PoolTerms;
+use super::server::{RelayServer, ServerCloseReason, ServerPhase};
+use super::snapshot::{ClientState, ClientView, ServerState, ServerView, ThreadSnapshot};
+use super::visitors::ClientOrigin;
+use super::worker::{RelayWorker, WorkerShutdown};
+use crate::tenants::{PoolId, TenantId, WorkAdmission};
 
-impl Worker {
+impl RelayWorker {
     /// Obeys an order.
-    pub(super) fn obey(&mut self, order: Order) {
+    pub(super) fn obey(&mut self, order: ThreadCommand) {
         match order {
-            Order::Routing => self.take_routing(),
-            Order::Admission(tenant) => {
+            ThreadCommand::Routing => self.take_routing(),
+            ThreadCommand::Admission(tenant) => {
                 for (id, _) in self.pools_of(tenant) {
                     self.set_gate(id);
                 }
                 self.see_off(Some(tenant));
             }
-            Order::Reconnect(tenant) => self.renew_terms(tenant),
-            Order::Kill(tenant) => {
+            ThreadCommand::Reconnect(tenant) => self.renew_terms(tenant),
+            ThreadCommand::Kill(tenant) => {
                 self.kill(tenant, "terminating connection due to administrator command");
             }
-            Order::KillClient(pid) => self.kill_client(pid),
-            Order::RevokeGuest(guest) => self.revoke_guest(guest),
-            Order::RestGuest(guest) => self.rest_guest(guest),
-            Order::Snapshot(reply) => {
+            ThreadCommand::KillClient(pid) => self.kill_client(pid),
+            ThreadCommand::RevokeGuest(guest) => self.revoke_guest(guest),
+            ThreadCommand::RestGuest(guest) => self.rest_guest(guest),
+            ThreadCommand::Snapshot(reply) => {
                 // Whoever asked may have given up waiting.
                 drop(reply.send(self.snapshot()));
             }
-            Order::Drain => {
-                self.ending = self.ending.max(Ending::Draining);
+            ThreadCommand::Drain => {
+                self.ending = self.ending.max(WorkerShutdown::Draining);
                 self.stop_listening();
                 self.see_off(None);
             }
-            Order::Deafen => self.stop_listening(),
-            Order::Stop => self.ending = Ending::Now,
-            Order::Internal(Internal(inner)) => self.obey_inner(inner),
+            ThreadCommand::Deafen => self.stop_listening(),
+            ThreadCommand::Stop => self.ending = WorkerShutdown::Now,
+            ThreadCommand::Internal(ThreadMessage(inner)) => self.obey_inner(inner),
         }
     }
 
-    fn obey_inner(&mut self, inner: Inner) {
+    fn obey_inner(&mut self, inner: ThreadMessageKind) {
         match inner {
-            Inner::Accepted(accepted, listener) => {
-                self.greet(accepted, By::Listener(listener));
+            ThreadMessageKind::Accepted(accepted, listener) => {
+                self.greet(accepted, ClientOrigin::Listener(listener));
             }
-            Inner::Guest(stream, guest, place) => self.greet_guest(stream, guest, place),
-            Inner::Turn { client, pid, turn } => self.called(client, pid, turn),
-            Inner::Cancel { client, pid } => self.cancel_client(client, pid),
-            Inner::KillClient { client, pid } => self.kill_one(client, pid),
-            Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
-            Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
-            Inner::Checked { client, serial, checked } => self.checked(client, serial, checked),
-            Inner::Said { client, serial, answer } => self.answered(client, serial, &answer),
-            Inner::GiveAway(heir) => self.give_away(heir),
-            Inner::Adopted(adopted) => self.adopt(adopted),
-            Inner::Moved(moved) => self.receive_server(moved),
+            ThreadMessageKind::Guest(stream, guest, place) => {
+                self.greet_guest(stream, guest, place)
+            }
+            ThreadMessageKind::Turn { client, pid, turn } => self.called(client, pid, turn),
+            ThreadMessageKind::Cancel { client, pid } => self.cancel_client(client, pid),
+            ThreadMessageKind::KillClient { client, pid } => self.kill_one(client, pid),
+            ThreadMessageKind::Resolved { serial, addresses } => self.resolved(serial, addresses),
+            ThreadMessageKind::Secret { client, serial, secret } => {
+                self.looked_up(client, serial, &secret)
+            }
+            ThreadMessageKind::Checked { client, serial, checked } => {
+                self.checked(client, serial, checked)
+            }
+            ThreadMessageKind::Said { client, serial, answer } => {
+                self.answered(client, serial, &answer)
+            }
+            ThreadMessageKind::GiveAway(heir) => self.give_away(heir),
+            ThreadMessageKind::Adopted(adopted) => self.adopt(adopted),
+            ThreadMessageKind::Moved(moved) => self.receive_server(moved),
         }
     }
 
@@ -86,9 +94,9 @@ impl Worker {
         for place in self.clients.keys() {
             let Some(client) = self.clients.get_mut(place) else { continue };
             let (route, bound) = match &mut client.phase {
-                Phase::Session(session) => (&mut session.route, &session.bound),
-                Phase::Greeting(greeting) => (&mut greeting.route, &greeting.bound),
-                Phase::Login(_) | Phase::Console(_) | Phase::Closing => continue,
+                ClientPhase::Session(session) => (&mut session.route, &session.bound),
+                ClientPhase::Greeting(greeting) => (&mut greeting.route, &greeting.bound),
+                ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => continue,
             };
             let Some(tenant) = self.routing.now(&route.tenant) else { continue };
             match bound.guest.as_ref().map(|guest| guest.route(&self.routing)) {
@@ -100,7 +108,7 @@ impl Worker {
                 // It goes when its tenant does; nobody new comes meanwhile.
                 Some(Err(_)) => route.tenant = Arc::clone(tenant),
             }
-            if let Phase::Session(session) = &mut client.phase {
+            if let ClientPhase::Session(session) = &mut client.phase {
                 session.is_timed = tenant.times_of(&session.route.user).limit_clients();
                 // What it does already, or does not, may have a limit now.
                 self.watch_client(place);
@@ -113,9 +121,9 @@ impl Worker {
     /// Ends what tenants that were removed still have: whatever their clients are doing.
     fn end_removed(&mut self) {
         let of_clients = self.clients.iter().filter_map(|(_, client)| match &client.phase {
-            Phase::Session(session) => Some(&session.route.tenant),
-            Phase::Greeting(greeting) => Some(&greeting.route.tenant),
-            Phase::Login(_) | Phase::Console(_) | Phase::Closing => None,
+            ClientPhase::Session(session) => Some(&session.route.tenant),
+            ClientPhase::Greeting(greeting) => Some(&greeting.route.tenant),
+            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => None,
         });
         let mut removed: Vec<TenantId> = Vec::new();
         for tenant in of_clients.filter(|tenant| tenant.state.is_removed()) {
@@ -130,7 +138,7 @@ impl Worker {
 
     /// Forgets what belongs to pools that are no more, and to tenants.
     fn forget_unused(&mut self) {
-        let Worker { roles, pools, common, routing, link, books, .. } = self;
+        let RelayWorker { roles, pools, common, routing, link, books, .. } = self;
         roles.retain(|id, role| {
             let is_used = pools.find(*id).is_some() || !role.tenant.state.is_removed();
             if !is_used {
@@ -148,7 +156,7 @@ impl Worker {
     fn renew_terms(&mut self, tenant: TenantId) {
         for (id, pool) in self.pools_of(tenant) {
             let Some(role) = self.roles.get(&id) else { continue };
-            let terms = Terms::of(&role.tenant, &role.user);
+            let terms = PoolTerms::of(&role.tenant, &role.user);
             self.pools.set_terms(pool, tenant, terms, self.ground.now);
             self.set_gate(id);
         }
@@ -161,9 +169,9 @@ impl Worker {
         let state = &role.tenant.state;
         match state.admission() {
             _ if state.is_removed() => self.pools.shut(pool, now),
-            Admission::Open | Admission::Draining => self.pools.resume(pool, now),
-            Admission::Paused => self.pools.hold(pool, now),
-            Admission::Refusing => self.pools.shut(pool, now),
+            WorkAdmission::Open | WorkAdmission::Draining => self.pools.resume(pool, now),
+            WorkAdmission::Paused => self.pools.hold(pool, now),
+            WorkAdmission::Refusing => self.pools.shut(pool, now),
         }
         self.tend_ear(id);
     }
@@ -173,12 +181,12 @@ impl Worker {
     fn see_off(&mut self, tenant: Option<TenantId>) {
         for place in self.clients.keys() {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
-                Phase::Session(session) => {
-                    session.place == Place::Idle
+                ClientPhase::Session(session) => {
+                    session.place == ServerAttachment::Idle
                         && tenant.is_none_or(|tenant| session.route.tenant.id == tenant)
                 }
-                Phase::Login(_) => tenant.is_none(),
-                Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
+                ClientPhase::Login(_) => tenant.is_none(),
+                ClientPhase::Greeting(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
             });
             if is_meant {
                 self.see_off_one(place);
@@ -190,19 +198,21 @@ impl Worker {
     pub(super) fn see_off_one(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get(place) else { return false };
         let leaves = match &client.phase {
-            Phase::Session(session) => {
+            ClientPhase::Session(session) => {
                 let state = &session.route.tenant.state;
-                self.ending != Ending::No
+                self.ending != WorkerShutdown::No
                     || state.is_removed()
-                    || state.admission() == Admission::Draining
+                    || state.admission() == WorkAdmission::Draining
             }
-            Phase::Login(_) => self.ending != Ending::No,
-            Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Login(_) => self.ending != WorkerShutdown::No,
+            ClientPhase::Greeting(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
         };
         if leaves {
             let message = match self.ending {
-                Ending::No => "terminating connection: the tenant is draining",
-                Ending::Draining | Ending::Now => "terminating connection: the server is stopping",
+                WorkerShutdown::No => "terminating connection: the tenant is draining",
+                WorkerShutdown::Draining | WorkerShutdown::Now => {
+                    "terminating connection: the server is stopping"
+                }
             };
             self.expel(place, &ErrorFields::fatal("57P01", message));
         }
@@ -213,9 +223,9 @@ impl Worker {
     fn kill(&mut self, tenant: TenantId, message: &str) {
         for place in self.clients.keys() {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
-                Phase::Session(session) => session.route.tenant.id == tenant,
-                Phase::Greeting(greeting) => greeting.route.tenant.id == tenant,
-                Phase::Login(_) | Phase::Console(_) | Phase::Closing => false,
+                ClientPhase::Session(session) => session.route.tenant.id == tenant,
+                ClientPhase::Greeting(greeting) => greeting.route.tenant.id == tenant,
+                ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
             });
             if is_meant {
                 self.expel(place, &ErrorFields::fatal("57P01", message));
@@ -224,9 +234,9 @@ impl Worker {
         for place in self.servers.keys() {
             let server = self.servers.get(place).filter(|server| server.tenant.id == tenant);
             match server.map(|server| &server.phase) {
-                Some(ServerPhase::Live(_)) => self.close_server(place, &Closing::Ordered),
+                Some(ServerPhase::Live(_)) => self.close_server(place, &ServerCloseReason::Ordered),
                 Some(ServerPhase::Opening(_)) => {
-                    self.opening_failed(place, Closing::Ordered.failure());
+                    self.opening_failed(place, ServerCloseReason::Ordered.failure());
                 }
                 None => {}
             }
@@ -236,8 +246,11 @@ impl Worker {
 
     fn kill_client(&mut self, pid: u32) {
         let meant = self.clients.iter().find(|(_, client)| match &client.phase {
-            Phase::Session(session) => session.pid == pid,
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Session(session) => session.pid == pid,
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => false,
         });
         if let Some((place, _)) = meant {
             let message = "terminating connection due to administrator command";
@@ -246,13 +259,13 @@ impl Worker {
     }
 
     /// What is there.
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> ThreadSnapshot {
         let clients = self.clients.iter().map(|(_, client)| self.client_view(client)).collect();
         let servers = self.servers.iter().map(|(_, server)| self.server_view(server)).collect();
-        Snapshot { thread: self.index, clients, servers }
+        ThreadSnapshot { thread: self.index, clients, servers }
     }
 
-    fn client_view(&self, client: &super::client::Client) -> ClientView {
+    fn client_view(&self, client: &super::client::RelayClient) -> ClientView {
         let now_us = self.ground.now_us;
         let mut view = ClientView {
             number: client.number,
@@ -270,18 +283,18 @@ impl Worker {
             statements: 0,
         };
         match &client.phase {
-            Phase::Login(_) => {}
-            Phase::Console(visitor) => {
+            ClientPhase::Login(_) => {}
+            ClientPhase::Console(visitor) => {
                 view.pid = visitor.pid;
                 view.user = Some(Arc::clone(&visitor.user));
                 view.state = ClientState::Console;
             }
-            Phase::Greeting(greeting) => {
+            ClientPhase::Greeting(greeting) => {
                 let tenant = &greeting.route.tenant;
                 view.tenant = Some((tenant.id, Arc::clone(&tenant.name)));
                 view.user = Some(Arc::clone(&greeting.route.user.name));
             }
-            Phase::Session(session) => {
+            ClientPhase::Session(session) => {
                 let tenant = &session.route.tenant;
                 view.pid = session.pid;
                 view.tenant = Some((tenant.id, Arc::clone(&tenant.name)));
@@ -289,22 +302,22 @@ impl Worker {
                 view.in_transaction = session.is_in_transaction();
                 view.statements = session.link.statement_count();
                 view.state = match session.place {
-                    Place::Idle => ClientState::Idle,
-                    Place::Parked | Place::Waiting(_) => ClientState::Waiting,
-                    Place::Attached(server) => {
+                    ServerAttachment::Idle => ClientState::Idle,
+                    ServerAttachment::Parked | ServerAttachment::Waiting(_) => ClientState::Waiting,
+                    ServerAttachment::Attached(server) => {
                         let server = self.servers.get(server);
-                        view.server_pid = server.and_then(Server::pid);
-                        view.pins = server.map(Server::pins).unwrap_or_default();
+                        view.server_pid = server.and_then(RelayServer::pid);
+                        view.pins = server.map(RelayServer::pins).unwrap_or_default();
                         ClientState::Active
                     }
                 };
             }
-            Phase::Closing => view.state = ClientState::Closing,
+            ClientPhase::Closing => view.state = ClientState::Closing,
         }
         view
     }
 
-    fn server_view(&self, server: &Server) -> ServerView {
+    fn server_view(&self, server: &RelayServer) -> ServerView {
         let now_us = self.ground.now_us;
         let client = server.client.and_then(|client| self.clients.get(client));
         let state = match &server.phase {
@@ -326,26 +339,29 @@ impl Worker {
             age_us: now_us.saturating_sub(server.begun_us),
             state_us: now_us.saturating_sub(server.since_us),
             client_pid: client.and_then(|client| match &client.phase {
-                Phase::Session(session) => Some(session.pid),
-                Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
+                ClientPhase::Session(session) => Some(session.pid),
+                ClientPhase::Login(_)
+                | ClientPhase::Greeting(_)
+                | ClientPhase::Console(_)
+                | ClientPhase::Closing => None,
             }),
         }
     }
 
     /// Closes everything, at the end.
     pub(super) fn close_everything(&mut self) {
-        self.ending = Ending::Now;
+        self.ending = WorkerShutdown::Now;
         for place in self.clients.keys() {
             let own = "terminating connection: the server is stopping";
             let message = self.words().of(own, "database removed");
             self.expel(place, &ErrorFields::fatal("57P01", message));
-            self.client_gone(place, &super::leave::Leaving::Dismissed);
+            self.client_gone(place, &super::leave::ClientDeparture::Dismissed);
         }
         for place in self.servers.keys() {
             match self.servers.get(place).map(|server| &server.phase) {
-                Some(ServerPhase::Live(_)) => self.close_server(place, &Closing::Ordered),
+                Some(ServerPhase::Live(_)) => self.close_server(place, &ServerCloseReason::Ordered),
                 Some(ServerPhase::Opening(_)) => {
-                    self.opening_failed(place, Closing::Ordered.failure());
+                    self.opening_failed(place, ServerCloseReason::Ordered.failure());
                 }
                 None => {}
             }

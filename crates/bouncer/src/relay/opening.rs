@@ -6,30 +6,33 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mio::net::{TcpStream, UnixStream};
-use wire::mysql::capabilities::Capabilities;
-use wire::pg::startup::Version;
+use wire::mysql::capabilities::CapabilityFlags;
+use wire::pg::startup::ProtocolVersion;
 
-use super::common::Common;
-use super::conn::{Conn, Source};
-use super::journal::Words;
-use super::orders::{Inner, Moved};
-use super::pools::{self, Failure, PoolRef};
+use super::common::RelayShared;
+use super::conn::{EventSource, RelayConnection};
+use super::journal::ErrorDialect;
+use super::orders::{MovedServer, ThreadMessageKind};
+use super::pools::{self, PoolFailure, PoolRef};
 use super::resolve;
-use super::server::{Closing, Purpose, Server, ServerPhase};
-use super::socket::Socket;
-use super::worker::{Look, Worker};
-use crate::link::{Credentials, DialNext, Dialer, Greeting, LinkLimits, Proved, ServerLink};
+use super::server::{RelayServer, ServerCloseReason, ServerPhase, ServerPurpose};
+use super::socket::RelaySocket;
+use super::worker::{RelayWorker, TimerKey};
+use crate::link::{
+    AuthenticatedClient, LinkLimits, ServerCredentials, ServerDialNext, ServerDialer,
+    ServerGreeting, ServerLink,
+};
 use crate::mysql;
 use crate::pg;
-use crate::pg::dial::{Assurance, TlsRequest};
-use crate::pg::server::{ServerSession, ServerSetup};
-use crate::pg::settings::Parameters as Reported;
-use crate::tenants::{Address, PoolId, Route, ServerTls, Tenant, TenantUser};
+use crate::pg::dial::{ServerAssurance, TlsRequest};
+use crate::pg::server::{PgServerSession, PgServerSetup};
+use crate::pg::settings::ReportedParameters as Reported;
+use crate::tenants::{BackendAddress, PoolId, ServerTls, TenantRoute, TenantSnapshot, TenantUser};
 use crate::tls;
 
 /// Where a socket is connected to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Target {
+pub(super) enum ConnectTarget {
     /// A TCP address.
     Tcp(SocketAddr),
     /// A socket file.
@@ -38,8 +41,8 @@ pub(super) enum Target {
 
 /// A server connection that is not ready yet.
 #[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) dial: Dialer,
+pub(super) struct OpeningServer {
+    pub(super) dial: ServerDialer,
     /// Whether the socket has yet to be connected.
     connects: bool,
     /// Whether the handshake of TLS is under way.
@@ -50,42 +53,42 @@ pub(super) struct Opening {
 
 /// A tenant's role on its server, as its connections need it.
 #[derive(Debug)]
-pub(super) struct Role {
-    pub(super) tenant: Arc<Tenant>,
+pub(super) struct ServerRole {
+    pub(super) tenant: Arc<TenantSnapshot>,
     pub(super) user: Arc<TenantUser>,
     /// Of the client that logged in last, where clients bring them.
-    credentials: Credentials,
+    credentials: ServerCredentials,
 }
 
 /// A server connection whose name is being looked up.
 #[derive(Debug)]
-pub(super) struct Resolving {
+pub(super) struct PendingResolve {
     pool: PoolRef,
-    slot: pools::Place,
+    slot: pools::PooledSlot,
 }
 
-impl Role {
+impl ServerRole {
     /// Of a tenant that has what it takes to log in.
     pub(super) fn known(
-        tenant: Arc<Tenant>,
+        tenant: Arc<TenantSnapshot>,
         user: Arc<TenantUser>,
-        credentials: Credentials,
-    ) -> Role {
-        Role { tenant, user, credentials }
+        credentials: ServerCredentials,
+    ) -> ServerRole {
+        ServerRole { tenant, user, credentials }
     }
 }
 
-impl Role {
+impl ServerRole {
     fn pg_dial(
         &self,
-        credentials: Arc<pg::dial::Credentials>,
+        credentials: Arc<pg::dial::PgCredentials>,
         tls: TlsRequest,
-        target: &Target,
-    ) -> io::Result<pg::dial::Dial> {
+        target: &ConnectTarget,
+    ) -> io::Result<pg::dial::PgDial> {
         let mut nonce = [0; wire::pg::scram::NONCE_BYTES];
         getrandom::fill(&mut nonce)?;
         let settings = self.tenant.settings.iter();
-        let params = pg::dial::DialParams {
+        let params = pg::dial::PgDialParams {
             user: self.user.server_user.as_ref().to_owned(),
             database: Some(self.tenant.database.as_ref().to_owned()),
             credentials,
@@ -93,33 +96,33 @@ impl Role {
             tls,
             assurance: target.assurance(&self.tenant.server.tls),
             rules: self.tenant.server.tls.rules.clone(),
-            version: Version::V3_0,
+            version: ProtocolVersion::V3_0,
         };
-        Ok(pg::dial::Dial::new(params, nonce))
+        Ok(pg::dial::PgDial::new(params, nonce))
     }
 
     fn mysql_params(
         &self,
-        credentials: Arc<mysql::dial::Credentials>,
+        credentials: Arc<mysql::dial::MysqlCredentials>,
         tls: TlsRequest,
-        assurance: Assurance,
-    ) -> mysql::dial::DialParams {
+        assurance: ServerAssurance,
+    ) -> mysql::dial::MysqlDialParams {
         let tenant = &self.tenant;
-        let more = |is_there: bool, capability: Capabilities| {
-            if is_there { capability } else { Capabilities::NONE }
+        let more = |is_there: bool, capability: CapabilityFlags| {
+            if is_there { capability } else { CapabilityFlags::NONE }
         };
         let mut statements = Vec::new();
         if tenant.read_only {
             statements.push(mysql::dial::READ_ONLY.to_owned());
         }
-        mysql::dial::DialParams {
+        mysql::dial::MysqlDialParams {
             user: self.user.server_user.as_ref().to_owned(),
             database: Some(tenant.database.as_ref().to_owned()),
             credentials,
             tls,
             assurance,
-            more: more(tenant.found_rows, Capabilities::FOUND_ROWS)
-                .union(more(tenant.local_infile, Capabilities::LOCAL_FILES)),
+            more: more(tenant.found_rows, CapabilityFlags::FOUND_ROWS)
+                .union(more(tenant.local_infile, CapabilityFlags::LOCAL_FILES)),
             collation: mysql::COLLATION,
             attributes: vec![("program_name".to_owned(), "cove".to_owned())],
             statements,
@@ -127,12 +130,16 @@ impl Role {
     }
 }
 
-impl Server {
+impl RelayServer {
     /// Its session, with a server of PostgreSQL that has let us in.
-    fn begin_pg(&mut self, greeting: pg::dial::Greeting, common: &Common) -> ServerLink {
+    fn begin_pg(
+        &mut self,
+        greeting: pg::dial::PgServerGreeting,
+        common: &RelayShared,
+    ) -> ServerLink {
         let pairs = greeting.parameters.iter().map(|(name, value)| (&**name, &**value));
         let pool = self.slot.pool();
-        let setup = ServerSetup {
+        let setup = PgServerSetup {
             pid: greeting.pid,
             key: greeting.key.into(),
             pool: pool.0,
@@ -145,15 +152,15 @@ impl Server {
         self.parameters = greeting.parameters.into();
         let epoch = self.tenant.state.epoch();
         common.greetings.put(pool, epoch, Arc::clone(&self.parameters));
-        ServerLink::Pg(Box::new(ServerSession::new(setup)))
+        ServerLink::Pg(Box::new(PgServerSession::new(setup)))
     }
 
     /// Its session, with a server of MySQL that has let us in.
-    fn begin_mysql(&self, greeting: &mysql::dial::Greeting) -> ServerLink {
-        let mut settings = mysql::settings::Settings::default();
+    fn begin_mysql(&self, greeting: &mysql::dial::MysqlServerGreeting) -> ServerLink {
+        let mut settings = mysql::settings::MysqlSettings::default();
         settings.put_collation(greeting.collation.into());
         let _kept = settings.put(mysql::settings::SQL_MODE, Some(&greeting.sql_mode));
-        let setup = mysql::server::ServerSetup {
+        let setup = mysql::server::MysqlServerSetup {
             thread_id: greeting.thread_id,
             pool: self.slot.pool().0,
             user: self.user.as_ref().into(),
@@ -165,7 +172,7 @@ impl Server {
             tracks: greeting.tracks,
             limits: self.link_limits(),
         };
-        ServerLink::My(Box::new(mysql::server::ServerSession::new(setup)))
+        ServerLink::My(Box::new(mysql::server::MysqlServerSession::new(setup)))
     }
 
     fn link_limits(&self) -> LinkLimits {
@@ -174,56 +181,63 @@ impl Server {
     }
 }
 
-impl Target {
+impl ConnectTarget {
     /// Begins to connect.
-    pub(super) fn connect(&self, policy: super::socket::TcpPolicy) -> io::Result<Socket> {
+    pub(super) fn connect(&self, policy: super::socket::TcpPolicy) -> io::Result<RelaySocket> {
         match self {
-            Target::Tcp(address) => Socket::tcp(TcpStream::connect(*address)?, policy),
-            Target::Unix(path) => Ok(Socket::unix(UnixStream::connect(path)?)),
+            ConnectTarget::Tcp(address) => RelaySocket::tcp(TcpStream::connect(*address)?, policy),
+            ConnectTarget::Unix(path) => Ok(RelaySocket::unix(UnixStream::connect(path)?)),
         }
     }
 
     /// Who may see a password there.
-    fn assurance(&self, tls: &ServerTls) -> Assurance {
-        tls::assurance(tls, matches!(self, Target::Unix(_)))
+    fn assurance(&self, tls: &ServerTls) -> ServerAssurance {
+        tls::assurance(tls, matches!(self, ConnectTarget::Unix(_)))
     }
 }
 
-impl Closing {
+impl ServerCloseReason {
     /// As those are told who wait for the connection.
-    pub(super) fn failure(&self) -> Failure {
-        Failure::unreached("08006", self.to_string())
+    pub(super) fn failure(&self) -> PoolFailure {
+        PoolFailure::unreached("08006", self.to_string())
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// Remembers how a pool's connections log in, as the client has it that has just done so.
-    pub(super) fn remember_role(&mut self, id: PoolId, route: &Route, client: &Proved) {
-        let Route { tenant, user } = route;
+    pub(super) fn remember_role(
+        &mut self,
+        id: PoolId,
+        route: &TenantRoute,
+        client: &AuthenticatedClient,
+    ) {
+        let TenantRoute { tenant, user } = route;
         let credentials = self.common.keyrings.credentials(route, client);
         let (tenant, user) = (Arc::clone(tenant), Arc::clone(user));
-        self.roles.insert(id, Role { tenant, user, credentials });
+        self.roles.insert(id, ServerRole { tenant, user, credentials });
     }
 
     /// Begins a connection for a pool.
-    pub(super) fn open_server(&mut self, pool: PoolRef, slot: pools::Place) {
+    pub(super) fn open_server(&mut self, pool: PoolRef, slot: pools::PooledSlot) {
         let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
         let tenant = Arc::clone(&role.tenant);
         match &tenant.server.address {
-            Address::Unix { .. } | Address::Socket { .. } => {
+            BackendAddress::Unix { .. } | BackendAddress::Socket { .. } => {
                 let path = tenant.server.address.socket_path().unwrap_or_default();
-                self.connect_server(pool, slot, Target::Unix(path), Vec::new());
+                self.connect_server(pool, slot, ConnectTarget::Unix(path), Vec::new());
             }
-            Address::Tcp { host, port } => match resolve::literal(host, *port) {
-                Some(address) => self.connect_server(pool, slot, Target::Tcp(address), Vec::new()),
+            BackendAddress::Tcp { host, port } => match resolve::literal(host, *port) {
+                Some(address) => {
+                    self.connect_server(pool, slot, ConnectTarget::Tcp(address), Vec::new())
+                }
                 None => {
                     self.serial += 1;
                     let serial = self.serial;
                     if self.common.resolver.ask(host, *port, serial, &self.inbox) {
-                        self.resolving.insert(serial, Resolving { pool, slot });
+                        self.resolving.insert(serial, PendingResolve { pool, slot });
                     } else {
                         let message = "too many names are being looked up";
-                        let failure = Arc::new(Failure::unreached("53000", message));
+                        let failure = Arc::new(PoolFailure::unreached("53000", message));
                         self.pools.open_failed(pool, slot, failure, self.ground.now);
                     }
                 }
@@ -233,7 +247,7 @@ impl Worker {
 
     /// The resolver has answered.
     pub(super) fn resolved(&mut self, serial: u64, addresses: Result<Vec<SocketAddr>, String>) {
-        let Some(Resolving { pool, slot }) = self.resolving.remove(&serial) else { return };
+        let Some(PendingResolve { pool, slot }) = self.resolving.remove(&serial) else { return };
         let (first, others) = match addresses {
             Ok(addresses) => match addresses.split_first() {
                 Some((first, others)) => (*first, others.to_vec()),
@@ -241,18 +255,18 @@ impl Worker {
             },
             Err(error) => return self.unresolved(pool, slot, &error),
         };
-        self.connect_server(pool, slot, Target::Tcp(first), others);
+        self.connect_server(pool, slot, ConnectTarget::Tcp(first), others);
     }
 
-    fn unresolved(&mut self, pool: PoolRef, slot: pools::Place, error: &str) {
+    fn unresolved(&mut self, pool: PoolRef, slot: pools::PooledSlot, error: &str) {
         let message = format!("look up the server's name: {error}");
-        let failure = Arc::new(Failure::unreached("08001", message));
+        let failure = Arc::new(PoolFailure::unreached("08001", message));
         self.pools.open_failed(pool, slot, failure, self.ground.now);
     }
 
     /// The tenant was removed while a connection for it was on its way.
-    fn roleless(&mut self, pool: PoolRef, slot: pools::Place) {
-        let failure = Failure::unreached("08000", "no such tenant");
+    fn roleless(&mut self, pool: PoolRef, slot: pools::PooledSlot) {
+        let failure = PoolFailure::unreached("08000", "no such tenant");
         self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
     }
 
@@ -260,8 +274,8 @@ impl Worker {
     fn connect_server(
         &mut self,
         pool: PoolRef,
-        slot: pools::Place,
-        target: Target,
+        slot: pools::PooledSlot,
+        target: ConnectTarget,
         mut others: Vec<SocketAddr>,
     ) {
         let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
@@ -270,7 +284,12 @@ impl Worker {
         let place = self.servers.reserve();
         let made = dial.and_then(|dial| {
             let socket = target.connect(self.common.config.tcp)?;
-            let conn = Conn::new(socket, Source::Server(place), true, &self.ground.registry)?;
+            let conn = RelayConnection::new(
+                socket,
+                EventSource::Server(place),
+                true,
+                &self.ground.registry,
+            )?;
             Ok((dial, conn))
         });
         let (dial, conn) = match made {
@@ -278,47 +297,51 @@ impl Worker {
             Err(error) => {
                 self.servers.give_up(place);
                 if !others.is_empty() {
-                    let next = Target::Tcp(others.remove(0));
+                    let next = ConnectTarget::Tcp(others.remove(0));
                     return self.connect_server(pool, slot, next, others);
                 }
-                let failure = Arc::new(Closing::Lost(error).failure());
+                let failure = Arc::new(ServerCloseReason::Lost(error).failure());
                 return self.pools.open_failed(pool, slot, failure, self.ground.now);
             }
         };
         self.serial += 1;
-        let opening = Opening { dial, connects: true, shakes_hands: false, others };
+        let opening = OpeningServer { dial, connects: true, shakes_hands: false, others };
         let now_us = self.ground.now_us;
         let connect_us = micros(tenant.limits.connect);
         let stats = self.books.tenant(tenant.id);
         stats.servers.add(1);
         self.books.stats.servers.add(1);
-        let purpose = Purpose { pool, slot, tenant, user, target };
+        let purpose = ServerPurpose { pool, slot, tenant, user, target };
         let numbers = (self.serial, self.common.next_number());
-        let server = Server::new(conn, opening, purpose, numbers, now_us, stats);
+        let server = RelayServer::new(conn, opening, purpose, numbers, now_us, stats);
         self.servers.occupy(place, server);
-        self.ground.timers.arm(Look::Server(place).id(), now_us + connect_us);
+        self.ground.timers.arm(TimerKey::Server(place).id(), now_us + connect_us);
     }
 
     /// A login at the server as the role of a pool.
-    fn new_dial(&self, pool: PoolId, target: &Target) -> io::Result<Dialer> {
+    fn new_dial(&self, pool: PoolId, target: &ConnectTarget) -> io::Result<ServerDialer> {
         let role = self.roles.get(&pool).ok_or(io::ErrorKind::NotFound)?;
         let tls = tls::request(&role.tenant.server.tls, &role.tenant.server.address);
         Ok(match &role.credentials {
-            Credentials::Pg(credentials) => {
-                Dialer::Pg(role.pg_dial(Arc::clone(credentials), tls, target)?)
+            ServerCredentials::Pg(credentials) => {
+                ServerDialer::Pg(role.pg_dial(Arc::clone(credentials), tls, target)?)
             }
-            Credentials::My(credentials) => {
+            ServerCredentials::My(credentials) => {
                 let assurance = target.assurance(&role.tenant.server.tls);
                 let params = role.mysql_params(Arc::clone(credentials), tls, assurance);
-                Dialer::My(mysql::dial::Dial::new(params))
+                ServerDialer::My(mysql::dial::MysqlDial::new(params))
             }
         })
     }
 
     /// A login at the server of PostgreSQL as the role of a pool.
-    pub(super) fn new_pg_dial(&self, pool: PoolId, target: &Target) -> io::Result<pg::dial::Dial> {
+    pub(super) fn new_pg_dial(
+        &self,
+        pool: PoolId,
+        target: &ConnectTarget,
+    ) -> io::Result<pg::dial::PgDial> {
         let role = self.roles.get(&pool).ok_or(io::ErrorKind::NotFound)?;
-        let Credentials::Pg(credentials) = &role.credentials else {
+        let ServerCredentials::Pg(credentials) = &role.credentials else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let tls = tls::request(&role.tenant.server.tls, &role.tenant.server.address);
@@ -326,28 +349,28 @@ impl Worker {
     }
 
     /// A login that ends what a connection of a pool does; nothing when it cannot.
-    pub(super) fn new_cancel(&self, server: &Server, tls: TlsRequest) -> Option<Dialer> {
+    pub(super) fn new_cancel(&self, server: &RelayServer, tls: TlsRequest) -> Option<ServerDialer> {
         let ServerPhase::Live(link) = &server.phase else { return None };
         match link {
             ServerLink::Pg(link) => {
                 let key = link.key();
-                let dial = || pg::dial::Dial::cancel(link.pid(), key.to_vec(), tls);
-                (!key.is_empty()).then(|| Dialer::Pg(dial()))
+                let dial = || pg::dial::PgDial::cancel(link.pid(), key.to_vec(), tls);
+                (!key.is_empty()).then(|| ServerDialer::Pg(dial()))
             }
             ServerLink::My(link) => {
                 let role = self.roles.get(&server.slot.pool())?;
-                let Credentials::My(credentials) = &role.credentials else { return None };
+                let ServerCredentials::My(credentials) = &role.credentials else { return None };
                 // Of the server as it was when the connection was made, as is the handshake.
                 let assurance = server.target.assurance(&server.tenant.server.tls);
                 let params = role.mysql_params(Arc::clone(credentials), tls, assurance);
-                Some(Dialer::My(mysql::dial::Dial::cancel(params, link.pid())))
+                Some(ServerDialer::My(mysql::dial::MysqlDial::cancel(params, link.pid())))
             }
         }
     }
 
     /// Epoll says that a socket can be written to: whether it has connected.
     pub(super) fn has_connected(&mut self, place: u32) -> bool {
-        let Worker { servers, outbox, .. } = self;
+        let RelayWorker { servers, outbox, .. } = self;
         let Some(server) = servers.get_mut(place) else { return false };
         let ServerPhase::Opening(opening) = &mut server.phase else { return true };
         if !opening.connects {
@@ -374,13 +397,13 @@ impl Worker {
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
         let mut others = std::mem::take(&mut opening.others);
         if others.is_empty() {
-            let mut failure = Closing::Lost(error).failure();
-            if self.words() == Words::PgBouncer {
+            let mut failure = ServerCloseReason::Lost(error).failure();
+            if self.words() == ErrorDialect::PgBouncer {
                 failure.message = format!("connect failed: {}", failure.message).into();
             }
             return self.opening_failed(place, failure);
         }
-        let next = Target::Tcp(others.remove(0));
+        let next = ConnectTarget::Tcp(others.remove(0));
         if let Some((pool, slot)) = self.take_opening(place) {
             self.connect_server(pool, slot, next, others);
         }
@@ -390,14 +413,14 @@ impl Worker {
     pub(super) fn feed_opening(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let Worker { servers, outbox, .. } = self;
+            let RelayWorker { servers, outbox, .. } = self;
             let Some(server) = servers.get_mut(place) else { return bytes.len() };
             let ServerPhase::Opening(opening) = &mut server.phase else {
                 return used + self.feed_server(place, &bytes[used..]);
             };
             let (consumed, next) = opening.dial.input(&bytes[used..], &mut outbox.to_server);
             used += consumed;
-            let is_more = matches!(next, DialNext::More);
+            let is_more = matches!(next, ServerDialNext::More);
             self.follow_dial(place, next);
             if is_more || used == bytes.len() {
                 return used;
@@ -406,27 +429,27 @@ impl Worker {
     }
 
     /// Does what a step of a login asks for.
-    pub(super) fn follow_dial(&mut self, place: u32, next: DialNext) {
+    pub(super) fn follow_dial(&mut self, place: u32, next: ServerDialNext) {
         match next {
-            DialNext::More => self.send_outbox(None, Some(place)),
-            DialNext::StartTls => self.shake_hands_with_server(place),
-            DialNext::Ready(greeting) => self.opened(place, greeting),
-            DialNext::Cancelled => {}
-            DialNext::Fail { stage, code, message } => {
+            ServerDialNext::More => self.send_outbox(None, Some(place)),
+            ServerDialNext::StartTls => self.shake_hands_with_server(place),
+            ServerDialNext::Ready(greeting) => self.opened(place, greeting),
+            ServerDialNext::Cancelled => {}
+            ServerDialNext::Fail { stage, code, message } => {
                 self.outbox.to_server.clear();
                 self.journal_refused(place, &message);
-                self.opening_failed(place, Failure { stage, code, message });
+                self.opening_failed(place, PoolFailure { stage, code, message });
             }
         }
     }
 
     /// A server connection has logged in.
-    fn opened(&mut self, place: u32, greeting: Greeting) {
-        let Worker { servers, pools, ground, common, .. } = self;
+    fn opened(&mut self, place: u32, greeting: ServerGreeting) {
+        let RelayWorker { servers, pools, ground, common, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         let link = match greeting {
-            Greeting::Pg(greeting) => server.begin_pg(*greeting, common),
-            Greeting::My(greeting) => server.begin_mysql(&greeting),
+            ServerGreeting::Pg(greeting) => server.begin_pg(*greeting, common),
+            ServerGreeting::My(greeting) => server.begin_mysql(&greeting),
         };
         let fingerprint = link.fingerprint();
         server.phase = ServerPhase::Live(link);
@@ -438,7 +461,7 @@ impl Worker {
     }
 
     /// A server connection could not be had.
-    pub(super) fn opening_failed(&mut self, place: u32, failure: Failure) {
+    pub(super) fn opening_failed(&mut self, place: u32, failure: PoolFailure) {
         let stats = self.servers.get(place).map(|server| Arc::clone(&server.stats));
         if let Some(server) = self.servers.get(place) {
             self.journal_server(place, server, &failure.message);
@@ -452,9 +475,9 @@ impl Worker {
     }
 
     /// Takes a connection apart that is not ready.
-    fn take_opening(&mut self, place: u32) -> Option<(PoolRef, pools::Place)> {
+    fn take_opening(&mut self, place: u32) -> Option<(PoolRef, pools::PooledSlot)> {
         let server = self.servers.remove(place)?;
-        self.ground.timers.disarm(Look::Server(place).id());
+        self.ground.timers.disarm(TimerKey::Server(place).id());
         server.stats.servers.sub(1);
         self.books.stats.servers.sub(1);
         server.conn.close(&mut self.ground.stock);
@@ -464,7 +487,7 @@ impl Worker {
     /// Sends an idle server connection to another thread.
     pub(super) fn move_server(&mut self, place: u32, thread: usize) {
         let Some(mut server) = self.servers.remove(place) else { return };
-        self.ground.timers.disarm(Look::Server(place).id());
+        self.ground.timers.disarm(TimerKey::Server(place).id());
         server.stats.servers.sub(1);
         server.count_idle(false);
         self.books.stats.servers.sub(1);
@@ -472,20 +495,20 @@ impl Worker {
             tracing::debug!(error = &error as &dyn std::error::Error, "move a server connection");
             return;
         }
-        let moved = Moved(Box::new(server));
+        let moved = MovedServer(Box::new(server));
         match self.common.peers.get(thread) {
-            Some(peer) => peer.inbox.push(Inner::Moved(moved)),
+            Some(peer) => peer.inbox.push(ThreadMessageKind::Moved(moved)),
             None => drop(moved),
         }
     }
 
     /// Takes a server connection that another thread sent.
-    pub(super) fn receive_server(&mut self, Moved(mut server): Moved) {
+    pub(super) fn receive_server(&mut self, MovedServer(mut server): MovedServer) {
         let Some(fingerprint) = server.link().map(|link| link.fingerprint()) else {
             return;
         };
         let place = self.servers.reserve();
-        let registered = server.conn.register(Source::Server(place), &self.ground.registry);
+        let registered = server.conn.register(EventSource::Server(place), &self.ground.registry);
         // Registered first: what the pool gives away must be there.
         let taken = registered.ok().and_then(|()| {
             self.pools.received(place, &mut server.slot, fingerprint, self.ground.now)

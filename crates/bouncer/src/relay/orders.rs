@@ -14,17 +14,17 @@ use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::accept::Accepted;
-use super::snapshot::Snapshot;
-use super::succession::Adopted;
-use super::takeover::Parcel;
-use crate::guest::turns::Turn;
-use crate::guest::{Guest, LoginPlace};
+use super::accept::AcceptedConnection;
+use super::snapshot::ThreadSnapshot;
+use super::succession::AdoptedClient;
+use super::takeover::HandoverMessage;
+use crate::guest::turns::LeaseQuotaPermit;
+use crate::guest::{LoginPlace, SandboxClient};
 use crate::tenants::TenantId;
 
 /// Something for a relay thread to do.
 #[derive(Debug)]
-pub enum Order {
+pub enum ThreadCommand {
     /// There is another snapshot of tenants.
     Routing,
     /// A tenant's admission changed: hold its clients back, let them go on, or see them off.
@@ -40,7 +40,7 @@ pub enum Order {
     /// Close those clients of a guest that hold a server connection and do nothing with it.
     RestGuest(u64),
     /// Tell what is there.
-    Snapshot(oneshot::Sender<Snapshot>),
+    Snapshot(oneshot::Sender<ThreadSnapshot>),
     /// Accept nobody, see clients off after their transactions, then end.
     Drain,
     /// Accept nobody any more; whoever is there goes on.
@@ -48,20 +48,20 @@ pub enum Order {
     /// Close everything and end.
     Stop,
     /// Orders of the relay to itself.
-    Internal(Internal),
+    Internal(ThreadMessage),
 }
 
 /// What threads of the relay tell each other.
 #[derive(Debug)]
-pub struct Internal(pub(super) Inner);
+pub struct ThreadMessage(pub(super) ThreadMessageKind);
 
 /// See [`Internal`].
 #[derive(Debug)]
-pub(super) enum Inner {
+pub(super) enum ThreadMessageKind {
     /// A connection to serve; the number is its listener's.
-    Accepted(Accepted, usize),
+    Accepted(AcceptedConnection, usize),
     /// A connection of a guest to serve.
-    Guest(std::net::TcpStream, Arc<Guest>, LoginPlace),
+    Guest(std::net::TcpStream, Arc<SandboxClient>, LoginPlace),
     /// It is a guest's turn to use a server connection: that of this client, if it still waits.
     Turn {
         /// Its place.
@@ -69,7 +69,7 @@ pub(super) enum Inner {
         /// Its virtual process id.
         pid: u32,
         /// Whoever does not want it drops it.
-        turn: Turn,
+        turn: LeaseQuotaPermit,
     },
     /// A client asks to cancel what another one does, if it knows the key.
     Cancel {
@@ -99,7 +99,7 @@ pub(super) enum Inner {
         /// Tells it from later ones in that place.
         serial: u64,
         /// Its secret; `None` when there is no such user.
-        secret: Result<Option<crate::secrets::Password>, String>,
+        secret: Result<Option<crate::secrets::ClientSecret>, String>,
     },
     /// What came of a proof.
     Checked {
@@ -108,7 +108,7 @@ pub(super) enum Inner {
         /// Tells it from later ones in that place.
         serial: u64,
         /// What that is.
-        checked: crate::mysql::login::Checked,
+        checked: crate::mysql::login::PasswordCheckResult,
     },
     /// The console has answered.
     Said {
@@ -120,48 +120,48 @@ pub(super) enum Inner {
         answer: Vec<u8>,
     },
     /// Give everything to another process.
-    GiveAway(Sender<Parcel>),
+    GiveAway(Sender<HandoverMessage>),
     /// A client of a former process.
-    Adopted(Adopted),
+    Adopted(AdoptedClient),
     /// An idle server connection, with its slot.
-    Moved(Moved),
+    Moved(MovedServer),
 }
 
 /// A server connection between two threads.
-pub(super) struct Moved(pub(super) Box<super::server::Server>);
+pub(super) struct MovedServer(pub(super) Box<super::server::RelayServer>);
 
-impl fmt::Debug for Moved {
+impl fmt::Debug for MovedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Moved").finish()
     }
 }
 
-impl From<Inner> for Order {
-    fn from(inner: Inner) -> Order {
-        Order::Internal(Internal(inner))
+impl From<ThreadMessageKind> for ThreadCommand {
+    fn from(inner: ThreadMessageKind) -> ThreadCommand {
+        ThreadCommand::Internal(ThreadMessage(inner))
     }
 }
 
 /// Where a thread gets its orders from.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct ThreadInbox {
     /// Orders that nobody looked at yet.
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<ThreadCommand>>,
     waker: Waker,
     /// Whether the thread was woken and has not looked since.
     woken: AtomicBool,
 }
 
-impl Inbox {
+impl ThreadInbox {
     /// An inbox that wakes the poll of `registry` with `token`.
-    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Arc<Inbox>> {
+    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Arc<ThreadInbox>> {
         let waker = Waker::new(registry, token)?;
         let orders = Mutex::default();
-        Ok(Arc::new(Inbox { orders, waker, woken: AtomicBool::new(false) }))
+        Ok(Arc::new(ThreadInbox { orders, waker, woken: AtomicBool::new(false) }))
     }
 
     /// Adds an order and wakes the thread.
-    pub(super) fn push(&self, order: impl Into<Order>) {
+    pub(super) fn push(&self, order: impl Into<ThreadCommand>) {
         self.orders.lock().push(order.into());
         self.wake();
     }
@@ -177,7 +177,7 @@ impl Inbox {
     }
 
     /// Moves all orders to `orders`, which is empty. Only the thread calls this.
-    pub(super) fn take(&self, orders: &mut Vec<Order>) {
+    pub(super) fn take(&self, orders: &mut Vec<ThreadCommand>) {
         // Before the orders are taken: who pushes after this wakes again, perhaps for nothing.
         self.woken.store(false, Ordering::Release);
         std::mem::swap(&mut *self.orders.lock(), orders);
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn a_push_wakes_and_nothing_is_lost() {
         let mut poll = Poll::new().expect("poll");
-        let inbox = Inbox::new(poll.registry(), Token(0)).expect("inbox");
+        let inbox = ThreadInbox::new(poll.registry(), Token(0)).expect("inbox");
         let sender = Arc::clone(&inbox);
         let thread = std::thread::spawn(move || {
             for pid in 0..10_000 {
-                sender.push(Order::KillClient(pid));
+                sender.push(ThreadCommand::KillClient(pid));
             }
         });
         let (mut events, mut orders, mut expected) = (Events::with_capacity(8), Vec::new(), 0);
@@ -205,7 +205,7 @@ mod tests {
             poll.poll(&mut events, None).expect("poll");
             inbox.take(&mut orders);
             for order in orders.drain(..) {
-                assert!(matches!(order, Order::KillClient(pid) if pid == expected));
+                assert!(matches!(order, ThreadCommand::KillClient(pid) if pid == expected));
                 expected += 1;
             }
         }

@@ -31,8 +31,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use local::Pools;
-pub use registry::{Place, Registry, Terms};
+pub use local::ThreadPools;
+pub use registry::{PoolRegistry, PoolTerms, PooledSlot};
 
 /// How long a connection has been idle on another thread before it is fetched although another one
 /// could be opened. One that is in use returns sooner, and would go to and fro.
@@ -66,11 +66,11 @@ pub struct PoolRef(u32);
 
 /// A client's place in a pool's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct QueueTicket(u64);
 
 /// Why a server connection could not be had, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct PoolFailure {
     /// Where it failed.
     pub stage: FailureStage,
     /// SQLSTATE.
@@ -90,10 +90,10 @@ pub enum FailureStage {
     Refused,
 }
 
-impl Failure {
+impl PoolFailure {
     /// Failure of a server that is not reached.
-    pub fn unreached(code: &str, message: impl Into<Box<str>>) -> Failure {
-        Failure { stage: FailureStage::Connect, code: code.into(), message: message.into() }
+    pub fn unreached(code: &str, message: impl Into<Box<str>>) -> PoolFailure {
+        PoolFailure { stage: FailureStage::Connect, code: code.into(), message: message.into() }
     }
 
     /// Sentence for a client of the tenant.
@@ -115,18 +115,18 @@ impl Failure {
 
 /// What a client gets that asks for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lease<C> {
+pub enum ServerLease<C> {
     /// This one.
     Ready(C),
     /// A place in the queue.
-    Waiting(Ticket),
+    Waiting(QueueTicket),
     /// Nothing.
-    Refused(Refusal),
+    Refused(LeaseRefusal),
 }
 
 /// Why a client gets no server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LeaseRefusal {
     /// As many wait already as may.
     QueueFull {
         /// The limit.
@@ -138,27 +138,27 @@ pub enum Refusal {
         wait: Duration,
     },
     /// The server cannot be reached.
-    Down(Arc<Failure>),
+    Down(Arc<PoolFailure>),
     /// The pool was shut.
     Shut,
 }
 
 /// What becomes of a connection that is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<W> {
+pub enum FreedConnectionUse<W> {
     /// It waits in the pool.
     Idle,
     /// It is this client's.
     Serve(W),
     /// It is to be closed.
-    Close(Reason),
+    Close(CloseReason),
     /// It is to be sent to this thread, with its place.
     Move(usize),
 }
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum CloseReason {
     /// Nobody used it for as long as the limit is.
     Idle,
     /// It is as old as it may be.
@@ -173,20 +173,20 @@ pub enum Reason {
 
 /// What the thread is to do.
 #[derive(Debug)]
-pub enum Effect<C, W> {
+pub enum PoolEffect<C, W> {
     /// Open a connection for this pool.
     Open {
         /// For which.
         pool: PoolRef,
         /// To be kept with the connection.
-        place: Place,
+        place: PooledSlot,
     },
     /// Close an idle connection.
     Close {
         /// Which one.
         conn: C,
         /// Why.
-        reason: Reason,
+        reason: CloseReason,
     },
     /// Send an idle connection to another thread, with its place.
     Move {
@@ -200,13 +200,13 @@ pub enum Effect<C, W> {
         /// Which one.
         client: W,
         /// Why.
-        refusal: Refusal,
+        refusal: LeaseRefusal,
     },
 }
 
 /// What there is in one pool on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct ThreadPoolFigures {
     /// Connections that nobody uses.
     pub idle: u32,
     /// Connections that clients have.
@@ -221,7 +221,7 @@ pub struct Figures {
 
 /// Whether a pool gives connections away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
+enum PoolGate {
     /// It does.
     Open,
     /// Not now: clients wait.
@@ -238,29 +238,29 @@ fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for LeaseRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::QueueFull { waiting_max } => {
+            LeaseRefusal::QueueFull { waiting_max } => {
                 write!(f, "{waiting_max} clients wait for a server connection already")
             }
-            Refusal::WaitTimeout { wait } => {
+            LeaseRefusal::WaitTimeout { wait } => {
                 write!(f, "no server connection became free within {} s", wait.as_secs_f64())
             }
-            Refusal::Down(failure) => f.write_str(&failure.message),
-            Refusal::Shut => f.write_str("the tenant is being shut down"),
+            LeaseRefusal::Down(failure) => f.write_str(&failure.message),
+            LeaseRefusal::Shut => f.write_str("the tenant is being shut down"),
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Idle => "idle for too long",
-            Reason::Lifetime => "too old",
-            Reason::Unfit => "made for what was before",
-            Reason::Held => "pool held",
-            Reason::GivenUp => "slot needed elsewhere",
+            CloseReason::Idle => "idle for too long",
+            CloseReason::Lifetime => "too old",
+            CloseReason::Unfit => "made for what was before",
+            CloseReason::Held => "pool held",
+            CloseReason::GivenUp => "slot needed elsewhere",
         })
     }
 }

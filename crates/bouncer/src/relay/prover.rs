@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
 
-use super::client::Phase;
-use super::common::Common;
-use super::login::Flow;
-use super::orders::{Inbox, Inner};
-use super::worker::Worker;
-use crate::link::Demand;
-use crate::mysql::login::{Check, Checked};
-use crate::pg::login::Refusal;
-use crate::rate::{Limiter, Origin};
+use super::client::ClientPhase;
+use super::common::RelayShared;
+use super::login::LoginFlow;
+use super::orders::{ThreadInbox, ThreadMessageKind};
+use super::worker::RelayWorker;
+use crate::link::AuthRequirement;
+use crate::mysql::login::{PasswordCheck, PasswordCheckResult};
+use crate::pg::login::PgLoginRefusal;
+use crate::rate::{LoginLimiter, LoginSource};
 
 /// Proofs that may wait for the thread. Whoever comes beyond is refused and may try again.
 const PROOFS_MAX: usize = 1024;
 
 /// A proof, and who waits for what comes of it.
-pub(super) struct Proof {
-    pub(super) check: Box<Check>,
-    pub(super) origin: Origin,
-    pub(super) inbox: Arc<Inbox>,
+pub(super) struct ProofJob {
+    pub(super) check: Box<PasswordCheck>,
+    pub(super) origin: LoginSource,
+    pub(super) inbox: Arc<ThreadInbox>,
     /// Place of the client.
     pub(super) client: u32,
     /// Tells it from later ones in that place.
@@ -31,24 +31,24 @@ pub(super) struct Proof {
 
 /// The thread that checks proofs.
 #[derive(Debug)]
-pub(super) struct Prover {
-    proofs: SyncSender<Proof>,
+pub(super) struct ProofThread {
+    proofs: SyncSender<ProofJob>,
 }
 
-impl Prover {
+impl ProofThread {
     /// Starts the thread. It ends by itself once this is dropped. Wrong proofs count in `failed`,
     /// and from whom there were too many none is looked at.
-    pub(super) fn start(failed: Arc<Limiter<Origin>>) -> std::io::Result<Prover> {
+    pub(super) fn start(failed: Arc<LoginLimiter<LoginSource>>) -> std::io::Result<ProofThread> {
         let (proofs, inbox) = sync_channel(PROOFS_MAX);
         let thread = std::thread::Builder::new().name("bouncer-proofs".to_owned());
         drop(thread.spawn(move || run(&inbox, &failed))?);
-        Ok(Prover { proofs })
+        Ok(ProofThread { proofs })
     }
 
     /// Asks for a check; [`Inner::Checked`] comes to the client's thread. `false` when too many
     /// wait already.
     #[must_use]
-    pub(super) fn ask(&self, proof: Proof) -> bool {
+    pub(super) fn ask(&self, proof: ProofJob) -> bool {
         match self.proofs.try_send(proof) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
@@ -56,26 +56,26 @@ impl Prover {
     }
 }
 
-fn run(proofs: &Receiver<Proof>, failed: &Limiter<Origin>) {
-    while let Ok(Proof { check, origin, inbox, client, serial }) = proofs.recv() {
+fn run(proofs: &Receiver<ProofJob>, failed: &LoginLimiter<LoginSource>) {
+    while let Ok(ProofJob { check, origin, inbox, client, serial }) = proofs.recv() {
         let checked = if failed.is_allowed(origin, node::clock::now()) {
             check.run()
         } else {
-            Checked::Refused(too_many_failures())
+            PasswordCheckResult::Refused(too_many_failures())
         };
         // Here, because the client may be gone by now.
-        if matches!(checked, Checked::Proof(None)) {
+        if matches!(checked, PasswordCheckResult::Proof(None)) {
             failed.count(origin, node::clock::now());
         }
-        inbox.push(Inner::Checked { client, serial, checked });
+        inbox.push(ThreadMessageKind::Checked { client, serial, checked });
         check.renew_key();
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// A wrong password counts.
-    pub(super) fn count_failure(&self, place: u32, refusal: &Refusal) {
-        if let Some(Phase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
+    pub(super) fn count_failure(&self, place: u32, refusal: &PgLoginRefusal) {
+        if let Some(ClientPhase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
             && let Some(origin) = phase.origin
             && refusal.code == "28P01"
             && !phase.is_counted
@@ -85,24 +85,24 @@ impl Worker {
     }
 
     /// Has a proof checked by the thread that is there for it.
-    pub(super) fn prove(&mut self, place: u32, check: Box<Check>) -> Flow {
-        let Some(client) = self.clients.get_mut(place) else { return Flow::Took };
+    pub(super) fn prove(&mut self, place: u32, check: Box<PasswordCheck>) -> LoginFlow {
+        let Some(client) = self.clients.get_mut(place) else { return LoginFlow::Took };
         let (serial, inbox) = (client.serial, Arc::clone(&self.inbox));
-        let Phase::Login(phase) = &mut client.phase else { return Flow::Stop };
-        let Some(origin) = phase.origin else { return Flow::Stop };
+        let ClientPhase::Login(phase) = &mut client.phase else { return LoginFlow::Stop };
+        let Some(origin) = phase.origin else { return LoginFlow::Stop };
         phase.is_looked_up = true;
-        if !self.common.prover.ask(Proof { check, origin, inbox, client: place, serial }) {
-            self.checked(place, serial, Checked::Refused(too_many_proofs()));
-            return Flow::Took;
+        if !self.common.prover.ask(ProofJob { check, origin, inbox, client: place, serial }) {
+            self.checked(place, serial, PasswordCheckResult::Refused(too_many_proofs()));
+            return LoginFlow::Took;
         }
-        Flow::Stop
+        LoginFlow::Stop
     }
 
     /// A proof was checked.
-    pub(super) fn checked(&mut self, place: u32, serial: u64, checked: Checked) {
-        let Worker { clients, outbox, .. } = self;
+    pub(super) fn checked(&mut self, place: u32, serial: u64, checked: PasswordCheckResult) {
+        let RelayWorker { clients, outbox, .. } = self;
         let Some(client) = clients.get_mut(place).filter(|it| it.serial == serial) else { return };
-        let Phase::Login(phase) = &mut client.phase else { return };
+        let ClientPhase::Login(phase) = &mut client.phase else { return };
         phase.is_looked_up = false;
         phase.is_counted = true;
         let Some(step) = phase.login.checked(checked, &mut outbox.to_client) else { return };
@@ -113,28 +113,33 @@ impl Worker {
 }
 
 /// What a client has to show, unless that is a password and too many from there were wrong.
-pub(super) fn restrained(common: &Common, origin: Origin, now: Instant, demand: Demand) -> Demand {
+pub(super) fn restrained(
+    common: &RelayShared,
+    origin: LoginSource,
+    now: Instant,
+    demand: AuthRequirement,
+) -> AuthRequirement {
     let asks = match &demand {
-        Demand::Known(Ok(proof)) => proof.asks_password(),
-        Demand::Known(Err(_)) => false,
-        Demand::Query => true,
+        AuthRequirement::Known(Ok(proof)) => proof.asks_password(),
+        AuthRequirement::Known(Err(_)) => false,
+        AuthRequirement::Query => true,
     };
     if asks && !common.failed_logins.is_allowed(origin, now) {
-        return Demand::Known(Err(too_many_failures()));
+        return AuthRequirement::Known(Err(too_many_failures()));
     }
     demand
 }
 
 /// What a client is told from where there were too many wrong passwords.
-fn too_many_failures() -> Refusal {
+fn too_many_failures() -> PgLoginRefusal {
     let hint = Some("It is forgotten within seconds.".to_owned());
     let message = "too many logins have failed from this address";
-    Refusal { hint, ..Refusal::new("53400", message) }
+    PgLoginRefusal { hint, ..PgLoginRefusal::new("53400", message) }
 }
 
 /// What a client is told while too many others log in.
-fn too_many_proofs() -> Refusal {
-    Refusal::new("53300", "too many clients log in at this time")
+fn too_many_proofs() -> PgLoginRefusal {
+    PgLoginRefusal::new("53300", "too many clients log in at this time")
 }
 
 #[cfg(test)]

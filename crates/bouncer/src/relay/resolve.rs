@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::orders::{Inbox, Inner};
+use super::orders::{ThreadInbox, ThreadMessageKind};
 
 /// How long an answer is used again. The resolver does not tell how long it holds.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(15);
@@ -17,17 +17,17 @@ const ANSWERS_MAX: usize = 1024;
 /// Questions that may wait for the thread. Whoever asks beyond fails, and tries again later.
 const QUESTIONS_MAX: usize = 1024;
 
-struct Question {
+struct ResolveRequest {
     host: Arc<str>,
     port: u16,
     serial: u64,
-    inbox: Arc<Inbox>,
+    inbox: Arc<ThreadInbox>,
 }
 
 /// The thread that asks the system's resolver.
 #[derive(Debug)]
-pub(crate) struct Resolver {
-    questions: SyncSender<Question>,
+pub(crate) struct ResolverThread {
+    questions: SyncSender<ResolveRequest>,
 }
 
 /// The address that `host` spells, without asking anybody.
@@ -36,32 +36,32 @@ pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     Some(SocketAddr::new(bare.parse::<IpAddr>().ok()?, port))
 }
 
-impl Resolver {
+impl ResolverThread {
     /// Starts the thread. It ends by itself once this is dropped and it has its last answer, which
     /// nobody waits for: the system's resolver may take a minute.
-    pub(crate) fn start() -> std::io::Result<Resolver> {
+    pub(crate) fn start() -> std::io::Result<ResolverThread> {
         let (questions, inbox) = sync_channel(QUESTIONS_MAX);
         let thread = std::thread::Builder::new().name("bouncer-dns".to_owned());
         drop(thread.spawn(move || run(&inbox))?);
-        Ok(Resolver { questions })
+        Ok(ResolverThread { questions })
     }
 
     /// Asks for the addresses of `host`; [`Inner::Resolved`] comes to `inbox`. `false` when too
     /// many ask already.
     #[must_use]
-    pub(crate) fn ask(&self, host: &str, port: u16, serial: u64, inbox: &Arc<Inbox>) -> bool {
+    pub(crate) fn ask(&self, host: &str, port: u16, serial: u64, inbox: &Arc<ThreadInbox>) -> bool {
         let (host, inbox) = (host.into(), Arc::clone(inbox));
-        match self.questions.try_send(Question { host, port, serial, inbox }) {
+        match self.questions.try_send(ResolveRequest { host, port, serial, inbox }) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
         }
     }
 }
 
-fn run(questions: &Receiver<Question>) {
+fn run(questions: &Receiver<ResolveRequest>) {
     let mut answers: HashMap<Arc<str>, (Instant, Vec<IpAddr>)> = HashMap::new();
     while let Ok(question) = questions.recv() {
-        let Question { host, port, serial, inbox } = question;
+        let ResolveRequest { host, port, serial, inbox } = question;
         let now = node::clock::now();
         let known = answers.get(&host).filter(|(at, _)| now - *at < ANSWER_AGE_MAX);
         let result = match known {
@@ -76,7 +76,7 @@ fn run(questions: &Receiver<Question>) {
         let addresses = result.map(|addresses| {
             addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()
         });
-        inbox.push(Inner::Resolved { serial, addresses });
+        inbox.push(ThreadMessageKind::Resolved { serial, addresses });
     }
 }
 

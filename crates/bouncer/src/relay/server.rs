@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{Phase, Place};
+use super::client::{ClientPhase, ServerAttachment};
 use super::common::Parameters;
-use super::conn::{Conn, Readiness};
-use super::holders::Entry;
+use super::conn::{RelayConnection, SocketReadiness};
+use super::holders::HolderEntry;
 use super::journal;
-use super::opening::{Opening, Target};
-use super::pools::{self, PoolRef, Reason};
-use super::socket::Received;
-use super::stats::TenantStats;
-use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
-use crate::guest::Seen;
+use super::opening::{ConnectTarget, OpeningServer};
+use super::pools::{self, CloseReason, PoolRef};
+use super::socket::ReadOutcome;
+use super::stats::ThreadTenantStats;
+use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
+use crate::guest::ReplyAction;
 use crate::link::{ServerLink, ServerNext};
-use crate::tenants::Tenant;
+use crate::tenants::TenantSnapshot;
 
 /// A server connection.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) conn: Conn,
+pub(super) struct RelayServer {
+    pub(super) conn: RelayConnection,
     pub(super) phase: ServerPhase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
@@ -30,16 +30,16 @@ pub(super) struct Server {
     pub(super) number: u64,
     pub(super) pool: PoolRef,
     /// The right to be there.
-    pub(super) slot: pools::Place,
-    pub(super) tenant: Arc<Tenant>,
+    pub(super) slot: pools::PooledSlot,
+    pub(super) tenant: Arc<TenantSnapshot>,
     /// Its role.
     pub(super) user: Arc<str>,
     /// Where it is connected to, for cancel requests to follow.
-    pub(super) target: Target,
+    pub(super) target: ConnectTarget,
     /// Who holds it.
     pub(super) client: Option<u32>,
     /// The same for all threads, once its process is known.
-    pub(super) holder: Option<Entry>,
+    pub(super) holder: Option<HolderEntry>,
     /// Cancel requests that are on their way to its server.
     pub(super) cancels: u32,
     /// Whether it is to be given back when those have arrived.
@@ -62,34 +62,34 @@ pub(super) struct Server {
     counted: (u64, u64),
     /// Reasons to stay with its client that were counted.
     pub(super) pins: Vec<&'static str>,
-    pub(super) stats: Arc<TenantStats>,
+    pub(super) stats: Arc<ThreadTenantStats>,
 }
 
 /// What a server connection is for, from the beginning.
 #[derive(Debug)]
-pub(super) struct Purpose {
+pub(super) struct ServerPurpose {
     pub(super) pool: PoolRef,
-    pub(super) slot: pools::Place,
-    pub(super) tenant: Arc<Tenant>,
+    pub(super) slot: pools::PooledSlot,
+    pub(super) tenant: Arc<TenantSnapshot>,
     pub(super) user: Arc<str>,
-    pub(super) target: Target,
+    pub(super) target: ConnectTarget,
 }
 
 /// Where a server connection is in its life.
 #[derive(Debug)]
 pub(super) enum ServerPhase {
     /// It connects and logs in.
-    Opening(Box<Opening>),
+    Opening(Box<OpeningServer>),
     /// It is in use, or could be.
     Live(ServerLink),
 }
 
 /// Why a server connection is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Closing {
+pub(super) enum ServerCloseReason {
     /// Its pool says so.
     #[error("{0}")]
-    Pool(Reason),
+    Pool(CloseReason),
     /// The server closed it.
     #[error("the server closed the connection")]
     End,
@@ -110,18 +110,18 @@ pub(super) enum Closing {
     Ordered,
 }
 
-impl Server {
+impl RelayServer {
     /// One that is being opened.
     pub(super) fn new(
-        conn: Conn,
-        opening: Opening,
-        purpose: Purpose,
+        conn: RelayConnection,
+        opening: OpeningServer,
+        purpose: ServerPurpose,
         (serial, number): (u64, u64),
         now_us: u64,
-        stats: Arc<TenantStats>,
-    ) -> Server {
-        let Purpose { pool, slot, tenant, user, target } = purpose;
-        Server {
+        stats: Arc<ThreadTenantStats>,
+    ) -> RelayServer {
+        let ServerPurpose { pool, slot, tenant, user, target } = purpose;
+        RelayServer {
             conn,
             phase: ServerPhase::Opening(Box::new(opening)),
             serial,
@@ -243,9 +243,9 @@ impl Server {
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// Epoll says something of a server connection.
-    pub(super) fn server_ready(&mut self, place: u32, readiness: Readiness) {
+    pub(super) fn server_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let Some(server) = self.servers.get_mut(place) else { return };
         server.conn.note(readiness);
         if readiness.writable {
@@ -264,7 +264,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(place) else { return };
         let ground = &mut self.ground;
         if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
-            return self.server_failed(place, &Closing::Lost(error));
+            return self.server_failed(place, &ServerCloseReason::Lost(error));
         }
         if let (false, Some(client)) = (server.conn.is_clogged(), server.client) {
             self.queue_client(client);
@@ -282,13 +282,13 @@ impl Worker {
                 return;
             }
             match server.conn.read(&mut self.scratch) {
-                Ok(Received::Data { count, .. }) => self.server_sent(place, count),
-                Ok(Received::Nothing) => return self.hands_shaken_with_server(place),
-                Ok(Received::End) => return self.server_failed(place, &Closing::End),
-                Err(error) => return self.server_failed(place, &Closing::Lost(error)),
+                Ok(ReadOutcome::Data { count, .. }) => self.server_sent(place, count),
+                Ok(ReadOutcome::Nothing) => return self.hands_shaken_with_server(place),
+                Ok(ReadOutcome::End) => return self.server_failed(place, &ServerCloseReason::End),
+                Err(error) => return self.server_failed(place, &ServerCloseReason::Lost(error)),
             }
         }
-        self.ground.work.push_back(Work::Server(place));
+        self.ground.work.push_back(PendingWork::Server(place));
     }
 
     /// Handles what a server sent: `count` bytes in the scratch.
@@ -333,7 +333,7 @@ impl Worker {
     fn feed_live(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let Worker { clients, servers, outbox, link, .. } = self;
+            let RelayWorker { clients, servers, outbox, link, .. } = self;
             let Some(server) = servers.get_mut(place) else { return bytes.len() };
             let client_place = server.client;
             let session = client_place
@@ -369,7 +369,7 @@ impl Worker {
                 }
                 ServerNext::Failed => {
                     self.send_outbox(client_place, Some(place));
-                    self.close_server(place, &Closing::Failed);
+                    self.close_server(place, &ServerCloseReason::Failed);
                     if let Some(client) = client_place {
                         self.server_taken(client);
                         self.dismiss(client);
@@ -379,7 +379,7 @@ impl Worker {
                 ServerNext::Broken(reason) => {
                     self.outbox.to_server.clear();
                     self.send_outbox(client_place, None);
-                    self.server_failed(place, &Closing::Broken(reason.to_string()));
+                    self.server_failed(place, &ServerCloseReason::Broken(reason.to_string()));
                     return bytes.len();
                 }
             }
@@ -390,10 +390,10 @@ impl Worker {
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// Counts what a link has counted since the last look.
     fn account(&mut self, place: u32) {
-        let Worker { clients, servers, ground, .. } = self;
+        let RelayWorker { clients, servers, ground, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         let Some(counts) = server.link().map(|link| link.counts()) else { return };
         if counts == server.counted {
@@ -437,7 +437,7 @@ impl Worker {
     }
 
     /// A server connection ended by itself. Its client is told, unless nothing of it was lost.
-    pub(super) fn server_failed(&mut self, place: u32, closing: &Closing) {
+    pub(super) fn server_failed(&mut self, place: u32, closing: &ServerCloseReason) {
         let Some(server) = self.servers.get_mut(place) else { return };
         if let ServerPhase::Opening(_) = server.phase {
             return self.opening_failed(place, closing.failure());
@@ -462,24 +462,24 @@ impl Worker {
     fn server_taken(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get_mut(place) else { return false };
         match &mut client.phase {
-            Phase::Session(session) => {
+            ClientPhase::Session(session) => {
                 session.rest();
                 session.stats.clients_active.sub(1);
                 session.link.server_lost();
                 std::mem::take(&mut session.is_fresh)
             }
-            Phase::Greeting(greeting) => {
-                greeting.place = Place::Idle;
+            ClientPhase::Greeting(greeting) => {
+                greeting.place = ServerAttachment::Idle;
                 true
             }
-            Phase::Login(_) | Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
         }
     }
 
     /// Closes a server connection that has no client.
-    pub(super) fn close_server(&mut self, place: u32, closing: &Closing) {
+    pub(super) fn close_server(&mut self, place: u32, closing: &ServerCloseReason) {
         let Some(mut server) = self.servers.remove(place) else { return };
-        self.ground.timers.disarm(Look::Server(place).id());
+        self.ground.timers.disarm(TimerKey::Server(place).id());
         if server.is_resetting {
             server.stats.reset_failures.add(1);
         }
@@ -490,7 +490,7 @@ impl Worker {
         self.journal_server(place, &server, &journal::reason(closing));
         server.count_idle(false);
         // Whose pool decided has forgotten it already.
-        if !matches!(closing, Closing::Pool(_)) {
+        if !matches!(closing, ServerCloseReason::Pool(_)) {
             self.pools.lost(server.pool, place, self.ground.now);
         }
         server.stats.servers.sub(1);
@@ -525,7 +525,7 @@ impl Worker {
     }
 
     fn send_to_server(&mut self, place: Option<u32>) {
-        let Worker { servers, outbox, ground, .. } = self;
+        let RelayWorker { servers, outbox, ground, .. } = self;
         let server = place.and_then(|place| servers.get_mut(place));
         debug_assert!(server.is_some(), "bytes for a server that is not there");
         let Some(server) = server else { return outbox.to_server.clear() };
@@ -534,20 +534,20 @@ impl Worker {
         if sent.is_err() {
             // What it said before it went away is still to be read: it tells why.
             server.conn.mark_closed();
-            ground.work.push_back(Work::Server(place.unwrap_or_default()));
+            ground.work.push_back(PendingWork::Server(place.unwrap_or_default()));
         }
     }
 
     fn send_to_client(&mut self, place: Option<u32>) {
-        let Worker { clients, outbox, ground, .. } = self;
+        let RelayWorker { clients, outbox, ground, .. } = self;
         let client = place.and_then(|place| clients.get_mut(place));
         debug_assert!(client.is_some(), "bytes for a client that is not there");
         let Some(client) = client else { return outbox.to_client.clear() };
         let mut is_violator = false;
-        if let Phase::Session(session) = &mut client.phase {
+        if let ClientPhase::Session(session) = &mut client.phase {
             session.stats.sent_bytes.add(outbox.to_client.len() as u64);
             if let Some(watch) = &mut session.watch
-                && watch.received(&mut outbox.to_client, ground.now_us) == Seen::Violation
+                && watch.received(&mut outbox.to_client, ground.now_us) == ReplyAction::Violation
             {
                 is_violator = true;
             }

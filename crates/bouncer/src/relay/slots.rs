@@ -6,17 +6,17 @@
 
 /// Places, some of them taken. Grows to the highest number that was ever needed at once.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub(crate) struct SlotMap<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
     /// Given up in this turn; free from the next one on.
     retired: Vec<u32>,
 }
 
-impl<T> Slots<T> {
+impl<T> SlotMap<T> {
     /// No places yet.
     pub(crate) const fn new() -> Self {
-        Slots { places: Vec::new(), free: Vec::new(), retired: Vec::new() }
+        SlotMap { places: Vec::new(), free: Vec::new(), retired: Vec::new() }
     }
 
     /// The place that was freed last, or a new one: to be occupied, or given up again.
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_number_is_not_used_again_within_the_turn() {
-        let mut slots = Slots::new();
-        let insert = |slots: &mut Slots<&'static str>, value| {
+        let mut slots = SlotMap::new();
+        let insert = |slots: &mut SlotMap<&'static str>, value| {
             let key = slots.reserve();
             slots.occupy(key, value);
             key

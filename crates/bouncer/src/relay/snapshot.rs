@@ -7,7 +7,7 @@ use crate::tenants::{PoolId, TenantId};
 
 /// Everything one thread owns, at one time.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct ThreadSnapshot {
     /// Which thread.
     pub thread: usize,
     /// Its clients.

@@ -42,7 +42,7 @@ impl Default for TcpPolicy {
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Received {
+pub(crate) enum ReadOutcome {
     /// So many bytes; `more` unless the kernel has surely no more of them.
     Data {
         /// Bytes in the caller's buffer.
@@ -57,20 +57,20 @@ pub(crate) enum Received {
 }
 
 #[derive(Debug)]
-enum Stream {
+enum SocketStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// A connection, with the state of its encryption.
 #[derive(Debug)]
-pub(crate) struct Socket {
-    stream: Stream,
+pub(crate) struct RelaySocket {
+    stream: SocketStream,
     tls: Option<Box<Connection>>,
     wants_room: bool,
 }
 
-impl Socket {
+impl RelaySocket {
     /// A TCP connection; small messages leave at once.
     pub(crate) fn tcp(stream: TcpStream, policy: TcpPolicy) -> io::Result<Self> {
         let socket = SockRef::from(&stream);
@@ -81,17 +81,17 @@ impl Socket {
             .with_retries(policy.keepalive_retries);
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(policy.user_timeout))?;
-        Ok(Socket { stream: Stream::Tcp(stream), tls: None, wants_room: false })
+        Ok(RelaySocket { stream: SocketStream::Tcp(stream), tls: None, wants_room: false })
     }
 
     /// A Unix connection.
     pub(crate) fn unix(stream: UnixStream) -> Self {
-        Socket { stream: Stream::Unix(stream), tls: None, wants_room: false }
+        RelaySocket { stream: SocketStream::Unix(stream), tls: None, wants_room: false }
     }
 
     /// Whether the peer is on this machine and nobody listens in: a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
-        matches!(self.stream, Stream::Unix(_))
+        matches!(self.stream, SocketStream::Unix(_))
     }
 
     /// Whether what is sent is encrypted.
@@ -136,8 +136,8 @@ impl Socket {
     /// The user id of the process at the other end of a Unix socket.
     pub(crate) fn uid(&self) -> Option<u32> {
         match &self.stream {
-            Stream::Tcp(_) => None,
-            Stream::Unix(stream) => {
+            SocketStream::Tcp(_) => None,
+            SocketStream::Unix(stream) => {
                 rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())
             }
         }
@@ -146,16 +146,16 @@ impl Socket {
     /// Why connecting failed, once the socket is ready; nothing when it did not.
     pub(crate) fn connect_error(&self) -> io::Result<Option<io::Error>> {
         match &self.stream {
-            Stream::Tcp(stream) => stream.take_error(),
-            Stream::Unix(stream) => stream.take_error(),
+            SocketStream::Tcp(stream) => stream.take_error(),
+            SocketStream::Unix(stream) => stream.take_error(),
         }
     }
 
     /// Whether connecting has come to an end that is not an error.
     pub(crate) fn is_connected(&self) -> bool {
         match &self.stream {
-            Stream::Tcp(stream) => stream.peer_addr().is_ok(),
-            Stream::Unix(stream) => stream.peer_addr().is_ok(),
+            SocketStream::Tcp(stream) => stream.peer_addr().is_ok(),
+            SocketStream::Unix(stream) => stream.peer_addr().is_ok(),
         }
     }
 
@@ -169,8 +169,8 @@ impl Socket {
         self.wants_room = room;
         let interest = interest(room);
         match &mut self.stream {
-            Stream::Tcp(stream) => registry.register(stream, token, interest),
-            Stream::Unix(stream) => registry.register(stream, token, interest),
+            SocketStream::Tcp(stream) => registry.register(stream, token, interest),
+            SocketStream::Unix(stream) => registry.register(stream, token, interest),
         }
     }
 
@@ -187,27 +187,27 @@ impl Socket {
         self.wants_room = room;
         let interest = interest(room);
         match &mut self.stream {
-            Stream::Tcp(stream) => registry.reregister(stream, token, interest),
-            Stream::Unix(stream) => registry.reregister(stream, token, interest),
+            SocketStream::Tcp(stream) => registry.reregister(stream, token, interest),
+            SocketStream::Unix(stream) => registry.reregister(stream, token, interest),
         }
     }
 
     /// Takes it out of the thread's epoll, to give it to another thread.
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match &mut self.stream {
-            Stream::Tcp(stream) => registry.deregister(stream),
-            Stream::Unix(stream) => registry.deregister(stream),
+            SocketStream::Tcp(stream) => registry.deregister(stream),
+            SocketStream::Unix(stream) => registry.deregister(stream),
         }
     }
 
     /// Reads what is there into `buffer`.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match &mut self.tls {
             None => match retry(|| self.stream.read(buffer)) {
-                Ok(0) => Ok(Received::End),
+                Ok(0) => Ok(ReadOutcome::End),
                 // A stream socket that gave less than was asked for is empty (epoll(7)).
-                Ok(count) => Ok(Received::Data { count, more: count == buffer.len() }),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+                Ok(count) => Ok(ReadOutcome::Data { count, more: count == buffer.len() }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(ReadOutcome::Nothing),
                 Err(error) => Err(error),
             },
             Some(tls) => read_tls(tls, &mut self.stream, buffer),
@@ -264,58 +264,58 @@ impl Socket {
         // The connection is closed next, whatever comes of this.
         drop(self.flush());
         drop(match &self.stream {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            SocketStream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            SocketStream::Unix(stream) => stream.shutdown(Shutdown::Write),
         });
     }
 
     /// The address of the other side, for logs, limits and consoles; nothing for Unix sockets.
     pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
         match &self.stream {
-            Stream::Tcp(stream) => stream.peer_addr().ok(),
-            Stream::Unix(_) => None,
+            SocketStream::Tcp(stream) => stream.peer_addr().ok(),
+            SocketStream::Unix(_) => None,
         }
     }
 
     /// Our own address; nothing for Unix sockets.
     pub(crate) fn local(&self) -> Option<std::net::SocketAddr> {
         match &self.stream {
-            Stream::Tcp(stream) => stream.local_addr().ok(),
-            Stream::Unix(_) => None,
+            SocketStream::Tcp(stream) => stream.local_addr().ok(),
+            SocketStream::Unix(_) => None,
         }
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for RelaySocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.stream {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+            SocketStream::Tcp(stream) => stream.as_fd(),
+            SocketStream::Unix(stream) => stream.as_fd(),
         }
     }
 }
 
-impl Read for Stream {
+impl Read for SocketStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            SocketStream::Tcp(stream) => stream.read(buffer),
+            SocketStream::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for SocketStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            SocketStream::Tcp(stream) => stream.write(bytes),
+            SocketStream::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write_vectored(bytes),
-            Stream::Unix(stream) => stream.write_vectored(bytes),
+            SocketStream::Tcp(stream) => stream.write_vectored(bytes),
+            SocketStream::Unix(stream) => stream.write_vectored(bytes),
         }
     }
 
@@ -339,24 +339,28 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// Decrypted bytes, after as many records from the socket as are needed for some.
-fn read_tls(tls: &mut Connection, stream: &mut Stream, buffer: &mut [u8]) -> io::Result<Received> {
+fn read_tls(
+    tls: &mut Connection,
+    stream: &mut SocketStream,
+    buffer: &mut [u8],
+) -> io::Result<ReadOutcome> {
     loop {
         match tls.reader().read(buffer) {
-            Ok(0) => return Ok(Received::End),
-            Ok(count) => return Ok(Received::Data { count, more: true }),
+            Ok(0) => return Ok(ReadOutcome::End),
+            Ok(count) => return Ok(ReadOutcome::Data { count, more: true }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // The end of the stream without TLS's farewell, which many clients leave out. Every
             // message says its length, so that nothing can be cut off unnoticed.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Ok(Received::End);
+                return Ok(ReadOutcome::End);
             }
             Err(error) => return Err(error),
         }
         match tls.read_tls(stream) {
-            Ok(0) => return Ok(Received::End),
+            Ok(0) => return Ok(ReadOutcome::End),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Ok(Received::Nothing);
+                return Ok(ReadOutcome::Nothing);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -368,7 +372,7 @@ fn read_tls(tls: &mut Connection, stream: &mut Stream, buffer: &mut [u8]) -> io:
     }
 }
 
-fn flush_tls(tls: &mut Connection, stream: &mut Stream) -> io::Result<()> {
+fn flush_tls(tls: &mut Connection, stream: &mut SocketStream) -> io::Result<()> {
     while tls.wants_write() {
         match retry(|| tls.write_tls(stream)) {
             Ok(_) => {}
@@ -383,21 +387,27 @@ fn flush_tls(tls: &mut Connection, stream: &mut Stream) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn pair() -> (Socket, Socket) {
+    fn pair() -> (RelaySocket, RelaySocket) {
         let (one, two) = UnixStream::pair().expect("socket pair");
-        (Socket::unix(one), Socket::unix(two))
+        (RelaySocket::unix(one), RelaySocket::unix(two))
     }
 
     #[test]
     fn a_short_read_says_that_there_is_no_more() {
         let (mut one, mut two) = pair();
         let mut buffer = [0; 8];
-        assert_eq!(two.read(&mut buffer).expect("read"), Received::Nothing);
+        assert_eq!(two.read(&mut buffer).expect("read"), ReadOutcome::Nothing);
         assert_eq!(one.write(b"0123456789").expect("write"), 10);
-        assert_eq!(two.read(&mut buffer).expect("read"), Received::Data { count: 8, more: true });
-        assert_eq!(two.read(&mut buffer).expect("read"), Received::Data { count: 2, more: false });
+        assert_eq!(
+            two.read(&mut buffer).expect("read"),
+            ReadOutcome::Data { count: 8, more: true }
+        );
+        assert_eq!(
+            two.read(&mut buffer).expect("read"),
+            ReadOutcome::Data { count: 2, more: false }
+        );
         one.finish();
-        assert_eq!(two.read(&mut buffer).expect("read"), Received::End);
+        assert_eq!(two.read(&mut buffer).expect("read"), ReadOutcome::End);
     }
 
     #[test]
@@ -410,9 +420,9 @@ mod tests {
         let mut received = Vec::new();
         while received.len() < bytes.len() {
             match two.read(&mut buffer).expect("read") {
-                Received::Data { count, .. } => received.extend_from_slice(&buffer[..count]),
-                Received::Nothing => sent += one.write(&bytes[sent..]).expect("write"),
-                Received::End => panic!("nobody closed"),
+                ReadOutcome::Data { count, .. } => received.extend_from_slice(&buffer[..count]),
+                ReadOutcome::Nothing => sent += one.write(&bytes[sent..]).expect("write"),
+                ReadOutcome::End => panic!("nobody closed"),
             }
         }
         assert!(received == bytes);

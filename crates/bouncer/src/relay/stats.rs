@@ -13,9 +13,9 @@ use crate::tenants::TenantId;
 
 /// A number that one thread changes.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct ThreadCounter(AtomicU64);
 
-impl Count {
+impl ThreadCounter {
     /// What it is now.
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -41,21 +41,21 @@ const BUCKETS: usize = STEPS * (POWERS + 1);
 
 /// How often durations of about the same length came: log-linear, in microseconds.
 #[derive(Debug)]
-pub struct Histogram {
-    buckets: [Count; BUCKETS],
-    sum_us: Count,
+pub struct DurationHistogram {
+    buckets: [ThreadCounter; BUCKETS],
+    sum_us: ThreadCounter,
 }
 
-impl Default for Histogram {
+impl Default for DurationHistogram {
     fn default() -> Self {
-        Histogram {
-            buckets: [const { Count(AtomicU64::new(0)) }; BUCKETS],
-            sum_us: Count::default(),
+        DurationHistogram {
+            buckets: [const { ThreadCounter(AtomicU64::new(0)) }; BUCKETS],
+            sum_us: ThreadCounter::default(),
         }
     }
 }
 
-impl Histogram {
+impl DurationHistogram {
     /// Counts one duration. Only the owning thread may call this.
     pub fn record(&self, us: u64) {
         self.buckets[bucket(us)].add(1);
@@ -63,7 +63,7 @@ impl Histogram {
     }
 
     /// Adds what was counted to `total`.
-    pub fn add_to(&self, total: &mut Distribution) {
+    pub fn add_to(&self, total: &mut DurationDistribution) {
         for (to, from) in total.buckets.iter_mut().zip(&self.buckets) {
             *to += from.load();
         }
@@ -86,18 +86,18 @@ fn greatest(bucket: usize) -> u64 {
 
 /// A sum of histograms.
 #[derive(Clone, Debug)]
-pub struct Distribution {
+pub struct DurationDistribution {
     buckets: Vec<u64>,
     sum_us: u64,
 }
 
-impl Default for Distribution {
+impl Default for DurationDistribution {
     fn default() -> Self {
-        Distribution { buckets: vec![0; BUCKETS], sum_us: 0 }
+        DurationDistribution { buckets: vec![0; BUCKETS], sum_us: 0 }
     }
 }
 
-impl Distribution {
+impl DurationDistribution {
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -131,62 +131,62 @@ impl Distribution {
 
 /// What one thread counted for one tenant.
 #[derive(Debug, Default)]
-pub struct TenantStats {
+pub struct ThreadTenantStats {
     /// Clients that are logged in.
-    pub clients: Count,
+    pub clients: ThreadCounter,
     /// Clients that have logged in, since the start.
-    pub logins: Count,
+    pub logins: ThreadCounter,
     /// Clients that hold a server connection.
-    pub clients_active: Count,
+    pub clients_active: ThreadCounter,
     /// Clients that wait for a server connection.
-    pub clients_waiting: Count,
+    pub clients_waiting: ThreadCounter,
     /// Server connections, in whatever state.
-    pub servers: Count,
+    pub servers: ThreadCounter,
     /// Server connections that nobody holds.
-    pub servers_idle: Count,
+    pub servers_idle: ThreadCounter,
     /// Transactions that ended.
-    pub transactions: Count,
+    pub transactions: ThreadCounter,
     /// Statements that ended: requests with a `ReadyForQuery` of their own.
-    pub queries: Count,
+    pub queries: ThreadCounter,
     /// Bytes from clients.
-    pub received_bytes: Count,
+    pub received_bytes: ThreadCounter,
     /// Bytes to clients.
-    pub sent_bytes: Count,
+    pub sent_bytes: ThreadCounter,
     /// Microseconds in which a server connection was held for a client.
-    pub busy_us: Count,
+    pub busy_us: ThreadCounter,
     /// Refusals because a queue was full or a wait too long.
-    pub exhausted: Count,
+    pub exhausted: ThreadCounter,
     /// Clients that left in the middle of something.
-    pub dirty_disconnects: Count,
+    pub dirty_disconnects: ThreadCounter,
     /// Resets of server connections that ended well.
-    pub resets: Count,
+    pub resets: ThreadCounter,
     /// Server connections that were closed because they could not be reset.
-    pub reset_failures: Count,
+    pub reset_failures: ThreadCounter,
     /// Server connections that were opened.
-    pub opened: Count,
+    pub opened: ThreadCounter,
     /// Attempts to open one that failed.
-    pub open_failures: Count,
+    pub open_failures: ThreadCounter,
     /// Cancel requests that were forwarded or answered.
-    pub cancels: Count,
-    times: OnceLock<Box<Times>>,
+    pub cancels: ThreadCounter,
+    times: OnceLock<Box<TenantDurations>>,
     /// How often a server connection was kept beyond a transaction, by reason.
     pins: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Durations, allocated with the first of them: a tenant that was never used costs little.
 #[derive(Debug, Default)]
-pub struct Times {
+pub struct TenantDurations {
     /// From the first byte of a request to its `ReadyForQuery`.
-    pub query: Histogram,
+    pub query: DurationHistogram,
     /// From the lease of a server connection to its return.
-    pub transaction: Histogram,
+    pub transaction: DurationHistogram,
     /// From the wish for a server connection to its lease, for those who had to wait.
-    pub wait: Histogram,
+    pub wait: DurationHistogram,
 }
 
-impl TenantStats {
+impl ThreadTenantStats {
     /// Its histograms, to record in.
-    pub fn times(&self) -> &Times {
+    pub fn times(&self) -> &TenantDurations {
         self.times.get_or_init(Box::default)
     }
 
@@ -201,7 +201,7 @@ impl TenantStats {
     }
 
     /// Its histograms, when anything was recorded.
-    pub fn times_seen(&self) -> Option<&Times> {
+    pub fn times_seen(&self) -> Option<&TenantDurations> {
         self.times.get().map(Box::as_ref)
     }
 }
@@ -210,19 +210,19 @@ impl TenantStats {
 #[derive(Debug, Default)]
 pub struct ThreadStats {
     /// Connections that were accepted here or dealt to this thread.
-    pub accepted: Count,
+    pub accepted: ThreadCounter,
     /// Connections that ended before their login did.
-    pub logins_failed: Count,
+    pub logins_failed: ThreadCounter,
     /// Connections that are in their login.
-    pub logins: Count,
+    pub logins: ThreadCounter,
     /// Client connections, logged in or not.
-    pub clients: Count,
+    pub clients: ThreadCounter,
     /// Server connections.
-    pub servers: Count,
+    pub servers: ThreadCounter,
     /// Turns of the loop.
-    pub turns: Count,
+    pub turns: ThreadCounter,
     /// Events that were handled in them.
-    pub events: Count,
+    pub events: ThreadCounter,
 }
 
 /// Everything one thread counts.
@@ -231,12 +231,12 @@ pub struct ThreadBooks {
     /// What belongs to no tenant.
     pub stats: ThreadStats,
     /// Locked when a client logs in or somebody reads, never by a query.
-    tenants: RwLock<HashMap<TenantId, Arc<TenantStats>>>,
+    tenants: RwLock<HashMap<TenantId, Arc<ThreadTenantStats>>>,
 }
 
 impl ThreadBooks {
     /// What is counted for a tenant.
-    pub fn tenant(&self, id: TenantId) -> Arc<TenantStats> {
+    pub fn tenant(&self, id: TenantId) -> Arc<ThreadTenantStats> {
         if let Some(stats) = self.tenants.read().get(&id) {
             return Arc::clone(stats);
         }
@@ -244,7 +244,7 @@ impl ThreadBooks {
     }
 
     /// The same, unless nothing was ever counted for it.
-    pub fn known(&self, id: TenantId) -> Option<Arc<TenantStats>> {
+    pub fn known(&self, id: TenantId) -> Option<Arc<ThreadTenantStats>> {
         self.tenants.read().get(&id).cloned()
     }
 
@@ -278,11 +278,11 @@ mod tests {
 
     #[test]
     fn percentiles_come_from_the_ranks() {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         for value in 1..=1000 {
             histogram.record(value);
         }
-        let mut total = Distribution::default();
+        let mut total = DurationDistribution::default();
         assert_eq!(total.percentile_us(500), None);
         histogram.add_to(&mut total);
         assert_eq!(total.count(), 1000);

@@ -17,33 +17,33 @@ use api::TenantEngine;
 use mio::net::{TcpStream, UnixStream as MioUnixStream};
 use wire::pg::message::{ErrorFields, backend};
 
-use super::accept::{Listener, SocketFile};
-use super::client::{Client, Phase, Place, Session};
-use super::common::Common;
-use super::conn::{Conn, Source};
-use super::opening::Role;
-use super::orders::Inner;
-use super::pools::Terms;
-use super::socket::Socket;
-use super::takeover::{self, Carried, CarriedStatement, Parcel};
-use super::visitors::Bound;
-use super::worker::Worker;
+use super::accept::{RelayListener, SocketFile};
+use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
+use super::common::RelayShared;
+use super::conn::{EventSource, RelayConnection};
+use super::opening::ServerRole;
+use super::orders::ThreadMessageKind;
+use super::pools::PoolTerms;
+use super::socket::RelaySocket;
+use super::takeover::{self, CarriedStatement, HandoverMessage, HandoverSession};
+use super::visitors::ListenerBinding;
+use super::worker::RelayWorker;
 use crate::link::{ClientId, ClientLink, put_mysql_error};
-use crate::pg::client::{ClientSession, ClientSetup};
-use crate::pg::settings::{Parameters, Settings};
-use crate::tenants::Route;
+use crate::pg::client::{PgClientSession, PgClientSetup};
+use crate::pg::settings::{PgSettings, ReportedParameters};
+use crate::tenants::TenantRoute;
 
 /// What clients are told that cannot go on with the next process.
 const RECONNECT: &str = "terminating connection: the server is being replaced, connect again";
 
 /// A client on its way between processes.
 #[derive(Debug)]
-pub(super) struct Adopted(pub(super) OwnedFd, pub(super) Box<Carried>);
+pub(super) struct AdoptedClient(pub(super) OwnedFd, pub(super) Box<HandoverSession>);
 
 /// Waits for the next process, and gives it what the threads have.
 pub(super) fn offer(
     (listener, file): (std::os::unix::net::UnixListener, SocketFile),
-    common: &Common,
+    common: &RelayShared,
 ) {
     let mut stream = loop {
         let followed = takeover::followed(&listener);
@@ -66,13 +66,13 @@ pub(super) fn offer(
     // The first thread tells the others, once nobody is accepted any more who could be dealt to
     // one that has given everything away.
     if let Some(first) = common.peers.first() {
-        first.inbox.push(Inner::GiveAway(sender));
+        first.inbox.push(ThreadMessageKind::GiveAway(sender));
     }
     common.is_taken_over.store(true, Ordering::Release);
     pass_on(&mut stream, &parcels);
 }
 
-fn pass_on(stream: &mut UnixStream, parcels: &Receiver<Parcel>) {
+fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessage>) {
     let mut is_broken = false;
     for parcel in parcels {
         if !is_broken && let Err(error) = takeover::send(stream, &parcel) {
@@ -80,15 +80,15 @@ fn pass_on(stream: &mut UnixStream, parcels: &Receiver<Parcel>) {
             tracing::error!(error, "the process that takes over is gone");
             is_broken = true;
         }
-        if is_broken && let Parcel::Client(fd, carried) = parcel {
+        if is_broken && let HandoverMessage::Client(fd, carried) = parcel {
             farewell(fd, carried.engine());
         }
     }
 }
 
 /// Takes clients in until there are no more.
-pub(super) fn take_in(inherited: Inheritance, common: &Common) {
-    let Inheritance { mut stream, early, .. } = inherited;
+pub(super) fn take_in(inherited: HandoverState, common: &RelayShared) {
+    let HandoverState { mut stream, early, .. } = inherited;
     // From here on nothing comes while clients are busy.
     if stream.set_read_timeout(None).is_err() {
         return;
@@ -98,8 +98,10 @@ pub(super) fn take_in(inherited: Inheritance, common: &Common) {
     }
     loop {
         match takeover::receive(&mut stream) {
-            Ok(Some(Parcel::Client(fd, carried))) => deal(Adopted(fd, carried), common),
-            Ok(Some(Parcel::Listener(..) | Parcel::ListenersEnd)) => {}
+            Ok(Some(HandoverMessage::Client(fd, carried))) => {
+                deal(AdoptedClient(fd, carried), common)
+            }
+            Ok(Some(HandoverMessage::Listener(..) | HandoverMessage::ListenersEnd)) => {}
             Ok(None) => return tracing::info!("has taken over"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -110,11 +112,11 @@ pub(super) fn take_in(inherited: Inheritance, common: &Common) {
 }
 
 /// Gives a client to the thread with the fewest.
-fn deal(adopted: Adopted, common: &Common) {
+fn deal(adopted: AdoptedClient, common: &RelayShared) {
     let fewest = common.peers.iter().min_by_key(|peer| peer.load.load(Ordering::Relaxed));
     if let Some(peer) = fewest {
         peer.load.fetch_add(1, Ordering::Relaxed);
-        peer.inbox.push(Inner::Adopted(adopted));
+        peer.inbox.push(ThreadMessageKind::Adopted(adopted));
     }
 }
 
@@ -130,22 +132,22 @@ fn farewell(fd: OwnedFd, engine: TenantEngine) {
     drop(std::fs::File::from(fd).write_all(&bytes));
 }
 
-impl Worker {
+impl RelayWorker {
     /// Begins to give everything away.
-    pub(super) fn give_away(&mut self, heir: Sender<Parcel>) {
+    pub(super) fn give_away(&mut self, heir: Sender<HandoverMessage>) {
         if self.index == 0 {
             for listener in self.take_listeners() {
                 match listener.give(&self.ground.registry) {
-                    Ok((fd, address)) => drop(heir.send(Parcel::Listener(fd, address))),
+                    Ok((fd, address)) => drop(heir.send(HandoverMessage::Listener(fd, address))),
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
                         tracing::error!(error, "give a listener away");
                     }
                 }
             }
-            drop(heir.send(Parcel::ListenersEnd));
+            drop(heir.send(HandoverMessage::ListenersEnd));
             for peer in self.common.peers.iter().skip(1) {
-                peer.inbox.push(Inner::GiveAway(heir.clone()));
+                peer.inbox.push(ThreadMessageKind::GiveAway(heir.clone()));
             }
         }
         self.heir = Some(heir);
@@ -173,13 +175,13 @@ impl Worker {
         let Some(session) = client.session() else { return };
         // Nobody but this process knows what a guest may have.
         let is_guest = session.bound.guest.is_some();
-        if is_guest || session.place != Place::Idle || session.link.is_in_message() {
+        if is_guest || session.place != ServerAttachment::Idle || session.link.is_in_message() {
             return;
         }
-        let Route { tenant, user } = &session.route;
+        let TenantRoute { tenant, user } = &session.route;
         let is_known = self.common.keyrings.own_credentials(tenant, user).is_some();
         let key = self.common.keys.key(session.pid);
-        let carried = Carried {
+        let carried = HandoverSession {
             tenant: tenant.name.as_ref().to_owned(),
             user: user.name.as_ref().to_owned(),
             is_unix,
@@ -193,9 +195,8 @@ impl Worker {
         };
         let carried = match &session.link {
             ClientLink::Pg(link) => carried.of_pg(link),
-            ClientLink::My(link) => {
-                mysql::carried(session, link).map(|mysql| Carried { mysql: Some(mysql), ..carried })
-            }
+            ClientLink::My(link) => mysql::carried(session, link)
+                .map(|mysql| HandoverSession { mysql: Some(mysql), ..carried }),
         };
         let Some(carried) = carried.filter(|_| is_known && !is_tls) else {
             return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
@@ -206,7 +207,7 @@ impl Worker {
         self.client_moved(place);
         match (fd, &self.heir) {
             (Ok(fd), Some(heir)) => {
-                drop(heir.send(Parcel::Client(fd, Box::new(carried))));
+                drop(heir.send(HandoverMessage::Client(fd, Box::new(carried))));
             }
             (Ok(_), None) => {}
             (Err(error), _) => {
@@ -216,7 +217,7 @@ impl Worker {
     }
 
     /// Takes a client in from the former process.
-    pub(super) fn adopt(&mut self, Adopted(fd, carried): Adopted) {
+    pub(super) fn adopt(&mut self, AdoptedClient(fd, carried): AdoptedClient) {
         self.serial += 1;
         let engine = carried.engine();
         if let Err((fd, error)) = self.settle(fd, &carried) {
@@ -228,7 +229,11 @@ impl Worker {
         }
     }
 
-    fn settle(&mut self, fd: OwnedFd, it: &Carried) -> Result<(), (Option<OwnedFd>, String)> {
+    fn settle(
+        &mut self,
+        fd: OwnedFd,
+        it: &HandoverSession,
+    ) -> Result<(), (Option<OwnedFd>, String)> {
         let Some(tenant) = self.routing.named(&it.tenant).map(Arc::clone) else {
             return Err((Some(fd), format!("no tenant {}", it.tenant)));
         };
@@ -239,7 +244,7 @@ impl Worker {
         let Some(credentials) = self.common.keyrings.own_credentials(&tenant, &user) else {
             return Err((Some(fd), "nobody knows how it logs in".to_owned()));
         };
-        let route = Route { tenant, user };
+        let route = TenantRoute { tenant, user };
         let pool_id = match route.pool() {
             Ok(pool) => pool,
             Err(error) => return Err((Some(fd), error.to_string())),
@@ -250,13 +255,13 @@ impl Worker {
             Err(full) => return Err((Some(fd), full.to_string())),
         };
         let socket = if it.is_unix {
-            Ok(Socket::unix(MioUnixStream::from_std(fd.into())))
+            Ok(RelaySocket::unix(MioUnixStream::from_std(fd.into())))
         } else {
-            Socket::tcp(TcpStream::from_std(fd.into()), self.common.config.tcp)
+            RelaySocket::tcp(TcpStream::from_std(fd.into()), self.common.config.tcp)
         };
         let place = self.clients.reserve();
         let conn = socket.and_then(|socket| {
-            Conn::new(socket, Source::Client(place), false, &self.ground.registry)
+            RelayConnection::new(socket, EventSource::Client(place), false, &self.ground.registry)
         });
         let conn = match conn {
             Ok(conn) => conn,
@@ -265,10 +270,10 @@ impl Worker {
                 return Err((None, error.to_string()));
             }
         };
-        let terms = Terms::of(&route.tenant, &route.user);
+        let terms = PoolTerms::of(&route.tenant, &route.user);
         let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
         let (tenant, user) = (Arc::clone(&route.tenant), Arc::clone(&route.user));
-        self.roles.entry(pool_id).or_insert_with(|| Role::known(tenant, user, credentials));
+        self.roles.entry(pool_id).or_insert_with(|| ServerRole::known(tenant, user, credentials));
         self.set_gate(pool_id);
         let stats = self.books.tenant(route.tenant.id);
         stats.clients.add(1);
@@ -277,20 +282,20 @@ impl Worker {
         let session = match &it.mysql {
             None => {
                 let link = ClientLink::Pg(self.restored(it, &route));
-                Session::new(link, route, head, pool, it.pid, stats)
+                ClientLogin::new(link, route, head, pool, it.pid, stats)
             }
             Some(carried) => {
                 let owner = (route.tenant.id, Arc::clone(&route.user.name));
                 self.common.keys.own(it.pid, owner);
                 let ground = (&*self.common, self.link.my());
                 let link = ClientLink::My(mysql::restored(carried, it.pid, &route, ground));
-                let bound = Bound::to(carried.bound.as_deref().map(Arc::from));
-                Session::new(link, route, head, pool, it.pid, stats)
+                let bound = ListenerBinding::to(carried.bound.as_deref().map(Arc::from));
+                ClientLogin::new(link, route, head, pool, it.pid, stats)
                     .of_mysql(carried.collation, bound)
             }
         };
         let numbers = (self.serial, self.common.next_number());
-        let client = Client::adopted(conn, session, numbers, self.ground.now_us);
+        let client = RelayClient::adopted(conn, session, numbers, self.ground.now_us);
         self.clients.occupy(place, client);
         // It may come after all others were told.
         if !self.see_off_one(place) {
@@ -301,18 +306,18 @@ impl Worker {
     }
 
     /// The session of a client of PostgreSQL.
-    fn restored(&mut self, it: &Carried, route: &Route) -> ClientSession {
-        let Route { tenant, user } = route;
-        let mut link = ClientSession::new(ClientSetup {
+    fn restored(&mut self, it: &HandoverSession, route: &TenantRoute) -> PgClientSession {
+        let TenantRoute { tenant, user } = route;
+        let mut link = PgClientSession::new(PgClientSetup {
             id: ClientId(it.pid),
             mode: tenant.mode_of(user),
             verify: tenant.verify,
             read_only: tenant.read_only,
-            settings: Settings::of(borrowed(&it.requested)),
+            settings: PgSettings::of(borrowed(&it.requested)),
             forced: self.common.forced.of(tenant),
-            seen: Arc::new(Parameters::of(borrowed(&it.seen))),
+            seen: Arc::new(ReportedParameters::of(borrowed(&it.seen))),
         });
-        link.restore_settings(Settings::of(borrowed(&it.wanted)));
+        link.restore_settings(PgSettings::of(borrowed(&it.wanted)));
         for statement in &it.statements {
             let CarriedStatement { name, text, types } = statement;
             link.restore_statement(self.link.pg(), name, text, types);
@@ -323,16 +328,16 @@ impl Worker {
     /// A client lives on elsewhere: undoes what it holds here.
     fn client_moved(&mut self, place: u32) {
         let Some(client) = self.clients.remove(place) else { return };
-        self.ground.timers.disarm(super::worker::Look::Client(place).id());
-        if let Phase::Session(session) = client.phase {
-            self.end_session(*session, &super::leave::Leaving::Dismissed);
+        self.ground.timers.disarm(super::worker::TimerKey::Client(place).id());
+        if let ClientPhase::Session(session) = client.phase {
+            self.end_session(*session, &super::leave::ClientDeparture::Dismissed);
         }
         self.books.stats.clients.sub(1);
         self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Carried {
+impl HandoverSession {
     /// What the client speaks.
     fn engine(&self) -> TenantEngine {
         match self.mysql {
@@ -342,7 +347,7 @@ impl Carried {
     }
 
     /// With what is to be known of a session of PostgreSQL; nothing when that cannot be carried.
-    fn of_pg(self, link: &ClientSession) -> Option<Carried> {
+    fn of_pg(self, link: &PgClientSession) -> Option<HandoverSession> {
         let statements = link.statements()?.map(|(name, text, types)| CarriedStatement {
             name: name.into(),
             text: text.into(),
@@ -350,7 +355,7 @@ impl Carried {
         });
         // Without a key nobody could cancel what it does.
         (!self.key.is_empty()).then_some(())?;
-        Some(Carried {
+        Some(HandoverSession {
             requested: pairs(link.requested().iter()),
             wanted: pairs(link.settings().iter()),
             seen: pairs(link.seen().iter()),
@@ -361,31 +366,33 @@ impl Carried {
 }
 
 /// What a process begins with that follows another.
-pub(super) struct Inheritance {
+pub(super) struct HandoverState {
     pub(super) stream: UnixStream,
-    pub(super) early: Vec<Adopted>,
+    pub(super) early: Vec<AdoptedClient>,
     pub(super) listeners: Vec<(OwnedFd, String)>,
 }
 
 /// Waits for the listeners of the former process.
-pub(super) fn inherit(mut stream: UnixStream) -> std::io::Result<Inheritance> {
+pub(super) fn inherit(mut stream: UnixStream) -> std::io::Result<HandoverState> {
     let (mut early, mut listeners) = (Vec::new(), Vec::new());
     loop {
         match takeover::receive(&mut stream)? {
-            Some(Parcel::Listener(fd, address)) => listeners.push((fd, address)),
-            Some(Parcel::Client(fd, carried)) => early.push(Adopted(fd, carried)),
-            Some(Parcel::ListenersEnd) => return Ok(Inheritance { stream, early, listeners }),
+            Some(HandoverMessage::Listener(fd, address)) => listeners.push((fd, address)),
+            Some(HandoverMessage::Client(fd, carried)) => early.push(AdoptedClient(fd, carried)),
+            Some(HandoverMessage::ListenersEnd) => {
+                return Ok(HandoverState { stream, early, listeners });
+            }
             None => return Err(std::io::ErrorKind::UnexpectedEof.into()),
         }
     }
 }
 
-impl Inheritance {
+impl HandoverState {
     /// The listener for an address, if it was inherited.
-    pub(super) fn listener(&mut self, spec: &super::ListenerSpec) -> Option<Listener> {
+    pub(super) fn listener(&mut self, spec: &super::ListenerSpec) -> Option<RelayListener> {
         let at = self.listeners.iter().position(|(_, address)| spec.is_at(address))?;
         let (fd, _) = self.listeners.swap_remove(at);
-        Some(Listener::inherited(spec, fd))
+        Some(RelayListener::inherited(spec, fd))
     }
 }
 

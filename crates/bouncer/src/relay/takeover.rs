@@ -31,18 +31,18 @@ const HEAD_BYTES: usize = 5;
 
 /// What one process gives to the other.
 #[derive(Debug)]
-pub(super) enum Parcel {
+pub(super) enum HandoverMessage {
     /// A listening socket and its address.
     Listener(OwnedFd, String),
     /// There are no more of these.
     ListenersEnd,
     /// A client.
-    Client(OwnedFd, Box<Carried>),
+    Client(OwnedFd, Box<HandoverSession>),
 }
 
 /// A session between transactions, as the next process has to know it.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Carried {
+pub(super) struct HandoverSession {
     pub(super) tenant: String,
     pub(super) user: String,
     pub(super) is_unix: bool,
@@ -93,14 +93,14 @@ pub(super) struct CarriedStatement {
     pub(super) types: Vec<u8>,
 }
 
-impl Parcel {
+impl HandoverMessage {
     fn kind(&self) -> u8 {
         match self {
-            Parcel::Listener(..) => b'L',
-            Parcel::ListenersEnd => b'E',
+            HandoverMessage::Listener(..) => b'L',
+            HandoverMessage::ListenersEnd => b'E',
             // One that knows PostgreSQL only must not take it for one of its own.
-            Parcel::Client(_, carried) if carried.mysql.is_some() => b'M',
-            Parcel::Client(..) => b'C',
+            HandoverMessage::Client(_, carried) if carried.mysql.is_some() => b'M',
+            HandoverMessage::Client(..) => b'C',
         }
     }
 }
@@ -151,11 +151,11 @@ fn hear_hello(stream: &mut UnixStream) -> io::Result<()> {
 }
 
 /// Sends a parcel.
-pub(super) fn send(stream: &mut UnixStream, parcel: &Parcel) -> io::Result<()> {
+pub(super) fn send(stream: &mut UnixStream, parcel: &HandoverMessage) -> io::Result<()> {
     let (fd, body) = match parcel {
-        Parcel::Listener(fd, address) => (Some(fd), serde_json::to_vec(address)?),
-        Parcel::ListenersEnd => (None, Vec::new()),
-        Parcel::Client(fd, carried) => (Some(fd), serde_json::to_vec(carried)?),
+        HandoverMessage::Listener(fd, address) => (Some(fd), serde_json::to_vec(address)?),
+        HandoverMessage::ListenersEnd => (None, Vec::new()),
+        HandoverMessage::Client(fd, carried) => (Some(fd), serde_json::to_vec(carried)?),
     };
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= FRAME_BYTES_MAX);
     let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
@@ -173,7 +173,7 @@ pub(super) fn send(stream: &mut UnixStream, parcel: &Parcel) -> io::Result<()> {
 }
 
 /// Receives a parcel; `None` at the end.
-pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<Parcel>> {
+pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<HandoverMessage>> {
     let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut head = [0; HEAD_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -198,9 +198,11 @@ pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<Parcel>> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     match (kind, fd) {
-        (b'L', Some(fd)) => Ok(Some(Parcel::Listener(fd, serde_json::from_slice(&body)?))),
-        (b'E', None) => Ok(Some(Parcel::ListenersEnd)),
-        (b'C' | b'M', Some(fd)) => Ok(Some(Parcel::Client(fd, serde_json::from_slice(&body)?))),
+        (b'L', Some(fd)) => Ok(Some(HandoverMessage::Listener(fd, serde_json::from_slice(&body)?))),
+        (b'E', None) => Ok(Some(HandoverMessage::ListenersEnd)),
+        (b'C' | b'M', Some(fd)) => {
+            Ok(Some(HandoverMessage::Client(fd, serde_json::from_slice(&body)?)))
+        }
         _ => Err(bad("a frame of an unknown kind")),
     }
 }

@@ -18,7 +18,7 @@ const NONE: u32 = u32::MAX;
 
 /// An entry of the wheel, at the index of what it is for.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TimerEntry {
     tick: u64,
     next: u32,
     previous: u32,
@@ -26,22 +26,22 @@ struct Entry {
     place: u32,
 }
 
-const UNARMED: Entry = Entry { tick: 0, next: NONE, previous: NONE, place: NONE };
+const UNARMED: TimerEntry = TimerEntry { tick: 0, next: NONE, previous: NONE, place: NONE };
 
 /// The wheel. Times are microseconds since whatever moment the caller counts from.
 #[derive(Debug)]
-pub(crate) struct Timers {
-    entries: Vec<Entry>,
+pub(crate) struct TimerWheel {
+    entries: Vec<TimerEntry>,
     heads: [u32; LEVELS * PLACES],
     taken: [u64; LEVELS],
     /// Every tick up to and including this one was handled.
     tick: u64,
 }
 
-impl Timers {
+impl TimerWheel {
     /// A wheel that begins at `now_us`.
     pub(crate) fn new(now_us: u64) -> Self {
-        Timers {
+        TimerWheel {
             entries: Vec::new(),
             heads: [NONE; LEVELS * PLACES],
             taken: [0; LEVELS],
@@ -146,7 +146,8 @@ impl Timers {
             self.entries[head as usize].previous = id;
         }
         let place_number = u32::try_from(place).unwrap_or(NONE);
-        self.entries[id as usize] = Entry { tick, next: head, previous: NONE, place: place_number };
+        self.entries[id as usize] =
+            TimerEntry { tick, next: head, previous: NONE, place: place_number };
         self.heads[place] = id;
         self.taken[level] |= 1 << (place % PLACES);
     }
@@ -184,7 +185,7 @@ mod tests {
 
     /// A naive model: everything armed, looked through at every step.
     fn check(steps: &[(u32, u64, u64)]) {
-        let mut wheel = Timers::new(0);
+        let mut wheel = TimerWheel::new(0);
         let mut model: Vec<Option<u64>> = vec![None; 16];
         let mut now = 0;
         for &(id, after, move_on) in steps {
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_look_that_was_forgotten_does_not_come() {
-        let mut wheel = Timers::new(0);
+        let mut wheel = TimerWheel::new(0);
         for id in 0..5 {
             wheel.arm(id, TICK_US * 3);
         }

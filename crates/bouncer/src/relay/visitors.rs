@@ -8,67 +8,71 @@ use api::{PoolMode, TenantEngine};
 use mio::net::TcpStream as MioStream;
 use wire::pg::message::ErrorFields;
 
-use super::accept::Accepted;
-use super::client::{Client, Phase, Place, Session};
-use super::common::{Common, Parameters};
-use super::orders::Inner;
-use super::server::Server;
-use super::worker::Worker;
-use crate::guest::turns::{Call, Turn};
-use crate::guest::{Guest, LoginPlace, Watch};
-use crate::link::{ClientLink, LoginMachine, Proof};
+use super::accept::AcceptedConnection;
+use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
+use super::common::{Parameters, RelayShared};
+use super::orders::ThreadMessageKind;
+use super::server::RelayServer;
+use super::worker::RelayWorker;
+use crate::guest::turns::{Call, LeaseQuotaPermit};
+use crate::guest::{ConnectionObserver, LoginPlace, SandboxClient};
+use crate::link::{ClientLink, ClientProofRequest, LoginMachine};
 use crate::mysql;
 use crate::pg;
-use crate::pg::login::{Refusal, ReplicationPolicy};
-use crate::tenants::Route;
+use crate::pg::login::{PgLoginRefusal, ReplicationPolicy};
+use crate::tenants::TenantRoute;
 
 /// How a client has come.
 #[derive(Debug)]
-pub(super) enum By {
+pub(super) enum ClientOrigin {
     /// By the listener of this number.
     Listener(usize),
     /// As a guest.
-    Guest(Arc<Guest>, LoginPlace),
+    Guest(Arc<SandboxClient>, LoginPlace),
 }
 
 /// What is known of a client before it says anything.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct ListenerBinding {
     /// The tenant of its listener.
     pub(super) tenant: Option<Arc<str>>,
     /// Whose guest it is.
-    pub(super) guest: Option<Arc<Guest>>,
+    pub(super) guest: Option<Arc<SandboxClient>>,
     /// What it holds until it is logged in.
     pub(super) login_place: Option<LoginPlace>,
 }
 
-impl Bound {
+impl ListenerBinding {
     /// To a tenant.
-    pub(super) fn to(tenant: Option<Arc<str>>) -> Bound {
-        Bound { tenant, ..Bound::default() }
+    pub(super) fn to(tenant: Option<Arc<str>>) -> ListenerBinding {
+        ListenerBinding { tenant, ..ListenerBinding::default() }
     }
 }
 
-impl Session {
+impl ClientLogin {
     /// Whether it is a guest that keeps a server connection which goes back otherwise, if it has
     /// one between two transactions.
     pub(super) fn is_pinned_guest(&self) -> bool {
-        let Route { tenant, user } = &self.route;
+        let TenantRoute { tenant, user } = &self.route;
         self.bound.guest.is_some() && tenant.mode_of(user) != PoolMode::Session
     }
 
     /// Whether it may use a server connection now. If not, it is called ([`Worker::called`]).
     /// Only guests wait for one another, and only where connections go back between transactions.
-    pub(super) fn has_turn(&mut self, (thread, place): (usize, u32), common: &Arc<Common>) -> bool {
+    pub(super) fn has_turn(
+        &mut self,
+        (thread, place): (usize, u32),
+        common: &Arc<RelayShared>,
+    ) -> bool {
         let Some(guest) = &self.bound.guest else { return true };
-        let Route { tenant, user } = &self.route;
+        let TenantRoute { tenant, user } = &self.route;
         if self.turn.is_none() && tenant.mode_of(user) != PoolMode::Session {
             let pid = self.pid;
             let call = || -> Call {
                 let common = Arc::clone(common);
                 Box::new(move |turn| {
                     let Some(peer) = common.peers.get(thread) else { return };
-                    peer.inbox.push(Inner::Turn { client: place, pid, turn });
+                    peer.inbox.push(ThreadMessageKind::Turn { client: place, pid, turn });
                 })
             };
             let connections = tenant.limits.server_connections_max;
@@ -79,49 +83,61 @@ impl Session {
     }
 }
 
-impl Worker {
+impl RelayWorker {
     /// What is known of a client that has come so, and what it speaks.
-    pub(super) fn bound(&self, by: By) -> (TenantEngine, Bound) {
+    pub(super) fn bound(&self, by: ClientOrigin) -> (TenantEngine, ListenerBinding) {
         match by {
-            By::Listener(number) => match self.common.bound.get(number) {
-                Some((engine, tenant)) => (*engine, Bound::to(tenant.clone())),
-                None => (TenantEngine::default(), Bound::default()),
+            ClientOrigin::Listener(number) => match self.common.bound.get(number) {
+                Some((engine, tenant)) => (*engine, ListenerBinding::to(tenant.clone())),
+                None => (TenantEngine::default(), ListenerBinding::default()),
             },
-            By::Guest(guest, place) => {
+            ClientOrigin::Guest(guest, place) => {
                 let tenant = Some(Arc::clone(&guest.spec().tenant));
                 let (engine, login_place) = (guest.spec().engine, Some(place));
-                (engine, Bound { tenant, guest: Some(guest), login_place })
+                (engine, ListenerBinding { tenant, guest: Some(guest), login_place })
             }
         }
     }
 
     /// Takes a connection of a guest.
-    pub(super) fn greet_guest(&mut self, stream: TcpStream, guest: Arc<Guest>, place: LoginPlace) {
+    pub(super) fn greet_guest(
+        &mut self,
+        stream: TcpStream,
+        guest: Arc<SandboxClient>,
+        place: LoginPlace,
+    ) {
         if let Err(error) = stream.set_nonblocking(true) {
             tracing::error!(error = &error as &dyn std::error::Error, "take a guest");
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.greet(Accepted::Tcp(MioStream::from_std(stream)), By::Guest(guest, place));
+        self.greet(
+            AcceptedConnection::Tcp(MioStream::from_std(stream)),
+            ClientOrigin::Guest(guest, place),
+        );
     }
 
     /// Leads a guest to its tenant: nothing that it says decides that.
     pub(super) fn route_guest(
         &mut self,
         place: u32,
-        guest: &Arc<Guest>,
-    ) -> Option<Result<Proof, Refusal>> {
+        guest: &Arc<SandboxClient>,
+    ) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
         let route = match guest.route(&self.routing) {
             Ok(route) => route,
-            Err(error) => return Some(Err(Refusal::new(error.sqlstate(), error.to_string()))),
+            Err(error) => {
+                return Some(Err(PgLoginRefusal::new(error.sqlstate(), error.to_string())));
+            }
         };
-        let Phase::Login(phase) = &mut self.clients.get_mut(place)?.phase else { return None };
+        let ClientPhase::Login(phase) = &mut self.clients.get_mut(place)?.phase else {
+            return None;
+        };
         let proof = match &phase.login {
-            LoginMachine::Pg(_) => Proof::Pg(pg::login::RouteAuth {
-                proof: pg::login::Proof::Nothing,
+            LoginMachine::Pg(_) => ClientProofRequest::Pg(pg::login::RouteAuth {
+                proof: pg::login::PgProof::Nothing,
                 replication: ReplicationPolicy::Refused,
             }),
-            LoginMachine::My(_) => Proof::My(mysql::login::Proof::Nothing),
+            LoginMachine::My(_) => ClientProofRequest::My(mysql::login::MysqlProof::Nothing),
         };
         phase.lead(route);
         Some(Ok(proof))
@@ -134,18 +150,20 @@ impl Worker {
     }
 
     /// Reads along from now on, with a guest.
-    pub(super) fn begin_watch(&mut self, place: u32, guest: Option<&Arc<Guest>>) {
+    pub(super) fn begin_watch(&mut self, place: u32, guest: Option<&Arc<SandboxClient>>) {
         let (Some(guest), now_us) = (guest, self.ground.now_us) else { return };
-        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+            return;
+        };
         session.watch = Some(match &session.link {
-            ClientLink::Pg(_) => Watch::pg(guest, now_us),
-            ClientLink::My(link) => Watch::mysql(guest, link.capabilities, now_us),
+            ClientLink::Pg(_) => ConnectionObserver::pg(guest, now_us),
+            ClientLink::My(link) => ConnectionObserver::mysql(guest, link.capabilities, now_us),
         });
     }
 
     /// Ends the connection of a guest that got more than it may have. Whether it did.
     pub(super) fn expel_violator(&mut self, place: u32) -> bool {
-        let session = self.clients.get_mut(place).and_then(Client::session);
+        let session = self.clients.get_mut(place).and_then(RelayClient::session);
         let watch = session.and_then(|session| session.watch.as_ref());
         let Some(violation) = watch.and_then(|watch| watch.violation()) else { return false };
         // It was told with what it got last.
@@ -155,7 +173,7 @@ impl Worker {
     }
 
     fn expel_guest(&mut self, place: u32, code: &str, sentence: &str) {
-        let session = self.clients.get_mut(place).and_then(Client::session);
+        let session = self.clients.get_mut(place).and_then(RelayClient::session);
         if let Some(watch) = session.and_then(|session| session.watch.as_ref()) {
             watch.refused(sentence);
         }
@@ -173,35 +191,39 @@ impl Worker {
     /// A guest's sandbox rests: what of the server's it holds without using it is given back.
     pub(super) fn rest_guest(&mut self, id: u64) {
         for place in self.guests(id) {
-            let session = self.clients.get_mut(place).and_then(Client::session);
-            let Some(Place::Attached(server)) = session.map(|session| session.place) else {
+            let session = self.clients.get_mut(place).and_then(RelayClient::session);
+            let Some(ServerAttachment::Attached(server)) = session.map(|session| session.place)
+            else {
                 continue;
             };
-            if self.servers.get(server).is_some_and(|server| !Server::owes_reply(server)) {
+            if self.servers.get(server).is_some_and(|server| !RelayServer::owes_reply(server)) {
                 self.expel_guest(place, "57P01", "the sandbox rests");
             }
         }
     }
 
     /// It is the turn of a guest's client, if that still waits for it.
-    pub(super) fn called(&mut self, place: u32, pid: u32, turn: Turn) {
-        let session = self.clients.get_mut(place).and_then(Client::session);
-        let Some(session) = session.filter(|it| it.pid == pid && it.place == Place::Parked) else {
+    pub(super) fn called(&mut self, place: u32, pid: u32, turn: LeaseQuotaPermit) {
+        let session = self.clients.get_mut(place).and_then(RelayClient::session);
+        let Some(session) =
+            session.filter(|it| it.pid == pid && it.place == ServerAttachment::Parked)
+        else {
             return;
         };
         session.stats.clients_waiting.sub(1);
-        session.place = Place::Idle;
+        session.place = ServerAttachment::Idle;
         session.turn = Some(turn);
         self.queue_client(place);
     }
 
     fn guests(&self, id: u64) -> Vec<u32> {
-        let is_it = |bound: &Bound| bound.guest.as_ref().is_some_and(|guest| guest.id() == id);
+        let is_it =
+            |bound: &ListenerBinding| bound.guest.as_ref().is_some_and(|guest| guest.id() == id);
         let own = self.clients.iter().filter(|(_, client)| match &client.phase {
-            Phase::Login(phase) => is_it(phase.bound()),
-            Phase::Greeting(greeting) => is_it(&greeting.bound),
-            Phase::Session(session) => is_it(&session.bound),
-            Phase::Console(_) | Phase::Closing => false,
+            ClientPhase::Login(phase) => is_it(phase.bound()),
+            ClientPhase::Greeting(greeting) => is_it(&greeting.bound),
+            ClientPhase::Session(session) => is_it(&session.bound),
+            ClientPhase::Console(_) | ClientPhase::Closing => false,
         });
         own.map(|(place, _)| place).collect()
     }

@@ -12,28 +12,28 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use ::pool::shares::Desk;
+use ::pool::shares::ThreadHandle;
 use mio::{Events, Poll, Registry};
 
-use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, Accepted, Listener};
-use super::buffers::{READ_BYTES_MAX, Stock};
+use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, AcceptedConnection, RelayListener};
+use super::buffers::{BufferFreelist, READ_BYTES_MAX};
 use super::cancel::CancelLeg;
-use super::client::Client;
-use super::common::Common;
-use super::conn::{Readiness, Source};
-use super::ear::Ear;
-use super::opening::{Resolving, Role, micros};
-use super::orders::{Inbox, Inner, Order};
-use super::pools::{self, Pools};
-use super::server::Server;
-use super::slots::Slots;
+use super::client::RelayClient;
+use super::common::RelayShared;
+use super::conn::{EventSource, SocketReadiness};
+use super::ear::NotificationConnection;
+use super::opening::{PendingResolve, ServerRole, micros};
+use super::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
+use super::pools::{self, ThreadPools};
+use super::server::RelayServer;
+use super::slots::SlotMap;
 use super::stats::ThreadBooks;
-use super::takeover::Parcel;
-use super::timers::Timers;
-use super::visitors::By;
-use crate::link::{Links, Outputs};
-use crate::pg::settings::{Parameters as Reported, Settings};
-use crate::tenants::{PoolId, Routing};
+use super::takeover::HandoverMessage;
+use super::timers::TimerWheel;
+use super::visitors::ClientOrigin;
+use crate::link::{LinkOutputs, ProtocolLinks};
+use crate::pg::settings::{PgSettings, ReportedParameters as Reported};
+use crate::tenants::{PoolId, TenantRouting};
 
 /// Events that one `epoll_wait` can bring.
 const EVENTS_MAX: usize = 1024;
@@ -46,7 +46,7 @@ const LOOKS: u32 = 4;
 
 /// What is looked at when a timer is due.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Look {
+pub(super) enum TimerKey {
     /// A client.
     Client(u32),
     /// A server connection.
@@ -57,29 +57,29 @@ pub(super) enum Look {
     Ear(u32),
 }
 
-impl Look {
+impl TimerKey {
     pub(super) fn id(self) -> u32 {
         match self {
-            Look::Client(place) => place * LOOKS,
-            Look::Server(place) => place * LOOKS + 1,
-            Look::Cancel(place) => place * LOOKS + 2,
-            Look::Ear(place) => place * LOOKS + 3,
+            TimerKey::Client(place) => place * LOOKS,
+            TimerKey::Server(place) => place * LOOKS + 1,
+            TimerKey::Cancel(place) => place * LOOKS + 2,
+            TimerKey::Ear(place) => place * LOOKS + 3,
         }
     }
 
-    fn of(id: u32) -> Look {
+    fn of(id: u32) -> TimerKey {
         match id % LOOKS {
-            0 => Look::Client(id / LOOKS),
-            1 => Look::Server(id / LOOKS),
-            2 => Look::Cancel(id / LOOKS),
-            _ => Look::Ear(id / LOOKS),
+            0 => TimerKey::Client(id / LOOKS),
+            1 => TimerKey::Server(id / LOOKS),
+            2 => TimerKey::Cancel(id / LOOKS),
+            _ => TimerKey::Ear(id / LOOKS),
         }
     }
 }
 
 /// Something to go on with before the thread sleeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Work {
+pub(super) enum PendingWork {
     /// A client has input that was not looked at, or may have.
     Client(u32),
     /// A server connection, the same.
@@ -90,15 +90,15 @@ pub(super) enum Work {
 
 /// What a thread borrows for every event: the ground under its connections.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct EventContext {
     /// To register sockets.
     pub(super) registry: Registry,
     /// Memory for backlogs.
-    pub(super) stock: Stock,
+    pub(super) stock: BufferFreelist,
     /// Deadlines.
-    pub(super) timers: Timers,
+    pub(super) timers: TimerWheel,
     /// What to go on with.
-    pub(super) work: VecDeque<Work>,
+    pub(super) work: VecDeque<PendingWork>,
     /// The time, read once in a turn.
     pub(super) now: Instant,
     /// The same in microseconds since the relay started.
@@ -107,69 +107,69 @@ pub(super) struct Ground {
 
 /// Where what is to be sent is assembled: once for each event, sent at its end.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct EventOutbox {
     pub(super) to_client: Vec<u8>,
     pub(super) to_server: Vec<u8>,
 }
 
-impl Outbox {
+impl EventOutbox {
     /// For a link.
-    pub(super) fn both(&mut self) -> Outputs<'_> {
-        Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server }
+    pub(super) fn both(&mut self) -> LinkOutputs<'_> {
+        LinkOutputs { to_client: &mut self.to_client, to_server: &mut self.to_server }
     }
 }
 
 /// A relay thread.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct RelayWorker {
     pub(super) index: usize,
     poll: Poll,
-    pub(super) ground: Ground,
-    pub(super) outbox: Outbox,
+    pub(super) ground: EventContext,
+    pub(super) outbox: EventOutbox,
     pub(super) scratch: Box<[u8]>,
-    pub(super) clients: Slots<Client>,
-    pub(super) servers: Slots<Server>,
-    pub(super) cancels: Slots<CancelLeg>,
-    pub(super) ears: Slots<Ear>,
-    pub(super) link: Links,
+    pub(super) clients: SlotMap<RelayClient>,
+    pub(super) servers: SlotMap<RelayServer>,
+    pub(super) cancels: SlotMap<CancelLeg>,
+    pub(super) ears: SlotMap<NotificationConnection>,
+    pub(super) link: ProtocolLinks,
     /// Server connections and clients are known to the pools by their places.
-    pub(super) pools: Pools<u32, u32>,
+    pub(super) pools: ThreadPools<u32, u32>,
     /// How connections of pools log in.
-    pub(super) roles: HashMap<PoolId, Role>,
+    pub(super) roles: HashMap<PoolId, ServerRole>,
     /// Server connections whose names are being looked up, by the number of the question.
-    pub(super) resolving: HashMap<u64, Resolving>,
-    pub(super) common: Arc<Common>,
-    pub(super) routing: Arc<Routing>,
+    pub(super) resolving: HashMap<u64, PendingResolve>,
+    pub(super) common: Arc<RelayShared>,
+    pub(super) routing: Arc<TenantRouting>,
     /// Parameters that clients were told lately.
     pub(super) seen: VecDeque<Arc<Reported>>,
     /// What clients started with lately.
-    pub(super) startups: VecDeque<Arc<Settings>>,
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) startups: VecDeque<Arc<PgSettings>>,
+    pub(super) inbox: Arc<ThreadInbox>,
     pub(super) books: Arc<ThreadBooks>,
     /// Of the first thread only.
-    listeners: Vec<Listener>,
+    listeners: Vec<RelayListener>,
     /// When to accept again after the process ran out of something.
     accept_again_us: Option<u64>,
     /// Counts connections, to tell those in the same place apart.
     pub(super) serial: u64,
-    pub(super) ending: Ending,
+    pub(super) ending: WorkerShutdown,
     /// Gets the clients, while another process takes over.
-    pub(super) heir: Option<Sender<Parcel>>,
+    pub(super) heir: Option<Sender<HandoverMessage>>,
 }
 
 /// What a thread is made of.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct WorkerParts {
     pub(super) poll: Poll,
-    pub(super) listeners: Vec<Listener>,
-    pub(super) desk: Desk,
-    pub(super) registry: Arc<pools::Registry>,
-    pub(super) link: Links,
+    pub(super) listeners: Vec<RelayListener>,
+    pub(super) desk: ThreadHandle,
+    pub(super) registry: Arc<pools::PoolRegistry>,
+    pub(super) link: ProtocolLinks,
 }
 
 /// How far the thread is on its way to the end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Ending {
+pub(super) enum WorkerShutdown {
     /// It is not.
     No,
     /// Nobody is accepted, clients leave after their transactions.
@@ -178,35 +178,39 @@ pub(super) enum Ending {
     Now,
 }
 
-impl Worker {
+impl RelayWorker {
     /// A thread that has not begun.
-    pub(super) fn new(index: usize, parts: Parts, common: &Arc<Common>) -> io::Result<Worker> {
-        let Parts { poll, mut listeners, desk, registry, link } = parts;
+    pub(super) fn new(
+        index: usize,
+        parts: WorkerParts,
+        common: &Arc<RelayShared>,
+    ) -> io::Result<RelayWorker> {
+        let WorkerParts { poll, mut listeners, desk, registry, link } = parts;
         let epoll = poll.registry().try_clone()?;
         for (place, listener) in (0..).zip(&mut listeners) {
-            listener.register(&epoll, Source::Listener(place).token())?;
+            listener.register(&epoll, EventSource::Listener(place).token())?;
         }
         let peer = &common.peers[index];
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)?;
-        let pools = Pools::new(registry, desk, u64::from_ne_bytes(seed));
-        Ok(Worker {
+        let pools = ThreadPools::new(registry, desk, u64::from_ne_bytes(seed));
+        Ok(RelayWorker {
             index,
             poll,
-            ground: Ground {
+            ground: EventContext {
                 registry: epoll,
-                stock: Stock::default(),
-                timers: Timers::new(0),
+                stock: BufferFreelist::default(),
+                timers: TimerWheel::new(0),
                 work: VecDeque::new(),
                 now: common.started,
                 now_us: 0,
             },
-            outbox: Outbox::default(),
+            outbox: EventOutbox::default(),
             scratch: vec![0; READ_BYTES_MAX].into_boxed_slice(),
-            clients: Slots::new(),
-            servers: Slots::new(),
-            cancels: Slots::new(),
-            ears: Slots::new(),
+            clients: SlotMap::new(),
+            servers: SlotMap::new(),
+            cancels: SlotMap::new(),
+            ears: SlotMap::new(),
             link,
             pools,
             roles: HashMap::new(),
@@ -220,7 +224,7 @@ impl Worker {
             listeners,
             accept_again_us: None,
             serial: 0,
-            ending: Ending::No,
+            ending: WorkerShutdown::No,
             heir: None,
         })
     }
@@ -230,7 +234,7 @@ impl Worker {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut orders = Vec::new();
         let mut due = Vec::new();
-        while self.ending != Ending::Now {
+        while self.ending != WorkerShutdown::Now {
             let sleep = self.sleep();
             match self.poll.poll(&mut events, sleep) {
                 Ok(()) => {}
@@ -245,13 +249,13 @@ impl Worker {
             self.books.stats.turns.add(1);
             for event in &events {
                 self.books.stats.events.add(1);
-                let Some(source) = Source::of(event.token()) else { continue };
-                self.dispatch(source, Readiness::from(event), &mut orders);
+                let Some(source) = EventSource::of(event.token()) else { continue };
+                self.dispatch(source, SocketReadiness::from(event), &mut orders);
             }
             self.finish_work();
             self.ground.timers.advance(self.ground.now_us, &mut due);
             for id in due.drain(..) {
-                self.look(Look::of(id));
+                self.look(TimerKey::of(id));
             }
             self.accept_again();
             self.finish_work();
@@ -283,20 +287,25 @@ impl Worker {
         Some(Duration::from_micros(next_us.saturating_sub(self.ground.now_us)))
     }
 
-    fn dispatch(&mut self, source: Source, readiness: Readiness, orders: &mut Vec<Order>) {
+    fn dispatch(
+        &mut self,
+        source: EventSource,
+        readiness: SocketReadiness,
+        orders: &mut Vec<ThreadCommand>,
+    ) {
         match source {
-            Source::Inbox => {
+            EventSource::Inbox => {
                 self.inbox.take(orders);
                 for order in orders.drain(..) {
                     self.obey(order);
                 }
                 self.pools.mail(self.ground.now);
             }
-            Source::Listener(place) => self.accept(place),
-            Source::Client(place) => self.client_ready(place, readiness),
-            Source::Server(place) => self.server_ready(place, readiness),
-            Source::Cancel(place) => self.cancel_ready(place, readiness),
-            Source::Ear(place) => self.ear_ready(place, readiness),
+            EventSource::Listener(place) => self.accept(place),
+            EventSource::Client(place) => self.client_ready(place, readiness),
+            EventSource::Server(place) => self.server_ready(place, readiness),
+            EventSource::Cancel(place) => self.cancel_ready(place, readiness),
+            EventSource::Ear(place) => self.ear_ready(place, readiness),
         }
     }
 
@@ -306,19 +315,19 @@ impl Worker {
         for _ in 0..self.ground.work.len() {
             let Some(work) = self.ground.work.pop_front() else { break };
             match work {
-                Work::Client(place) => self.go_on_with_client(place),
-                Work::Server(place) => self.read_server(place),
-                Work::Accept(place) => self.accept(place),
+                PendingWork::Client(place) => self.go_on_with_client(place),
+                PendingWork::Server(place) => self.read_server(place),
+                PendingWork::Accept(place) => self.accept(place),
             }
         }
     }
 
-    fn look(&mut self, look: Look) {
+    fn look(&mut self, look: TimerKey) {
         match look {
-            Look::Client(place) => self.look_at_client(place),
-            Look::Server(place) => self.look_at_server(place),
-            Look::Cancel(place) => self.look_at_cancel(place),
-            Look::Ear(place) => self.look_at_ear(place),
+            TimerKey::Client(place) => self.look_at_client(place),
+            TimerKey::Server(place) => self.look_at_server(place),
+            TimerKey::Cancel(place) => self.look_at_cancel(place),
+            TimerKey::Ear(place) => self.look_at_ear(place),
         }
     }
 
@@ -326,7 +335,7 @@ impl Worker {
     fn accept(&mut self, place: u32) {
         let number = place as usize;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
-            if self.ending != Ending::No || self.accept_again_us.is_some() {
+            if self.ending != WorkerShutdown::No || self.accept_again_us.is_some() {
                 return;
             }
             let Some(listener) = self.listeners.get(number) else { return };
@@ -340,7 +349,7 @@ impl Worker {
                 }
             }
         }
-        self.ground.work.push_back(Work::Accept(place));
+        self.ground.work.push_back(PendingWork::Accept(place));
     }
 
     /// Accepts again after a pause, from every listener: epoll told of them only once.
@@ -348,13 +357,13 @@ impl Worker {
         if self.accept_again_us.is_some_and(|at| at <= self.ground.now_us) {
             self.accept_again_us = None;
             for place in (0..).take(self.listeners.len()) {
-                self.ground.work.push_back(Work::Accept(place));
+                self.ground.work.push_back(PendingWork::Accept(place));
             }
         }
     }
 
     /// The listeners, for another process.
-    pub(super) fn take_listeners(&mut self) -> Vec<Listener> {
+    pub(super) fn take_listeners(&mut self) -> Vec<RelayListener> {
         std::mem::take(&mut self.listeners)
     }
 
@@ -364,15 +373,15 @@ impl Worker {
     }
 
     /// Gives a connection to the thread with the fewest clients.
-    fn deal(&mut self, accepted: Accepted, listener: usize) {
+    fn deal(&mut self, accepted: AcceptedConnection, listener: usize) {
         let peers = self.common.peers.iter().enumerate();
         let fewest = peers.min_by_key(|(_, peer)| peer.load.load(Ordering::Relaxed));
         let (index, peer) = fewest.unwrap_or((self.index, &self.common.peers[self.index]));
         peer.load.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.greet(accepted, By::Listener(listener));
+            self.greet(accepted, ClientOrigin::Listener(listener));
         } else {
-            peer.inbox.push(Inner::Accepted(accepted, listener));
+            peer.inbox.push(ThreadMessageKind::Accepted(accepted, listener));
         }
     }
 }

@@ -8,9 +8,9 @@ use node::clock;
 use node::drain::Drain;
 
 use super::{Bouncer, by_name};
-use crate::relay::orders::Order;
+use crate::relay::orders::ThreadCommand;
 use crate::store::TenantStore;
-use crate::tenants::{Admission, TenantId};
+use crate::tenants::{TenantId, WorkAdmission};
 
 /// How often servers that share a store look for each other's changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -66,9 +66,9 @@ impl Bouncer {
         let routing = self.0.current.load();
         let Some(tenant) = routing.tenant(id) else { return };
         // It may have been resumed meanwhile.
-        if tenant.state.admission() == Admission::Draining {
+        if tenant.state.admission() == WorkAdmission::Draining {
             tracing::info!(tenant = &*tenant.name, "the time to drain is up");
-            self.0.threads.order(&|| Order::Kill(id));
+            self.0.threads.order(&|| ThreadCommand::Kill(id));
         }
     }
 
@@ -89,7 +89,7 @@ impl Bouncer {
         }
     }
 
-    async fn take_over(&self, store: &TenantStore) -> Result<(), crate::error::Error> {
+    async fn take_over(&self, store: &TenantStore) -> Result<(), crate::error::BouncerError> {
         if store.version().await? == self.0.changing.lock().await.version {
             return Ok(());
         }

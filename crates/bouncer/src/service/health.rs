@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::views;
 use crate::config::HealthTable;
-use crate::tenants::{Admission, Health, Routing, Tenant, TenantId};
+use crate::tenants::{ServerHealth, TenantId, TenantRouting, TenantSnapshot, WorkAdmission};
 
 /// A tenant that is unhealthy is looked at this often, so that it is not refused for long after
 /// its server came back; and so is one that is new.
@@ -28,9 +28,9 @@ const URGENT_EVERY: Duration = Duration::from_secs(2);
 const REASON_BYTES_MAX: usize = 500;
 
 /// Finds out whether a tenant's server answers.
-pub trait Probe: fmt::Debug + Send + Sync {
+pub trait ServerProbe: fmt::Debug + Send + Sync {
     /// Connects, asks something, closes. It is given up by being dropped.
-    fn probe(&self, tenant: Arc<Tenant>) -> ProbeOutcome;
+    fn probe(&self, tenant: Arc<TenantSnapshot>) -> ProbeOutcome;
 }
 
 /// Result of a check, later.
@@ -47,7 +47,7 @@ pub enum ProbeFailure {
 
 /// What was found of one tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Check {
+struct HealthCheck {
     failures: u32,
     error: Option<String>,
     checked_ms: Option<u64>,
@@ -56,7 +56,7 @@ struct Check {
 
 /// How many checks were made of all tenants, for the metrics.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct HealthCheckTotals {
     /// Checks that ended.
     pub(crate) checks: u64,
     /// Of them, those that failed, by tenant.
@@ -71,28 +71,28 @@ pub(crate) const TOOK_BUCKETS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.
 
 /// What health checks found.
 #[derive(Debug)]
-pub(super) struct Checks {
-    probe: Arc<dyn Probe>,
-    found: Mutex<HashMap<TenantId, Check>>,
-    tally: Mutex<Tally>,
+pub(super) struct HealthCheckResults {
+    probe: Arc<dyn ServerProbe>,
+    found: Mutex<HashMap<TenantId, HealthCheck>>,
+    tally: Mutex<HealthCheckTotals>,
 }
 
-impl Checks {
-    pub(super) fn new(probe: Arc<dyn Probe>) -> Checks {
-        Checks { probe, found: Mutex::default(), tally: Mutex::default() }
+impl HealthCheckResults {
+    pub(super) fn new(probe: Arc<dyn ServerProbe>) -> HealthCheckResults {
+        HealthCheckResults { probe, found: Mutex::default(), tally: Mutex::default() }
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> HealthCheckTotals {
         self.tally.lock().clone()
     }
 
     /// Forgets tenants that are gone.
-    pub(super) fn keep_only(&self, routing: &Routing) {
+    pub(super) fn keep_only(&self, routing: &TenantRouting) {
         self.found.lock().retain(|id, _| routing.tenant(*id).is_some());
         self.tally.lock().errors.retain(|id, _| routing.tenant(*id).is_some());
     }
 
-    pub(super) fn report(&self, tenant: &Tenant) -> TenantHealthReport {
+    pub(super) fn report(&self, tenant: &TenantSnapshot) -> TenantHealthReport {
         let check = self.found.lock().get(&tenant.id).cloned().unwrap_or_default();
         TenantHealthReport {
             health: views::health(tenant.state.health()),
@@ -104,14 +104,20 @@ impl Checks {
     }
 
     /// Looks at all tenants once that are due, `parallel` at a time.
-    pub(super) async fn round(&self, routing: &Routing, table: HealthTable, only_urgent: bool) {
+    pub(super) async fn round(
+        &self,
+        routing: &TenantRouting,
+        table: HealthTable,
+        only_urgent: bool,
+    ) {
         let places = Arc::new(Semaphore::new(table.parallel.max(1)));
         let patience = Duration::from_secs(table.timeout_s.max(1).into());
         let mut probes = JoinSet::new();
         for tenant in routing.tenants() {
-            let is_urgent = tenant.state.health() != Health::Healthy;
+            let is_urgent = tenant.state.health() != ServerHealth::Healthy;
             // Whoever pauses a tenant may be moving its server.
-            let is_due = tenant.state.admission() == Admission::Open && (is_urgent || !only_urgent);
+            let is_due =
+                tenant.state.admission() == WorkAdmission::Open && (is_urgent || !only_urgent);
             if !is_due {
                 continue;
             }
@@ -145,7 +151,7 @@ impl Checks {
     /// Takes one result, and says what changed by it.
     fn found_out(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantSnapshot,
         result: Result<(), ProbeFailure>,
         took: Duration,
         failures_max: u32,
@@ -163,18 +169,18 @@ impl Checks {
         tenant.state.set_health(after);
         let name = &*tenant.name;
         match (before, after) {
-            (_, Health::Unhealthy) => {
+            (_, ServerHealth::Unhealthy) => {
                 let error = check.error.as_deref().unwrap_or_default();
                 tracing::warn!(tenant = name, error, "the server does not answer");
             }
-            (_, Health::Refusing) => {
+            (_, ServerHealth::Refusing) => {
                 let error = check.error.as_deref().unwrap_or_default();
                 tracing::warn!(tenant = name, error, "the server refuses the login");
             }
-            (Health::Unhealthy | Health::Refusing, _) => {
+            (ServerHealth::Unhealthy | ServerHealth::Refusing, _) => {
                 tracing::info!(tenant = name, "the server answers again");
             }
-            (_, Health::Healthy | Health::Unknown) => {
+            (_, ServerHealth::Healthy | ServerHealth::Unknown) => {
                 tracing::debug!(tenant = name, "the server answers");
             }
         }
@@ -194,7 +200,7 @@ impl Checks {
     }
 
     /// Goes on for as long as the server runs.
-    pub(super) async fn run(&self, service: &super::Inner) {
+    pub(super) async fn run(&self, service: &super::BouncerInner) {
         loop {
             let table = service.config.lock().health;
             if table.interval_s == 0 {
@@ -215,21 +221,21 @@ impl Checks {
 
 /// What one more result makes of a tenant.
 fn judge(
-    check: &mut Check,
+    check: &mut HealthCheck,
     result: Result<(), ProbeFailure>,
-    before: Health,
+    before: ServerHealth,
     failures_max: u32,
-) -> Health {
+) -> ServerHealth {
     match result {
         Ok(()) => {
             check.failures = 0;
             check.error = None;
-            Health::Healthy
+            ServerHealth::Healthy
         }
         Err(failure) => {
             let (health, reason) = match failure {
-                ProbeFailure::Silent(reason) => (Health::Unhealthy, reason),
-                ProbeFailure::Refused(reason) => (Health::Refusing, reason),
+                ProbeFailure::Silent(reason) => (ServerHealth::Unhealthy, reason),
+                ProbeFailure::Refused(reason) => (ServerHealth::Refusing, reason),
             };
             check.failures = check.failures.saturating_add(1);
             check.error = Some(shortened(reason));
@@ -254,19 +260,19 @@ mod tests {
 
     #[test]
     fn a_tenant_is_unhealthy_after_as_many_failures_as_are_tolerated() {
-        let mut check = Check::default();
-        let mut health = Health::Unknown;
+        let mut check = HealthCheck::default();
+        let mut health = ServerHealth::Unknown;
         let steps = [
-            (false, Health::Unknown),
-            (true, Health::Healthy),
-            (false, Health::Healthy),
-            (false, Health::Healthy),
-            (true, Health::Healthy),
-            (false, Health::Healthy),
-            (false, Health::Healthy),
-            (false, Health::Unhealthy),
-            (false, Health::Unhealthy),
-            (true, Health::Healthy),
+            (false, ServerHealth::Unknown),
+            (true, ServerHealth::Healthy),
+            (false, ServerHealth::Healthy),
+            (false, ServerHealth::Healthy),
+            (true, ServerHealth::Healthy),
+            (false, ServerHealth::Healthy),
+            (false, ServerHealth::Healthy),
+            (false, ServerHealth::Unhealthy),
+            (false, ServerHealth::Unhealthy),
+            (true, ServerHealth::Healthy),
         ];
         for (step, (answers, expected)) in steps.into_iter().enumerate() {
             let silent = ProbeFailure::Silent("connection refused".to_owned());
@@ -276,9 +282,9 @@ mod tests {
             assert_eq!(check.error.is_some(), !answers, "step {step}");
         }
         let silent = Err(ProbeFailure::Silent(String::new()));
-        assert_eq!(judge(&mut check, silent, health, 0), Health::Unhealthy);
+        assert_eq!(judge(&mut check, silent, health, 0), ServerHealth::Unhealthy);
         let refused = Err(ProbeFailure::Refused("no such database".to_owned()));
-        assert_eq!(judge(&mut check, refused, health, 0), Health::Refusing);
+        assert_eq!(judge(&mut check, refused, health, 0), ServerHealth::Refusing);
     }
 
     #[test]

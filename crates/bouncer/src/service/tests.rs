@@ -17,20 +17,20 @@ use crate::config::HealthTable;
 #[derive(Debug, Default)]
 struct Scripted {
     orders: Mutex<Vec<String>>,
-    snapshot: Mutex<Option<Snapshot>>,
-    stats: Arc<TenantStats>,
+    snapshot: Mutex<Option<ThreadSnapshot>>,
+    stats: Arc<ThreadTenantStats>,
 }
 
-impl Threads for Scripted {
-    fn admit(&self, _stream: TcpStream, _guest: Arc<Guest>, _place: LoginPlace) {
+impl RelayThreads for Scripted {
+    fn admit(&self, _stream: TcpStream, _guest: Arc<SandboxClient>, _place: LoginPlace) {
         unreachable!("no guest comes in these tests")
     }
 
-    fn order(&self, make: &dyn Fn() -> Order) {
+    fn order(&self, make: &dyn Fn() -> ThreadCommand) {
         self.orders.lock().push(format!("{:?}", make()));
     }
 
-    fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>> {
+    fn snapshots(&self) -> Vec<oneshot::Receiver<ThreadSnapshot>> {
         let (tell, told) = oneshot::channel();
         if let Some(snapshot) = self.snapshot.lock().take() {
             drop(tell.send(snapshot));
@@ -38,7 +38,7 @@ impl Threads for Scripted {
         vec![told]
     }
 
-    fn stats(&self, _: TenantId) -> Vec<Arc<TenantStats>> {
+    fn stats(&self, _: TenantId) -> Vec<Arc<ThreadTenantStats>> {
         vec![Arc::clone(&self.stats), Arc::clone(&self.stats)]
     }
 }
@@ -47,8 +47,8 @@ impl Threads for Scripted {
 #[derive(Debug, Default)]
 struct Answers(Mutex<Option<&'static str>>);
 
-impl Probe for Answers {
-    fn probe(&self, _: Arc<Tenant>) -> ProbeOutcome {
+impl ServerProbe for Answers {
+    fn probe(&self, _: Arc<TenantSnapshot>) -> ProbeOutcome {
         let broken = *self.0.lock();
         let failure = broken.map(|error| ProbeFailure::Silent(error.to_owned()));
         Box::pin(async move { failure.map_or(Ok(()), Err) })
@@ -61,34 +61,34 @@ struct Fixture {
     threads: Arc<Scripted>,
     server: Arc<Answers>,
     /// What is read when the configuration is read again.
-    file: Arc<Mutex<Result<Config, String>>>,
+    file: Arc<Mutex<Result<BouncerConfig, String>>>,
 }
 
 impl Fixture {
-    async fn new(config: Config) -> Fixture {
+    async fn new(config: BouncerConfig) -> Fixture {
         Fixture::open(Scratch::new(), config).await
     }
 
-    async fn open(scratch: Scratch, config: Config) -> Fixture {
+    async fn open(scratch: Scratch, config: BouncerConfig) -> Fixture {
         let url = StoreUrl::Sqlite(scratch.path().join("store.db"));
         let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
         let file = Arc::new(Mutex::new(Ok(config.clone())));
         let reread = Arc::clone(&file);
-        let parts = Parts {
+        let parts = BouncerParts {
             config,
             resolve: Arc::new(|_, text| Ok(text.replace("env:", "value of "))),
             reread: Arc::new(move || reread.lock().clone()),
             store: Some((store, Sealer::new(&[1; 32]))),
         };
         let (threads, server) = (Arc::<Scripted>::default(), Arc::<Answers>::default());
-        let prepared = Prepared::new(parts).await.unwrap();
-        let keyrings = Keyrings::new([0; 32], crate::pg::login::Method::Best);
+        let prepared = InitialTenants::new(parts).await.unwrap();
+        let keyrings = ProtocolKeyrings::new([0; 32], crate::pg::login::Method::Best);
         let bouncer = prepared.start(threads.clone(), server.clone(), keyrings);
         Fixture { scratch, bouncer, threads, server, file }
     }
 
     /// The same data with another process.
-    async fn restarted(self, config: Config) -> Fixture {
+    async fn restarted(self, config: BouncerConfig) -> Fixture {
         self.bouncer.store().unwrap().close().await;
         Fixture::open(self.scratch, config).await
     }
@@ -117,8 +117,8 @@ fn spec(name: &str) -> TenantSpec {
     }
 }
 
-fn with_tenants(specs: impl IntoIterator<Item = TenantSpec>) -> Config {
-    Config { tenants: specs.into_iter().collect(), ..Config::default() }
+fn with_tenants(specs: impl IntoIterator<Item = TenantSpec>) -> BouncerConfig {
+    BouncerConfig { tenants: specs.into_iter().collect(), ..BouncerConfig::default() }
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_tenant_is_made_changed_and_removed_and_outlives_the_process() {
     it.bouncer.remove("made").await.unwrap();
     assert!(tenant.state.is_removed());
     assert_eq!(it.names().await, both[..1]);
-    let it = it.restarted(Config::default()).await;
+    let it = it.restarted(BouncerConfig::default()).await;
     assert_eq!(it.names().await, []);
 }
 
@@ -164,10 +164,10 @@ async fn what_cannot_be_changes_nothing() {
     it.bouncer.create(spec("made")).await.unwrap();
     it.orders();
     let version = it.bouncer.routing().version;
-    let check = |result: Result<Shown, Error>, code: ErrorCode, field: &str| {
+    let check = |result: Result<Shown, BouncerError>, code: ErrorCode, field: &str| {
         let error = result.unwrap_err();
         let found = match &error {
-            Error::Refused(refusal) => refusal.field.clone(),
+            BouncerError::Refused(refusal) => refusal.field.clone(),
             _ => String::new(),
         };
         assert_eq!((error.code(), &*found), (code, field));
@@ -186,13 +186,13 @@ async fn what_cannot_be_changes_nothing() {
     check(bouncer.replace("made", spec("other")).await, invalid, "name");
     check(bouncer.replace("file", spec("file")).await, ErrorCode::Conflict, "");
     check(bouncer.replace("new", spec("new")).await, ErrorCode::NotFound, "");
-    assert!(matches!(bouncer.remove("file").await, Err(Error::Conflict(_))));
-    assert!(matches!(bouncer.remove("new").await, Err(Error::NotFound)));
+    assert!(matches!(bouncer.remove("file").await, Err(BouncerError::Conflict(_))));
+    assert!(matches!(bouncer.remove("new").await, Err(BouncerError::NotFound)));
 
     assert_eq!(it.names().await.len(), 2);
     assert_eq!(it.bouncer.routing().named("made").unwrap().weight, 1);
     assert!(it.bouncer.routing().version >= version);
-    let it = it.restarted(Config::default()).await;
+    let it = it.restarted(BouncerConfig::default()).await;
     assert_eq!(it.names().await, [("made".to_owned(), TenantOrigin::Api)]);
 }
 
@@ -219,7 +219,7 @@ async fn pauses_and_drains_are_seen_at_once_and_told_once() {
     it.bouncer.kill("a").unwrap();
     assert_eq!(it.orders(), ["Reconnect(TenantId(0))", "Kill(TenantId(0))"]);
     assert_eq!(it.bouncer.routing().named("a").unwrap().state.epoch(), before + 1);
-    assert!(matches!(it.bouncer.pause("b", false), Err(Error::NotFound)));
+    assert!(matches!(it.bouncer.pause("b", false), Err(BouncerError::NotFound)));
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn a_reload_takes_over_what_holds_and_nothing_else() {
     assert_eq!((routing.named("a").unwrap().id, routing.named("b").is_none()), (a.id, true));
     // The file wins; what it hid comes back with its end.
     assert_eq!(routing.named("made").unwrap().origin, TenantOrigin::File);
-    *it.file.lock() = Ok(Config::default());
+    *it.file.lock() = Ok(BouncerConfig::default());
     it.bouncer.reload().await.unwrap();
     assert_eq!(it.names().await, [("made".to_owned(), TenantOrigin::Api)]);
 
@@ -320,7 +320,7 @@ async fn figures_are_summed_over_threads() {
     assert_eq!(figures.server_connections_max, 20);
     assert!((2.0..2.2).contains(&figures.query_ms.p99), "{:?}", figures.query_ms);
     assert!(figures.wait_ms.max.abs() < f64::EPSILON);
-    assert!(matches!(it.bouncer.stats("b"), Err(Error::NotFound)));
+    assert!(matches!(it.bouncer.stats("b"), Err(BouncerError::NotFound)));
 }
 
 #[tokio::test]

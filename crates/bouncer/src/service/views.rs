@@ -7,15 +7,17 @@ use api::{
     TenantSpec, TenantStats as Figures,
 };
 
-use crate::config::Config;
+use crate::config::BouncerConfig;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView};
-use crate::relay::stats::{Distribution, TenantStats};
-use crate::tenants::{Admission, Definition, Health, Refusal, Tenant, passwords};
+use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
+use crate::tenants::{
+    DefinitionError, ServerHealth, TenantDefinition, TenantSnapshot, WorkAdmission, passwords,
+};
 
 /// What stands in place of a password.
 pub(crate) const REDACTED: &str = "***";
 
-pub(super) fn tenant(definition: &Definition, tenant: &Tenant) -> Shown {
+pub(super) fn tenant(definition: &TenantDefinition, tenant: &TenantSnapshot) -> Shown {
     let mut spec = definition.spec.clone();
     for (_, text) in passwords(&mut spec) {
         REDACTED.clone_into(text);
@@ -28,20 +30,20 @@ pub(super) fn tenant(definition: &Definition, tenant: &Tenant) -> Shown {
     }
 }
 
-pub(super) fn admission(admission: Admission) -> TenantAdmission {
+pub(super) fn admission(admission: WorkAdmission) -> TenantAdmission {
     match admission {
-        Admission::Open => TenantAdmission::Open,
-        Admission::Paused => TenantAdmission::Paused,
-        Admission::Refusing => TenantAdmission::Refusing,
-        Admission::Draining => TenantAdmission::Draining,
+        WorkAdmission::Open => TenantAdmission::Open,
+        WorkAdmission::Paused => TenantAdmission::Paused,
+        WorkAdmission::Refusing => TenantAdmission::Refusing,
+        WorkAdmission::Draining => TenantAdmission::Draining,
     }
 }
 
-pub(super) fn health(health: Health) -> TenantHealth {
+pub(super) fn health(health: ServerHealth) -> TenantHealth {
     match health {
-        Health::Unknown => TenantHealth::Unknown,
-        Health::Healthy => TenantHealth::Healthy,
-        Health::Unhealthy | Health::Refusing => TenantHealth::Unhealthy,
+        ServerHealth::Unknown => TenantHealth::Unknown,
+        ServerHealth::Healthy => TenantHealth::Healthy,
+        ServerHealth::Unhealthy | ServerHealth::Refusing => TenantHealth::Unhealthy,
     }
 }
 
@@ -50,7 +52,7 @@ pub(super) fn health(health: Health) -> TenantHealth {
 pub(super) fn complete(
     spec: TenantSpec,
     before: Option<&TenantSpec>,
-) -> Result<TenantSpec, Refusal> {
+) -> Result<TenantSpec, DefinitionError> {
     let mut spec = spec;
     let names: Vec<String> = spec.users.iter().map(|user| user.name.clone()).collect();
     for (place, text) in passwords(&mut spec) {
@@ -59,7 +61,10 @@ pub(super) fn complete(
         }
         let kept = before.and_then(|before| password_at(before, &place, &names));
         *text = kept.ok_or_else(|| {
-            Refusal::new(place, "`***` stands for a password that is kept, and there is none")
+            DefinitionError::new(
+                place,
+                "`***` stands for a password that is kept, and there is none",
+            )
         })?;
     }
     Ok(spec)
@@ -85,15 +90,18 @@ fn password_at(before: &TenantSpec, place: &str, names: &[String]) -> Option<Str
 }
 
 /// What is wrong with one tenant, without its name before the field.
-pub(super) fn own(refusal: Refusal, name: &str) -> Refusal {
+pub(super) fn own(refusal: DefinitionError, name: &str) -> DefinitionError {
     let inside = refusal.field.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
     let field = inside.map(str::to_owned);
-    Refusal { field: field.unwrap_or(refusal.field), message: refusal.message }
+    DefinitionError { field: field.unwrap_or(refusal.field), message: refusal.message }
 }
 
 /// Sums what threads counted.
-pub(crate) fn figures(tenant: &Tenant, stats: &[std::sync::Arc<TenantStats>]) -> Figures {
-    let sum = |of: fn(&TenantStats) -> u64| stats.iter().map(|it| of(it)).sum::<u64>();
+pub(crate) fn figures(
+    tenant: &TenantSnapshot,
+    stats: &[std::sync::Arc<ThreadTenantStats>],
+) -> Figures {
+    let sum = |of: fn(&ThreadTenantStats) -> u64| stats.iter().map(|it| of(it)).sum::<u64>();
     let [query, transaction, wait] = distributions(stats);
     let servers = sum(|it| it.servers.load());
     let servers_active = sum(|it| it.clients_active.load());
@@ -124,7 +132,7 @@ pub(crate) fn figures(tenant: &Tenant, stats: &[std::sync::Arc<TenantStats>]) ->
 }
 
 /// How often clients kept a server connection, by reason, of all threads together.
-pub(crate) fn pins(stats: &[std::sync::Arc<TenantStats>]) -> BTreeMap<&'static str, u64> {
+pub(crate) fn pins(stats: &[std::sync::Arc<ThreadTenantStats>]) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for (reason, count) in stats.iter().flat_map(|it| it.pins()) {
         *sums.entry(reason).or_default() += count;
@@ -133,8 +141,10 @@ pub(crate) fn pins(stats: &[std::sync::Arc<TenantStats>]) -> BTreeMap<&'static s
 }
 
 /// Times of statements, transactions and waits, of all threads together.
-pub(crate) fn distributions(stats: &[std::sync::Arc<TenantStats>]) -> [Distribution; 3] {
-    let mut sums: [Distribution; 3] = Default::default();
+pub(crate) fn distributions(
+    stats: &[std::sync::Arc<ThreadTenantStats>],
+) -> [DurationDistribution; 3] {
+    let mut sums: [DurationDistribution; 3] = Default::default();
     for times in stats.iter().filter_map(|it| it.times_seen()) {
         let [query, transaction, wait] = &mut sums;
         times.query.add_to(query);
@@ -144,7 +154,7 @@ pub(crate) fn distributions(stats: &[std::sync::Arc<TenantStats>]) -> [Distribut
     sums
 }
 
-fn percentiles(of: &Distribution) -> Percentiles {
+fn percentiles(of: &DurationDistribution) -> Percentiles {
     let ms = |per_mille| of.percentile_us(per_mille).map_or(0.0, us_as_ms);
     Percentiles { p50: ms(500), p95: ms(950), p99: ms(990), max: ms(1000) }
 }
@@ -181,7 +191,7 @@ pub(super) fn client(view: &ClientView) -> BouncerClient {
     }
 }
 
-pub(super) fn server(view: &ServerView, tenant: &Tenant) -> BouncerServer {
+pub(super) fn server(view: &ServerView, tenant: &TenantSnapshot) -> BouncerServer {
     let state = match view.state {
         ServerState::Login => "login",
         ServerState::Idle => "idle",
@@ -202,8 +212,10 @@ pub(super) fn server(view: &ServerView, tenant: &Tenant) -> BouncerServer {
 }
 
 /// Settings that changed and that only a restart takes over.
-pub(super) fn needs_restart(before: &Config, after: &Config) -> Vec<String> {
-    let Config { enabled, listen, unix_socket_dir, unix_socket_mode, bound, threads, .. } = before;
+pub(super) fn needs_restart(before: &BouncerConfig, after: &BouncerConfig) -> Vec<String> {
+    let BouncerConfig {
+        enabled, listen, unix_socket_dir, unix_socket_mode, bound, threads, ..
+    } = before;
     let changed = [
         ("bouncer.enabled", *enabled != after.enabled),
         ("bouncer.listen", *listen != after.listen),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use api::TenantEngine;
 
-use super::Refusal;
+use super::DefinitionError;
 
 /// PostgreSQL's port, and MySQL's.
 const POSTGRES_PORT: u16 = 5432;
@@ -19,7 +19,7 @@ const SOCKET_BYTES_MAX: usize = 107;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum BackendAddress {
     /// By TCP: a name or an address, resolved at every connection.
     Tcp {
         /// Name or address, or several divided by commas, which are tried in their order.
@@ -41,14 +41,19 @@ pub enum Address {
     },
 }
 
-impl Address {
+impl BackendAddress {
     /// Reads `host:port`, `host`, `[::1]:port`, and of PostgreSQL `/directory` or
     /// `/directory:port`, of MySQL `/file`.
     ///
     /// # Errors
     /// When it is none of that; `field` names it then.
-    pub fn parse(text: &str, engine: TenantEngine, field: &str) -> Result<Address, Refusal> {
-        let refuse = |message: &str| Refusal::new(field, format!("`{}` {message}", short(text)));
+    pub fn parse(
+        text: &str,
+        engine: TenantEngine,
+        field: &str,
+    ) -> Result<BackendAddress, DefinitionError> {
+        let refuse =
+            |message: &str| DefinitionError::new(field, format!("`{}` {message}", short(text)));
         let port_of = |text: &str| match text.parse() {
             Ok(port @ 1..) => Ok(port),
             Ok(0) | Err(_) => Err(refuse("has no port from 1 to 65535 after its colon")),
@@ -61,7 +66,7 @@ impl Address {
             if text.len() > SOCKET_BYTES_MAX || text.contains('\0') {
                 return Err(refuse("is too long for a Unix socket, or no path"));
             }
-            return Ok(Address::Socket { path: PathBuf::from(text) });
+            return Ok(BackendAddress::Socket { path: PathBuf::from(text) });
         }
         if text.starts_with('/') {
             let (directory, port) = match text.rsplit_once(':') {
@@ -71,7 +76,7 @@ impl Address {
             if directory.len() > DIRECTORY_BYTES_MAX {
                 return Err(refuse("is too long for the directory of a Unix socket"));
             }
-            return Ok(Address::Unix { directory: PathBuf::from(directory), port });
+            return Ok(BackendAddress::Unix { directory: PathBuf::from(directory), port });
         }
         let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((host, ""))) => (host, port_else),
@@ -92,28 +97,30 @@ impl Address {
         if host.len() > HOST_BYTES_MAX || !host.split(',').all(is_host) {
             return Err(refuse("is no host name"));
         }
-        Ok(Address::Tcp { host: host.to_owned(), port })
+        Ok(BackendAddress::Tcp { host: host.to_owned(), port })
     }
 
     /// The path of the socket, where it is one.
     pub fn socket_path(&self) -> Option<PathBuf> {
         match self {
-            Address::Tcp { .. } => None,
-            Address::Unix { directory, port } => Some(directory.join(format!(".s.PGSQL.{port}"))),
-            Address::Socket { path } => Some(path.clone()),
+            BackendAddress::Tcp { .. } => None,
+            BackendAddress::Unix { directory, port } => {
+                Some(directory.join(format!(".s.PGSQL.{port}")))
+            }
+            BackendAddress::Socket { path } => Some(path.clone()),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains([':', ',']) => {
+            BackendAddress::Tcp { host, port } if host.contains([':', ',']) => {
                 write!(f, "[{host}]:{port}")
             }
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix { directory, port } => write!(f, "{}:{port}", directory.display()),
-            Address::Socket { path } => write!(f, "{}", path.display()),
+            BackendAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
+            BackendAddress::Unix { directory, port } => write!(f, "{}:{port}", directory.display()),
+            BackendAddress::Socket { path } => write!(f, "{}", path.display()),
         }
     }
 }
@@ -130,9 +137,9 @@ mod tests {
     #[test]
     fn addresses() {
         let check_of = |engine, text: &str, shown: &str| {
-            let address = Address::parse(text, engine, "server").unwrap();
+            let address = BackendAddress::parse(text, engine, "server").unwrap();
             assert_eq!(address.to_string(), shown, "{text}");
-            assert_eq!(Address::parse(shown, engine, "server").unwrap(), address, "{text}");
+            assert_eq!(BackendAddress::parse(shown, engine, "server").unwrap(), address, "{text}");
         };
         let check = |text: &str, shown: &str| check_of(TenantEngine::Postgres, text, shown);
         let check_mysql = |text: &str, shown: &str| check_of(TenantEngine::Mysql, text, shown);
@@ -155,17 +162,18 @@ mod tests {
             "", ":1", "a,", ",a", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b",
             "/a:x",
         ] {
-            assert!(Address::parse(bad, TenantEngine::Postgres, "server").is_err(), "{bad}");
+            assert!(BackendAddress::parse(bad, TenantEngine::Postgres, "server").is_err(), "{bad}");
         }
         for (engine, bytes) in [(TenantEngine::Postgres, 80), (TenantEngine::Mysql, 107)] {
             let long = format!("/{}", "x".repeat(bytes));
-            assert_eq!(Address::parse(&long, engine, "server").unwrap_err().field, "server");
+            assert_eq!(BackendAddress::parse(&long, engine, "server").unwrap_err().field, "server");
         }
     }
 
     #[test]
     fn a_socket_has_the_name_that_libpq_looks_for() {
-        let of = |text, engine| Address::parse(text, engine, "server").unwrap().socket_path();
+        let of =
+            |text, engine| BackendAddress::parse(text, engine, "server").unwrap().socket_path();
         let path = of("/run/pg:5433", TenantEngine::Postgres);
         assert_eq!(path, Some(PathBuf::from("/run/pg/.s.PGSQL.5433")));
         let path = of("/run/my.sock", TenantEngine::Mysql);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::TenantLimitsSpec;
 
-use super::Refusal;
+use super::DefinitionError;
 use crate::config::LIMITS_DEFAULT;
 
 /// Longest time limit: what is longer is meant to be none.
@@ -74,8 +74,8 @@ impl TenantLimits {
         own: &TenantLimitsSpec,
         defaults: &TenantLimitsSpec,
         at: &str,
-    ) -> Result<TenantLimits, Refusal> {
-        let layers = Layers { own, defaults, at };
+    ) -> Result<TenantLimits, DefinitionError> {
+        let layers = LimitLayers { own, defaults, at };
         macro_rules! count {
             ($field:ident) => {
                 layers.count(stringify!($field), |it| it.$field)?
@@ -87,7 +87,7 @@ impl TenantLimits {
             };
         }
         let required = |name: &str, time: Option<Duration>| {
-            time.ok_or_else(|| Refusal::new(format!("{at}.{name}"), "must be more than 0"))
+            time.ok_or_else(|| DefinitionError::new(format!("{at}.{name}"), "must be more than 0"))
         };
         let limits = TenantLimits {
             server_connections_max: count!(server_connections_max),
@@ -112,23 +112,23 @@ impl TenantLimits {
         };
         if limits.server_connections_max == 0 {
             let field = format!("{at}.server_connections_max");
-            return Err(Refusal::new(field, "must be at least 1"));
+            return Err(DefinitionError::new(field, "must be at least 1"));
         }
         if limits.server_connections_min > limits.server_connections_max {
             let field = format!("{at}.server_connections_min");
-            return Err(Refusal::new(field, "must not be above `server_connections_max`"));
+            return Err(DefinitionError::new(field, "must not be above `server_connections_max`"));
         }
         Ok(limits)
     }
 }
 
-struct Layers<'a> {
+struct LimitLayers<'a> {
     own: &'a TenantLimitsSpec,
     defaults: &'a TenantLimitsSpec,
     at: &'a str,
 }
 
-impl Layers<'_> {
+impl LimitLayers<'_> {
     fn pick<T: Default>(&self, of: impl Fn(&TenantLimitsSpec) -> Option<T>) -> T {
         let found = of(self.own).or_else(|| of(self.defaults));
         found.or_else(|| of(&LIMITS_DEFAULT)).unwrap_or_default()
@@ -138,11 +138,11 @@ impl Layers<'_> {
         &self,
         name: &str,
         of: impl Fn(&TenantLimitsSpec) -> Option<u32>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, DefinitionError> {
         let value = self.pick(of);
         match value <= COUNT_MAX {
             true => Ok(value),
-            false => Err(Refusal::new(
+            false => Err(DefinitionError::new(
                 format!("{}.{name}", self.at),
                 format!("must be 0 to {COUNT_MAX}"),
             )),
@@ -153,13 +153,13 @@ impl Layers<'_> {
         &self,
         name: &str,
         of: impl Fn(&TenantLimitsSpec) -> Option<f64>,
-    ) -> Result<Option<Duration>, Refusal> {
+    ) -> Result<Option<Duration>, DefinitionError> {
         let seconds = self.pick(of);
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if time <= LIMIT_MAX => Ok(Some(time).filter(|time| !time.is_zero())),
             Ok(_) | Err(_) => {
                 let message = format!("must be 0 to {} seconds", LIMIT_MAX.as_secs());
-                Err(Refusal::new(format!("{}.{name}", self.at), message))
+                Err(DefinitionError::new(format!("{}.{name}", self.at), message))
             }
         }
     }

@@ -9,15 +9,16 @@ use api::{
     TenantUserSpec, Transport, UserAuth, Verify,
 };
 
-use wire::mysql::auth::Secret;
+use wire::mysql::auth::MysqlSecret;
 
 use super::{
-    Address, AuthQuery, ClientAuth, Refusal, Routing, Rules, ServerAddress, ServerId, ServerSecret,
-    ServerTls, Tenant, TenantId, TenantLimits, TenantState, TenantUser,
+    AuthQuery, BackendAddress, ClientAuth, DefinitionError, ServerAddress, ServerId, ServerSecret,
+    ServerTls, TenantId, TenantLimits, TenantRouting, TenantSnapshot, TenantState, TenantUser,
+    UserRuleSet,
 };
-use crate::config::{Config, ServerTable};
+use crate::config::{BouncerConfig, ServerTable};
 use crate::pg::dial::LoginRules;
-use crate::secrets::{PASSWORD_BYTES_MAX, Password, Resolve, is_reference};
+use crate::secrets::{ClientSecret, PASSWORD_BYTES_MAX, Resolve, is_reference};
 
 /// Longest name of a tenant.
 pub(crate) const NAME_BYTES_MAX: usize = 63;
@@ -50,14 +51,14 @@ const CONSOLE: &str = "pgbouncer";
 
 /// A tenant as somebody defined it, with passwords rather than references to them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct TenantDefinition {
     /// What it is.
     pub spec: TenantSpec,
     /// Who says so.
     pub origin: TenantOrigin,
 }
 
-impl Definition {
+impl TenantDefinition {
     /// One of `cove.toml`, whose references are resolved. `at` names it in errors.
     ///
     /// # Errors
@@ -66,13 +67,14 @@ impl Definition {
         spec: &TenantSpec,
         at: &str,
         resolve: &Resolve<'_>,
-    ) -> Result<Definition, Refusal> {
+    ) -> Result<TenantDefinition, DefinitionError> {
         let mut spec = spec.clone();
         for (place, text) in passwords(&mut spec) {
             let field = format!("{at}.{place}");
-            *text = resolve(&field, text).map_err(|message| Refusal::new(field, message))?;
+            *text =
+                resolve(&field, text).map_err(|message| DefinitionError::new(field, message))?;
         }
-        let checked = Definition { spec, origin: TenantOrigin::File };
+        let checked = TenantDefinition { spec, origin: TenantOrigin::File };
         check_name(&checked.spec.name).map_err(|error| error.below(at))?;
         Ok(checked)
     }
@@ -81,20 +83,20 @@ impl Definition {
     ///
     /// # Errors
     /// When it cannot be what it says.
-    pub fn of_api(spec: TenantSpec) -> Result<Definition, Refusal> {
+    pub fn of_api(spec: TenantSpec) -> Result<TenantDefinition, DefinitionError> {
         let mut spec = spec;
         for (place, text) in passwords(&mut spec) {
             if is_reference(text) {
-                return Err(Refusal::new(place, "references are for `cove.toml` only"));
+                return Err(DefinitionError::new(place, "references are for `cove.toml` only"));
             }
         }
         check_name(&spec.name)?;
-        Ok(Definition { spec, origin: TenantOrigin::Api })
+        Ok(TenantDefinition { spec, origin: TenantOrigin::Api })
     }
 
     /// One that came by the interface before, and was checked then.
-    pub(crate) fn of_store(spec: TenantSpec) -> Definition {
-        Definition { spec, origin: TenantOrigin::Api }
+    pub(crate) fn of_store(spec: TenantSpec) -> TenantDefinition {
+        TenantDefinition { spec, origin: TenantOrigin::Api }
     }
 }
 
@@ -114,19 +116,19 @@ pub(crate) fn passwords(spec: &mut TenantSpec) -> Vec<(String, &mut String)> {
 
 /// What holds for all tenants together.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct SharedSettings {
     servers: BTreeMap<String, ServerTable>,
     server_connections_max: u32,
     server_name_suffix: Option<String>,
     tenants_max: usize,
     defaults: TenantDefaults,
-    rules: Arc<Rules>,
+    rules: Arc<UserRuleSet>,
 }
 
-impl Settings {
+impl SharedSettings {
     /// Takes what is needed out of the configuration.
-    pub fn new(config: &Config) -> Settings {
-        Settings {
+    pub fn new(config: &BouncerConfig) -> SharedSettings {
+        SharedSettings {
             servers: config.servers.clone(),
             server_connections_max: config.server_connections_max,
             server_name_suffix: config.server_name_suffix.clone(),
@@ -139,36 +141,36 @@ impl Settings {
 
 /// Gives tenants and servers their ids, and keeps what outlives their definitions.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct TenantRegistry {
     version: u64,
     /// A tenant that speaks something else is another one: nothing of its clients and connections
     /// is of use to the other.
-    tenants: HashMap<(Arc<str>, TenantEngine), Entry>,
-    servers: HashMap<(Address, ServerTls), ServerId>,
+    tenants: HashMap<(Arc<str>, TenantEngine), RegistryEntry>,
+    servers: HashMap<(BackendAddress, ServerTls), ServerId>,
     pool_ids: Arc<AtomicU32>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RegistryEntry {
     id: TenantId,
     state: Arc<TenantState>,
     /// What its server connections depend on.
-    target: Option<Target>,
+    target: Option<ServerTarget>,
     /// Users, with their logins there.
     users: HashMap<Box<str>, Arc<TenantUser>>,
 }
 
 /// When this changes, open server connections do not fit any more.
 #[derive(Debug, PartialEq)]
-struct Target {
+struct ServerTarget {
     found_rows: bool,
-    server: (Address, ServerTls),
+    server: (BackendAddress, ServerTls),
     database: Arc<str>,
-    forced: Option<(Arc<str>, Option<Password>)>,
+    forced: Option<(Arc<str>, Option<ClientSecret>)>,
     settings: BTreeMap<String, String>,
 }
 
-impl Book {
+impl TenantRegistry {
     /// Makes the next snapshot. Nothing is changed when it fails.
     ///
     /// # Errors
@@ -176,20 +178,21 @@ impl Book {
     /// the tenant's name.
     pub fn build(
         &mut self,
-        settings: &Settings,
-        definitions: &[Definition],
-    ) -> Result<Routing, Refusal> {
+        settings: &SharedSettings,
+        definitions: &[TenantDefinition],
+    ) -> Result<TenantRouting, DefinitionError> {
         if definitions.len() > settings.tenants_max {
             let message = format!("there may be {} tenants", settings.tenants_max);
-            return Err(Refusal::new("tenants_max", message));
+            return Err(DefinitionError::new("tenants_max", message));
         }
         let mut drafts = Vec::with_capacity(definitions.len());
         let mut names = HashMap::new();
         for definition in definitions {
             let name = &definition.spec.name;
-            let draft = Draft::new(definition, settings).map_err(|error| error.below(name))?;
+            let draft =
+                TenantDraft::new(definition, settings).map_err(|error| error.below(name))?;
             if names.insert(name.as_str(), ()).is_some() {
-                return Err(Refusal::new(name, format!("there are two tenants `{name}`")));
+                return Err(DefinitionError::new(name, format!("there are two tenants `{name}`")));
             }
             drafts.push(draft);
         }
@@ -199,11 +202,11 @@ impl Book {
         Ok(self.number(settings, drafts))
     }
 
-    fn number(&mut self, settings: &Settings, drafts: Vec<Draft>) -> Routing {
+    fn number(&mut self, settings: &SharedSettings, drafts: Vec<TenantDraft>) -> TenantRouting {
         self.version += 1;
         let suffix = settings.server_name_suffix.as_deref();
-        let mut routing = Routing { version: self.version, ..Routing::default() };
-        let mut of_suffix: HashMap<Box<str>, Arc<Tenant>> = HashMap::new();
+        let mut routing = TenantRouting { version: self.version, ..TenantRouting::default() };
+        let mut of_suffix: HashMap<Box<str>, Arc<TenantSnapshot>> = HashMap::new();
         let mut servers: HashMap<ServerId, Arc<ServerAddress>> = HashMap::new();
         for draft in drafts {
             let next = ServerId(u32::try_from(self.servers.len()).unwrap_or(u32::MAX));
@@ -246,17 +249,17 @@ impl Book {
     }
 
     /// Gives a draft the id and the state that its name has.
-    fn tenant(&mut self, draft: Draft, server: Arc<ServerAddress>) -> Tenant {
+    fn tenant(&mut self, draft: TenantDraft, server: Arc<ServerAddress>) -> TenantSnapshot {
         let next = TenantId(u32::try_from(self.tenants.len()).unwrap_or(u32::MAX));
         let pool_ids = &self.pool_ids;
         let key = (Arc::clone(&draft.name), draft.engine);
-        let entry = self.tenants.entry(key).or_insert_with(|| Entry {
+        let entry = self.tenants.entry(key).or_insert_with(|| RegistryEntry {
             id: next,
             state: Arc::new(TenantState::new(Arc::clone(pool_ids))),
             target: None,
             users: HashMap::new(),
         });
-        let target = Target {
+        let target = ServerTarget {
             found_rows: draft.found_rows,
             server: (draft.address, draft.tls),
             database: Arc::clone(&draft.database),
@@ -272,7 +275,7 @@ impl Book {
         }
         entry.target = Some(target);
         entry.users.clone_from(&draft.users);
-        let tenant = Tenant {
+        let tenant = TenantSnapshot {
             id: entry.id,
             name: draft.name,
             engine: draft.engine,
@@ -297,13 +300,13 @@ impl Book {
             is_twin: false,
         };
         let twin = (!tenant.read_only).then(|| Arc::new(read_only_twin(&tenant)));
-        Tenant { read_only_twin: twin, ..tenant }
+        TenantSnapshot { read_only_twin: twin, ..tenant }
     }
 }
 
 /// A tenant for those who may only read.
-fn read_only_twin(tenant: &Tenant) -> Tenant {
-    let mut twin = Tenant { read_only: true, is_twin: true, ..tenant.clone() };
+fn read_only_twin(tenant: &TenantSnapshot) -> TenantSnapshot {
+    let mut twin = TenantSnapshot { read_only: true, is_twin: true, ..tenant.clone() };
     make_read_only(twin.engine, &mut twin.settings);
     twin
 }
@@ -316,11 +319,11 @@ fn make_read_only(engine: TenantEngine, settings: &mut BTreeMap<String, String>)
 }
 
 /// A tenant that was checked, but for what others have to do with it.
-struct Draft {
+struct TenantDraft {
     name: Arc<str>,
     engine: TenantEngine,
     origin: TenantOrigin,
-    address: Address,
+    address: BackendAddress,
     tls: ServerTls,
     connections_max: u32,
     database: Arc<str>,
@@ -334,14 +337,17 @@ struct Draft {
     local_infile: bool,
     found_rows: bool,
     users: HashMap<Box<str>, Arc<TenantUser>>,
-    forced: Option<(Arc<str>, Option<Password>)>,
+    forced: Option<(Arc<str>, Option<ClientSecret>)>,
     auth_query: Option<AuthQuery>,
-    rules: Arc<Rules>,
+    rules: Arc<UserRuleSet>,
     server_names: Vec<Box<str>>,
 }
 
-impl Draft {
-    fn new(definition: &Definition, settings: &Settings) -> Result<Draft, Refusal> {
+impl TenantDraft {
+    fn new(
+        definition: &TenantDefinition,
+        settings: &SharedSettings,
+    ) -> Result<TenantDraft, DefinitionError> {
         let spec = &definition.spec;
         let defaults = &settings.defaults;
         check_engine(spec)?;
@@ -354,12 +360,12 @@ impl Draft {
         let auth_query = query.map(|query| auth_query(engine, query, database)).transpose()?;
         let weight = spec.weight.unwrap_or(1);
         if !(1..=WEIGHT_MAX).contains(&weight) {
-            return Err(Refusal::new("weight", format!("must be 1 to {WEIGHT_MAX}")));
+            return Err(DefinitionError::new("weight", format!("must be 1 to {WEIGHT_MAX}")));
         }
         if spec.transports.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Refusal::new("transports", "must not be empty"));
+            return Err(DefinitionError::new("transports", "must not be empty"));
         }
-        Ok(Draft {
+        Ok(TenantDraft {
             name: spec.name.as_str().into(),
             engine,
             origin: definition.origin,
@@ -386,14 +392,14 @@ impl Draft {
 }
 
 /// What one engine has and the other has not.
-fn check_engine(spec: &TenantSpec) -> Result<(), Refusal> {
+fn check_engine(spec: &TenantSpec) -> Result<(), DefinitionError> {
     let of_mysql = [("local_infile", spec.local_infile), ("found_rows", spec.found_rows)];
     match spec.engine {
         TenantEngine::Postgres => {
             match of_mysql.into_iter().find(|(_, is_said)| is_said.is_some()) {
                 Some((field, _)) => {
                     let message = "is for tenants with `engine = \"mysql\"` only";
-                    Err(Refusal::new(field, message))
+                    Err(DefinitionError::new(field, message))
                 }
                 None => Ok(()),
             }
@@ -417,7 +423,7 @@ fn check_engine(spec: &TenantSpec) -> Result<(), Refusal> {
                 Some((field, _)) => {
                     let message = "is a secret of PostgreSQL, which proves nothing in MySQL: give \
                                    the password, or `*` and 40 hexadecimal digits";
-                    Err(Refusal::new(field, message))
+                    Err(DefinitionError::new(field, message))
                 }
                 None => Ok(()),
             }
@@ -426,10 +432,10 @@ fn check_engine(spec: &TenantSpec) -> Result<(), Refusal> {
 }
 
 /// A role that all users are on the server, and its password.
-type ForcedRole = (Arc<str>, Option<Password>);
+type ForcedRole = (Arc<str>, Option<ClientSecret>);
 
 /// Whom all users are on the server, where it is one.
-fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, Refusal> {
+fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, DefinitionError> {
     match (&spec.server_user, &spec.server_password) {
         (Some(user), password) => {
             check_identifier(spec.engine, "server_user", user)?;
@@ -441,7 +447,7 @@ fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, Refusal> {
         (None, None) => Ok(None),
         (None, Some(_)) => {
             let message = "has no meaning without `server_user`";
-            Err(Refusal::new("server_password", message))
+            Err(DefinitionError::new("server_password", message))
         }
     }
 }
@@ -450,17 +456,17 @@ fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, Refusal> {
 fn server(
     text: &str,
     engine: TenantEngine,
-    settings: &Settings,
-) -> Result<(Address, ServerTls, u32), Refusal> {
+    settings: &SharedSettings,
+) -> Result<(BackendAddress, ServerTls, u32), DefinitionError> {
     if text.is_empty() {
-        return Err(Refusal::new("server", "is missing"));
+        return Err(DefinitionError::new("server", "is missing"));
     }
     let Some(table) = settings.servers.get(text) else {
-        let address = Address::parse(text, engine, "server")?;
+        let address = BackendAddress::parse(text, engine, "server")?;
         return Ok((address, ServerTls::default(), settings.server_connections_max));
     };
     let field = format!("servers.{text}.address");
-    let address = Address::parse(&table.address, engine, &field)?;
+    let address = BackendAddress::parse(&table.address, engine, &field)?;
     let tls = ServerTls {
         mode: table.tls,
         ca: table.ca.clone(),
@@ -472,11 +478,11 @@ fn server(
     let connections_max = table.connections_max.unwrap_or(settings.server_connections_max);
     if connections_max == 0 {
         let field = format!("servers.{text}.connections_max");
-        return Err(Refusal::new(field, "must be at least 1"));
+        return Err(DefinitionError::new(field, "must be at least 1"));
     }
     if tls.cert.is_some() != tls.key.is_some() {
         let field = format!("servers.{text}.cert");
-        return Err(Refusal::new(field, "`cert` and `key` belong together"));
+        return Err(DefinitionError::new(field, "`cert` and `key` belong together"));
     }
     Ok((address, tls, connections_max))
 }
@@ -486,9 +492,9 @@ fn login_rules(
     name: &str,
     engine: TenantEngine,
     table: &ServerTable,
-) -> Result<LoginRules, Refusal> {
+) -> Result<LoginRules, DefinitionError> {
     let refuse = |field: &str, message: &str| {
-        Err(Refusal::new(format!("servers.{name}.{field}"), message.to_owned()))
+        Err(DefinitionError::new(format!("servers.{name}.{field}"), message.to_owned()))
     };
     if engine == TenantEngine::Mysql && !table.require_auth.is_empty() {
         return refuse("require_auth", "is for servers of PostgreSQL");
@@ -505,7 +511,7 @@ fn auth_query(
     engine: TenantEngine,
     spec: &AuthQuerySpec,
     database: &str,
-) -> Result<AuthQuery, Refusal> {
+) -> Result<AuthQuery, DefinitionError> {
     check_identifier(engine, "auth_query.user", &spec.user)?;
     let database = spec.database.as_deref().unwrap_or(database);
     check_identifier(engine, "auth_query.database", database)?;
@@ -519,7 +525,7 @@ fn auth_query(
     if query.is_some_and(|query| query.len() > QUERY_BYTES_MAX || !query.contains(parameter)) {
         let message =
             format!("must contain `{parameter}` and have at most {QUERY_BYTES_MAX} bytes");
-        return Err(Refusal::new("auth_query.query", message));
+        return Err(DefinitionError::new("auth_query.query", message));
     }
     Ok(AuthQuery {
         user: spec.user.as_str().into(),
@@ -533,7 +539,7 @@ fn auth_query(
 fn forced_settings(
     spec: &TenantSpec,
     defaults: &TenantDefaults,
-) -> Result<BTreeMap<String, String>, Refusal> {
+) -> Result<BTreeMap<String, String>, DefinitionError> {
     // Names and values of one engine's settings are none of the other's.
     let mut settings = match spec.engine {
         TenantEngine::Postgres => defaults.settings.clone(),
@@ -541,24 +547,24 @@ fn forced_settings(
     };
     settings.extend(spec.settings.clone());
     if settings.len() > SETTINGS_MAX {
-        return Err(Refusal::new("settings", format!("may be {SETTINGS_MAX} at most")));
+        return Err(DefinitionError::new("settings", format!("may be {SETTINGS_MAX} at most")));
     }
     for (name, value) in &settings {
         let field = format!("settings.{name}");
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.$".contains(&byte);
         let begins = name.bytes().next().is_some_and(|it| it.is_ascii_alphabetic() || it == b'_');
         if !begins || !name.bytes().all(is_part) || name.len() > POSTGRES_IDENTIFIER_BYTES_MAX {
-            return Err(Refusal::new("settings", "has a name that no setting can have"));
+            return Err(DefinitionError::new("settings", "has a name that no setting can have"));
         }
         // They would change who the connection is, behind the back of the pool.
         let identity = ["role", "session_authorization", "user", "database", "replication"];
         if identity.iter().any(|it| name.eq_ignore_ascii_case(it)) {
-            return Err(Refusal::new(field, "cannot be set this way"));
+            return Err(DefinitionError::new(field, "cannot be set this way"));
         }
         if value.len() > SETTING_BYTES_MAX || value.contains('\0') {
             let message =
                 format!("must have at most {SETTING_BYTES_MAX} bytes, and none that is 0");
-            return Err(Refusal::new(field, message));
+            return Err(DefinitionError::new(field, message));
         }
     }
     if spec.read_only {
@@ -569,11 +575,11 @@ fn forced_settings(
 
 fn users(
     spec: &TenantSpec,
-    forced: Option<&(Arc<str>, Option<Password>)>,
-    rules: &Rules,
-) -> Result<HashMap<Box<str>, Arc<TenantUser>>, Refusal> {
+    forced: Option<&(Arc<str>, Option<ClientSecret>)>,
+    rules: &UserRuleSet,
+) -> Result<HashMap<Box<str>, Arc<TenantUser>>, DefinitionError> {
     if spec.users.len() > USERS_MAX {
-        return Err(Refusal::new("users", format!("may be {USERS_MAX} at most")));
+        return Err(DefinitionError::new("users", format!("may be {USERS_MAX} at most")));
     }
     let mut users = HashMap::with_capacity(spec.users.len());
     for (index, user) in spec.users.iter().enumerate() {
@@ -581,7 +587,7 @@ fn users(
             .map_err(|error| error.below(&format!("users[{index}]")))?;
         if users.insert(user.name.as_str().into(), Arc::new(made)).is_some() {
             let message = format!("there are two users `{}`", user.name);
-            return Err(Refusal::new(format!("users[{index}].name"), message));
+            return Err(DefinitionError::new(format!("users[{index}].name"), message));
         }
     }
     Ok(users)
@@ -590,15 +596,15 @@ fn users(
 fn user_of(
     engine: TenantEngine,
     spec: &TenantUserSpec,
-    forced: Option<&(Arc<str>, Option<Password>)>,
-    rules: &Rules,
-) -> Result<TenantUser, Refusal> {
+    forced: Option<&(Arc<str>, Option<ClientSecret>)>,
+    rules: &UserRuleSet,
+) -> Result<TenantUser, DefinitionError> {
     check_identifier(engine, "name", &spec.name)?;
     let password = spec.password.as_deref();
     let password = password.map(|text| check_password("password", text)).transpose()?;
     let auth = match (spec.auth, password.clone()) {
         (UserAuth::Password, Some(password)) => ClientAuth::Secret(password),
-        (UserAuth::Password, None) => return Err(Refusal::new("password", "is missing")),
+        (UserAuth::Password, None) => return Err(DefinitionError::new("password", "is missing")),
         (UserAuth::Trust, _) => ClientAuth::Trust,
         (UserAuth::Cert, _) => ClientAuth::Cert,
         (UserAuth::Peer, _) => ClientAuth::Peer,
@@ -637,10 +643,10 @@ fn user_of(
 
 /// How a user's own password proves on the server who it is. Of a secret that is a hash no password
 /// comes back; what does is in the proof of a client.
-fn own_secret(engine: TenantEngine, password: Option<Password>) -> ServerSecret {
+fn own_secret(engine: TenantEngine, password: Option<ClientSecret>) -> ServerSecret {
     let is_hash = |text: &str| match engine {
         TenantEngine::Postgres => text.starts_with("SCRAM-SHA-256$"),
-        TenantEngine::Mysql => !matches!(Secret::parse(text), Ok(Secret::Plain(_))),
+        TenantEngine::Mysql => !matches!(MysqlSecret::parse(text), Ok(MysqlSecret::Plain(_))),
     };
     match password {
         None => ServerSecret::None,
@@ -649,15 +655,18 @@ fn own_secret(engine: TenantEngine, password: Option<Password>) -> ServerSecret 
     }
 }
 
-fn server_names(spec: &TenantSpec) -> Result<Vec<Box<str>>, Refusal> {
+fn server_names(spec: &TenantSpec) -> Result<Vec<Box<str>>, DefinitionError> {
     if spec.server_names.len() > SERVER_NAMES_MAX {
-        return Err(Refusal::new("server_names", format!("may be {SERVER_NAMES_MAX} at most")));
+        return Err(DefinitionError::new(
+            "server_names",
+            format!("may be {SERVER_NAMES_MAX} at most"),
+        ));
     }
     let mut names = Vec::with_capacity(spec.server_names.len());
     for (index, name) in spec.server_names.iter().enumerate() {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
         if name.is_empty() || name.len() > SERVER_NAME_BYTES_MAX || !name.bytes().all(is_part) {
-            return Err(Refusal::new(format!("server_names[{index}]"), "is no host name"));
+            return Err(DefinitionError::new(format!("server_names[{index}]"), "is no host name"));
         }
         names.push(name.to_ascii_lowercase().into());
     }
@@ -665,14 +674,14 @@ fn server_names(spec: &TenantSpec) -> Result<Vec<Box<str>>, Refusal> {
 }
 
 /// A TLS server name leads to one tenant.
-fn check_server_names(drafts: &[Draft]) -> Result<(), Refusal> {
+fn check_server_names(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for draft in drafts {
         for name in &draft.server_names {
             let other = seen.insert(name, &draft.name).filter(|other| **other != *draft.name);
             if let Some(other) = other {
                 let message = format!("`{name}` leads to the tenant `{other}` already");
-                return Err(Refusal::new(format!("{}.server_names", draft.name), message));
+                return Err(DefinitionError::new(format!("{}.server_names", draft.name), message));
             }
         }
     }
@@ -680,8 +689,8 @@ fn check_server_names(drafts: &[Draft]) -> Result<(), Refusal> {
 }
 
 /// A server has one limit, whichever of its names is used.
-fn check_servers(drafts: &[Draft]) -> Result<(), Refusal> {
-    let mut seen: HashMap<(&Address, &ServerTls), u32> = HashMap::new();
+fn check_servers(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
+    let mut seen: HashMap<(&BackendAddress, &ServerTls), u32> = HashMap::new();
     for draft in drafts {
         let key = (&draft.address, &draft.tls);
         let other = seen.insert(key, draft.connections_max);
@@ -690,44 +699,44 @@ fn check_servers(drafts: &[Draft]) -> Result<(), Refusal> {
                 "`{}` is said to take {other} connections and {}",
                 draft.address, draft.connections_max
             );
-            return Err(Refusal::new(format!("{}.server", draft.name), message));
+            return Err(DefinitionError::new(format!("{}.server", draft.name), message));
         }
     }
     Ok(())
 }
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$`, and not the console's.
-pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
+pub(crate) fn check_name(name: &str) -> Result<(), DefinitionError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if !begins || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_part) {
         let message = "must be a letter or digit, then up to 62 letters, digits, `_` and `-`";
-        return Err(Refusal::new("name", message));
+        return Err(DefinitionError::new("name", message));
     }
     if name == CONSOLE {
-        return Err(Refusal::new("name", format!("`{CONSOLE}` is the console")));
+        return Err(DefinitionError::new("name", format!("`{CONSOLE}` is the console")));
     }
     Ok(())
 }
 
-fn check_identifier(engine: TenantEngine, field: &str, text: &str) -> Result<(), Refusal> {
+fn check_identifier(engine: TenantEngine, field: &str, text: &str) -> Result<(), DefinitionError> {
     let bytes_max = match engine {
         TenantEngine::Postgres => POSTGRES_IDENTIFIER_BYTES_MAX,
         TenantEngine::Mysql => MYSQL_IDENTIFIER_BYTES_MAX,
     };
     if text.is_empty() || text.len() > bytes_max || text.contains('\0') {
         let message = format!("must have 1 to {bytes_max} bytes, and none that is 0");
-        return Err(Refusal::new(field, message));
+        return Err(DefinitionError::new(field, message));
     }
     Ok(())
 }
 
-fn check_password(field: &str, text: &str) -> Result<Password, Refusal> {
+fn check_password(field: &str, text: &str) -> Result<ClientSecret, DefinitionError> {
     if text.is_empty() || text.len() > PASSWORD_BYTES_MAX || text.contains('\0') {
         let message = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes, and none that is 0");
-        return Err(Refusal::new(field, message));
+        return Err(DefinitionError::new(field, message));
     }
-    Ok(Password::new(text))
+    Ok(ClientSecret::new(text))
 }
 
 #[cfg(test)]

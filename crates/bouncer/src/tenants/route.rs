@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use api::{TenantEngine, Transport};
 
-use super::{Admission, Health, PoolId, Routing, ServerSecret, Tenant, TenantUser};
+use super::{
+    PoolId, ServerHealth, ServerSecret, TenantRouting, TenantSnapshot, TenantUser, WorkAdmission,
+};
 
 /// What divides a tenant from a user.
 const SEPARATOR: &str = "__";
@@ -45,20 +47,20 @@ pub struct RouteRequest<'a> {
 
 /// Where it is led.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct TenantRoute {
     /// Its tenant.
-    pub tenant: Arc<Tenant>,
+    pub tenant: Arc<TenantSnapshot>,
     /// Who it is there, once it has proved it.
     pub user: Arc<TenantUser>,
 }
 
-impl Route {
+impl TenantRoute {
     /// Its pool. To be asked for once it has proved who it is.
     ///
     /// # Errors
     /// When its tenant has too many already.
     pub fn pool(&self) -> Result<PoolId, RouteError> {
-        let Route { tenant, user } = self;
+        let TenantRoute { tenant, user } = self;
         // No name of a role has such an end.
         let pool = match tenant.is_twin {
             true => tenant.state.pool(&format!("{}\0read-only", user.server_user)),
@@ -178,19 +180,19 @@ impl fmt::Display for Shown {
     }
 }
 
-impl Routing {
+impl TenantRouting {
     /// Finds the tenant that a client means, and who it is there.
     ///
     /// # Errors
     /// When there is none, or none that takes it.
-    pub fn route(&self, request: &RouteRequest<'_>) -> Result<Route, RouteError> {
+    pub fn route(&self, request: &RouteRequest<'_>) -> Result<TenantRoute, RouteError> {
         let (tenant, user) = self.choose(request)?;
         tenant.takes_clients(request.engine)?;
         let transports = tenant.transports.as_ref();
         if transports.is_some_and(|allowed| !allowed.contains(&request.transport)) {
             return Err(RouteError::Transport(Arc::clone(&tenant.name)));
         }
-        Ok(Route { user: tenant.user(user), tenant: Arc::clone(tenant) })
+        Ok(TenantRoute { user: tenant.user(user), tenant: Arc::clone(tenant) })
     }
 
     /// The tenant of a guest, who does not choose how it comes.
@@ -201,7 +203,7 @@ impl Routing {
         &self,
         tenant: &str,
         engine: TenantEngine,
-    ) -> Result<&Arc<Tenant>, RouteError> {
+    ) -> Result<&Arc<TenantSnapshot>, RouteError> {
         let tenant = self.must(tenant)?;
         tenant.takes_clients(engine)?;
         Ok(tenant)
@@ -211,7 +213,7 @@ impl Routing {
     fn choose<'a>(
         &self,
         request: &RouteRequest<'a>,
-    ) -> Result<(&Arc<Tenant>, &'a str), RouteError> {
+    ) -> Result<(&Arc<TenantSnapshot>, &'a str), RouteError> {
         let said = request.options_tenant_id.or(request.tenant_id);
         let fixed = match (request.bound, request.server_name) {
             (Some(name), _) => Some(self.must(name)?),
@@ -244,17 +246,17 @@ impl Routing {
         }
     }
 
-    fn must(&self, name: &str) -> Result<&Arc<Tenant>, RouteError> {
+    fn must(&self, name: &str) -> Result<&Arc<TenantSnapshot>, RouteError> {
         self.named(name).ok_or_else(|| RouteError::NoSuchTenant(Shown::new(name)))
     }
 
     /// Names that lead nowhere say nothing: clients send that of the machine as well.
-    fn by_server_name(&self, name: &str) -> Option<&Arc<Tenant>> {
+    fn by_server_name(&self, name: &str) -> Option<&Arc<TenantSnapshot>> {
         self.by_server_name.get(name.to_ascii_lowercase().as_str())
     }
 }
 
-impl Tenant {
+impl TenantSnapshot {
     /// Refuses whoever speaks something else, and everybody while nobody may come.
     fn takes_clients(&self, engine: TenantEngine) -> Result<(), RouteError> {
         let name = || Arc::clone(&self.name);
@@ -262,13 +264,13 @@ impl Tenant {
             return Err(RouteError::Engine { tenant: name(), engine: self.engine });
         }
         match self.state.admission() {
-            Admission::Open | Admission::Paused => {}
-            Admission::Refusing => return Err(RouteError::Paused(name())),
-            Admission::Draining => return Err(RouteError::Draining(name())),
+            WorkAdmission::Open | WorkAdmission::Paused => {}
+            WorkAdmission::Refusing => return Err(RouteError::Paused(name())),
+            WorkAdmission::Draining => return Err(RouteError::Draining(name())),
         }
         match self.state.health() {
-            Health::Unhealthy => Err(RouteError::Unhealthy(name())),
-            Health::Healthy | Health::Unknown | Health::Refusing => Ok(()),
+            ServerHealth::Unhealthy => Err(RouteError::Unhealthy(name())),
+            ServerHealth::Healthy | ServerHealth::Unknown | ServerHealth::Refusing => Ok(()),
         }
     }
 

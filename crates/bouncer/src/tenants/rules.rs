@@ -10,7 +10,7 @@ use super::{AuthQuery, ClientAuth, TenantLimits};
 
 /// What holds for users by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct UserRuleSet {
     /// How users prove who they are that no tenant lists but its `auth_query` finds.
     pub auth: UserAuth,
     /// What some of them may have, in place of what their tenant says.
@@ -62,7 +62,7 @@ impl UserRules {
     }
 }
 
-impl Rules {
+impl UserRuleSet {
     /// What one user may have.
     #[must_use]
     pub fn of(&self, user: &str) -> UserRules {
@@ -159,7 +159,8 @@ mod tests {
         let locked = UserRules { is_locked: true, ..UserRules::default() };
         let check = |auth, query: Option<&AuthQuery>, user: &str, expected: &ClientAuth| {
             let users = BTreeMap::from([("shut".to_owned(), locked)]);
-            let found = Rules { auth, users, ..Rules::default() }.auth_of_stranger(user, query);
+            let found =
+                UserRuleSet { auth, users, ..UserRuleSet::default() }.auth_of_stranger(user, query);
             assert_eq!(found, *expected, "{auth:?} {user}");
         };
         for auth in [UserAuth::Password, UserAuth::Trust, UserAuth::Cert, UserAuth::Peer] {

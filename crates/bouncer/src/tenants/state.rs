@@ -18,7 +18,7 @@ pub const POOLS_PER_TENANT_MAX: usize = 10_000;
 /// Whether a tenant takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Admission {
+pub enum WorkAdmission {
     /// It does.
     Open,
     /// Clients may come, and wait before their next transaction.
@@ -32,7 +32,7 @@ pub enum Admission {
 /// What is known of a tenant's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Health {
+pub enum ServerHealth {
     /// Nobody looked yet.
     Unknown,
     /// It answers.
@@ -44,10 +44,10 @@ pub enum Health {
     Refusing,
 }
 
-impl Health {
+impl ServerHealth {
     /// True when checks failed as often as is tolerated.
     pub fn is_bad(self) -> bool {
-        matches!(self, Health::Unhealthy | Health::Refusing)
+        matches!(self, ServerHealth::Unhealthy | ServerHealth::Refusing)
     }
 }
 
@@ -73,8 +73,8 @@ impl TenantState {
     /// Of a tenant that is new. All tenants of a process share `pool_ids`.
     pub(super) fn new(pool_ids: Arc<AtomicU32>) -> TenantState {
         TenantState {
-            admission: AtomicU8::new(Admission::Open as u8),
-            health: AtomicU8::new(Health::Unknown as u8),
+            admission: AtomicU8::new(WorkAdmission::Open as u8),
+            health: AtomicU8::new(ServerHealth::Unknown as u8),
             is_removed: AtomicBool::new(false),
             epoch: AtomicU32::new(0),
             revision: AtomicU32::new(0),
@@ -85,34 +85,34 @@ impl TenantState {
     }
 
     /// Whether it takes work.
-    pub fn admission(&self) -> Admission {
+    pub fn admission(&self) -> WorkAdmission {
         match self.admission.load(Ordering::Relaxed) {
-            1 => Admission::Paused,
-            2 => Admission::Refusing,
-            3 => Admission::Draining,
-            _ => Admission::Open,
+            1 => WorkAdmission::Paused,
+            2 => WorkAdmission::Refusing,
+            3 => WorkAdmission::Draining,
+            _ => WorkAdmission::Open,
         }
     }
 
     /// Changes that. What it was before.
-    pub fn set_admission(&self, admission: Admission) -> Admission {
+    pub fn set_admission(&self, admission: WorkAdmission) -> WorkAdmission {
         let before = self.admission();
         self.admission.store(admission as u8, Ordering::Relaxed);
         before
     }
 
     /// Its server.
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> ServerHealth {
         match self.health.load(Ordering::Relaxed) {
-            1 => Health::Healthy,
-            2 => Health::Unhealthy,
-            3 => Health::Refusing,
-            _ => Health::Unknown,
+            1 => ServerHealth::Healthy,
+            2 => ServerHealth::Unhealthy,
+            3 => ServerHealth::Refusing,
+            _ => ServerHealth::Unknown,
         }
     }
 
     /// Changes that.
-    pub fn set_health(&self, health: Health) {
+    pub fn set_health(&self, health: ServerHealth) {
         self.health.store(health as u8, Ordering::Relaxed);
     }
 
@@ -143,7 +143,7 @@ impl TenantState {
     /// Forgets what is known of the server: the tenant leads elsewhere, or logs in otherwise.
     pub(super) fn next_revision(&self) {
         self.revision.fetch_add(1, Ordering::Relaxed);
-        self.set_health(Health::Unknown);
+        self.set_health(ServerHealth::Unknown);
     }
 
     /// The pool of a role: to be asked for once its client has proved who it is, so that nobody
@@ -169,14 +169,25 @@ mod tests {
     #[test]
     fn what_is_set_is_what_is_read() {
         let state = TenantState::new(Arc::default());
-        assert_eq!((state.admission(), state.health()), (Admission::Open, Health::Unknown));
-        for admission in
-            [Admission::Paused, Admission::Refusing, Admission::Draining, Admission::Open]
-        {
+        assert_eq!(
+            (state.admission(), state.health()),
+            (WorkAdmission::Open, ServerHealth::Unknown)
+        );
+        for admission in [
+            WorkAdmission::Paused,
+            WorkAdmission::Refusing,
+            WorkAdmission::Draining,
+            WorkAdmission::Open,
+        ] {
             state.set_admission(admission);
             assert_eq!(state.admission(), admission);
         }
-        let all = [Health::Healthy, Health::Unhealthy, Health::Refusing, Health::Unknown];
+        let all = [
+            ServerHealth::Healthy,
+            ServerHealth::Unhealthy,
+            ServerHealth::Refusing,
+            ServerHealth::Unknown,
+        ];
         for health in all {
             state.set_health(health);
             assert_eq!(state.health(), health);

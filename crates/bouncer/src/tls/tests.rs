@@ -32,8 +32,8 @@ fn servers(mode: TlsMode, ca: Option<&Certificate>, own: Option<&Certificate>) -
     }
 }
 
-fn address(host: &str) -> Address {
-    Address::parse(host, api::TenantEngine::Postgres, "server").expect("an address")
+fn address(host: &str) -> BackendAddress {
+    BackendAddress::parse(host, api::TenantEngine::Postgres, "server").expect("an address")
 }
 
 /// Shakes hands and sends a byte each way: what the server knows then, what both bind to.
@@ -238,23 +238,23 @@ fn a_server_is_known_by_a_verified_certificate_or_because_the_operator_says_so()
     let check = |mode, ca: &Option<PathBuf>, expected| {
         let tls = ServerTls { mode, ca: ca.clone(), ..ServerTls::default() };
         assert_eq!(assurance(&tls, false), expected, "{mode:?} {ca:?}");
-        assert_eq!(assurance(&tls, true), Assurance::Private, "{mode:?} {ca:?}");
+        assert_eq!(assurance(&tls, true), ServerAssurance::Private, "{mode:?} {ca:?}");
         let trusted = ServerTls { trust_server_key: true, ..tls };
         let expected = match expected {
-            Assurance::Unknown => Assurance::Trusted,
+            ServerAssurance::Unknown => ServerAssurance::Trusted,
             other => other,
         };
         assert_eq!(assurance(&trusted, false), expected, "{mode:?} {ca:?}");
     };
-    check(TlsMode::VerifyFull, &None, Assurance::Verified);
-    check(TlsMode::VerifyFull, &ca, Assurance::Verified);
-    check(TlsMode::VerifyCa, &ca, Assurance::Verified);
+    check(TlsMode::VerifyFull, &None, ServerAssurance::Verified);
+    check(TlsMode::VerifyFull, &ca, ServerAssurance::Verified);
+    check(TlsMode::VerifyCa, &ca, ServerAssurance::Verified);
     // Authorities of the system have a certificate for everybody.
-    check(TlsMode::VerifyCa, &None, Assurance::Unknown);
-    check(TlsMode::Require, &ca, Assurance::Verified);
-    check(TlsMode::Require, &None, Assurance::Unknown);
+    check(TlsMode::VerifyCa, &None, ServerAssurance::Unknown);
+    check(TlsMode::Require, &ca, ServerAssurance::Verified);
+    check(TlsMode::Require, &None, ServerAssurance::Unknown);
     for mode in [TlsMode::Prefer, TlsMode::Allow, TlsMode::Disable] {
-        check(mode, &ca, Assurance::Unknown);
+        check(mode, &ca, ServerAssurance::Unknown);
     }
 }
 

@@ -1,9 +1,9 @@
 //! How things end: by cancel requests, by limits on time, by a server that goes away.
 
 use api::{PoolMode, TenantLimitsSpec, TenantSpec};
-use bouncer::relay::orders::Order;
+use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ClientState;
-use bouncer::service::Threads;
+use bouncer::service::RelayThreads;
 use testkit::pg::{cancel_request, startup};
 use testkit::{PgBatch, PgClient, Postgres};
 
@@ -192,11 +192,11 @@ fn clients_are_killed_by_order() {
     let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
     let (mut one, mut two) = (pooler.client("t"), pooler.client("t"));
     let pid = one.pid;
-    pooler.relay.order(&|| Order::KillClient(pid));
+    pooler.relay.order(&|| ThreadCommand::KillClient(pid));
     assert_eq!(one.end().1[0].error().code(), "57P01");
     assert_eq!(two.value("SELECT 1"), "1");
     let tenant = pooler.tenant("t").id;
-    pooler.relay.order(&|| Order::Kill(tenant));
+    pooler.relay.order(&|| ThreadCommand::Kill(tenant));
     assert_eq!(two.end().1[0].error().code(), "57P01");
     until("everything is closed", || (pooler.servers() == 0).then_some(()));
     assert_eq!(pooler.client("t").value("SELECT 1"), "1");

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
-use bouncer::guest::{Deed, Door, GuestError, GuestSpec, Texts, Witness};
-use bouncer::service::Threads;
+use bouncer::guest::{
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SandboxObserver, StatementDetail,
+};
+use bouncer::service::RelayThreads;
 use bouncer::tenants::UserTimes;
 use parking_lot::Mutex;
 use testkit::{PgAddress, PgBatch, PgClient, PgFailure, Postgres, until};
@@ -25,15 +27,15 @@ fn log_in(address: &PgAddress, database: &str) -> Result<PgClient, PgFailure> {
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
-impl Witness for Notes {
-    fn saw(&self, deed: Deed<'_>) {
+impl SandboxObserver for Notes {
+    fn saw(&self, deed: SandboxAction<'_>) {
         let note = match deed {
-            Deed::Connected => "connected".to_owned(),
-            Deed::Refused(reason) => format!("refused: {reason}"),
-            Deed::Statement { text, rows, error, .. } => {
+            SandboxAction::Connected => "connected".to_owned(),
+            SandboxAction::Refused(reason) => format!("refused: {reason}"),
+            SandboxAction::Statement { text, rows, error, .. } => {
                 format!("{} -> {rows} {}", text.unwrap_or("-"), error.unwrap_or("ok"))
             }
-            Deed::Disconnected { .. } => "disconnected".to_owned(),
+            SandboxAction::Disconnected { .. } => "disconnected".to_owned(),
         };
         self.0.lock().push(note);
     }
@@ -55,7 +57,7 @@ impl Notes {
 /// A port of guests, as a gateway has one inside a sandbox.
 struct Port {
     address: PgAddress,
-    door: Arc<Mutex<Option<Door>>>,
+    door: Arc<Mutex<Option<SandboxListener>>>,
     is_over: Arc<AtomicBool>,
     notes: Arc<Notes>,
 }
@@ -98,17 +100,17 @@ fn spec(notes: &Arc<Notes>) -> GuestSpec {
         times: UserTimes::default(),
         rows_max: None,
         bytes_max: None,
-        texts: Texts::Masked,
-        witness: Arc::clone(notes) as Arc<dyn Witness>,
+        texts: StatementDetail::Masked,
+        witness: Arc::clone(notes) as Arc<dyn SandboxObserver>,
     }
 }
 
-fn open(pooler: &Pooler, change: impl FnOnce(&mut GuestSpec)) -> Result<Port, GuestError> {
+fn open(pooler: &Pooler, change: impl FnOnce(&mut GuestSpec)) -> Result<Port, SandboxClientError> {
     let notes = Arc::<Notes>::default();
     let mut spec = spec(&notes);
     change(&mut spec);
-    let threads: Arc<dyn Threads> = Arc::clone(&pooler.relay) as Arc<dyn Threads>;
-    let door = Door::open(&threads, &pooler.current.load(), spec)?;
+    let threads: Arc<dyn RelayThreads> = Arc::clone(&pooler.relay) as Arc<dyn RelayThreads>;
+    let door = SandboxListener::open(&threads, &pooler.current.load(), spec)?;
     let door = Arc::new(Mutex::new(Some(door)));
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("listen");
     let address = PgAddress::Tcp(listener.local_addr().expect("an address"));

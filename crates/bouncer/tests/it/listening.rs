@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::{PoolMode, TenantLimitsSpec};
-use bouncer::relay::orders::Order;
-use bouncer::service::Threads;
-use bouncer::tenants::Admission;
+use bouncer::relay::orders::ThreadCommand;
+use bouncer::service::RelayThreads;
+use bouncer::tenants::WorkAdmission;
 use testkit::{PgBatch, PgClient, Postgres};
 
 use crate::support::{Pooler, limited, tenant, until};
@@ -193,12 +193,12 @@ fn who_listens_is_told_when_something_may_have_been_missed() {
     check_told(&mut client, "gap_news", "again");
 
     let held = pooler.tenant("t");
-    held.state.set_admission(Admission::Paused);
-    pooler.relay.order(&|| Order::Admission(held.id));
+    held.state.set_admission(WorkAdmission::Paused);
+    pooler.relay.order(&|| ThreadCommand::Admission(held.id));
     let ears = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN \"gap_news\"%'";
     until("the ear is closed", || (server.sql(ears) == "0").then_some(()));
-    held.state.set_admission(Admission::Open);
-    pooler.relay.order(&|| Order::Admission(held.id));
+    held.state.set_admission(WorkAdmission::Open);
+    pooler.relay.order(&|| ThreadCommand::Admission(held.id));
     let notice = client.message().expect("a notice");
     assert_eq!(notice.tag, b'N');
     pooler.client("t").run("NOTIFY gap_news, 'once more'");

@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
-use bouncer::auth_query::{AuthQueries, Background};
-use bouncer::config::{Config, ServerTable};
-use bouncer::link::Keyrings;
+use bouncer::auth_query::{AuthQueries, UserLookupTask};
+use bouncer::config::{BouncerConfig, ServerTable};
+use bouncer::link::ProtocolKeyrings;
 use bouncer::pg::login::{CleartextPolicy, Method};
 use bouncer::relay::{ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, TcpPolicy};
-use bouncer::tenants::{Book, Current, Definition, ServerTls, Settings};
+use bouncer::tenants::{
+    CurrentRouting, ServerTls, SharedSettings, TenantDefinition, TenantRegistry,
+};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use testkit::{Certificate, PgClient, PgFailure, Postgres, Scratch};
 use tokio_rustls::rustls::StreamOwned;
@@ -83,12 +85,13 @@ impl Gate {
             ..ServerTable::default()
         };
         let servers = [("main".to_owned(), table)].into();
-        let config = Config { tenants, servers, ..Config::default() };
+        let config = BouncerConfig { tenants, servers, ..BouncerConfig::default() };
         let resolve = |_: &str, text: &str| Ok(text.to_owned());
-        let define = |spec: &TenantSpec| Definition::of_file(spec, "tenants", &resolve);
-        let definitions: Result<Vec<Definition>, _> = config.tenants.iter().map(define).collect();
+        let define = |spec: &TenantSpec| TenantDefinition::of_file(spec, "tenants", &resolve);
+        let definitions: Result<Vec<TenantDefinition>, _> =
+            config.tenants.iter().map(define).collect();
         let definitions = definitions.expect("definitions");
-        let routing = Book::default().build(&Settings::new(&config), &definitions);
+        let routing = TenantRegistry::default().build(&SharedSettings::new(&config), &definitions);
         let engine = TenantEngine::Postgres;
         let listener = |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
         let socket = scratch.path().join(".s.PGSQL.6432");
@@ -115,11 +118,11 @@ impl Gate {
             client_ca: Some(certificate.certificate.clone()),
         };
         let parts = RelayParts {
-            current: Arc::new(Current::new(routing.expect("tenants that can be"))),
-            keyrings: Keyrings::new([7; 32], method),
+            current: Arc::new(CurrentRouting::new(routing.expect("tenants that can be"))),
+            keyrings: ProtocolKeyrings::new([7; 32], method),
             client_tls: Arc::new(ClientSide::new(client_tls).expect("TLS")),
             server_tls,
-            look_up: Arc::new(Background::new(Arc::new(queries), runtime.handle().clone())),
+            look_up: Arc::new(UserLookupTask::new(Arc::new(queries), runtime.handle().clone())),
         };
         let relay = Relay::start(relay_config, parts).expect("start the relay");
         Gate { relay, _runtime: runtime, scratch, certificate }

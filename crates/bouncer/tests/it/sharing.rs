@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::{PoolMode, TenantLimitsSpec};
-use bouncer::relay::orders::Order;
-use bouncer::service::Threads;
-use bouncer::tenants::Admission;
+use bouncer::relay::orders::ThreadCommand;
+use bouncer::service::RelayThreads;
+use bouncer::tenants::WorkAdmission;
 use testkit::{PgBatch, Postgres};
 
 use crate::support::{Pooler, limited, tenant, until};
@@ -124,14 +124,14 @@ fn a_paused_tenant_holds_its_clients_back() {
     let mut client = pooler.client("t");
     client.run("SELECT 1");
     let tenant = pooler.tenant("t");
-    tenant.state.set_admission(Admission::Paused);
-    pooler.relay.order(&|| Order::Admission(tenant.id));
+    tenant.state.set_admission(WorkAdmission::Paused);
+    pooler.relay.order(&|| ThreadCommand::Admission(tenant.id));
     until("the server connections are closed", || (pooler.servers() == 0).then_some(()));
     client.send(&PgBatch::new().query("SELECT 2").0).expect("send");
     client.patience(Duration::from_millis(300));
     assert!(client.answer().expect_err("it is paused").is_timeout());
-    tenant.state.set_admission(Admission::Open);
-    pooler.relay.order(&|| Order::Admission(tenant.id));
+    tenant.state.set_admission(WorkAdmission::Open);
+    pooler.relay.order(&|| ThreadCommand::Admission(tenant.id));
     client.patience(Duration::from_secs(30));
     assert_eq!(client.answer().expect("an answer").value(), "2");
 }
@@ -143,8 +143,8 @@ fn a_draining_tenant_sees_its_clients_off_after_their_transactions() {
     let (mut idle, mut busy) = (pooler.client("t"), pooler.client("t"));
     busy.run("BEGIN");
     let tenant = pooler.tenant("t");
-    tenant.state.set_admission(Admission::Draining);
-    pooler.relay.order(&|| Order::Admission(tenant.id));
+    tenant.state.set_admission(WorkAdmission::Draining);
+    pooler.relay.order(&|| ThreadCommand::Admission(tenant.id));
     let (ended, messages) = idle.end();
     assert!(ended);
     assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");

@@ -8,26 +8,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
-use bouncer::config::Config;
-use bouncer::link::Keyrings;
+use bouncer::config::BouncerConfig;
+use bouncer::link::ProtocolKeyrings;
 use bouncer::pg::login::{CleartextPolicy, Method};
-use bouncer::relay::orders::Order;
-use bouncer::relay::snapshot::Snapshot;
+use bouncer::relay::orders::ThreadCommand;
+use bouncer::relay::snapshot::ThreadSnapshot;
 use bouncer::relay::{
-    Answer, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts, Succession,
-    TcpPolicy,
+    HandoverConfig, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts,
+    SecretReply, TcpPolicy,
 };
-use bouncer::service::Threads;
-use bouncer::tenants::{Book, Current, Definition, Settings, Tenant};
+use bouncer::service::RelayThreads;
+use bouncer::tenants::{
+    CurrentRouting, SharedSettings, TenantDefinition, TenantRegistry, TenantSnapshot,
+};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use testkit::{PgAddress, PgClient, Postgres, Scratch};
 
 /// A relay with its tenants.
 pub(crate) struct Pooler {
     pub(crate) relay: Arc<Relay>,
-    pub(crate) current: Arc<Current>,
-    config: Config,
-    book: Book,
+    pub(crate) current: Arc<CurrentRouting>,
+    config: BouncerConfig,
+    book: TenantRegistry,
     _scratch: Scratch,
     socket: PathBuf,
 }
@@ -39,7 +41,7 @@ struct Nobody;
 impl LookUp for Nobody {
     fn doubt(&self, _tenant: bouncer::tenants::TenantId, _user: &str) {}
 
-    fn look_up(&self, _tenant: Arc<Tenant>, _user: Arc<str>, answer: Answer) {
+    fn look_up(&self, _tenant: Arc<TenantSnapshot>, _user: Arc<str>, answer: SecretReply) {
         answer.give(Ok(None));
     }
 }
@@ -84,12 +86,12 @@ impl Pooler {
         socket: Option<&Path>,
     ) -> Pooler {
         let socket = socket.map(Path::to_owned);
-        let succession = socket.map(|socket| Succession { socket, takes_over: true });
+        let succession = socket.map(|socket| HandoverConfig { socket, takes_over: true });
         let scratch = Scratch::new();
         let socket = scratch.path().join(".s.PGSQL.6432");
-        let config = Config { tenants, ..Config::default() };
-        let mut book = Book::default();
-        let current = Arc::new(Current::new(build(&mut book, &config)));
+        let config = BouncerConfig { tenants, ..BouncerConfig::default() };
+        let mut book = TenantRegistry::default();
+        let current = Arc::new(CurrentRouting::new(build(&mut book, &config)));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let engine = TenantEngine::Postgres;
         let listener = |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
@@ -107,7 +109,7 @@ impl Pooler {
             ClientTls { mode: api::TlsMode::Disable, cert: None, key: None, client_ca: None };
         let parts = RelayParts {
             current: Arc::clone(&current),
-            keyrings: Keyrings::new([7; 32], Method::Best),
+            keyrings: ProtocolKeyrings::new([7; 32], Method::Best),
             client_tls: Arc::new(ClientSide::new(no_tls).expect("no TLS")),
             server_tls: Arc::new(ServerSide::default()),
             look_up: Arc::new(Nobody),
@@ -143,16 +145,16 @@ impl Pooler {
     pub(crate) fn change(&mut self, tenants: Vec<TenantSpec>) {
         self.config.tenants = tenants;
         self.current.replace(build(&mut self.book, &self.config));
-        self.relay.order(&|| Order::Routing);
+        self.relay.order(&|| ThreadCommand::Routing);
     }
 
     /// A tenant as it is now.
-    pub(crate) fn tenant(&self, name: &str) -> Arc<Tenant> {
+    pub(crate) fn tenant(&self, name: &str) -> Arc<TenantSnapshot> {
         Arc::clone(self.current.load().named(name).expect("a tenant"))
     }
 
     /// What is there.
-    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+    pub(crate) fn snapshots(&self) -> Vec<ThreadSnapshot> {
         let told = self.relay.snapshots();
         told.into_iter().map(|it| it.blocking_recv().expect("a snapshot")).collect()
     }
@@ -163,11 +165,11 @@ impl Pooler {
     }
 }
 
-fn build(book: &mut Book, config: &Config) -> bouncer::tenants::Routing {
+fn build(book: &mut TenantRegistry, config: &BouncerConfig) -> bouncer::tenants::TenantRouting {
     let resolve = |_: &str, text: &str| Ok(text.to_owned());
-    let define = |spec: &TenantSpec| Definition::of_file(spec, "tenants", &resolve);
-    let definitions: Result<Vec<Definition>, _> = config.tenants.iter().map(define).collect();
-    let routing = book.build(&Settings::new(config), &definitions.expect("definitions"));
+    let define = |spec: &TenantSpec| TenantDefinition::of_file(spec, "tenants", &resolve);
+    let definitions: Result<Vec<TenantDefinition>, _> = config.tenants.iter().map(define).collect();
+    let routing = book.build(&SharedSettings::new(config), &definitions.expect("definitions"));
     routing.expect("tenants that can be")
 }
 

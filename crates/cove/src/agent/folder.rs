@@ -40,7 +40,7 @@ const DEPTH_MAX: usize = 64;
 
 /// What is in a folder.
 #[derive(Debug, Default)]
-pub(super) struct Folder {
+pub(super) struct AgentFolder {
     /// By path.
     pub(super) files: Vec<AgentFile>,
     /// Bytes of all of them.
@@ -50,27 +50,27 @@ pub(super) struct Folder {
 }
 
 /// What is read of a folder.
-struct Rules<'a> {
+struct FolderRules<'a> {
     root: &'a Path,
     /// Names at the top that are left out.
     without: &'a [&'a str],
-    ignored: Patterns,
+    ignored: IgnorePatterns,
 }
 
-impl Folder {
+impl AgentFolder {
     /// Reads it, without the files of these names at its top.
-    pub(super) fn read(directory: &Path, without: &[&str]) -> Result<Folder> {
+    pub(super) fn read(directory: &Path, without: &[&str]) -> Result<AgentFolder> {
         let root = fs::canonicalize(directory)
             .with_context(|| format!("read `{}`", directory.display()))?;
         let ignored = match fs::read_to_string(root.join(IGNORE)) {
-            Ok(text) => Patterns::new(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Patterns::default(),
+            Ok(text) => IgnorePatterns::new(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => IgnorePatterns::default(),
             Err(error) => {
                 return Err(error).with_context(|| format!("read `{IGNORE}` of the folder"));
             }
         };
-        let mut folder = Folder::default();
-        let rules = Rules { root: &root, without, ignored };
+        let mut folder = AgentFolder::default();
+        let rules = FolderRules { root: &root, without, ignored };
         folder.walk(&rules, &root, "", 0)?;
         folder.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(folder)
@@ -78,7 +78,7 @@ impl Folder {
 
     fn walk(
         &mut self,
-        rules: &Rules<'_>,
+        rules: &FolderRules<'_>,
         directory: &Path,
         prefix: &str,
         depth: usize,
@@ -169,10 +169,10 @@ pub(super) fn name_of(directory: &Path) -> Result<String> {
 
 /// Names of what is not deployed.
 #[derive(Debug, Default)]
-struct Patterns(Vec<Pattern>);
+struct IgnorePatterns(Vec<IgnorePattern>);
 
 #[derive(Debug)]
-struct Pattern {
+struct IgnorePattern {
     /// Parts between slashes, each with `*` for anything.
     parts: Vec<String>,
     /// It begins at the top; otherwise it is a name anywhere.
@@ -183,9 +183,9 @@ struct Pattern {
     is_exception: bool,
 }
 
-impl Patterns {
+impl IgnorePatterns {
     /// One on a line; empty lines and those with `#` in front say nothing.
-    fn new(text: &str) -> Patterns {
+    fn new(text: &str) -> IgnorePatterns {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let pattern = |line: &str| {
@@ -195,9 +195,9 @@ impl Patterns {
             let inner = line.trim_end_matches('/');
             let is_anchored = inner.contains('/');
             let parts = inner.split('/').filter(|part| !part.is_empty()).map(str::to_owned);
-            Pattern { parts: parts.collect(), is_anchored, is_directory, is_exception }
+            IgnorePattern { parts: parts.collect(), is_anchored, is_directory, is_exception }
         };
-        Patterns(lines.map(pattern).filter(|pattern| !pattern.parts.is_empty()).collect())
+        IgnorePatterns(lines.map(pattern).filter(|pattern| !pattern.parts.is_empty()).collect())
     }
 
     /// Tells whether what is at this path is left out; the last pattern that names it decides, and
@@ -275,10 +275,10 @@ mod tests {
         let tool = scratch.path().join("bin/tool");
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
         symlink("src/a.py", scratch.path().join("link.py")).unwrap();
-        let paths = |folder: &Folder| -> Vec<String> {
+        let paths = |folder: &AgentFolder| -> Vec<String> {
             folder.files.iter().map(|file| file.path.clone()).collect()
         };
-        let folder = Folder::read(scratch.path(), &[]).unwrap();
+        let folder = AgentFolder::read(scratch.path(), &[]).unwrap();
         let all = [
             ".mcp.json",
             "b.lock",
@@ -297,7 +297,7 @@ mod tests {
         assert!(tool.base64 && tool.executable, "{tool:?}");
         assert!(!folder.files[0].base64 && !folder.files[0].executable);
         make(&scratch, IGNORE, b"# not these\n*.pyc\n/build/\n\n!.env\n.git\n");
-        let folder = Folder::read(scratch.path(), &[IGNORE]).unwrap();
+        let folder = AgentFolder::read(scratch.path(), &[IGNORE]).unwrap();
         let left =
             [".env", ".mcp.json", "b.lock", "bin/tool", "link.py", "src/a.py", "src/build/y"];
         assert_eq!(paths(&folder), left);
@@ -308,10 +308,10 @@ mod tests {
     fn nothing_of_elsewhere_goes_along() {
         let scratch = Scratch::new();
         symlink("/etc/hostname", scratch.path().join("leak")).unwrap();
-        let error = Folder::read(scratch.path(), &[]).unwrap_err();
+        let error = AgentFolder::read(scratch.path(), &[]).unwrap_err();
         assert!(format!("{error:#}").contains("`leak`"), "{error:#}");
         make(&scratch, IGNORE, b"leak\n");
-        assert!(Folder::read(scratch.path(), &[IGNORE]).unwrap().files.is_empty());
+        assert!(AgentFolder::read(scratch.path(), &[IGNORE]).unwrap().files.is_empty());
     }
 
     #[test]
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn patterns_begin_at_the_top_or_are_names_anywhere() {
-        let patterns = Patterns::new("node_modules/\n/dist\nsrc/*.tmp\n");
-        let exceptions = Patterns::new("*.tmp\n!keep.tmp\n");
+        let patterns = IgnorePatterns::new("node_modules/\n/dist\nsrc/*.tmp\n");
+        let exceptions = IgnorePatterns::new("*.tmp\n!keep.tmp\n");
         assert_eq!(exceptions.has("a/keep.tmp", false), Some(false));
         assert_eq!(exceptions.has("a/b.tmp", false), Some(true));
         for (path, is_directory, expected) in [

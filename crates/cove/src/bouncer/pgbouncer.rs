@@ -11,16 +11,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow};
 use bouncer::Bouncer;
-use bouncer::config::Config;
+use bouncer::config::BouncerConfig;
 use bouncer::pgbouncer::command::ShutdownWait;
-use bouncer::pgbouncer::console::Host;
-use bouncer::pgbouncer::ini::{self, Ini};
-use bouncer::pgbouncer::settings::Values;
+use bouncer::pgbouncer::console::ConsoleHost;
+use bouncer::pgbouncer::ini::{self, ParsedIni};
+use bouncer::pgbouncer::settings::SettingValues;
 use bouncer::pgbouncer::{tenants, userlist};
-use bouncer::relay::orders::Order;
+use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::{ClientState, ServerState};
-use bouncer::relay::{Relay, Words};
-use bouncer::service::Threads as _;
+use bouncer::relay::{ErrorDialect, Relay};
+use bouncer::service::RelayThreads as _;
 use node::drain::Drain;
 use node::{auth, clock, telemetry};
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::{Ground, LOOK_EVERY, Running, Told};
+use super::{BouncerContext, ConfigUpdate, LOOK_EVERY, RunningBouncer};
 use crate::cli::BouncerArgs;
 
 /// How long a database that is drained over nothing may take.
@@ -49,14 +49,14 @@ const INI_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct IniFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<PgbouncerState>,
     ending: watch::Sender<Option<ShutdownWait>>,
 }
 
 #[derive(Debug)]
-struct State {
-    ini: Ini,
-    values: Values,
+struct PgbouncerState {
+    ini: ParsedIni,
+    values: SettingValues,
     /// Whether `SET` changed a value that the next reading takes over; otherwise it reads the file.
     is_set: bool,
     /// What was said already of what has no effect.
@@ -65,9 +65,9 @@ struct State {
 
 impl IniFile {
     /// Reads it.
-    pub(super) fn open(path: &Path) -> Result<(Arc<IniFile>, Config), String> {
+    pub(super) fn open(path: &Path) -> Result<(Arc<IniFile>, BouncerConfig), String> {
         let (ini, values) = load(path)?;
-        let state = State { ini, values, is_set: false, noted: BTreeSet::new() };
+        let state = PgbouncerState { ini, values, is_set: false, noted: BTreeSet::new() };
         let file = IniFile {
             path: path.to_owned(),
             state: Mutex::new(state),
@@ -78,7 +78,7 @@ impl IniFile {
     }
 
     /// Reads it again, or takes over what was set.
-    pub(super) fn again(&self) -> Result<Config, String> {
+    pub(super) fn again(&self) -> Result<BouncerConfig, String> {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.is_set) {
             let (ini, values) = load(&self.path)?;
@@ -93,7 +93,7 @@ impl IniFile {
         self.translated(&mut state)
     }
 
-    fn translated(&self, state: &mut State) -> Result<Config, String> {
+    fn translated(&self, state: &mut PgbouncerState) -> Result<BouncerConfig, String> {
         let users = match state.values.text("auth_file") {
             "" => Vec::new(),
             file => {
@@ -137,12 +137,12 @@ impl IniFile {
     }
 }
 
-impl Host for IniFile {
-    fn words(&self) -> Words {
-        Words::PgBouncer
+impl ConsoleHost for IniFile {
+    fn words(&self) -> ErrorDialect {
+        ErrorDialect::PgBouncer
     }
 
-    fn values(&self) -> Values {
+    fn values(&self) -> SettingValues {
         self.state.lock().values.clone()
     }
 
@@ -168,10 +168,10 @@ impl Host for IniFile {
     }
 }
 
-fn load(path: &Path) -> Result<(Ini, Values), String> {
+fn load(path: &Path) -> Result<(ParsedIni, SettingValues), String> {
     let mut reading = |path: &Path| read(path, INI_BYTES_MAX);
     let ini = ini::load(path, &mut reading).map_err(|error| error.to_string())?;
-    let values = Values::from_entries(&ini.settings).map_err(|error| error.to_string())?;
+    let values = SettingValues::from_entries(&ini.settings).map_err(|error| error.to_string())?;
     Ok((ini, values))
 }
 
@@ -190,8 +190,8 @@ fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
 pub(super) fn run(args: &BouncerArgs) -> Result<ExitCode> {
     let path = args.pgbouncer_ini.as_deref().context("no file of PgBouncer")?;
     let (ini, _) = load(path).map_err(|error| anyhow!("{error}"))?;
-    let values = Values::from_entries(&ini.settings)?;
-    let journal = Journal::open(values.text("logfile"), args.quiet)?;
+    let values = SettingValues::from_entries(&ini.settings)?;
+    let journal = LogJournal::open(values.text("logfile"), args.quiet)?;
     journal.install()?;
     let (file, config) = IniFile::open(path).map_err(|error| anyhow!("{error}"))?;
     let pid_file = PidFile::write(values.text("pidfile"))?;
@@ -200,20 +200,20 @@ pub(super) fn run(args: &BouncerArgs) -> Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-async fn work(file: Arc<IniFile>, config: Config) -> Result<()> {
+async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let login_secret = auth::random_key().context("failed to make a key")?;
-    let host: Arc<dyn Host> = Arc::<IniFile>::clone(&file);
-    let ground = Ground { store: None, login_secret, host, succession: None };
+    let host: Arc<dyn ConsoleHost> = Arc::<IniFile>::clone(&file);
+    let ground = BouncerContext { store: None, login_secret, host, succession: None };
     let again = Arc::clone(&file);
-    let told = Told {
+    let told = ConfigUpdate {
         config,
         // Its passwords stand for themselves.
         resolve: Arc::new(|_, text| Ok(text.to_owned())),
         reread: Arc::new(move || again.again()),
     };
-    let running = Running::start_told(told, ground, &mut registry).await?;
-    let Running { bouncer, relay, client_tls, server_tls, mut hangups } =
+    let running = RunningBouncer::start_told(told, ground, &mut registry).await?;
+    let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups } =
         running.context("there is no bouncer")?;
     let drain = Drain::new();
     tokio::select! {
@@ -265,7 +265,7 @@ async fn obey_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
     }
 }
 
-fn each(bouncer: &Bouncer, act: impl Fn(&str) -> Result<(), bouncer::Error>) {
+fn each(bouncer: &Bouncer, act: impl Fn(&str) -> Result<(), bouncer::BouncerError>) {
     for tenant in bouncer.routing().tenants() {
         if let Err(error) = act(&tenant.name) {
             // It was removed this moment.
@@ -297,7 +297,7 @@ async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
                     return;
                 }
                 wait = *endings.borrow_and_update();
-                relay.order(&|| Order::Deafen);
+                relay.order(&|| ThreadCommand::Deafen);
                 if wait == Some(ShutdownWait::Servers) {
                     each(bouncer, |name| bouncer.pause(name, false));
                 }
@@ -322,17 +322,17 @@ async fn any_client(bouncer: &Bouncer) -> bool {
 }
 
 /// Where log lines go.
-struct Journal {
+struct LogJournal {
     file: Option<Arc<File>>,
     is_quiet: bool,
 }
 
-impl Journal {
-    fn open(path: &str, is_quiet: bool) -> Result<Journal> {
+impl LogJournal {
+    fn open(path: &str, is_quiet: bool) -> Result<LogJournal> {
         let open = |path: &str| File::options().create(true).append(true).open(path);
         let file = (!path.is_empty()).then(|| open(path)).transpose();
         let file = file.with_context(|| format!("open the logfile {path}"))?.map(Arc::new);
-        Ok(Journal { file, is_quiet })
+        Ok(LogJournal { file, is_quiet })
     }
 
     /// Writes all log lines there, in PgBouncer's form.
@@ -341,21 +341,21 @@ impl Journal {
             *of.level() <= tracing::Level::INFO || of.target() == bouncer::relay::JOURNAL
         };
         let lines = tracing_subscriber::fmt::layer()
-            .event_format(Line)
+            .event_format(LogLineFormat)
             .with_ansi(false)
-            .with_writer(move || Out { file: self.file.clone(), is_quiet: self.is_quiet })
+            .with_writer(move || LogOutput { file: self.file.clone(), is_quiet: self.is_quiet })
             .with_filter(tracing_subscriber::filter::filter_fn(is_shown));
         tracing_subscriber::registry().with(lines).try_init().context("failed to start the log")
     }
 }
 
 /// One log line on its way.
-struct Out {
+struct LogOutput {
     file: Option<Arc<File>>,
     is_quiet: bool,
 }
 
-impl io::Write for Out {
+impl io::Write for LogOutput {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if !self.is_quiet || self.file.is_none() {
             io::stderr().write_all(line)?;
@@ -372,9 +372,9 @@ impl io::Write for Out {
 }
 
 /// The form of a line: when, who, how bad, what.
-struct Line;
+struct LogLineFormat;
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LogLineFormat
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

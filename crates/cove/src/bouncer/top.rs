@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::cli::BouncerTopArgs;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
-use crate::tenant::{Row, admission, health, look};
+use crate::tenant::{TenantRow, admission, health, look};
 use crate::top::draw;
 use crate::values::columns;
 
@@ -24,12 +24,16 @@ pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> 
         return Ok(print_json(&look(server).await?)?);
     }
     if !io::stdout().is_terminal() {
-        return Ok(write!(io::stdout(), "{}", text(&look(server).await?, &Before::default()))?);
+        return Ok(write!(
+            io::stdout(),
+            "{}",
+            text(&look(server).await?, &PreviousCounts::default())
+        )?);
     }
     let mut ticks = interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut before = Before::default();
+    let mut before = PreviousCounts::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -40,25 +44,25 @@ pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> 
             _ = interrupts.recv() => return Ok(()),
         };
         draw(&text(&rows, &before))?;
-        before = Before::of(&rows, clock::now());
+        before = PreviousCounts::of(&rows, clock::now());
     }
 }
 
 /// What was counted at the last look, for rates.
 #[derive(Default)]
-struct Before {
+struct PreviousCounts {
     at: Option<Instant>,
     transactions: HashMap<String, u64>,
 }
 
-impl Before {
-    fn of(rows: &[Row], at: Instant) -> Before {
+impl PreviousCounts {
+    fn of(rows: &[TenantRow], at: Instant) -> PreviousCounts {
         let counts = rows.iter().map(|row| (row.stats.name.clone(), row.stats.transactions));
-        Before { at: Some(at), transactions: counts.collect() }
+        PreviousCounts { at: Some(at), transactions: counts.collect() }
     }
 
     /// Transactions in a second since then.
-    fn rate(&self, row: &Row, now: Instant) -> Option<f64> {
+    fn rate(&self, row: &TenantRow, now: Instant) -> Option<f64> {
         let before = self.transactions.get(&row.stats.name)?;
         let count = row.stats.transactions.checked_sub(*before)?;
         let time = now.duration_since(self.at?).max(Duration::from_millis(1));
@@ -66,9 +70,9 @@ impl Before {
     }
 }
 
-fn text(rows: &[Row], before: &Before) -> String {
+fn text(rows: &[TenantRow], before: &PreviousCounts) -> String {
     let now = clock::now();
-    let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&TenantRow) -> u64| rows.iter().map(of).sum::<u64>();
     let mut text = format!(
         "tenants {}  clients {} ({} active, {} waiting)  connections {} ({} active, {} idle)\n\n",
         rows.len(),
@@ -121,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn row(transactions: u64) -> Row {
+    fn row(transactions: u64) -> TenantRow {
         let name = "shop".to_owned();
         let spec = TenantSpec { name: name.clone(), ..TenantSpec::default() };
         let tenant = Tenant {
@@ -131,18 +135,18 @@ mod tests {
             health: TenantHealth::Healthy,
         };
         let stats = TenantStats { name, transactions, clients: 3, ..TenantStats::default() };
-        Row { tenant, stats }
+        TenantRow { tenant, stats }
     }
 
     #[test]
     fn rates_are_between_two_looks() {
         let at = clock::now();
-        let before = Before::of(&[row(100)], at);
+        let before = PreviousCounts::of(&[row(100)], at);
         let rate = |count, ms| before.rate(&row(count), at + Duration::from_millis(ms));
         assert_eq!(rate(300, 2000), Some(100.0));
         assert_eq!(rate(50, 2000), None, "the server was started anew");
-        assert_eq!(Before::default().rate(&row(1), at), None);
-        let text = text(&[row(1)], &Before::default());
+        assert_eq!(PreviousCounts::default().rate(&row(1), at), None);
+        let text = text(&[row(1)], &PreviousCounts::default());
         assert!(text.starts_with("tenants 1  clients 3 "), "{text}");
         assert!(text.contains("shop    postgres  open   healthy  3"), "{text}");
     }

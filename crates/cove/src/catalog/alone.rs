@@ -10,11 +10,11 @@ use node::store::Store;
 use node::telemetry::{self, HttpMetrics, Metrics};
 use toml::Value;
 
-use super::{Running, site};
+use super::{RunningCatalog, site};
 use crate::cli::CatalogServeArgs;
 use crate::config::Flags;
 use crate::ready;
-use crate::serve::{Greeting, greet, open_routes, runtime};
+use crate::serve::{StartHint, greet, open_routes, runtime};
 use crate::{Source, storage};
 
 /// The settings that have a flag.
@@ -53,7 +53,8 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let http_metrics = HttpMetrics::new(&mut registry);
     let store = storage::store_config(config, environment, data_dir)?;
     let store = Store::open(store, &mut registry).await.context("failed to open the store")?;
-    let lake = Running::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
+    let lake =
+        RunningCatalog::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);
 
@@ -69,7 +70,7 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let written = data_dir.write_addresses(address, &[]);
     written.context("failed to say where the server listens")?;
     tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-    greet(source, address, data_dir.path(), Greeting::Catalog);
+    greet(source, address, data_dir.path(), StartHint::Catalog);
 
     let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes())))];
     let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);

@@ -14,7 +14,7 @@ use super::text;
 use crate::agent::print_line;
 use crate::cli::AuditArgs;
 use crate::complain;
-use crate::remote::{Failure, Remote, escaped};
+use crate::remote::{Remote, RemoteFailure, escaped};
 
 /// Lines that are asked for at a time: as many as a server gives.
 const PAGE_LINES: usize = 1000;
@@ -70,7 +70,7 @@ async fn fetch(
     args: &AuditArgs,
     since: Option<u64>,
     limit: usize,
-) -> Result<(Vec<Value>, u64), Failure> {
+) -> Result<(Vec<Value>, u64), RemoteFailure> {
     let mut query = Vec::new();
     let texts = [
         ("principal", &args.principal),

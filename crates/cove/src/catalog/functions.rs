@@ -3,14 +3,14 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, items};
-use super::names::{self, Name, in_path};
-use super::tables::{Details, LEVELS_SHOWN, kind, read};
+use super::lake::{RemoteWarehouse, items};
+use super::names::{self, CatalogName, in_path};
+use super::tables::{DetailLines, LEVELS_SHOWN, kind, read};
 use super::text;
 use crate::cli::FunctionCommand;
 use crate::remote::escaped;
 
-pub(super) async fn obey(lake: &Lake<'_>, command: &FunctionCommand) -> Result<()> {
+pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) -> Result<()> {
     match command {
         FunctionCommand::List { namespace } => {
             let answer = lake.get(&lake.namespace(namespace.levels(), "/functions")).await?;
@@ -34,7 +34,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &FunctionCommand) -> Result<(
             lake.show(&answer, || format!("created {}\n", name.shown()))
         }
         FunctionCommand::Remove { names } => {
-            let path = |name: &Name| {
+            let path = |name: &CatalogName| {
                 let (namespace, own) = name.split();
                 let path = format!("functions/{}/{}", in_path(namespace), escaped(own));
                 lake.management(&path)
@@ -44,8 +44,8 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &FunctionCommand) -> Result<(
     }
 }
 
-fn details(name: &Name, document: &Value) -> String {
-    let mut shown = Details::new(&name.shown());
+fn details(name: &CatalogName, document: &Value) -> String {
+    let mut shown = DetailLines::new(&name.shown());
     shown.line("uuid", &document["function-uuid"]);
     shown.line("about", &document["doc"]);
     for it in items(document, "definitions") {

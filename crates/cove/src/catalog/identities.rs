@@ -6,9 +6,9 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, ask, items, management, show};
+use super::lake::{RemoteWarehouse, ask, items, management, show};
 use super::principals::granted;
-use super::tables::Details;
+use super::tables::DetailLines;
 use super::text;
 use crate::cli::{KeyCommand, RoleCommand};
 use crate::complain;
@@ -38,13 +38,13 @@ pub(super) async fn obey_role(
             let answer = ask(server, Method::GET, &roles, None).await?;
             let found = items(&answer, "roles").iter().find(|it| it["name"] == json!(name));
             let found = found.ok_or_else(|| Usage(format!("Role does not exist: {name}")))?;
-            let lake = Lake::find(server, warehouse, is_json).await?;
+            let lake = RemoteWarehouse::find(server, warehouse, is_json).await?;
             let path = format!("grants?principal={}", escaped(&format!("role:{name}")));
             let grants = lake.get(&lake.management(&path)).await?;
             let mut whole = found.clone();
             whole["grants"] = grants["grants"].clone();
             lake.show(&whole, || {
-                let mut shown = Details::new(&format!("role:{name}"));
+                let mut shown = DetailLines::new(&format!("role:{name}"));
                 items(found, "members").iter().for_each(|it| shown.line("member", it));
                 if !items(&whole, "grants").is_empty() {
                     shown.table(&granted(&whole));

@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 
-use super::names::{Name, in_path};
+use super::names::{CatalogName, in_path};
 use super::text;
 use crate::cli::AsOfArgs;
-use crate::remote::{Failure, Remote, escaped, plain};
+use crate::remote::{Remote, RemoteFailure, escaped, plain};
 use crate::run::print_json;
 
 /// Where the catalog is on a server.
@@ -21,7 +21,7 @@ const MANAGEMENT: &str = "/catalog/management/v1";
 const NEXT_PAGE: &str = "x-next-page-token";
 
 /// One warehouse of a server's catalog, and how answers are shown.
-pub(super) struct Lake<'a> {
+pub(super) struct RemoteWarehouse<'a> {
     server: &'a Remote,
     /// As it stands in a path.
     prefix: String,
@@ -30,34 +30,34 @@ pub(super) struct Lake<'a> {
 
 /// What is in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Table,
     View,
 }
 
-impl Kind {
+impl ObjectKind {
     /// As paths and answers have it.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Kind::Table => "table",
-            Kind::View => "view",
+            ObjectKind::Table => "table",
+            ObjectKind::View => "view",
         }
     }
 }
 
-impl<'a> Lake<'a> {
+impl<'a> RemoteWarehouse<'a> {
     /// The warehouse of this name, or the server's first one.
     pub(super) async fn find(
         server: &'a Remote,
         warehouse: Option<&str>,
         is_json: bool,
-    ) -> Result<Lake<'a>> {
+    ) -> Result<RemoteWarehouse<'a>> {
         let query = warehouse.map(|name| format!("?warehouse={}", escaped(name)));
         let path = format!("{CATALOG}/config{}", query.unwrap_or_default());
         let config: Value = server.call(Method::GET, &path).await?;
         let prefix = config["overrides"]["prefix"].as_str();
         let prefix = prefix.context("the server has not said where its warehouse is")?.to_owned();
-        Ok(Lake { server, prefix, is_json })
+        Ok(RemoteWarehouse { server, prefix, is_json })
     }
 
     /// A path of Iceberg's in this warehouse.
@@ -76,16 +76,16 @@ impl<'a> Lake<'a> {
     }
 
     /// The path of a table or view.
-    pub(super) fn relation(&self, kind: Kind, name: &Name) -> String {
+    pub(super) fn relation(&self, kind: ObjectKind, name: &CatalogName) -> String {
         let (namespace, name) = name.split();
         self.namespace(namespace, &format!("/{}s/{}", kind.word(), escaped(name)))
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value, RemoteFailure> {
         ask(self.server, Method::GET, path, None).await
     }
 
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, RemoteFailure> {
         ask(self.server, Method::POST, path, Some(body)).await
     }
 
@@ -95,7 +95,7 @@ impl<'a> Lake<'a> {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RemoteFailure> {
         ask(self.server, method, path, body).await
     }
 
@@ -109,7 +109,7 @@ impl<'a> Lake<'a> {
         Ok((text, next))
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {
+    pub(super) async fn delete(&self, path: &str) -> Result<Value, RemoteFailure> {
         ask(self.server, Method::DELETE, path, None).await
     }
 
@@ -124,7 +124,12 @@ impl<'a> Lake<'a> {
     }
 
     /// Lists what is of a kind in a namespace, or was.
-    pub(super) async fn list(&self, kind: Kind, namespace: &Name, as_of: &AsOfArgs) -> Result<()> {
+    pub(super) async fn list(
+        &self,
+        kind: ObjectKind,
+        namespace: &CatalogName,
+        as_of: &AsOfArgs,
+    ) -> Result<()> {
         let path = self.namespace(namespace.levels(), &format!("/{}s", kind.word()));
         let path = as_of.laid_on(path);
         let answer = self.get(&path).await?;
@@ -141,7 +146,7 @@ impl<'a> Lake<'a> {
     /// Sets and unsets properties by a commit.
     pub(super) async fn commit_properties(
         &self,
-        (kind, name): (Kind, &Name),
+        (kind, name): (ObjectKind, &CatalogName),
         set: &[(String, String)],
         unset: &[String],
     ) -> Result<()> {
@@ -158,8 +163,13 @@ impl<'a> Lake<'a> {
     }
 
     /// Gives a table or view another name.
-    pub(super) async fn rename(&self, kind: Kind, from: &Name, to: &Name) -> Result<()> {
-        let ident = |name: &Name| {
+    pub(super) async fn rename(
+        &self,
+        kind: ObjectKind,
+        from: &CatalogName,
+        to: &CatalogName,
+    ) -> Result<()> {
+        let ident = |name: &CatalogName| {
             let (namespace, name) = name.split();
             json!({"namespace": namespace, "name": name})
         };
@@ -171,8 +181,8 @@ impl<'a> Lake<'a> {
     /// Removes what has these paths, one after the other.
     pub(super) async fn drop_each(
         &self,
-        names: &[Name],
-        path: impl Fn(&Name) -> String,
+        names: &[CatalogName],
+        path: impl Fn(&CatalogName) -> String,
     ) -> Result<()> {
         for name in names {
             let answer = self.delete(&path(name)).await?;
@@ -193,7 +203,7 @@ pub(super) async fn ask(
     method: Method,
     path: &str,
     body: Option<&Value>,
-) -> Result<Value, Failure> {
+) -> Result<Value, RemoteFailure> {
     let request = match body {
         Some(body) => server.request_with(method, path, body)?,
         None => server.request(method, path),

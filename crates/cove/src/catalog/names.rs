@@ -4,12 +4,12 @@ use crate::remote::{escaped, plain};
 
 /// A namespace, or a table or view with the namespace it is in: its levels, from the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Name(Vec<String>);
+pub(crate) struct CatalogName(Vec<String>);
 
 /// What divides the levels of a namespace in a path (the character "unit separator").
 const SEPARATOR: &str = "%1F";
 
-impl Name {
+impl CatalogName {
     /// All levels.
     pub(crate) fn levels(&self) -> &[String] {
         &self.0
@@ -41,7 +41,7 @@ pub(crate) fn in_path(levels: &[String]) -> String {
 }
 
 /// A namespace. A backslash takes its meaning from the dot or backslash behind it.
-pub(crate) fn levels(text: &str) -> Result<Name, String> {
+pub(crate) fn levels(text: &str) -> Result<CatalogName, String> {
     let (mut all, mut level) = (Vec::new(), String::new());
     let mut characters = text.chars();
     while let Some(it) = characters.next() {
@@ -58,11 +58,11 @@ pub(crate) fn levels(text: &str) -> Result<Name, String> {
     if all.iter().any(String::is_empty) {
         return Err(r"a level of the name is empty; a dot in a name is written `\.`".to_owned());
     }
-    Ok(Name(all))
+    Ok(CatalogName(all))
 }
 
 /// A table or view: it is in a namespace.
-pub(crate) fn relation(text: &str) -> Result<Name, String> {
+pub(crate) fn relation(text: &str) -> Result<CatalogName, String> {
     let name = levels(text)?;
     if name.0.len() < 2 {
         return Err("its namespace is missing: NAMESPACE.NAME".to_owned());
@@ -86,7 +86,7 @@ pub(crate) fn column(text: &str) -> Result<(String, String, bool), String> {
 
 /// A condition on a column, as Iceberg's interface writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Comparison(pub(crate) serde_json::Value);
+pub(crate) struct ColumnCondition(pub(crate) serde_json::Value);
 
 /// Signs of comparisons, those first that others begin with, and their names.
 const SIGNS: [(&str, &str); 6] =
@@ -94,7 +94,7 @@ const SIGNS: [(&str, &str); 6] =
 
 /// A condition: a column, a sign, a value. A number, a switch and what is quoted are what they look
 /// like; all else is text.
-pub(crate) fn comparison(text: &str) -> Result<Comparison, String> {
+pub(crate) fn comparison(text: &str) -> Result<ColumnCondition, String> {
     let wrong = || format!("`{text}` is not COLUMN=VALUE; there are = != < <= > >=");
     let at = text.find(['!', '<', '>', '=']).ok_or_else(wrong)?;
     let (column, rest) = text.split_at(at);
@@ -107,7 +107,7 @@ pub(crate) fn comparison(text: &str) -> Result<Comparison, String> {
     let literal = serde_json::from_str::<serde_json::Value>(value).ok();
     let literal = literal.filter(|it| it.is_boolean() || it.is_number() || it.is_string());
     let value = literal.unwrap_or_else(|| value.into());
-    Ok(Comparison(serde_json::json!({"type": name, "term": column, "value": value})))
+    Ok(ColumnCondition(serde_json::json!({"type": name, "term": column, "value": value})))
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, items, pairs, properties};
-use super::names::{self, Name};
+use super::lake::{RemoteWarehouse, items, pairs, properties};
+use super::names::{self, CatalogName};
 use crate::cli::NamespaceCommand;
 use crate::remote::escaped;
 
-pub(super) async fn obey(lake: &Lake<'_>, command: &NamespaceCommand) -> Result<()> {
+pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand) -> Result<()> {
     match command {
         NamespaceCommand::List { parent, as_of } => {
             // The parent is a value of the query, where its separator is escaped like all else.
@@ -48,7 +48,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &NamespaceCommand) -> Result<
             })
         }
         NamespaceCommand::Drop { names } => {
-            lake.drop_each(names, |it: &Name| lake.namespace(it.levels(), "")).await
+            lake.drop_each(names, |it: &CatalogName| lake.namespace(it.levels(), "")).await
         }
     }
 }

@@ -9,13 +9,13 @@ use node::clock;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::lake::{Lake, items};
+use super::lake::{RemoteWarehouse, items};
 use super::{names, text};
 use crate::agent::print_line;
 use crate::cli::{ChangesArgs, UndropCommand};
 use crate::complain;
 use crate::remote::events::read;
-use crate::remote::{Failure, Fault, Remote, escaped};
+use crate::remote::{FailureKind, Remote, RemoteFailure, escaped};
 use crate::run::request::Usage;
 use crate::values::columns;
 
@@ -28,7 +28,7 @@ const AWAY_MAX: Duration = Duration::from_secs(120);
 const LATEST: &str = "latest";
 
 /// Obeys a command about what was dropped.
-pub(super) async fn obey_undrop(lake: &Lake<'_>, command: &UndropCommand) -> Result<()> {
+pub(super) async fn obey_undrop(lake: &RemoteWarehouse<'_>, command: &UndropCommand) -> Result<()> {
     match command {
         UndropCommand::List { namespace } => {
             let joined = namespace.as_ref().map(|it| it.levels().join("\u{1f}"));
@@ -85,7 +85,7 @@ fn listed(answer: &Value) -> String {
 /// Shows changes: those that were made, and with `--follow` those that are being made.
 pub(super) async fn changes(
     server: &Remote,
-    lake: &Lake<'_>,
+    lake: &RemoteWarehouse<'_>,
     args: &ChangesArgs,
     is_json: bool,
 ) -> Result<()> {
@@ -111,7 +111,7 @@ pub(super) async fn changes(
 
 async fn follow(
     mut server: Remote,
-    lake: &Lake<'_>,
+    lake: &RemoteWarehouse<'_>,
     args: &ChangesArgs,
     (mut after, mut left): (Option<String>, u64),
     is_json: bool,
@@ -145,8 +145,8 @@ async fn follow(
                 complain(&format!("{failure}; trying again"));
                 clock::now()
             });
-            if failure.fault != Fault::Lost || clock::now() - since > AWAY_MAX {
-                return Err(Failure::into(failure));
+            if failure.fault != FailureKind::Lost || clock::now() - since > AWAY_MAX {
+                return Err(RemoteFailure::into(failure));
             }
             server.look_again();
         }

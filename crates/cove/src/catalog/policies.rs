@@ -6,9 +6,9 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, items};
-use super::names::{self, Comparison};
-use super::tables::{Details, read};
+use super::lake::{RemoteWarehouse, items};
+use super::names::{self, ColumnCondition};
+use super::tables::{DetailLines, read};
 use super::{rows, text};
 use crate::cli::{PolicyCommand, SetPolicyArgs};
 use crate::remote::escaped;
@@ -16,7 +16,7 @@ use crate::run::request::Usage;
 use crate::values::columns;
 
 /// Obeys a command about who may read which part of a table.
-pub(super) async fn obey(lake: &Lake<'_>, command: &PolicyCommand) -> Result<()> {
+pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) -> Result<()> {
     let path = |name: &str| lake.management(&format!("policies/{}", escaped(name)));
     match command {
         PolicyCommand::List { principal, table } => {
@@ -65,7 +65,7 @@ fn body(args: &SetPolicyArgs) -> Result<Value> {
         "column-projections": columns.collect::<Vec<_>>(),
         "trusted": args.trusted,
     });
-    let conditions = args.conditions.iter().map(|Comparison(it)| it.clone());
+    let conditions = args.conditions.iter().map(|ColumnCondition(it)| it.clone());
     let joined = conditions.reduce(|all, it| json!({"type": "and", "left": all, "right": it}));
     let filter = args.filter.as_deref().map(read).transpose()?.or(joined);
     if filter.is_none() && args.column.is_empty() {
@@ -85,7 +85,7 @@ fn of(policy: &Value) -> String {
 }
 
 /// The names that columns have now, by their ids. Who may not read the table sees ids.
-async fn names_of_columns(lake: &Lake<'_>, policy: &Value) -> HashMap<String, String> {
+async fn names_of_columns(lake: &RemoteWarehouse<'_>, policy: &Value) -> HashMap<String, String> {
     let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
     let levels: Vec<String> = levels.map(str::to_owned).collect();
     let Some(table) = policy["table"].as_str() else { return HashMap::new() };
@@ -112,7 +112,7 @@ fn listed(answer: &Value) -> String {
 }
 
 fn details(policy: &Value, columns: &HashMap<String, String>) -> String {
-    let mut shown = Details::new(&text(&policy["name"]));
+    let mut shown = DetailLines::new(&text(&policy["name"]));
     shown.line("principal", &policy["principal"]);
     shown.say("table", &of(policy));
     shown.say("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });

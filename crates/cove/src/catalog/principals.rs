@@ -4,7 +4,7 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, ask, items, management, show};
+use super::lake::{RemoteWarehouse, ask, items, management, show};
 use super::{names, text};
 use crate::cli::{GrantCommand, GrantedArgs, PrincipalCommand};
 use crate::complain;
@@ -59,7 +59,7 @@ fn listed(answer: &Value) -> String {
 }
 
 /// Obeys a command about rights in a warehouse.
-pub(super) async fn obey_grant(lake: &Lake<'_>, command: &GrantCommand) -> Result<()> {
+pub(super) async fn obey_grant(lake: &RemoteWarehouse<'_>, command: &GrantCommand) -> Result<()> {
     match command {
         GrantCommand::Add(given) => {
             let answer = lake.post(&lake.management("grants"), &body(given)).await?;

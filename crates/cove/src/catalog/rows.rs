@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::lake::{Lake, items};
+use super::lake::{RemoteWarehouse, items};
 use super::names::in_path;
 use super::text;
 use crate::cli::RowsArgs;
@@ -17,12 +17,12 @@ use crate::values::columns;
 const PAGE_ROWS: usize = 10_000;
 
 /// What is shown: the name of the rows, and headings with the members they stand for.
-pub(super) struct Shown<const N: usize> {
+pub(super) struct RowHeadings<const N: usize> {
     aspect: &'static str,
     columns: [(&'static str, &'static str); N],
 }
 
-pub(super) const SNAPSHOTS: Shown<6> = Shown {
+pub(super) const SNAPSHOTS: RowHeadings<6> = RowHeadings {
     aspect: "snapshots",
     columns: [
         ("at", "committed-at"),
@@ -34,7 +34,7 @@ pub(super) const SNAPSHOTS: Shown<6> = Shown {
     ],
 };
 
-pub(super) const HISTORY: Shown<4> = Shown {
+pub(super) const HISTORY: RowHeadings<4> = RowHeadings {
     aspect: "history",
     columns: [
         ("current since", "made-current-at"),
@@ -44,7 +44,7 @@ pub(super) const HISTORY: Shown<4> = Shown {
     ],
 };
 
-pub(super) const REFS: Shown<6> = Shown {
+pub(super) const REFS: RowHeadings<6> = RowHeadings {
     aspect: "refs",
     columns: [
         ("name", "name"),
@@ -56,7 +56,7 @@ pub(super) const REFS: Shown<6> = Shown {
     ],
 };
 
-pub(super) const FILES: Shown<5> = Shown {
+pub(super) const FILES: RowHeadings<5> = RowHeadings {
     aspect: "files",
     columns: [
         ("content", "content"),
@@ -67,21 +67,25 @@ pub(super) const FILES: Shown<5> = Shown {
     ],
 };
 
-pub(super) const COLUMNS: Shown<4> = Shown {
+pub(super) const COLUMNS: RowHeadings<4> = RowHeadings {
     aspect: "schema",
     columns: [("id", "id"), ("column", "name"), ("type", "type"), ("required", "required")],
 };
 
 /// Where rows of a table are.
-pub(super) fn path(lake: &Lake<'_>, (levels, table): (&[String], &str), aspect: &str) -> String {
+pub(super) fn path(
+    lake: &RemoteWarehouse<'_>,
+    (levels, table): (&[String], &str),
+    aspect: &str,
+) -> String {
     let (levels, table) = (in_path(levels), escaped(table));
     lake.management(&format!("tables/{levels}/{table}/{aspect}?pageSize={PAGE_ROWS}"))
 }
 
 /// Shows all rows. `snapshot` says whose files.
 pub(super) async fn show<const N: usize>(
-    lake: &Lake<'_>,
-    what: &Shown<N>,
+    lake: &RemoteWarehouse<'_>,
+    what: &RowHeadings<N>,
     args: &RowsArgs,
     snapshot: Option<i64>,
 ) -> Result<()> {
@@ -112,7 +116,7 @@ pub(super) async fn show<const N: usize>(
 }
 
 /// The pages as the server writes them, with the names of the columns once.
-async fn csv(lake: &Lake<'_>, path: &str) -> Result<()> {
+async fn csv(lake: &RemoteWarehouse<'_>, path: &str) -> Result<()> {
     let (mut text, mut next) = lake.page(path).await?;
     loop {
         io::stdout().write_all(text.as_bytes())?;
@@ -123,7 +127,7 @@ async fn csv(lake: &Lake<'_>, path: &str) -> Result<()> {
     }
 }
 
-fn listed<const N: usize>(what: &Shown<N>, answer: &Value) -> String {
+fn listed<const N: usize>(what: &RowHeadings<N>, answer: &Value) -> String {
     let mut rows = vec![what.columns.map(|(heading, _)| heading.to_owned())];
     for row in items(answer, "rows") {
         let cell = |path: &str| {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use node::clock;
 use serde_json::{Value, json};
 
-use super::lake::{Kind, Lake, items, pairs};
+use super::lake::{ObjectKind, RemoteWarehouse, items, pairs};
 use super::{rows, text};
 use crate::cli::{CreateTableArgs, TableCommand};
 use crate::remote::plain;
@@ -20,9 +20,11 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Levels of a nested type that are shown.
 pub(super) const LEVELS_SHOWN: usize = 8;
 
-pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> {
+pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> Result<()> {
     match command {
-        TableCommand::List { namespace, as_of } => lake.list(Kind::Table, namespace, as_of).await,
+        TableCommand::List { namespace, as_of } => {
+            lake.list(ObjectKind::Table, namespace, as_of).await
+        }
         TableCommand::Create(args) => {
             let (namespace, _) = args.name.split();
             let path = lake.namespace(namespace, "/tables");
@@ -31,7 +33,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
             lake.show(&answer, || format!("created {} at {location}\n", args.name.shown()))
         }
         TableCommand::Show { name, as_of } => {
-            let answer = lake.get(&as_of.laid_on(lake.relation(Kind::Table, name))).await?;
+            let answer = lake.get(&as_of.laid_on(lake.relation(ObjectKind::Table, name))).await?;
             lake.show(&answer, || details(&name.shown(), &answer))
         }
         TableCommand::Snapshots(args) => rows::show(lake, &rows::SNAPSHOTS, args, None).await,
@@ -39,7 +41,7 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
             rows::show(lake, &rows::HISTORY, args, None).await
         }
         TableCommand::History { rows: args, metadata: true } => {
-            let path = lake.relation(Kind::Table, &args.name);
+            let path = lake.relation(ObjectKind::Table, &args.name);
             let answer = lake.get(&args.as_of.laid_on(path)).await?;
             let none = json!([]);
             let listed = answer["metadata"].get("metadata-log").unwrap_or(&none);
@@ -51,9 +53,9 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
         }
         TableCommand::Columns(args) => rows::show(lake, &rows::COLUMNS, args, None).await,
         TableCommand::Properties { name, change } => {
-            lake.commit_properties((Kind::Table, name), &change.set, &change.unset).await
+            lake.commit_properties((ObjectKind::Table, name), &change.set, &change.unset).await
         }
-        TableCommand::Rename { from, to } => lake.rename(Kind::Table, from, to).await,
+        TableCommand::Rename { from, to } => lake.rename(ObjectKind::Table, from, to).await,
         TableCommand::Register { name, location, overwrite } => {
             let (namespace, own) = name.split();
             let body = json!({"name": own, "metadata-location": location, "overwrite": overwrite});
@@ -61,13 +63,13 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
             lake.show(&answer, || format!("{} is registered\n", name.shown()))
         }
         TableCommand::Unregister { name } => {
-            let path = format!("{}/unregister", lake.relation(Kind::Table, name));
+            let path = format!("{}/unregister", lake.relation(ObjectKind::Table, name));
             let answer = lake.post(&path, &json!({})).await?;
             lake.show(&answer, || format!("{}\n", text(&answer["metadata-location"])))
         }
         TableCommand::Drop { names, purge } => {
             let query = if *purge { "?purgeRequested=true" } else { "" };
-            let path = |it: &_| format!("{}{query}", lake.relation(Kind::Table, it));
+            let path = |it: &_| format!("{}{query}", lake.relation(ObjectKind::Table, it));
             lake.drop_each(names, path).await
         }
     }
@@ -126,11 +128,11 @@ pub(super) fn by_id<'v>(document: &'v Value, (list, id, current): (&str, &str, &
 }
 
 /// What there is to say of one thing, line by line.
-pub(super) struct Details(String);
+pub(super) struct DetailLines(String);
 
-impl Details {
-    pub(super) fn new(name: &str) -> Details {
-        Details(format!("{name}\n"))
+impl DetailLines {
+    pub(super) fn new(name: &str) -> DetailLines {
+        DetailLines(format!("{name}\n"))
     }
 
     /// A line, unless there is nothing to say.
@@ -175,7 +177,7 @@ fn details(name: &str, answer: &Value) -> String {
     let columns = by_id(document, ("schemas", "schema-id", "current-schema-id"));
     let spec = by_id(document, ("partition-specs", "spec-id", "default-spec-id"));
     let order = by_id(document, ("sort-orders", "order-id", "default-sort-order-id"));
-    let mut shown = Details::new(name);
+    let mut shown = DetailLines::new(name);
     shown.line("location", &document["location"]);
     shown.line("metadata", &answer["metadata-location"]);
     shown.line("uuid", &document["table-uuid"]);

@@ -7,14 +7,14 @@ use node::clock;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::lake::{Lake, items};
+use super::lake::{RemoteWarehouse, items};
 use super::{names, text};
 use crate::cli::{
     JobArgs, MaintainCommand, MaintainedArgs, ProtectionCommand, RetentionCommand, ThingArgs,
 };
 use crate::complain;
-use crate::remote::progress::{Progress, bar};
-use crate::remote::{Failure, Fault, escaped, span};
+use crate::remote::progress::{ProgressLine, bar};
+use crate::remote::{FailureKind, RemoteFailure, escaped, span};
 use crate::values::columns;
 
 /// First and longest wait between two looks at a job.
@@ -24,7 +24,7 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
 /// Obeys a command about jobs that look after tables.
-pub(super) async fn maintain(lake: &Lake<'_>, command: &MaintainCommand) -> Result<()> {
+pub(super) async fn maintain(lake: &RemoteWarehouse<'_>, command: &MaintainCommand) -> Result<()> {
     match command {
         MaintainCommand::ExpireSnapshots { scope, delete_files, clean_metadata, job } => {
             let mut body = body(scope, job);
@@ -59,7 +59,7 @@ pub(super) async fn maintain(lake: &Lake<'_>, command: &MaintainCommand) -> Resu
     }
 }
 
-fn path(lake: &Lake<'_>, id: &str) -> String {
+fn path(lake: &RemoteWarehouse<'_>, id: &str) -> String {
     lake.management(&format!("maintenance/{}", escaped(id)))
 }
 
@@ -79,7 +79,7 @@ fn body(scope: &MaintainedArgs, job: &JobArgs) -> Value {
     body
 }
 
-async fn start(lake: &Lake<'_>, body: &Value, job: &JobArgs) -> Result<()> {
+async fn start(lake: &RemoteWarehouse<'_>, body: &Value, job: &JobArgs) -> Result<()> {
     let answer = lake.post(&lake.management("maintenance"), body).await?;
     let id = text(&answer["id"]);
     if job.detach {
@@ -89,8 +89,8 @@ async fn start(lake: &Lake<'_>, body: &Value, job: &JobArgs) -> Result<()> {
 }
 
 /// Waits for a job's end with a bar, and shows what it did.
-async fn follow(lake: &Lake<'_>, id: &str) -> Result<()> {
-    let mut progress = Progress::new(lake.is_json());
+async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
+    let mut progress = ProgressLine::new(lake.is_json());
     if progress.is_shown() {
         complain(&format!("{id} goes on at the server when this command is stopped"));
     }
@@ -105,8 +105,8 @@ async fn follow(lake: &Lake<'_>, id: &str) -> Result<()> {
             }
             Err(failure) => {
                 let since = *lost.get_or_insert_with(clock::now);
-                if failure.fault != Fault::Lost || clock::now() - since > AWAY_MAX {
-                    return Err(Failure::into(failure));
+                if failure.fault != FailureKind::Lost || clock::now() - since > AWAY_MAX {
+                    return Err(RemoteFailure::into(failure));
                 }
                 progress.say(&format!("{failure}; trying again"));
             }
@@ -208,7 +208,10 @@ fn parts(thing: &ThingArgs) -> (&[String], Option<&str>) {
 }
 
 /// Obeys a command about what cannot be dropped.
-pub(super) async fn obey_protection(lake: &Lake<'_>, command: &ProtectionCommand) -> Result<()> {
+pub(super) async fn obey_protection(
+    lake: &RemoteWarehouse<'_>,
+    command: &ProtectionCommand,
+) -> Result<()> {
     let (thing, wanted) = match command {
         ProtectionCommand::On(thing) => (thing, Some(true)),
         ProtectionCommand::Off(thing) => (thing, Some(false)),
@@ -241,7 +244,10 @@ pub(super) async fn obey_protection(lake: &Lake<'_>, command: &ProtectionCommand
 }
 
 /// Obeys a command about how long what was dropped can come back.
-pub(super) async fn obey_retention(lake: &Lake<'_>, command: &RetentionCommand) -> Result<()> {
+pub(super) async fn obey_retention(
+    lake: &RemoteWarehouse<'_>,
+    command: &RetentionCommand,
+) -> Result<()> {
     let path = lake.management("retention");
     let answer = match command {
         RetentionCommand::Show => lake.get(&path).await?,

@@ -4,14 +4,16 @@ use anyhow::Result;
 use node::clock;
 use serde_json::json;
 
-use super::lake::{Kind, Lake, items, pairs};
-use super::tables::{Details, by_id, schema, schema_of};
+use super::lake::{ObjectKind, RemoteWarehouse, items, pairs};
+use super::tables::{DetailLines, by_id, schema, schema_of};
 use super::text;
 use crate::cli::ViewCommand;
 
-pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
+pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> Result<()> {
     match command {
-        ViewCommand::List { namespace, as_of } => lake.list(Kind::View, namespace, as_of).await,
+        ViewCommand::List { namespace, as_of } => {
+            lake.list(ObjectKind::View, namespace, as_of).await
+        }
         ViewCommand::Create { name, sql, dialect, column, property } => {
             let (namespace, own) = name.split();
             let body = json!({
@@ -37,12 +39,12 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
             lake.show(&answer, || format!("{} is registered\n", name.shown()))
         }
         ViewCommand::Show { name, as_of } => {
-            let answer = lake.get(&as_of.laid_on(lake.relation(Kind::View, name))).await?;
+            let answer = lake.get(&as_of.laid_on(lake.relation(ObjectKind::View, name))).await?;
             lake.show(&answer, || {
                 let document = &answer["metadata"];
                 let of = ("versions", "version-id", "current-version-id");
                 let version = by_id(document, of);
-                let mut shown = Details::new(&name.shown());
+                let mut shown = DetailLines::new(&name.shown());
                 shown.line("location", &document["location"]);
                 shown.line("metadata", &answer["metadata-location"]);
                 shown.line("uuid", &document["view-uuid"]);
@@ -59,11 +61,11 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
             })
         }
         ViewCommand::Properties { name, change } => {
-            lake.commit_properties((Kind::View, name), &change.set, &change.unset).await
+            lake.commit_properties((ObjectKind::View, name), &change.set, &change.unset).await
         }
-        ViewCommand::Rename { from, to } => lake.rename(Kind::View, from, to).await,
+        ViewCommand::Rename { from, to } => lake.rename(ObjectKind::View, from, to).await,
         ViewCommand::Drop { names } => {
-            lake.drop_each(names, |it| lake.relation(Kind::View, it)).await
+            lake.drop_each(names, |it| lake.relation(ObjectKind::View, it)).await
         }
     }
 }

@@ -6,7 +6,7 @@ use node::clock;
 use serde_json::{Map, Value, json};
 
 use super::lake::{ask, items, management, show};
-use super::tables::{Details, read};
+use super::tables::{DetailLines, read};
 use super::text;
 use crate::cli::{WarehouseCommand, WarehouseSettings};
 use crate::remote::{Remote, escaped};
@@ -100,7 +100,7 @@ fn origin(warehouse: &Value) -> String {
 }
 
 fn details(it: &Value) -> String {
-    let mut shown = Details::new(&text(&it["name"]));
+    let mut shown = DetailLines::new(&text(&it["name"]));
     shown.line("root", &it["root"]);
     for location in items(it, "locations") {
         shown.line("location", location);

@@ -79,13 +79,13 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     #[test]
     fn what_is_asked_for_is_known() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' '));
         let line = "cove audit --holder ses_1 --event statement --outcome refused --limit 7";
-        let Command::Audit(args) = parse(line).unwrap().command else { panic!("{line}") };
+        let CliCommand::Audit(args) = parse(line).unwrap().command else { panic!("{line}") };
         assert_eq!((args.event, args.limit.get()), (Some(AuditEvent::Statement), 7));
         assert_eq!(args.outcome, Some(AuditOutcome::Refused));
         for (line, words) in [

@@ -18,7 +18,7 @@ pub(crate) use self::upkeep::{
     ProtectionArgs, ProtectionCommand, RetentionArgs, RetentionCommand, ThingArgs,
 };
 use super::{HELP_TEMPLATE, ServerArgs};
-use crate::catalog::names::{Name, column, levels, relation};
+use crate::catalog::names::{CatalogName, column, levels, relation};
 use crate::remote::escaped;
 use crate::values;
 
@@ -208,7 +208,7 @@ pub(crate) enum UndropCommand {
     List {
         /// Only what was in this namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        namespace: Option<Name>,
+        namespace: Option<CatalogName>,
     },
     /// Bring a table or view back
     #[command(help_template = HELP_TEMPLATE)]
@@ -218,7 +218,7 @@ pub(crate) enum UndropCommand {
         id: String,
         /// What to call it [default: as it was]
         #[arg(long, value_name = "TABLE", value_parser = relation)]
-        name: Option<Name>,
+        name: Option<CatalogName>,
     },
     /// Let tables and views go for good, files and all
     #[command(help_template = HELP_TEMPLATE)]
@@ -248,10 +248,10 @@ pub(crate) struct ChangesArgs {
     pub(crate) after: Option<String>,
     /// Only those of a namespace and what is in it
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
-    pub(crate) namespace: Option<Name>,
+    pub(crate) namespace: Option<CatalogName>,
     /// Only those of a table or view
     #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
-    pub(crate) table: Option<Name>,
+    pub(crate) table: Option<CatalogName>,
     /// How many at most
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u64>,
@@ -314,7 +314,7 @@ pub(crate) enum NamespaceCommand {
     List {
         /// The one they are in
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        parent: Option<Name>,
+        parent: Option<CatalogName>,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
@@ -323,7 +323,7 @@ pub(crate) enum NamespaceCommand {
     Create {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        name: Name,
+        name: CatalogName,
         /// A property
         #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
         property: Vec<(String, String)>,
@@ -333,14 +333,14 @@ pub(crate) enum NamespaceCommand {
     Show {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        name: Name,
+        name: CatalogName,
     },
     /// Set and unset properties of a namespace, all at once
     #[command(help_template = HELP_TEMPLATE)]
     Properties {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        name: Name,
+        name: CatalogName,
         #[command(flatten)]
         change: PropertyArgs,
     },
@@ -349,7 +349,7 @@ pub(crate) enum NamespaceCommand {
     Drop {
         /// Their names
         #[arg(required = true, value_name = "NAMESPACE", value_parser = levels)]
-        names: Vec<Name>,
+        names: Vec<CatalogName>,
     },
 }
 
@@ -415,7 +415,7 @@ pub(crate) enum ViewCommand {
     List {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        namespace: Name,
+        namespace: CatalogName,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
@@ -424,7 +424,7 @@ pub(crate) enum ViewCommand {
     Create {
         /// Its name
         #[arg(value_name = "VIEW", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         /// Its query
         #[arg(long, value_name = "TEXT")]
         sql: String,
@@ -443,7 +443,7 @@ pub(crate) enum ViewCommand {
     Show {
         /// Its name
         #[arg(value_name = "VIEW", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
@@ -452,7 +452,7 @@ pub(crate) enum ViewCommand {
     Register {
         /// What to call it
         #[arg(value_name = "VIEW", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         /// Where the metadata file is
         #[arg(value_name = "LOCATION")]
         location: String,
@@ -462,7 +462,7 @@ pub(crate) enum ViewCommand {
     Properties {
         /// Its name
         #[arg(value_name = "VIEW", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         #[command(flatten)]
         change: PropertyArgs,
     },
@@ -471,17 +471,17 @@ pub(crate) enum ViewCommand {
     Rename {
         /// Its name
         #[arg(value_name = "VIEW", value_parser = relation)]
-        from: Name,
+        from: CatalogName,
         /// Its name from now on
         #[arg(value_name = "VIEW", value_parser = relation)]
-        to: Name,
+        to: CatalogName,
     },
     /// Drop views
     #[command(help_template = HELP_TEMPLATE)]
     Drop {
         /// Their names
         #[arg(required = true, value_name = "VIEW", value_parser = relation)]
-        names: Vec<Name>,
+        names: Vec<CatalogName>,
     },
 }
 
@@ -590,12 +590,12 @@ pub(crate) struct GrantedArgs {
     pub(crate) rights: Vec<String>,
     /// To a namespace and what is in it
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
-    pub(crate) namespace: Option<Name>,
+    pub(crate) namespace: Option<CatalogName>,
     /// To a table
     #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
-    pub(crate) table: Option<Name>,
+    pub(crate) table: Option<CatalogName>,
     /// To a view
     #[arg(long, value_name = "VIEW", value_parser = relation,
         conflicts_with_all = ["namespace", "table"])]
-    pub(crate) view: Option<Name>,
+    pub(crate) view: Option<CatalogName>,
 }

@@ -246,7 +246,7 @@ pub(crate) struct ManyArgs {
 
 /// What becomes of a turn that nobody listens to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Disconnect {
+pub(crate) enum DisconnectPolicy {
     Continue,
     Interrupt,
 }
@@ -290,7 +290,7 @@ pub(crate) struct NewArgs {
     pub(crate) idle: Option<Duration>,
     /// Fate of a turn whose last listener goes away: continue or interrupt [default: continue]
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
-    pub(crate) on_disconnect: Option<Disconnect>,
+    pub(crate) on_disconnect: Option<DisconnectPolicy>,
     #[command(flatten)]
     pub(crate) grants: GrantOptions,
 }
@@ -511,7 +511,7 @@ pub(crate) enum FilesCommand {
     Ls {
         /// The directory [default: /workspace]
         #[arg(value_name = "ID[:PATH]", value_parser = place)]
-        place: Place,
+        place: SessionFilePath,
         /// How deep
         #[arg(long, value_name = "LEVELS", default_value_t = 1)]
         depth: u32,
@@ -521,7 +521,7 @@ pub(crate) enum FilesCommand {
     Get {
         /// The file
         #[arg(value_name = "ID:PATH", value_parser = file)]
-        place: Place,
+        place: SessionFilePath,
         /// Where to; `-` is standard output [default: its own name, here]
         #[arg(value_name = "FILE")]
         local: Option<PathBuf>,
@@ -534,14 +534,14 @@ pub(crate) enum FilesCommand {
         local: PathBuf,
         /// Where to; a directory (`ID:`, `ID:in/`) gets the file under its own name
         #[arg(value_name = "ID[:PATH]", value_parser = place)]
-        place: Place,
+        place: SessionFilePath,
     },
     /// Remove a file, or an empty directory
     #[command(help_template = HELP_TEMPLATE)]
     Rm {
         /// What
         #[arg(value_name = "ID:PATH", value_parser = file)]
-        place: Place,
+        place: SessionFilePath,
         /// A directory with everything in it
         #[arg(long, short)]
         recursive: bool,
@@ -550,7 +550,7 @@ pub(crate) enum FilesCommand {
 
 /// A place in a session's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SessionFilePath {
     pub(crate) id: String,
     /// None for the workspace as a whole.
     pub(crate) path: Option<String>,
@@ -620,18 +620,18 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// `ID` or `ID:PATH`.
-fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<SessionFilePath, String> {
     match text.split_once(':') {
         Some((id, path)) if !path.is_empty() => {
-            Ok(Place { id: name(id)?, path: Some(path.to_owned()) })
+            Ok(SessionFilePath { id: name(id)?, path: Some(path.to_owned()) })
         }
-        Some((id, _)) => Ok(Place { id: name(id)?, path: None }),
-        None => Ok(Place { id: name(text)?, path: None }),
+        Some((id, _)) => Ok(SessionFilePath { id: name(id)?, path: None }),
+        None => Ok(SessionFilePath { id: name(text)?, path: None }),
     }
 }
 
 /// `ID:PATH`.
-fn file(text: &str) -> Result<Place, String> {
+fn file(text: &str) -> Result<SessionFilePath, String> {
     let place = place(text)?;
     match &place.path {
         Some(_) => Ok(place),
@@ -646,7 +646,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     #[test]
     fn files_are_named_with_their_session() {
@@ -665,7 +665,7 @@ mod tests {
     #[test]
     fn the_server_may_stand_behind_the_command() {
         for line in ["cove session list --server http://a", "cove session --server http://a list"] {
-            let Command::Session(args) = Cli::try_parse_from(line.split(' ')).unwrap().command
+            let CliCommand::Session(args) = Cli::try_parse_from(line.split(' ')).unwrap().command
             else {
                 panic!("{line} is a command for sessions");
             };

@@ -121,14 +121,14 @@ pub(crate) struct AddTenantArgs {
     /// Protocol of the server, where --from does not name it: postgres, or mysql, which MariaDB
     /// speaks as well
     #[arg(long, value_name = "ENGINE", hide_possible_values = true, conflicts_with_all = ["postgres", "mysql"])]
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<DatabaseEngine>,
     /// Database there [default: the tenant's name]
     #[arg(long, value_name = "DATABASE")]
     pub(crate) database: Option<String>,
     /// When a server connection goes back: after each transaction, after each statement, or when
     /// its client leaves (session)
     #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<PoolModeArg>,
     /// A user that may come
     #[arg(long, value_name = "USER", requires = "password_file")]
     pub(crate) user: Option<String>,
@@ -163,34 +163,34 @@ pub(crate) struct AddTenantArgs {
 
 /// What a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
+pub(crate) enum DatabaseEngine {
     Postgres,
     Mysql,
 }
 
-impl From<Engine> for TenantEngine {
-    fn from(engine: Engine) -> TenantEngine {
+impl From<DatabaseEngine> for TenantEngine {
+    fn from(engine: DatabaseEngine) -> TenantEngine {
         match engine {
-            Engine::Postgres => TenantEngine::Postgres,
-            Engine::Mysql => TenantEngine::Mysql,
+            DatabaseEngine::Postgres => TenantEngine::Postgres,
+            DatabaseEngine::Mysql => TenantEngine::Mysql,
         }
     }
 }
 
 /// When a server connection goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
+pub(crate) enum PoolModeArg {
     Session,
     Transaction,
     Statement,
 }
 
-impl From<Mode> for PoolMode {
-    fn from(mode: Mode) -> PoolMode {
+impl From<PoolModeArg> for PoolMode {
+    fn from(mode: PoolModeArg) -> PoolMode {
         match mode {
-            Mode::Session => PoolMode::Session,
-            Mode::Transaction => PoolMode::Transaction,
-            Mode::Statement => PoolMode::Statement,
+            PoolModeArg::Session => PoolMode::Session,
+            PoolModeArg::Transaction => PoolMode::Transaction,
+            PoolModeArg::Statement => PoolMode::Statement,
         }
     }
 }

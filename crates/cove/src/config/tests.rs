@@ -27,7 +27,7 @@ impl Drop for File {
 
 #[test]
 fn nothing_at_all_is_a_configuration() {
-    let config = Config::load(None, &environment(&[]), Flags::new()).unwrap();
+    let config = CoveConfig::load(None, &environment(&[]), Flags::new()).unwrap();
     assert_eq!(config.http, "127.0.0.1:4100");
     assert_eq!(config.data_dir, Path::new("/home/somebody/.local/share/cove"));
     assert_eq!(config.limits.limits(), Limits::default());
@@ -36,7 +36,7 @@ fn nothing_at_all_is_a_configuration() {
 #[test]
 fn the_data_directory_has_a_default_for_everybody() {
     let check = |environment: Environment, expected: &str| {
-        let config = Config::load(None, &environment, Flags::new()).unwrap();
+        let config = CoveConfig::load(None, &environment, Flags::new()).unwrap();
         assert_eq!(config.data_dir, Path::new(expected));
     };
     check(Environment { is_root: true, ..environment(&[]) }, "/var/lib/cove");
@@ -44,7 +44,10 @@ fn the_data_directory_has_a_default_for_everybody() {
     check(environment(&[("XDG_DATA_HOME", "relative")]), "/home/somebody/.local/share/cove");
     check(environment(&[("COVE_DATA_DIR", "/here")]), "/here");
     let homeless = Environment::default();
-    assert!(matches!(Config::load(None, &homeless, Flags::new()), Err(Error::NoHome)));
+    assert!(matches!(
+        CoveConfig::load(None, &homeless, Flags::new()),
+        Err(CoveConfigError::NoHome)
+    ));
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn flags_win_over_variables_and_variables_over_the_file() {
         ("COVE_LOG__LEVEL", "debug"),
     ];
     let flags = vec![("http", Value::from("127.0.0.1:3"), "--http")];
-    let config = Config::load(Some(&file.0), &environment(&variables), flags).unwrap();
+    let config = CoveConfig::load(Some(&file.0), &environment(&variables), flags).unwrap();
     assert_eq!(config.http, "127.0.0.1:3");
     assert_eq!((config.executions.queue_max, config.executions.files_max), (2, 3));
     assert_eq!(config.drain_s, Duration::from_millis(1500));
@@ -68,17 +71,21 @@ fn flags_win_over_variables_and_variables_over_the_file() {
 fn the_file_is_found_through_the_environment() {
     let file = File::new("env", "http = '127.0.0.1:7'");
     let path = file.0.to_str().unwrap();
-    let config = Config::load(None, &environment(&[("COVE_CONFIG", path)]), Flags::new()).unwrap();
+    let config =
+        CoveConfig::load(None, &environment(&[("COVE_CONFIG", path)]), Flags::new()).unwrap();
     assert_eq!(config.http, "127.0.0.1:7");
     let missing = environment(&[("COVE_CONFIG", "/nowhere/cove.toml")]);
-    assert!(matches!(Config::load(None, &missing, Flags::new()), Err(Error::Read { .. })));
+    assert!(matches!(
+        CoveConfig::load(None, &missing, Flags::new()),
+        Err(CoveConfigError::Read { .. })
+    ));
 }
 
 #[test]
 fn a_wrong_file_is_an_error_that_names_the_line() {
     let check = |name: &str, text: &str, line: usize, words: &str| {
         let file = File::new(name, text);
-        let error = Config::load(Some(&file.0), &environment(&[]), Flags::new()).unwrap_err();
+        let error = CoveConfig::load(Some(&file.0), &environment(&[]), Flags::new()).unwrap_err();
         let message = error.to_string();
         assert!(message.contains(&format!(".toml:{line}: ")), "{message}");
         assert!(message.contains(words), "{message}");
@@ -98,7 +105,7 @@ fn a_wrong_file_is_an_error_that_names_the_line() {
 #[test]
 fn a_wrong_variable_is_named() {
     let check = |variable: &str, value: &str, words: &str| {
-        let error = Config::load(None, &environment(&[(variable, value)]), Flags::new());
+        let error = CoveConfig::load(None, &environment(&[(variable, value)]), Flags::new());
         let message = error.unwrap_err().to_string();
         assert!(message.starts_with(variable) && message.contains(words), "{message}");
     };
@@ -111,7 +118,7 @@ fn a_wrong_variable_is_named() {
 #[test]
 fn variables_of_others_are_left_alone() {
     let others = [("COVE_CASE", "x"), ("COVE_TOKEN", "y"), ("COVE_HTTP", ""), ("HTTP", "z")];
-    let config = Config::load(None, &environment(&others), Flags::new()).unwrap();
+    let config = CoveConfig::load(None, &environment(&others), Flags::new()).unwrap();
     assert_eq!(config.http, HTTP_DEFAULT);
     assert_eq!(config.ignored_variables, ["COVE_CASE"]);
 }
@@ -131,7 +138,7 @@ fn uncommented(text: &str) -> String {
 #[test]
 fn the_example_file_is_the_default_configuration() {
     let text = include_str!("../../../../docs/cove.toml");
-    let mut config: Config = toml::from_str(&uncommented(text)).unwrap();
+    let mut config: CoveConfig = toml::from_str(&uncommented(text)).unwrap();
     // What follows the host, or is left out, has an example value rather than a default.
     config.data_dir = PathBuf::new();
     config.store.url = None;
@@ -160,12 +167,12 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.go_judge.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
     config.compat.dbbouncer.listen = None;
-    config.gateway.secrets = gateway::config::Secrets::default();
-    let defaults = bouncer::config::Config::default();
+    config.gateway.secrets = gateway::config::NamedSecrets::default();
+    let defaults = bouncer::config::BouncerConfig::default();
     assert_eq!(config.bouncer.defaults.limits, bouncer::config::LIMITS_DEFAULT);
     assert_eq!((config.bouncer.tenants.len(), config.bouncer.servers.len()), (1, 3));
     assert_eq!(config.bouncer.bound.len(), 1);
-    config.bouncer = bouncer::config::Config {
+    config.bouncer = bouncer::config::BouncerConfig {
         unix_socket_dir: None,
         server_name_suffix: None,
         threads: None,
@@ -191,6 +198,6 @@ fn the_example_file_is_the_default_configuration() {
     config.executions.limits_max = api::LimitSpec::default();
     config.executions.compile_limits = api::LimitSpec::default();
     config.executions.compile_limits_max = api::LimitSpec::default();
-    assert_eq!(config, Config::default());
-    assert!(toml::from_str::<Config>(text).is_ok(), "and as it stands it is one, too");
+    assert_eq!(config, CoveConfig::default());
+    assert!(toml::from_str::<CoveConfig>(text).is_ok(), "and as it stands it is one, too");
 }

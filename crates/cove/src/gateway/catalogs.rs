@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use api::{AuditEvent, CatalogGrant, Grant, GrantAccess};
 use catalog::guest::{CONNECTIONS_MAX, Door, GuestError, Guests, NewGuest, Seen, Watch};
-use gateway::doors::{CatalogGuest, Catalogs, FieldError, Happening, StreamDoor, Witness};
+use gateway::doors::{AuditSink, CatalogBackends, CatalogGuest, FieldError, Happening, StreamDoor};
 use node::task::Boxed;
 use tokio::net::TcpStream;
 
 /// The warehouses of the catalog.
 #[derive(Debug)]
-pub(super) struct Warehouses(Guests);
+pub(super) struct CatalogBackend(Guests);
 
-impl Warehouses {
-    pub(super) fn new(guests: Guests) -> Warehouses {
-        Warehouses(guests)
+impl CatalogBackend {
+    pub(super) fn new(guests: Guests) -> CatalogBackend {
+        CatalogBackend(guests)
     }
 }
 
-impl Catalogs for Warehouses {
+impl CatalogBackends for CatalogBackend {
     fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError> {
         let checked = self.0.check(&grant.warehouse, &grant.namespaces);
         checked.map_err(|GuestError { field, message }| FieldError::new(field, message))
@@ -33,17 +33,17 @@ impl Catalogs for Warehouses {
             namespaces: grant.namespaces,
             writes: grant.access == GrantAccess::ReadWrite,
             address: format!("http://127.0.0.1:{port}"),
-            watch: Arc::new(Told(audit)),
+            watch: Arc::new(CatalogAuditSink(audit)),
         };
         let door = self.0.open(new).map_err(|error| error.to_string())?;
-        Ok(Arc::new(OpenDoor(door)))
+        Ok(Arc::new(CatalogGrantListener(door)))
     }
 }
 
 #[derive(Debug)]
-struct OpenDoor(Arc<Door>);
+struct CatalogGrantListener(Arc<Door>);
 
-impl StreamDoor for OpenDoor {
+impl StreamDoor for CatalogGrantListener {
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         Box::pin(async move { Arc::clone(&self.0).serve(stream).await })
     }
@@ -55,9 +55,9 @@ impl StreamDoor for OpenDoor {
 
 /// Tells the gateway what the catalog saw.
 #[derive(Debug)]
-struct Told(Arc<dyn Witness>);
+struct CatalogAuditSink(Arc<dyn AuditSink>);
 
-impl Watch for Told {
+impl Watch for CatalogAuditSink {
     fn saw(&self, seen: &Seen<'_>) {
         let Seen { text, status, outcome, error, took, bytes_out, bytes_in } = *seen;
         let text = format!("{text} {status}");

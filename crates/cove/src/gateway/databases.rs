@@ -7,25 +7,27 @@ use api::{
     AuditEvent, AuditOutcome, DatabaseGrant, DatabaseGrantLimits, GrantAccess, TenantEngine,
 };
 use bouncer::Bouncer;
-use bouncer::guest::{Deed, Door, GuestError, GuestSpec, Texts};
+use bouncer::guest::{
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, StatementDetail,
+};
 use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
 use gateway::doors::{
-    DatabaseDoor, DatabaseFacts, DatabaseGuest, Databases, FieldError, Happening, LoginPlace,
-    Witness,
+    AuditSink, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, Happening,
+    LoginPlace,
 };
 
 /// The tenants of the bouncer.
 #[derive(Debug)]
-pub(super) struct Tenants(Bouncer);
+pub(super) struct DatabaseBackend(Bouncer);
 
-impl Tenants {
-    pub(super) fn new(bouncer: Bouncer) -> Tenants {
-        Tenants(bouncer)
+impl DatabaseBackend {
+    pub(super) fn new(bouncer: Bouncer) -> DatabaseBackend {
+        DatabaseBackend(bouncer)
     }
 }
 
-impl Databases for Tenants {
+impl DatabaseBackends for DatabaseBackend {
     fn check(
         &self,
         engine: TenantEngine,
@@ -34,8 +36,10 @@ impl Databases for Tenants {
         let facts = self.0.guest_facts(engine, &grant.tenant, grant.role.as_deref());
         let facts = facts.map_err(|error| {
             let field = match error {
-                GuestError::NoSuchRole(_) | GuestError::NoRole | GuestError::NoSecret(_) => "role",
-                GuestError::Route(_) | GuestError::Revoked => "tenant",
+                SandboxClientError::NoSuchRole(_)
+                | SandboxClientError::NoRole
+                | SandboxClientError::NoSecret(_) => "role",
+                SandboxClientError::Route(_) | SandboxClientError::Revoked => "tenant",
             };
             FieldError::new(field, error.to_string())
         })?;
@@ -48,9 +52,9 @@ impl Databases for Tenants {
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String> {
         let DatabaseGuest { holder, engine, grant, limits, audit } = guest;
         let texts = match audit.statements() {
-            AuditStatements::None => Texts::None,
-            AuditStatements::Normalised => Texts::Masked,
-            AuditStatements::Full => Texts::Full,
+            AuditStatements::None => StatementDetail::None,
+            AuditStatements::Normalised => StatementDetail::Masked,
+            AuditStatements::Full => StatementDetail::Full,
         };
         let spec = GuestSpec {
             name: format!("{}:{}", holder.id, grant.port.unwrap_or_default()).into(),
@@ -64,10 +68,10 @@ impl Databases for Tenants {
             rows_max: limits.rows.filter(|rows| *rows > 0),
             bytes_max: limits.bytes.filter(|bytes| *bytes > 0),
             texts,
-            witness: Arc::new(Told(audit)),
+            witness: Arc::new(DatabaseAuditSink(audit)),
         };
         let door = self.0.open_door(spec).map_err(|error| error.to_string())?;
-        Ok(Arc::new(OpenDoor(door)))
+        Ok(Arc::new(DatabaseGrantListener(door)))
     }
 }
 
@@ -85,9 +89,9 @@ fn times(limits: &DatabaseGrantLimits) -> UserTimes {
 }
 
 #[derive(Debug)]
-struct OpenDoor(Door);
+struct DatabaseGrantListener(SandboxListener);
 
-impl DatabaseDoor for OpenDoor {
+impl DatabaseDoor for DatabaseGrantListener {
     fn admit(&self, stream: std::net::TcpStream, place: LoginPlace) {
         self.0.admit(stream, Arc::new(place));
     }
@@ -99,17 +103,17 @@ impl DatabaseDoor for OpenDoor {
 
 /// Tells the gateway what the bouncer saw.
 #[derive(Debug)]
-struct Told(Arc<dyn Witness>);
+struct DatabaseAuditSink(Arc<dyn AuditSink>);
 
-impl bouncer::guest::Witness for Told {
-    fn saw(&self, deed: Deed<'_>) {
+impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
+    fn saw(&self, deed: SandboxAction<'_>) {
         let happening = match deed {
-            Deed::Connected => Happening::new(AuditEvent::Connect, AuditOutcome::Done),
-            Deed::Refused(reason) => Happening {
+            SandboxAction::Connected => Happening::new(AuditEvent::Connect, AuditOutcome::Done),
+            SandboxAction::Refused(reason) => Happening {
                 error: Some(reason),
                 ..Happening::new(AuditEvent::Connect, AuditOutcome::Refused)
             },
-            Deed::Statement { text, took, rows, bytes, error } => {
+            SandboxAction::Statement { text, took, rows, bytes, error } => {
                 let outcome = match error {
                     None => AuditOutcome::Done,
                     Some(_) => AuditOutcome::Failed,
@@ -123,7 +127,7 @@ impl bouncer::guest::Witness for Told {
                     ..Happening::new(AuditEvent::Statement, outcome)
                 }
             }
-            Deed::Disconnected { took, sent, received } => Happening {
+            SandboxAction::Disconnected { took, sent, received } => Happening {
                 took,
                 bytes_out: Some(sent),
                 bytes_in: Some(received),

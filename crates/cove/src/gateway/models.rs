@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
-use gateway::config::ModelConfig;
-use gateway::doors::{FieldError, Happening, ModelGuest, Models, StreamDoor, Witness};
+use gateway::config::ModelBudgetConfig;
+use gateway::doors::{AuditSink, FieldError, Happening, ModelBackends, ModelGuest, StreamDoor};
 use node::client::Roots;
 use node::task::Boxed;
 use node::telemetry::Registry;
@@ -14,32 +14,32 @@ use sessions::model_door::{
 };
 use tokio::net::TcpStream;
 
-use crate::config::{Config, Environment};
+use crate::config::{CoveConfig, Environment};
 
 /// The endpoint of `[sessions.model]`.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct ModelBackend {
     doors: ModelDoors,
-    config: ModelConfig,
+    config: ModelBudgetConfig,
 }
 
-impl Endpoint {
+impl ModelBackend {
     /// None when the configuration names none.
     pub(super) fn new(
-        config: &Config,
+        config: &CoveConfig,
         environment: &Environment,
         registry: &mut Registry,
-    ) -> Result<Option<Endpoint>> {
+    ) -> Result<Option<ModelBackend>> {
         let Some(url) = &config.sessions.model.url else { return Ok(None) };
         let key = crate::sessions::model_key(config, environment)?;
         let most = config.gateway.model.tokens_per_tenant;
         let doors = ModelDoors::new(url, key.as_deref(), Roots::Machine, most)?;
         doors.register(registry);
-        Ok(Some(Endpoint { doors, config: config.gateway.model.clone() }))
+        Ok(Some(ModelBackend { doors, config: config.gateway.model.clone() }))
     }
 }
 
-impl Models for Endpoint {
+impl ModelBackends for ModelBackend {
     fn check(&self, _grant: &ModelGrant) -> Result<(), FieldError> {
         // What can be wrong with one is wrong with every endpoint: the gateway knows it.
         Ok(())
@@ -65,16 +65,16 @@ impl Models for Endpoint {
             tokens_max: grant.tokens,
             dollars_max: grant.dollars,
             prices: prices.collect(),
-            told: Arc::new(Told(audit)),
+            told: Arc::new(ModelAuditSink(audit)),
         });
-        Ok(Arc::new(OpenDoor(door)))
+        Ok(Arc::new(ModelGrantListener(door)))
     }
 }
 
 #[derive(Debug)]
-struct OpenDoor(Arc<ModelDoor>);
+struct ModelGrantListener(Arc<ModelDoor>);
 
-impl StreamDoor for OpenDoor {
+impl StreamDoor for ModelGrantListener {
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         Arc::clone(&self.0).serve(stream)
     }
@@ -86,9 +86,9 @@ impl StreamDoor for OpenDoor {
 
 /// Tells the gateway what was asked of the model.
 #[derive(Debug)]
-struct Told(Arc<dyn Witness>);
+struct ModelAuditSink(Arc<dyn AuditSink>);
 
-impl ModelWitness for Told {
+impl ModelWitness for ModelAuditSink {
     fn saw(&self, request: &ModelRequest<'_>) {
         let outcome = match request.end {
             ModelEnd::Answered => AuditOutcome::Done,

@@ -4,30 +4,30 @@ use axum::http::{HeaderValue, header};
 use node::client::{Request, Response};
 use serde::de::DeserializeOwned;
 
-use super::follow::Lines;
-use super::{Failure, Fault, Remote};
+use super::follow::LineSplitter;
+use super::{FailureKind, Remote, RemoteFailure};
 
 /// One answer of events.
-pub(crate) struct Events {
+pub(crate) struct EventPage {
     response: Response,
     remote: Remote,
-    lines: Lines,
+    lines: LineSplitter,
 }
 
 impl Remote {
     /// Sends a request whose answer is events.
-    pub(crate) async fn events(&self, mut request: Request) -> Result<Events, Failure> {
+    pub(crate) async fn events(&self, mut request: Request) -> Result<EventPage, RemoteFailure> {
         let events = HeaderValue::from_static("text/event-stream");
         request.headers.insert(header::ACCEPT, events);
         request.response_bytes_max = u64::MAX;
         let response = self.open(request).await?;
-        Ok(Events { response, remote: self.clone(), lines: Lines::default() })
+        Ok(EventPage { response, remote: self.clone(), lines: LineSplitter::default() })
     }
 }
 
-impl Events {
+impl EventPage {
     /// The text of the next event; none at the end of the answer. May be dropped and called again.
-    pub(crate) async fn next_text(&mut self) -> Result<Option<String>, Failure> {
+    pub(crate) async fn next_text(&mut self) -> Result<Option<String>, RemoteFailure> {
         loop {
             while let Some(line) = self.lines.next() {
                 // Number and name are in the document as well.
@@ -46,18 +46,18 @@ impl Events {
     }
 
     /// The next event; none at the end of the answer.
-    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, RemoteFailure> {
         let Some(text) = self.next_text().await? else { return Ok(None) };
         read(&text).map(Some)
     }
 }
 
 /// Reads one event.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, RemoteFailure> {
     serde_json::from_str(text).map_err(|error| odd(&error.to_string()))
 }
 
-fn odd(what: &str) -> Failure {
+fn odd(what: &str) -> RemoteFailure {
     let message = format!("the server's events are not those of a Cove server: {what}");
-    Failure::new(Fault::Unavailable, message)
+    RemoteFailure::new(FailureKind::Unavailable, message)
 }

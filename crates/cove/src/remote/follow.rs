@@ -8,7 +8,7 @@ use node::client::Response;
 use node::clock;
 use tokio::time::sleep;
 
-use super::{Failure, Fault, Remote};
+use super::{FailureKind, Remote, RemoteFailure};
 
 /// First and longest wait between two tries to connect.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// What there is to know next.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum FollowStep {
     /// Something happened.
     Event(Box<Event>),
     /// It had ended and its last event is not to be had; this is what is known of it.
@@ -32,12 +32,12 @@ pub(crate) enum News {
 }
 
 /// A place in the events of one execution.
-pub(crate) struct Follow {
+pub(crate) struct EventFollower {
     remote: Remote,
     id: String,
     /// Number of the last event that was seen.
     after: u64,
-    stream: Option<Stream>,
+    stream: Option<EventConnection>,
     /// Whether there ever was a connection: what never was there is not lost.
     was_there: bool,
     /// Since when there is no connection, once that was said.
@@ -45,10 +45,10 @@ pub(crate) struct Follow {
     back_off: Duration,
 }
 
-impl Follow {
+impl EventFollower {
     /// From its beginning.
-    pub(crate) fn new(remote: Remote, id: String) -> Follow {
-        Follow {
+    pub(crate) fn new(remote: Remote, id: String) -> EventFollower {
+        EventFollower {
             remote,
             id,
             after: 0,
@@ -60,7 +60,7 @@ impl Follow {
     }
 
     /// The next thing to know. Not to be called after the end.
-    pub(crate) async fn next(&mut self) -> Result<News, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<FollowStep, RemoteFailure> {
         loop {
             let Some(stream) = &mut self.stream else {
                 if self.lost_at.is_some() {
@@ -70,7 +70,7 @@ impl Follow {
                     self.remote.look_again();
                 }
                 match self.connect().await {
-                    Ok(()) if self.lost_at.take().is_some() => return Ok(News::Back),
+                    Ok(()) if self.lost_at.take().is_some() => return Ok(FollowStep::Back),
                     Ok(()) => {}
                     Err(failure) => self.endure(failure)?,
                 }
@@ -81,21 +81,21 @@ impl Follow {
                 Ok(Some(event)) => {
                     self.after = event.seq;
                     self.back_off = BACK_OFF_MIN;
-                    return Ok(News::Event(Box::new(event)));
+                    return Ok(FollowStep::Event(Box::new(event)));
                 }
-                Ok(None) => Failure::new(Fault::Lost, "the server ended the events"),
+                Ok(None) => RemoteFailure::new(FailureKind::Lost, "the server ended the events"),
                 Err(failure) => failure,
             };
             self.stream = None;
             if let Some(record) = self.ended().await {
-                return Ok(News::Ended(Box::new(record)));
+                return Ok(FollowStep::Ended(Box::new(record)));
             }
             self.endure(failure)?;
-            return Ok(News::Lost);
+            return Ok(FollowStep::Lost);
         }
     }
 
-    async fn connect(&mut self) -> Result<(), Failure> {
+    async fn connect(&mut self) -> Result<(), RemoteFailure> {
         let path = format!("/v1/executions/{}/events", self.id);
         let mut request = self.remote.request(Method::GET, &path);
         let events = HeaderValue::from_static("text/event-stream");
@@ -103,7 +103,7 @@ impl Follow {
         request.headers.insert("last-event-id", HeaderValue::from(self.after));
         request.response_bytes_max = u64::MAX;
         let response = self.remote.open(request).await?;
-        self.stream = Some(Stream::new(response, self.remote.clone()));
+        self.stream = Some(EventConnection::new(response, self.remote.clone()));
         self.was_there = true;
         Ok(())
     }
@@ -116,8 +116,8 @@ impl Follow {
     }
 
     /// Fails when there is no use in another try.
-    fn endure(&mut self, failure: Failure) -> Result<(), Failure> {
-        if failure.fault != Fault::Lost || !self.was_there {
+    fn endure(&mut self, failure: RemoteFailure) -> Result<(), RemoteFailure> {
+        if failure.fault != FailureKind::Lost || !self.was_there {
             return Err(failure);
         }
         let now = clock::now();
@@ -127,22 +127,22 @@ impl Follow {
 }
 
 /// One connection.
-struct Stream {
+struct EventConnection {
     response: Response,
     remote: Remote,
-    lines: Lines,
+    lines: LineSplitter,
 }
 
-impl Stream {
-    fn new(response: Response, remote: Remote) -> Stream {
-        Stream { response, remote, lines: Lines::default() }
+impl EventConnection {
+    fn new(response: Response, remote: Remote) -> EventConnection {
+        EventConnection { response, remote, lines: LineSplitter::default() }
     }
 
     /// The next event; `None` when the server ends the stream.
-    async fn next(&mut self) -> Result<Option<Event>, Failure> {
+    async fn next(&mut self) -> Result<Option<Event>, RemoteFailure> {
         let odd = |what: String| {
             let message = format!("the server's events are not those of a Cove server: {what}");
-            Failure::new(Fault::Unavailable, message)
+            RemoteFailure::new(FailureKind::Unavailable, message)
         };
         loop {
             while let Some(line) = self.lines.next() {
@@ -164,7 +164,7 @@ impl Stream {
 
 /// Bytes that become lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     bytes: Vec<u8>,
     /// What was handed out already.
     start: usize,
@@ -172,7 +172,7 @@ pub(super) struct Lines {
     searched: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Takes more bytes; `false` when a line is too long.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.drain(..self.start);
@@ -207,7 +207,7 @@ mod tests {
     fn lines_are_found_over_the_borders_of_chunks() {
         let text = b"id: 1\r\ndata: {}\n\n: ping\ndata: last";
         for size in 1..=text.len() {
-            let mut lines = Lines::default();
+            let mut lines = LineSplitter::default();
             let mut found = Vec::new();
             for chunk in text.chunks(size) {
                 assert!(lines.push(chunk));

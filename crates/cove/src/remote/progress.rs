@@ -20,15 +20,15 @@ pub(crate) fn bar(done: u64, total: u64) -> String {
 }
 
 /// The line. It goes away with the value.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     shown: bool,
     drawn: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     /// A line that is shown when standard error is a terminal and nobody asked for silence.
-    pub(crate) fn new(silent: bool) -> Progress {
-        Progress { shown: !silent && io::stderr().is_terminal(), drawn: false }
+    pub(crate) fn new(silent: bool) -> ProgressLine {
+        ProgressLine { shown: !silent && io::stderr().is_terminal(), drawn: false }
     }
 
     /// Whether it is worth finding out more.
@@ -59,7 +59,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.clear();
     }

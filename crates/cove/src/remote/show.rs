@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::sync::mpsc;
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{place, plain};
 use crate::complain;
 use crate::run::{EXIT_COVE, exit_code, judgement, show_compiler, write_through};
@@ -19,25 +19,25 @@ const CHUNKS_MAX: usize = 16;
 
 /// Which of the program's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+enum OutputTarget {
     Stdout,
     Stderr,
 }
 
 /// How an execution ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum ExecutionEnd {
     /// With a verdict.
     Finished(Box<Execution>),
     /// Without one.
     Without { state: State, message: Option<String> },
 }
 
-impl From<ExecutionRecord> for End {
-    fn from(record: ExecutionRecord) -> End {
+impl From<ExecutionRecord> for ExecutionEnd {
+    fn from(record: ExecutionRecord) -> ExecutionEnd {
         match record.result {
-            Some(result) => End::Finished(Box::new(result)),
-            None => End::Without { state: record.state, message: record.message },
+            Some(result) => ExecutionEnd::Finished(Box::new(result)),
+            None => ExecutionEnd::Without { state: record.state, message: record.message },
         }
     }
 }
@@ -54,10 +54,10 @@ pub(crate) struct Shown {
 }
 
 /// Shows the events of one execution.
-pub(crate) struct Show {
+pub(crate) struct ExecutionPrinter {
     shown: Shown,
-    pub(crate) progress: Progress,
-    printer: Option<Printer>,
+    pub(crate) progress: ProgressLine,
+    printer: Option<PrinterThread>,
     stage: StageName,
     /// Bytes of standard output and of standard error that were printed.
     printed: [usize; 2],
@@ -65,12 +65,12 @@ pub(crate) struct Show {
     gap: bool,
 }
 
-impl Show {
-    pub(crate) fn new(shown: Shown) -> Show {
-        Show {
+impl ExecutionPrinter {
+    pub(crate) fn new(shown: Shown) -> ExecutionPrinter {
+        ExecutionPrinter {
             shown,
-            progress: Progress::new(!shown.progress),
-            printer: shown.output.then(Printer::start),
+            progress: ProgressLine::new(!shown.progress),
+            printer: shown.output.then(PrinterThread::start),
             stage: StageName::Run,
             printed: [0, 0],
             gap: false,
@@ -80,18 +80,20 @@ impl Show {
     /// Takes the next event; the end, when it is the last one.
     ///
     /// An error is that nobody reads standard output any more.
-    pub(crate) async fn event(&mut self, kind: EventKind) -> io::Result<Option<End>> {
+    pub(crate) async fn event(&mut self, kind: EventKind) -> io::Result<Option<ExecutionEnd>> {
         match kind {
             EventKind::Queued { position } => self.waiting(position, None),
             EventKind::Started { attempt } => self.started(attempt),
             EventKind::Stage { stage, test } => self.begun(stage, test),
-            EventKind::Stdout(chunk) => self.chunk(To::Stdout, &chunk).await?,
-            EventKind::Stderr(chunk) => self.chunk(To::Stderr, &chunk).await?,
+            EventKind::Stdout(chunk) => self.chunk(OutputTarget::Stdout, &chunk).await?,
+            EventKind::Stderr(chunk) => self.chunk(OutputTarget::Stderr, &chunk).await?,
             EventKind::Exit { .. } => {}
             EventKind::Gap { .. } => self.gap = true,
-            EventKind::Verdict { verdict: _, result } => return Ok(Some(End::Finished(result))),
+            EventKind::Verdict { verdict: _, result } => {
+                return Ok(Some(ExecutionEnd::Finished(result)));
+            }
             EventKind::Ended { state, message } => {
-                return Ok(Some(End::Without { state, message }));
+                return Ok(Some(ExecutionEnd::Without { state, message }));
             }
         }
         Ok(None)
@@ -141,7 +143,7 @@ impl Show {
         }
     }
 
-    async fn chunk(&mut self, to: To, chunk: &Chunk) -> io::Result<()> {
+    async fn chunk(&mut self, to: OutputTarget, chunk: &Chunk) -> io::Result<()> {
         // What a compiler says is shown at the end, if it failed.
         if self.stage != StageName::Run || self.gap {
             return Ok(());
@@ -154,21 +156,21 @@ impl Show {
         self.print(to, bytes).await
     }
 
-    async fn print(&mut self, to: To, bytes: Vec<u8>) -> io::Result<()> {
+    async fn print(&mut self, to: OutputTarget, bytes: Vec<u8>) -> io::Result<()> {
         let Some(printer) = &self.printer else { return Ok(()) };
         if bytes.is_empty() {
             return Ok(());
         }
         self.progress.clear();
-        self.printed[usize::from(to == To::Stderr)] += bytes.len();
+        self.printed[usize::from(to == OutputTarget::Stderr)] += bytes.len();
         printer.write(to, bytes).await
     }
 
     /// Writes what is left and says the verdict; the exit code is that of `cove run`.
-    pub(crate) async fn end(mut self, end: &End) -> io::Result<u8> {
+    pub(crate) async fn end(mut self, end: &ExecutionEnd) -> io::Result<u8> {
         let finished = match end {
-            End::Finished(execution) => Some(execution),
-            End::Without { .. } => None,
+            ExecutionEnd::Finished(execution) => Some(execution),
+            ExecutionEnd::Without { .. } => None,
         };
         if let Some(execution) = finished {
             self.catch_up(execution).await?;
@@ -178,7 +180,7 @@ impl Show {
             printer.finish().await?;
         }
         match end {
-            End::Finished(execution) => {
+            ExecutionEnd::Finished(execution) => {
                 if self.shown.output {
                     show_compiler(execution);
                 }
@@ -187,7 +189,7 @@ impl Show {
                 }
                 Ok(exit_code(&execution.outcome))
             }
-            End::Without { state, message } => {
+            ExecutionEnd::Without { state, message } => {
                 if self.shown.words {
                     let why = message.as_deref().map(|why| format!(": {}", plain(why)));
                     complain(&format!("{}{}", state.as_str(), why.unwrap_or_default()));
@@ -208,12 +210,12 @@ impl Show {
             return Ok(());
         }
         for (to, text, base64) in [
-            (To::Stdout, &outcome.stdout, &outcome.stdout_base64),
-            (To::Stderr, &outcome.stderr, &outcome.stderr_base64),
+            (OutputTarget::Stdout, &outcome.stdout, &outcome.stdout_base64),
+            (OutputTarget::Stderr, &outcome.stderr, &outcome.stderr_base64),
         ] {
             let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
             let bytes = exact.as_deref().unwrap_or(text.as_bytes());
-            let printed = self.printed[usize::from(to == To::Stderr)];
+            let printed = self.printed[usize::from(to == OutputTarget::Stderr)];
             let rest = bytes.get(printed..).unwrap_or_default().to_vec();
             self.print(to, rest).await?;
         }
@@ -222,28 +224,28 @@ impl Show {
 }
 
 /// Writes on a thread of its own, so that a slow reader of the output stops nothing else.
-struct Printer {
-    chunks: mpsc::Sender<(To, Vec<u8>)>,
+struct PrinterThread {
+    chunks: mpsc::Sender<(OutputTarget, Vec<u8>)>,
     writer: JoinHandle<io::Result<()>>,
 }
 
-impl Printer {
-    fn start() -> Printer {
-        let (chunks, mut received) = mpsc::channel::<(To, Vec<u8>)>(CHUNKS_MAX);
+impl PrinterThread {
+    fn start() -> PrinterThread {
+        let (chunks, mut received) = mpsc::channel::<(OutputTarget, Vec<u8>)>(CHUNKS_MAX);
         let writer = std::thread::spawn(move || {
             while let Some((to, bytes)) = received.blocking_recv() {
                 match to {
-                    To::Stdout => write_through(&mut io::stdout().lock(), &bytes)?,
+                    OutputTarget::Stdout => write_through(&mut io::stdout().lock(), &bytes)?,
                     // Without anybody to read its errors, a program goes on all the same.
-                    To::Stderr => drop(write_through(&mut io::stderr().lock(), &bytes)),
+                    OutputTarget::Stderr => drop(write_through(&mut io::stderr().lock(), &bytes)),
                 }
             }
             Ok(())
         });
-        Printer { chunks, writer }
+        PrinterThread { chunks, writer }
     }
 
-    async fn write(&self, to: To, bytes: Vec<u8>) -> io::Result<()> {
+    async fn write(&self, to: OutputTarget, bytes: Vec<u8>) -> io::Result<()> {
         let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         self.chunks.send((to, bytes)).await.map_err(closed)
     }

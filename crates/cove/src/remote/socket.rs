@@ -15,25 +15,25 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Error as SocketError};
 
-use super::{ANSWER_BYTES_MAX, Failure, Fault, Remote};
+use super::{ANSWER_BYTES_MAX, FailureKind, Remote, RemoteFailure};
 
 /// Time to connect and to agree.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes both ways, encrypted or not.
-pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 /// A WebSocket that is open.
-pub(crate) type Socket = WebSocketStream<Box<dyn Bytes>>;
+pub(crate) type Socket = WebSocketStream<Box<dyn ByteStream>>;
 
 /// Opens one.
-pub(crate) async fn open(remote: &Remote, path: &str) -> Result<Socket, Failure> {
+pub(crate) async fn open(remote: &Remote, path: &str) -> Result<Socket, RemoteFailure> {
     let opened = timeout(OPEN_TIMEOUT, handshake(remote, path)).await;
     let opened = opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-    opened.map_err(|error| match error.downcast::<Failure>() {
+    opened.map_err(|error| match error.downcast::<RemoteFailure>() {
         Ok(failure) => failure,
-        Err(error) => Failure::new(Fault::Lost, format!("no WebSocket: {error:#}")),
+        Err(error) => RemoteFailure::new(FailureKind::Lost, format!("no WebSocket: {error:#}")),
     })
 }
 
@@ -50,7 +50,7 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     let tcp = tcp.with_context(|| format!("connect to {base}"))?;
     // Without it, what is typed is a little later there.
     tcp.set_nodelay(true).ok();
-    let stream: Box<dyn Bytes> = if is_https {
+    let stream: Box<dyn ByteStream> = if is_https {
         let name = ServerName::try_from(host).context("read the host's name")?;
         let connector = node::task::blocking(|| connector(&Roots::Machine)).await?;
         let connector = connector.map_err(anyhow::Error::from_boxed)?;
@@ -77,7 +77,10 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
 }
 
 /// The server answered, and not with a WebSocket.
-fn refusal(remote: &Remote, answer: &tungstenite::http::Response<Option<Vec<u8>>>) -> Failure {
+fn refusal(
+    remote: &Remote,
+    answer: &tungstenite::http::Response<Option<Vec<u8>>>,
+) -> RemoteFailure {
     let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or_default();
     let body = answer.body().as_deref().unwrap_or_default();
     remote.refusal(status, super::retry_after(answer.headers()), body)

@@ -68,7 +68,8 @@ fn answers_that_refuse_say_whose_turn_it_is() {
             assert!(failure.to_string().contains(word), "{failure} lacks {word}");
         }
     };
-    let (refused, unavailable, lost) = (Fault::Refused, Fault::Unavailable, Fault::Lost);
+    let (refused, unavailable, lost) =
+        (FailureKind::Refused, FailureKind::Unavailable, FailureKind::Lost);
     check(
         false,
         401,

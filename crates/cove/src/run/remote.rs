@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::request::{Known, Usage, input, request};
-use super::terminal::{self, Raw};
+use super::terminal::{self, RawTerminal};
 use super::{print_json, read_ahead};
 use crate::cli::RunArgs;
-use crate::config::{Config, Environment};
-use crate::remote::show::{End, Show, Shown};
+use crate::config::{CoveConfig, Environment};
+use crate::remote::show::{ExecutionEnd, ExecutionPrinter, Shown};
 use crate::remote::signals::EndSignals;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{self, Remote, plain};
@@ -32,7 +32,7 @@ use crate::remote::{self, Remote, plain};
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the program and passes its exit code on.
-pub(super) fn run(args: &RunArgs, config: &Config, environment: &Environment) -> ExitCode {
+pub(super) fn run(args: &RunArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     let server = args.server.as_deref();
     let found = Remote::find(server, args.token_file.as_deref(), config, environment);
     let run = async |remote: Remote| {
@@ -73,7 +73,7 @@ async fn converse(
         code = signals.next() => return Ok(code),
     };
     let path = format!("/v1/executions/{}", submitted.id);
-    let mut show = Show::new(shown);
+    let mut show = ExecutionPrinter::new(shown);
     let ended = {
         let attached = Box::pin(attached(remote, &path, stdin, &mut show, tty));
         tokio::select! {
@@ -94,8 +94,8 @@ async fn converse(
     let code = show.end(&end).await?;
     if !shown.output {
         match end {
-            End::Finished(execution) => print_json(&execution)?,
-            End::Without { state, message } => {
+            ExecutionEnd::Finished(execution) => print_json(&execution)?,
+            ExecutionEnd::Without { state, message } => {
                 let why = message.as_deref().map(plain).unwrap_or_default();
                 return Err(anyhow!("{}: {why}", state.as_str()));
             }
@@ -114,12 +114,12 @@ async fn attached(
     remote: &Remote,
     path: &str,
     stdin: Option<Box<dyn Read + Send>>,
-    show: &mut Show,
+    show: &mut ExecutionPrinter,
     tty: bool,
-) -> Result<End> {
+) -> Result<ExecutionEnd> {
     let socket = socket::open(remote, &format!("{path}/events")).await?;
     // Dropped with this future, which every way out of it does.
-    let raw = if tty { Some(Raw::enter().context("make the terminal raw")?) } else { None };
+    let raw = if tty { Some(RawTerminal::enter().context("make the terminal raw")?) } else { None };
     let windows = if tty { Some(signal(SignalKind::window_change())?) } else { None };
     let (sink, stream) = socket.split();
     let input = stdin.map(read_ahead);
@@ -134,7 +134,10 @@ async fn attached(
 }
 
 /// Takes events until the last one.
-async fn listen(mut stream: SplitStream<Socket>, show: &mut Show) -> Result<End> {
+async fn listen(
+    mut stream: SplitStream<Socket>,
+    show: &mut ExecutionPrinter,
+) -> Result<ExecutionEnd> {
     loop {
         let message = stream.next().await.context("the server is gone")?;
         match message.context("lost the server")? {

@@ -296,7 +296,7 @@ mod tests {
     use executions::Host;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     /// Files in a directory of its own, gone after the test.
     struct Scratch(PathBuf);
@@ -315,7 +315,7 @@ mod tests {
             let directory = self.0.display().to_string();
             let arguments = arguments.replace('@', &directory);
             let all = ["cove", "run"].into_iter().chain(arguments.split(' '));
-            let Command::Run(run) = Cli::try_parse_from(all)?.command else {
+            let CliCommand::Run(run) = Cli::try_parse_from(all)?.command else {
                 unreachable!("`run` was asked for")
             };
             let languages = Languages::load(None, &Host::default())?;

@@ -7,22 +7,22 @@ use api::TerminalSize;
 use rustix::termios::{self, OptionalActions, Termios};
 
 /// The terminal passes every key on, until this is dropped.
-pub(crate) struct Raw {
+pub(crate) struct RawTerminal {
     before: Termios,
 }
 
-impl Raw {
+impl RawTerminal {
     /// Remembers how the terminal is, and makes it raw.
-    pub(crate) fn enter() -> io::Result<Raw> {
+    pub(crate) fn enter() -> io::Result<RawTerminal> {
         let before = termios::tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
         termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        Ok(Raw { before })
+        Ok(RawTerminal { before })
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // After what was written is shown. A terminal that is gone needs no mode.
         termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.before).ok();

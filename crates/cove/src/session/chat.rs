@@ -8,7 +8,7 @@ use axum::http::Method;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::show::{Show, Shown};
+use super::show::{EventDisplay, EventPrinter};
 use super::{begin, change, create, message, path};
 use crate::cli::ChatArgs;
 use crate::complain;
@@ -55,7 +55,7 @@ pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
         if line.trim().is_empty() {
             continue;
         }
-        let mut show = Show::new(Shown { says: true, does: true });
+        let mut show = EventPrinter::new(EventDisplay { says: true, does: true });
         let body = message(line, None, show.is_live());
         let mut turn = begin(server, &session.id, &body).await?;
         loop {

@@ -11,7 +11,7 @@ use axum::http::Method;
 
 use super::usage;
 use crate::agent::print_line;
-use crate::cli::{FilesCommand, Place};
+use crate::cli::{FilesCommand, SessionFilePath};
 use crate::remote::{Remote, escaped, plain};
 use crate::run::print_json;
 use crate::values::human_bytes;
@@ -38,7 +38,7 @@ pub(super) async fn run(command: &FilesCommand, server: &Remote, json: bool) -> 
 }
 
 /// Where a file is: what stands between slashes is escaped, so that no name can be another address.
-fn address(place: &Place, name: Option<&str>) -> String {
+fn address(place: &SessionFilePath, name: Option<&str>) -> String {
     let path = place.path.as_deref().unwrap_or_default();
     let path = match name {
         Some(name) => format!("{path}{name}"),
@@ -56,7 +56,7 @@ fn part(part: &str) -> String {
     }
 }
 
-async fn list(place: &Place, depth: u32, server: &Remote, json: bool) -> Result<()> {
+async fn list(place: &SessionFilePath, depth: u32, server: &Remote, json: bool) -> Result<()> {
     let path = place.path.as_deref().map(|path| format!("&path={}", escaped(path)));
     let query = format!("?limit={ENTRIES_MAX}&depth={depth}{}", path.unwrap_or_default());
     let target = format!("/v1/sessions/{}/files{query}", place.id);
@@ -90,7 +90,7 @@ fn line(entry: &FileEntry) -> String {
     )
 }
 
-async fn get(place: &Place, local: Option<&Path>, server: &Remote) -> Result<()> {
+async fn get(place: &SessionFilePath, local: Option<&Path>, server: &Remote) -> Result<()> {
     let name = place.path.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
     let to: PathBuf = match local {
         Some(path) if path == Path::new("-") => PathBuf::new(),
@@ -127,7 +127,7 @@ fn file_name(name: &str) -> Result<&str> {
     }
 }
 
-async fn put(local: &Path, place: &Place, server: &Remote, json: bool) -> Result<()> {
+async fn put(local: &Path, place: &SessionFilePath, server: &Remote, json: bool) -> Result<()> {
     let is_stdin = local == Path::new("-");
     let mut bytes = Vec::new();
     if is_stdin {
@@ -166,14 +166,14 @@ mod tests {
     #[test]
     fn no_name_is_another_address() {
         let check = |path: &str, expected: &str| {
-            let place = Place { id: "ses_1".to_owned(), path: Some(path.to_owned()) };
+            let place = SessionFilePath { id: "ses_1".to_owned(), path: Some(path.to_owned()) };
             assert_eq!(address(&place, None), format!("/v1/sessions/ses_1/files/{expected}"));
         };
         check("a/b c?#%.txt", "a/b%20c%3F%23%25.txt");
         check("/etc/hosts", "/etc/hosts");
         check("~/x", "~/x");
         check("../x", "%2E%2E/x");
-        let place = Place { id: "s".to_owned(), path: Some("in/".to_owned()) };
+        let place = SessionFilePath { id: "s".to_owned(), path: Some("in/".to_owned()) };
         assert_eq!(address(&place, Some("a b")), "/v1/sessions/s/files/in/a%20b");
     }
 

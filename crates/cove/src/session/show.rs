@@ -16,7 +16,7 @@ const DETAIL_CHARS_MAX: usize = 100;
 
 /// What is shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct EventDisplay {
     /// What the agent says.
     pub(super) says: bool,
     /// What it does.
@@ -24,8 +24,8 @@ pub(super) struct Shown {
 }
 
 /// Shows events one after the other.
-pub(super) struct Show {
-    shown: Shown,
+pub(super) struct EventPrinter {
+    shown: EventDisplay,
     /// Nothing of others may steer the terminal.
     is_terminal: bool,
     /// The text that is being said came in pieces.
@@ -36,9 +36,9 @@ pub(super) struct Show {
     is_done: bool,
 }
 
-impl Show {
-    pub(super) fn new(shown: Shown) -> Show {
-        Show {
+impl EventPrinter {
+    pub(super) fn new(shown: EventDisplay) -> EventPrinter {
+        EventPrinter {
             shown,
             is_terminal: io::stdout().is_terminal(),
             in_pieces: false,
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn a_turn_has_an_end_and_a_code() {
         let event = |kind, data| SessionEvent { seq: 1, at_ms: 0, turn: None, kind, data };
-        let quiet = Shown { says: false, does: false };
-        let mut show = Show::new(quiet);
+        let quiet = EventDisplay { says: false, does: false };
+        let mut show = EventPrinter::new(quiet);
         assert!(!show.event(&event(SessionEventKind::TurnStart, json!({}))).unwrap());
         assert!(show.end().is_err(), "it is not over");
         assert!(!show.event(&event(SessionEventKind::Text, json!({"text": "a"}))).unwrap());

@@ -15,7 +15,7 @@ use crate::cli::SessionExecArgs;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{Remote, escaped, plain};
 use crate::run::read_ahead;
-use crate::run::terminal::{self, Raw};
+use crate::run::terminal::{self, RawTerminal};
 
 pub(super) async fn run(args: &SessionExecArgs, server: &Remote) -> Result<u8> {
     if !terminal::is_there() {
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &SessionExecArgs, server: &Remote) -> Result<u8> {
     }
     let socket = socket::open(server, &path(&args.id, &query)).await?;
     // Dropped with this future, which every way out of it does.
-    let raw = Raw::enter().context("make the terminal raw")?;
+    let raw = RawTerminal::enter().context("make the terminal raw")?;
     let windows = signal(SignalKind::window_change())?;
     let (sink, stream) = socket.split();
     let ended = tokio::select! {

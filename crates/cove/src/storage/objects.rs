@@ -6,13 +6,17 @@ use anyhow::{Context as _, Result, bail};
 use node::objects::{Credentials, Objects, ObjectsUrl};
 use node::sealed::Sealer;
 
-use crate::config::{self, Config, Environment, ObjectsTable};
+use crate::config::{self, CoveConfig, Environment, ObjectsTable};
 
 /// The objects of a server that was told nothing else, in the data directory.
 const OBJECTS_DIRECTORY: &str = "objects";
 
 /// Opens the object store.
-pub(crate) fn open(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Objects> {
+pub(crate) fn open(
+    config: &CoveConfig,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<Objects> {
     let table = &config.objects;
     let url = match &table.url {
         Some(url) => config::resolve("objects.url", url, environment)?.parse(),
@@ -30,7 +34,7 @@ pub(crate) fn open(config: &Config, environment: &Environment, data_dir: &Path) 
 
 /// What secrets are sealed and opened with.
 pub(crate) fn sealer(
-    config: &Config,
+    config: &CoveConfig,
     environment: &Environment,
     data_dir: &Path,
 ) -> Result<Sealer> {
@@ -88,7 +92,7 @@ mod tests {
         let variables = [("HOME", "/nowhere")].iter().chain(variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let environment = Environment::made_up(variables.collect());
-        let config = Config::load(None, &environment, Flags::new()).unwrap();
+        let config = CoveConfig::load(None, &environment, Flags::new()).unwrap();
         let opened = open(&config, &environment, scratch.path())
             .and_then(|objects| Ok((objects, sealer(&config, &environment, scratch.path())?)));
         let shown =

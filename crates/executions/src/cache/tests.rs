@@ -6,8 +6,12 @@ use std::time::Duration;
 use super::*;
 
 fn compiled(bytes: usize) -> Arc<Compiled> {
-    let file = File { path: "program".into(), content: vec![0; bytes].into(), executable: true };
-    Arc::new(Compiled { exit: Exit { code: Some(0), ..Exit::default() }, files: vec![file] })
+    let file =
+        WorkspaceFile { path: "program".into(), content: vec![0; bytes].into(), executable: true };
+    Arc::new(Compiled {
+        exit: ProgramExit { code: Some(0), ..ProgramExit::default() },
+        files: vec![file],
+    })
 }
 
 fn key(number: u8) -> Key {
@@ -52,7 +56,7 @@ async fn descriptors_are_bounded_like_bytes() {
     let cache = Cache::new(u64::MAX, Tenants::Apart);
     for number in 0..=255 {
         let files = std::iter::repeat_n(compiled(0).files[0].clone(), 3).collect();
-        let exit = Exit::default();
+        let exit = ProgramExit::default();
         match cache.find(key(number)).await {
             Lookup::Lead(leader) => {
                 leader.publish(Ended::Compiled(Arc::new(Compiled { exit, files })));
@@ -123,7 +127,8 @@ async fn a_refusal_is_shared_with_those_who_wait_and_not_kept() {
     let cache = Cache::new(1 << 20, Tenants::Apart);
     let Lookup::Lead(leader) = cache.find(key(1)).await else { panic!("nobody else compiles") };
     let tasks = followers(&cache, 3).await;
-    leader.publish(Ended::Refused(Arc::new(Exit { code: Some(1), ..Exit::default() })));
+    leader
+        .publish(Ended::Refused(Arc::new(ProgramExit { code: Some(1), ..ProgramExit::default() })));
     assert_eq!(answers(tasks).await, ["refused Some(1)"; 3]);
     assert!(matches!(cache.find(key(1)).await, Lookup::Lead(_)));
 }
@@ -140,16 +145,16 @@ async fn one_of_those_who_wait_takes_over_from_one_who_gives_up() {
 
 #[test]
 fn everything_that_matters_is_part_of_the_key() {
-    let file = |path: &str, content: &str, executable| File {
+    let file = |path: &str, content: &str, executable| WorkspaceFile {
         path: path.to_owned(),
         content: content.as_bytes().to_vec().into(),
         executable,
     };
     let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    let command = |argv: &[&str], env: &[&str]| Command {
+    let command = |argv: &[&str], env: &[&str]| SandboxCommand {
         argv: words(argv),
         env: words(env),
-        ..Command::default()
+        ..SandboxCommand::default()
     };
     let mut limited = command(&["cc"], &[]);
     limited.limits.memory_bytes += 1;

@@ -23,7 +23,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
 use node::http;
-use sandbox::{Control, TerminalSize};
+use sandbox::{ProgramControl, TerminalDimensions};
 use serde::Deserialize;
 use tokio::time;
 
@@ -346,11 +346,11 @@ impl Incoming {
             ClientMessage::Signal { signal } => match verdict::signal_number(&signal)
                 .or_else(|| verdict::signal_number(&format!("SIG{signal}")))
             {
-                Some(number) => Control::Signal(number),
+                Some(number) => ProgramControl::Signal(number),
                 None => return Err(format!("there is no signal {signal:.20}")),
             },
             ClientMessage::Resize(size) => {
-                Control::Resize(TerminalSize { rows: size.rows, cols: size.cols })
+                ProgramControl::Resize(TerminalDimensions { rows: size.rows, cols: size.cols })
             }
         };
         if let Some(attachment) = attachment {

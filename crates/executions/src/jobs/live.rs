@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use api::{Event, EventKind, ExecutionId, State};
 use node::clock;
 use parking_lot::Mutex;
-use sandbox::{Control, Stdin};
+use sandbox::{ProgramControl, StdinSource};
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
@@ -177,7 +177,7 @@ impl Lives {
         let live = self.get(id).ok_or(Error::NotFound)?;
         let (stdin, input) = mpsc::channel(INPUTS_MAX);
         let (control, controls) = mpsc::channel(INPUTS_MAX);
-        let io = Io { stdin: Some(Stdin::Live(input)), control: Some(controls) };
+        let io = Io { stdin: Some(StdinSource::Live(input)), control: Some(controls) };
         {
             // Held over both, so that of two who attach at once only one is let in.
             let mut place = live.io.lock();
@@ -197,7 +197,7 @@ impl Lives {
 pub(crate) struct Attachment {
     live: Arc<Live>,
     stdin: Option<mpsc::Sender<Vec<u8>>>,
-    control: mpsc::Sender<Control>,
+    control: mpsc::Sender<ProgramControl>,
 }
 
 impl Attachment {
@@ -218,7 +218,7 @@ impl Attachment {
 
     /// Hands a signal or a size to the sandbox. One that cannot keep up misses some; so does a
     /// program that has not started or has ended.
-    pub(crate) fn control(&self, control: Control) {
+    pub(crate) fn control(&self, control: ProgramControl) {
         if self.control.try_send(control).is_err() {
             tracing::debug!("a signal or a size was not delivered");
         }

@@ -14,7 +14,7 @@ use node::http;
 use node::store::{Store, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
-use sandbox::{Command, Exit, OutputSink, Stdin, Stream};
+use sandbox::{ChunkStream, OutputSink, ProgramExit, SandboxCommand, StdinSource};
 use testkit::Scratch;
 use tokio::task::JoinHandle;
 
@@ -59,7 +59,11 @@ impl Sandboxes for Programs {
 }
 
 impl Sandbox for Place {
-    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
+    fn run<'a>(
+        &'a mut self,
+        command: SandboxCommand,
+        sink: &'a mut dyn OutputSink,
+    ) -> Pending<'a, ProgramExit> {
         let count = self.0.started.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             let words: Vec<String> =
@@ -70,19 +74,19 @@ impl Sandbox for Place {
                 "lost" => return Err(Failure::Infrastructure("lost".into())),
                 "flaky" if count == 0 => return Err(Failure::Infrastructure("lost".into())),
                 "cat" => {
-                    if let Stdin::Live(mut input) = command.stdin {
+                    if let StdinSource::Live(mut input) = command.stdin {
                         while let Some(bytes) = input.recv().await {
-                            sink.chunk(Stream::Stdout, &bytes);
+                            sink.chunk(ChunkStream::Stdout, &bytes);
                             stdout.extend(bytes);
                         }
                     }
                 }
                 _ => {
                     stdout = words[1..].join(" ").into_bytes();
-                    sink.chunk(Stream::Stdout, &stdout);
+                    sink.chunk(ChunkStream::Stdout, &stdout);
                 }
             }
-            Ok(Exit { code: Some(0), stdout, ..Exit::default() })
+            Ok(ProgramExit { code: Some(0), stdout, ..ProgramExit::default() })
         })
     }
 }

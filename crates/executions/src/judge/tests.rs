@@ -194,7 +194,8 @@ fn an_answer_holds_so_much_output_and_no_more() {
 #[test]
 fn bytes_survive_the_way_into_text() {
     for bytes in [&b"text"[..], b"\xff\0", b""] {
-        let exit = sandbox::Exit { code: Some(0), stdout: bytes.to_vec(), ..Default::default() };
+        let exit =
+            sandbox::ProgramExit { code: Some(0), stdout: bytes.to_vec(), ..Default::default() };
         let outcome = verdict::outcome(api::StageName::Run, b"x", exit);
         assert_eq!(stdout_bytes(&outcome), bytes);
     }

@@ -5,7 +5,8 @@
 
 use api::{LimitSpec, Mode};
 use sandbox::{
-    Command, Limits, Output, Profile, Stdin, WARM_STACK_BYTES_MAX, WarmKind, WarmRuntime,
+    OutputMode, ProgramLimits, SandboxCommand, SeccompProfile, StdinSource, WARM_STACK_BYTES_MAX,
+    WarmKind, WarmRuntime,
 };
 use serde::Deserialize;
 
@@ -115,11 +116,11 @@ impl Languages {
 /// command's interpreter would start with.
 pub(crate) fn runtime_for<'r>(
     runtimes: &'r [WarmRuntime],
-    command: &Command,
+    command: &SandboxCommand,
 ) -> Option<&'r WarmRuntime> {
     let serves = |runtime: &&WarmRuntime| {
         command.argv.starts_with(&runtime.argv)
-            && command.profile == Profile::Run
+            && command.profile == SeccompProfile::Run
             && command.terminal.is_none()
             && command.extra.is_empty()
             && start_env(&command.env) == start_env(&runtime.env)
@@ -148,7 +149,7 @@ pub(crate) fn mode(runtime: &WarmRuntime) -> Mode {
 }
 
 /// Whether the limits of a process are those that it was started with: they are not set again.
-fn started_for(own: &Limits, asked: &Limits) -> bool {
+fn started_for(own: &ProgramLimits, asked: &ProgramLimits) -> bool {
     own.memory_bytes == asked.memory_bytes
         && own.processes == asked.processes
         && own.open_files == asked.open_files
@@ -158,9 +159,9 @@ fn started_for(own: &Limits, asked: &Limits) -> bool {
 }
 
 /// Whether the streams are those that every runtime waits with.
-fn is_captured(command: &Command) -> bool {
-    matches!((&command.stdout, &command.stderr), (Output::Capture, Output::Capture))
-        && !matches!(command.stdin, Stdin::Handle(_))
+fn is_captured(command: &SandboxCommand) -> bool {
+    matches!((&command.stdout, &command.stderr), (OutputMode::Capture, OutputMode::Capture))
+        && !matches!(command.stdin, StdinSource::Handle(_))
 }
 
 /// The variables that matter at the start of an interpreter, in a fixed order.
@@ -189,17 +190,17 @@ mod tests {
             kind: WarmKind::ForkPython,
             argv: words(&["/usr/bin/python3", "main.py"]),
             env: words(&["PATH=/bin", "HOME=/home/user", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"]),
-            limits: sandbox::Limits::default(),
+            limits: sandbox::ProgramLimits::default(),
             ready: 2,
             forks_max: FORKS_MAX,
         }
     }
 
-    fn command() -> Command {
-        Command { argv: runtime().argv, env: runtime().env, ..Command::default() }
+    fn command() -> SandboxCommand {
+        SandboxCommand { argv: runtime().argv, env: runtime().env, ..SandboxCommand::default() }
     }
 
-    fn check(name: &str, is_served: bool, change: impl Fn(&mut Command)) {
+    fn check(name: &str, is_served: bool, change: impl Fn(&mut SandboxCommand)) {
         let mut command = command();
         change(&mut command);
         let found = [runtime()];
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn a_runtime_of_its_own_is_for_the_limits_and_streams_that_it_was_started_with() {
         let runtime = WarmRuntime { kind: WarmKind::StartNode, ..runtime() };
-        let check = |is_served: bool, change: fn(&mut Command)| {
+        let check = |is_served: bool, change: fn(&mut SandboxCommand)| {
             let mut command = command();
             change(&mut command);
             assert_eq!(runtime_for(std::slice::from_ref(&runtime), &command).is_some(), is_served);
@@ -223,13 +224,13 @@ mod tests {
         check(false, |command| command.limits.stack_bytes -= 1);
         check(false, |command| command.limits.processes -= 1);
         check(false, |command| command.limits.file_size_bytes -= 1);
-        check(false, |command| command.stderr = Output::Stdout);
+        check(false, |command| command.stderr = OutputMode::Stdout);
     }
 
     #[test]
     fn a_machine_that_cannot_be_told_more_is_for_what_it_was_started_with() {
         let runtime = WarmRuntime { kind: WarmKind::StartJava, ..runtime() };
-        let check = |is_served: bool, change: fn(&mut Command)| {
+        let check = |is_served: bool, change: fn(&mut SandboxCommand)| {
             let mut command = command();
             change(&mut command);
             assert_eq!(runtime_for(std::slice::from_ref(&runtime), &command).is_some(), is_served);
@@ -241,7 +242,7 @@ mod tests {
         check(false, |command| command.env[0] = b"PATH=/x".to_vec());
         check(false, |command| command.env.clear());
         check(false, |command| command.limits.memory_bytes += 1);
-        check(false, |command| command.stderr = Output::Stdout);
+        check(false, |command| command.stderr = OutputMode::Stdout);
     }
 
     #[test]
@@ -254,12 +255,12 @@ mod tests {
         check("another file", false, |command| command.argv[1] = b"a.py".to_vec());
         check("no file", false, |command| drop(command.argv.pop()));
         check("another interpreter", false, |command| command.argv[0] = b"python3".to_vec());
-        check("a compiler", false, |command| command.profile = Profile::Compile);
+        check("a compiler", false, |command| command.profile = SeccompProfile::Compile);
         check("a deep stack", false, |command| {
             command.limits.stack_bytes = WARM_STACK_BYTES_MAX + 1;
         });
         check("a terminal", false, |command| {
-            command.terminal = Some(sandbox::TerminalSize { rows: 1, cols: 1 });
+            command.terminal = Some(sandbox::TerminalDimensions { rows: 1, cols: 1 });
         });
         for variable in
             ["PYTHONHASHSEED=1", "LC_ALL=C", "TZ=UTC", "LD_PRELOAD=x", "MALLOC_ARENA_MAX=1"]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use api::{Comparison, ExecutionRequest, SourceFile};
-use sandbox::File;
+use sandbox::WorkspaceFile;
 
 use crate::error::Refusal;
 
@@ -304,7 +304,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
 }
 
 /// `a` and `a/b` cannot both be files.
-pub(super) fn check_no_file_is_a_directory(files: &[File]) -> Result<(), Refusal> {
+pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<(), Refusal> {
     if files.len() < 2 {
         return Ok(());
     }

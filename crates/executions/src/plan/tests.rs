@@ -57,12 +57,13 @@ fn text(words: &[Vec<u8>]) -> String {
 fn show(plan: &Plan) -> String {
     let single = single(plan);
     let stdin = match &single.stdin {
-        Stdin::Empty => String::new(),
-        Stdin::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Stdin::Live(_) => "live".to_owned(),
-        Stdin::Handle(_) => "handle".to_owned(),
+        StdinSource::Empty => String::new(),
+        StdinSource::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        StdinSource::Live(_) => "live".to_owned(),
+        StdinSource::Handle(_) => "handle".to_owned(),
     };
-    let content = |file: &File| String::from_utf8_lossy(&file.content.read().unwrap()).into_owned();
+    let content =
+        |file: &WorkspaceFile| String::from_utf8_lossy(&file.content.read().unwrap()).into_owned();
     let files = plan.program.files.iter();
     let files = files.map(|file| format!("{}={}", file.path, content(file)));
     let mut files = files.collect::<Vec<_>>().join(" ");
@@ -310,10 +311,10 @@ fn live_input_takes_the_place_of_the_request_s() {
     let planner = Planner::new(config(), BUDGET, "/bin").unwrap();
     let request = || ExecutionRequest { argv: Some(vec!["x".to_owned()]), ..Default::default() };
     let (_sender, receiver) = tokio::sync::mpsc::channel(1);
-    let plan = planner.plan(request(), None, None, Some(Stdin::Live(receiver))).unwrap();
-    assert!(matches!(single(&plan).stdin, Stdin::Live(_)));
+    let plan = planner.plan(request(), None, None, Some(StdinSource::Live(receiver))).unwrap();
+    assert!(matches!(single(&plan).stdin, StdinSource::Live(_)));
     let both = ExecutionRequest { stdin: Some(String::new()), ..request() };
-    let refusal = planner.plan(both, None, None, Some(Stdin::Empty)).unwrap_err();
+    let refusal = planner.plan(both, None, None, Some(StdinSource::Empty)).unwrap_err();
     assert_eq!(refusal.field, "stdin");
 }
 

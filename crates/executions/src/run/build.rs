@@ -6,7 +6,7 @@ use super::*;
 use crate::cache::{Compiled, Ended, Leader, Lookup};
 use crate::languages::Artifacts;
 use crate::plan::{Compile, Recipe, check_path};
-use sandbox::{Content, SharedFile};
+use sandbox::{SharedFile, WorkspaceContent};
 
 /// Bytes of what one compilation makes. What is larger is run where it was compiled, once.
 const ARTIFACTS_BYTES_MAX: u64 = 64 << 20;
@@ -38,7 +38,7 @@ impl Run<'_> {
         };
         let artifacts = program.way().artifacts.as_ref();
         let mut command = command(start, Vec::new(), false);
-        command.profile = Profile::Compile;
+        command.profile = SeccompProfile::Compile;
         command.last = false;
         if let Some(artifacts) = artifacts {
             let names = artifacts.programs.iter().chain(&artifacts.files);
@@ -66,14 +66,21 @@ impl Run<'_> {
     }
 
     /// What a compiler said before, with no time taken for it now.
-    fn cached(&mut self, stage: StageName, command: &Command, exit: &Exit) -> Outcome {
+    fn cached(
+        &mut self,
+        stage: StageName,
+        command: &SandboxCommand,
+        exit: &ProgramExit,
+    ) -> Outcome {
         self.progress.stage(stage, None);
-        for (stream, bytes) in [(Stream::Stdout, &exit.stdout), (Stream::Stderr, &exit.stderr)] {
+        for (stream, bytes) in
+            [(ChunkStream::Stdout, &exit.stdout), (ChunkStream::Stderr, &exit.stderr)]
+        {
             if !bytes.is_empty() {
                 self.progress.chunk(stream, bytes);
             }
         }
-        let exit = Exit {
+        let exit = ProgramExit {
             cpu: Duration::ZERO,
             wall: Duration::ZERO,
             memory_peak_bytes: 0,
@@ -87,7 +94,7 @@ impl Run<'_> {
     async fn compile(
         &mut self,
         stage: StageName,
-        (mut command, files): (Command, Vec<File>),
+        (mut command, files): (SandboxCommand, Vec<WorkspaceFile>),
         artifacts: Option<&Artifacts>,
         leader: Option<Leader<'_>>,
     ) -> Result<Built, Failure> {
@@ -183,19 +190,19 @@ impl Run<'_> {
 /// Names and contents of the files that a command names; `None` when it does not succeed.
 async fn listed(
     sandbox: &mut dyn Sandbox,
-    (argv, env, limits): (&[String], Vec<Vec<u8>>, Limits),
+    (argv, env, limits): (&[String], Vec<Vec<u8>>, ProgramLimits),
 ) -> Result<Option<Vec<(String, Vec<u8>)>>, Failure> {
     if argv.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let command = |outputs: Vec<String>| Command {
+    let command = |outputs: Vec<String>| SandboxCommand {
         argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
         env: env.clone(),
-        limits: Limits { wall: LIST_WALL, output_bytes: LIST_OUTPUT_BYTES, ..limits },
-        profile: Profile::Compile,
+        limits: ProgramLimits { wall: LIST_WALL, output_bytes: LIST_OUTPUT_BYTES, ..limits },
+        profile: SeccompProfile::Compile,
         outputs,
         outputs_bytes_max: ARTIFACTS_BYTES_MAX,
-        ..Command::default()
+        ..SandboxCommand::default()
     };
     let exit = sandbox.run(command(Vec::new()), &mut ()).await?;
     if exit.code != Some(0) || !exit.breaches.is_empty() {
@@ -226,16 +233,16 @@ fn collect(
     artifacts: &Artifacts,
     contents: Vec<Result<Vec<u8>, String>>,
     listed: Vec<(String, Vec<u8>)>,
-) -> Option<Vec<File>> {
+) -> Option<Vec<WorkspaceFile>> {
     let programs = artifacts.programs.iter().map(|name| (name, true));
     let files = artifacts.files.iter().map(|name| (name, false));
     let mut made = Vec::with_capacity(contents.len() + listed.len());
     let mut contents = contents.into_iter();
     for (name, executable) in programs.chain(files) {
         let content = contents.next()?.ok()?;
-        made.push(File { path: name.clone(), content: content.into(), executable });
+        made.push(WorkspaceFile { path: name.clone(), content: content.into(), executable });
     }
-    made.extend(listed.into_iter().map(|(path, content)| File {
+    made.extend(listed.into_iter().map(|(path, content)| WorkspaceFile {
         path,
         content: content.into(),
         executable: false,
@@ -244,12 +251,12 @@ fn collect(
 }
 
 /// The same in sealed files; `None` when descriptors or memory for them run out.
-fn shared(made: &[File]) -> Option<Vec<File>> {
-    let share = |file: &File| -> std::io::Result<File> {
+fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
+    let share = |file: &WorkspaceFile| -> std::io::Result<WorkspaceFile> {
         let shared = SharedFile::from_bytes(&file.content.read()?)?;
-        Ok(File { content: Content::Shared(Arc::new(shared)), ..file.clone() })
+        Ok(WorkspaceFile { content: WorkspaceContent::Shared(Arc::new(shared)), ..file.clone() })
     };
-    let shared: std::io::Result<Vec<File>> = made.iter().map(share).collect();
+    let shared: std::io::Result<Vec<WorkspaceFile>> = made.iter().map(share).collect();
     match shared {
         Ok(shared) => Some(shared),
         Err(error) => {
@@ -260,7 +267,7 @@ fn shared(made: &[File]) -> Option<Vec<File>> {
 }
 
 /// A program's own files with what was made of them; that wins where both have the same name.
-fn placed(mut files: Vec<File>, made: &[File]) -> Ready {
+fn placed(mut files: Vec<WorkspaceFile>, made: &[WorkspaceFile]) -> Ready {
     files.retain(|file| made.iter().all(|made| made.path != file.path));
     files.extend_from_slice(made);
     Ready { files, is_compiled: true }

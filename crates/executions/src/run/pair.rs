@@ -14,8 +14,8 @@ use crate::judge::{First, PEER_GRACE, TalkEnding, TalkVolume, apply_interactor};
 
 /// How two programs ended.
 struct Ends {
-    program: Exit,
-    interactor: Exit,
+    program: ProgramExit,
+    interactor: ProgramExit,
     /// True when the program was stopped for what it sent to the interactor.
     is_flood: bool,
 }
@@ -56,7 +56,7 @@ impl Run<'_> {
     pub(super) async fn pair(
         &mut self,
         (ready, start): (&Ready, Start),
-        (other, other_start, files): (&Ready, &Start, Vec<File>),
+        (other, other_start, files): (&Ready, &Start, Vec<WorkspaceFile>),
         (outputs, outputs_bytes_max): (Vec<String>, u64),
         test: Option<u32>,
     ) -> Result<((Outcome, Contents), Outcome), Failure> {
@@ -66,12 +66,12 @@ impl Run<'_> {
         let (reads_answers, writes_answers) = pipe()?;
         let (reads_passed, passes_on) = pipe()?;
         let (reads_questions, writes_questions) = pipe()?;
-        program.stdin = Stdin::Handle(reads_questions.into());
-        program.stdout = Output::Handle(writes_answers.into());
+        program.stdin = StdinSource::Handle(reads_questions.into());
+        program.stdout = OutputMode::Handle(writes_answers.into());
         program.outputs = outputs;
         program.outputs_bytes_max = outputs_bytes_max;
-        interactor.stdin = Stdin::Handle(reads_passed.into());
-        interactor.stdout = Output::Handle(writes_questions.into());
+        interactor.stdin = StdinSource::Handle(reads_passed.into());
+        interactor.stdout = OutputMode::Handle(writes_questions.into());
         let sent = SentBytes::new();
         let sent_max = self.machine.interaction_bytes_max;
         let answers = pass_on(reads_answers.into(), passes_on.into(), sent_max, sent.clone());
@@ -120,11 +120,11 @@ impl Run<'_> {
 async fn both(
     (one, mut program, serving, sink): (
         &mut dyn Sandbox,
-        Command,
+        SandboxCommand,
         Option<Serving>,
         &mut dyn OutputSink,
     ),
-    (two, mut interactor): (&mut dyn Sandbox, Command),
+    (two, mut interactor): (&mut dyn Sandbox, SandboxCommand),
     mut answers: AnswersRelay<'_>,
 ) -> Result<Ends, Failure> {
     let (stop_program, control) = mpsc::channel(1);
@@ -162,7 +162,7 @@ async fn both(
                 // Its pipes are closed by now.
                 answers = Box::pin(std::future::pending());
                 if is_flood {
-                    stop_program.try_send(Control::Stop).ok();
+                    stop_program.try_send(ProgramControl::Stop).ok();
                 }
             }
         }
@@ -172,13 +172,13 @@ async fn both(
 
 /// Waits for the end, and brings it about after a moment.
 async fn finish(
-    mut run: Pin<&mut (dyn Future<Output = Result<Exit, Failure>> + Send)>,
-    stop: &mpsc::Sender<Control>,
-) -> Result<Exit, Failure> {
+    mut run: Pin<&mut (dyn Future<Output = Result<ProgramExit, Failure>> + Send)>,
+    stop: &mpsc::Sender<ProgramControl>,
+) -> Result<ProgramExit, Failure> {
     if let Ok(ended) = time::timeout(PEER_GRACE, run.as_mut()).await {
         return ended;
     }
     // Nobody else sends, so there is room; and who no longer listens has ended.
-    stop.try_send(Control::Stop).ok();
+    stop.try_send(ProgramControl::Stop).ok();
     run.await
 }

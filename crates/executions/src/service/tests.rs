@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Companion, ErrorCode, LimitSpec, TestCase, Verdict};
 use node::telemetry;
 use parking_lot::Mutex;
-use sandbox::{Command, Exit, OutputSink};
+use sandbox::{OutputSink, ProgramExit, SandboxCommand};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -16,7 +16,7 @@ use crate::testing::{self, Directory};
 /// What one command does.
 enum Act {
     /// It ends so.
-    End(Exit),
+    End(ProgramExit),
     /// Cove fails at it.
     Fail(Failure),
     /// It says that it began, and never ends.
@@ -77,7 +77,11 @@ impl Drop for Scripted {
 }
 
 impl Sandbox for Scripted {
-    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
+    fn run<'a>(
+        &'a mut self,
+        command: SandboxCommand,
+        sink: &'a mut dyn OutputSink,
+    ) -> Pending<'a, ProgramExit> {
         let name = String::from_utf8_lossy(&command.argv[0]).into_owned();
         let files = command.files.iter().map(|file| file.path.clone()).collect();
         self.0.commands.lock().push((name, files));
@@ -85,7 +89,7 @@ impl Sandbox for Scripted {
         Box::pin(async move {
             match act.expect("the script has an act for every command") {
                 Act::End(exit) => {
-                    sink.chunk(Stream::Stdout, &exit.stdout);
+                    sink.chunk(ChunkStream::Stdout, &exit.stdout);
                     Ok(exit)
                 }
                 Act::Fail(failure) => Err(failure),
@@ -152,7 +156,7 @@ fn argv() -> ExecutionRequest {
 }
 
 fn exit(code: i32, stdout: &str) -> Act {
-    Act::End(Exit { code: Some(code), stdout: stdout.into(), ..Exit::default() })
+    Act::End(ProgramExit { code: Some(code), stdout: stdout.into(), ..ProgramExit::default() })
 }
 
 fn infrastructure() -> Act {
@@ -190,7 +194,7 @@ async fn what_cove_fails_at_is_ie_and_tells_nothing() {
     let execution = check(vec![infrastructure()], "Compile IE, IE").await;
     assert!(!format!("{execution:?}").contains("secret"));
     check(vec![exit(0, ""), infrastructure()], "Compile OK, Run IE, IE").await;
-    check(vec![Act::End(Exit::default())], "Compile IE, IE").await;
+    check(vec![Act::End(ProgramExit::default())], "Compile IE, IE").await;
 }
 
 #[tokio::test]
@@ -204,7 +208,7 @@ async fn files_that_do_not_fit_are_the_caller_s_fault() {
 #[tokio::test]
 async fn output_files_come_back_in_the_order_they_were_asked_for() {
     let outputs = vec![Ok(b"1".to_vec()), Err("missing".to_owned())];
-    let ended = Act::End(Exit { code: Some(0), outputs, ..Exit::default() });
+    let ended = Act::End(ProgramExit { code: Some(0), outputs, ..ProgramExit::default() });
     let fixture = fixture(vec![ended, exit(1, "")]);
     let with = |request| ExecutionRequest { outputs: vec!["a".into(), "b".into()], ..request };
     let files = fixture.run(with(argv())).await.unwrap().files;
@@ -226,7 +230,7 @@ async fn progress_follows_stages_and_output() {
         fn exit(&mut self, _: StageName, _: Option<u32>, _: Mode, outcome: &Outcome) {
             self.0 += &format!("{} ", outcome.verdict);
         }
-        fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
             self.0 += &format!("{stream:?} {} ", String::from_utf8_lossy(bytes));
         }
     }
@@ -358,7 +362,13 @@ fn makes(outputs: &[&str]) -> Act {
     });
     let stderr = b"warning".to_vec();
     let cpu = Duration::from_secs(1);
-    Act::End(Exit { code: Some(0), outputs: outputs.collect(), stderr, cpu, ..Exit::default() })
+    Act::End(ProgramExit {
+        code: Some(0),
+        outputs: outputs.collect(),
+        stderr,
+        cpu,
+        ..ProgramExit::default()
+    })
 }
 
 fn modes(execution: &Execution) -> (Mode, Vec<Mode>) {
@@ -574,7 +584,7 @@ async fn a_runtime_that_waits_is_used_unless_it_is_absent_or_not_wanted() {
         kind: sandbox::WarmKind::ForkPython,
         argv: words(&["/opt/interp/bin/interp", "main.sc"]),
         env: words(&["HOME=/home/user", "LANG=C.UTF-8"]),
-        limits: sandbox::Limits::default(),
+        limits: sandbox::ProgramLimits::default(),
         ready: 1,
         forks_max: 1,
     };

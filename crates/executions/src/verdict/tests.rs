@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn exited(code: i32) -> Exit {
-    Exit { code: Some(code), ..Exit::default() }
+fn exited(code: i32) -> ProgramExit {
+    ProgramExit { code: Some(code), ..ProgramExit::default() }
 }
 
-fn killed(signal: i32) -> Exit {
-    Exit { signal: Some(signal), ..Exit::default() }
+fn killed(signal: i32) -> ProgramExit {
+    ProgramExit { signal: Some(signal), ..ProgramExit::default() }
 }
 
 /// Verdict, limit, exit code and signal of `exit` as run stage, and its verdict as compile stage.
-fn check(exit: Exit, run: &str, compile: &str) {
+fn check(exit: ProgramExit, run: &str, compile: &str) {
     let judged = outcome(StageName::Run, b"program", exit.clone());
     let shown = format!(
         "{}/{}/{}/{}",
@@ -27,8 +27,11 @@ fn check(exit: Exit, run: &str, compile: &str) {
 
 #[test]
 fn the_strongest_of_what_holds_is_the_verdict() {
-    use Breach::{Cpu, Memory, Output, Wall};
-    let with = |exit: Exit, breaches: &[Breach]| Exit { breaches: breaches.to_vec(), ..exit };
+    use LimitBreach::{Cpu, Memory, Output, Wall};
+    let with = |exit: ProgramExit, breaches: &[LimitBreach]| ProgramExit {
+        breaches: breaches.to_vec(),
+        ..exit
+    };
     for (exit, run, compile) in [
         (exited(0), "OK/-/0/-", "OK"),
         (exited(1), "RE/-/1/-", "CE"),
@@ -36,20 +39,20 @@ fn the_strongest_of_what_holds_is_the_verdict() {
         (killed(11), "SG/-/-/SIGSEGV", "CE"),
         (killed(9), "SG/-/-/SIGKILL", "CE"),
         (with(killed(9), &[Memory]), "MLE/memory/-/SIGKILL", "CE"),
-        (Exit { oom_kills: 1, ..exited(0) }, "MLE/memory/0/-", "CE"),
+        (ProgramExit { oom_kills: 1, ..exited(0) }, "MLE/memory/0/-", "CE"),
         (with(killed(9), &[Cpu]), "TLE/cpu/-/SIGKILL", "CE"),
         (with(killed(9), &[Wall]), "TLE/wall/-/SIGKILL", "CE"),
         (with(killed(9), &[Wall, Cpu]), "TLE/wall/-/SIGKILL", "CE"),
         (with(killed(9), &[Memory, Cpu]), "TLE/cpu/-/SIGKILL", "CE"),
         (with(killed(9), &[Output]), "OLE/output/-/SIGKILL", "CE"),
         (with(exited(0), &[Memory, Wall, Output]), "OLE/output/0/-", "CE"),
-        (Exit { stdout_truncated: true, ..exited(0) }, "OLE/output/0/-", "CE"),
-        (Exit { stderr_truncated: true, ..killed(9) }, "OLE/output/-/SIGKILL", "CE"),
-        (Exit { exec_errno: Some(2), ..Exit::default() }, "RE/-/127/-", "CE"),
-        (Exit { exec_errno: Some(13), ..Exit::default() }, "RE/-/126/-", "CE"),
-        (Exit { exec_errno: Some(999), ..Exit::default() }, "RE/-/126/-", "CE"),
+        (ProgramExit { stdout_truncated: true, ..exited(0) }, "OLE/output/0/-", "CE"),
+        (ProgramExit { stderr_truncated: true, ..killed(9) }, "OLE/output/-/SIGKILL", "CE"),
+        (ProgramExit { exec_errno: Some(2), ..ProgramExit::default() }, "RE/-/127/-", "CE"),
+        (ProgramExit { exec_errno: Some(13), ..ProgramExit::default() }, "RE/-/126/-", "CE"),
+        (ProgramExit { exec_errno: Some(999), ..ProgramExit::default() }, "RE/-/126/-", "CE"),
         // Neither exited nor killed: not the program's doing, in no stage.
-        (Exit::default(), "IE/-/-/-", "IE"),
+        (ProgramExit::default(), "IE/-/-/-", "IE"),
     ] {
         check(exit, run, compile);
     }
@@ -63,7 +66,7 @@ fn a_program_that_could_not_start_says_why() {
         (13, "not an executable file"),
         (999, "errno 999"),
     ] {
-        let exit = Exit { exec_errno: Some(errno), ..Exit::default() };
+        let exit = ProgramExit { exec_errno: Some(errno), ..ProgramExit::default() };
         let message = outcome(StageName::Run, b"program", exit).message.unwrap();
         assert!(message.contains(says), "{message}");
     }
@@ -72,7 +75,7 @@ fn a_program_that_could_not_start_says_why() {
 
 #[test]
 fn output_that_is_not_text_is_exact_in_base64() {
-    let exit = Exit { stdout: "héllo".into(), stderr: b"a\xffb\0".to_vec(), ..exited(0) };
+    let exit = ProgramExit { stdout: "héllo".into(), stderr: b"a\xffb\0".to_vec(), ..exited(0) };
     let outcome = outcome(StageName::Run, b"", exit);
     assert_eq!((outcome.stdout.as_str(), outcome.stdout_base64), ("héllo", None));
     assert_eq!(outcome.stderr, "a\u{fffd}b\0");
@@ -92,7 +95,8 @@ fn no_output_makes_an_answer_several_times_as_large() {
         ("é\u{1b}[1mx".repeat(8 << 10).into_bytes(), true),
     ] {
         let length = bytes.len();
-        let mut inner = outcome(StageName::Run, b"", Exit { stdout: bytes.clone(), ..exited(0) });
+        let mut inner =
+            outcome(StageName::Run, b"", ProgramExit { stdout: bytes.clone(), ..exited(0) });
         assert_eq!(crate::judge::stdout_bytes(&inner), bytes);
         let (top, is_moved) = move_to_top(&mut inner);
         assert_eq!(is_moved, !twice);
@@ -116,7 +120,7 @@ fn text_is_whole_unless_json_would_be_much_longer() {
         ("\u{1}ab".repeat(2000), 4096, true),
         ("\u{1}abcde\n".repeat(2000), 14_000, false),
     ] {
-        let exit = Exit { stdout: text.clone().into_bytes(), ..exited(0) };
+        let exit = ProgramExit { stdout: text.clone().into_bytes(), ..exited(0) };
         let outcome = outcome(StageName::Run, b"", exit);
         assert_eq!(outcome.stdout.len(), shown);
         assert_eq!(outcome.stdout_base64.is_some(), has_exact);
@@ -132,7 +136,7 @@ fn figures_have_one_decimal() {
     for (micros, ms) in [(0, 0.0), (49, 0.0), (50, 0.1), (1_249, 1.2), (300_000, 300.0)] {
         assert_eq!(milliseconds(Duration::from_micros(micros)), ms);
     }
-    let exit = Exit {
+    let exit = ProgramExit {
         cpu: Duration::from_micros(1_260),
         wall: Duration::from_micros(2_010),
         memory_peak_bytes: 5,

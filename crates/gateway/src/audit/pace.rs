@@ -14,16 +14,16 @@ const IDLE_PART: f64 = 0.25;
 
 /// Records that may be written at once, and how many more with each second.
 #[derive(Clone, Copy, Debug)]
-struct Measure {
+struct PaceLimit {
     most: f64,
     per_s: f64,
     left: f64,
     since: Instant,
 }
 
-impl Measure {
-    fn new(most: f64, per_s: f64, now: Instant) -> Measure {
-        Measure { most, per_s, left: most, since: now }
+impl PaceLimit {
+    fn new(most: f64, per_s: f64, now: Instant) -> PaceLimit {
+        PaceLimit { most, per_s, left: most, since: now }
     }
 
     /// Whether there is one more.
@@ -41,22 +41,22 @@ impl Measure {
 
 /// The pace of one grant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    work: Measure,
-    idle: Measure,
+pub(super) struct GrantPace {
+    work: PaceLimit,
+    idle: PaceLimit,
     /// Whether there is no bound.
     is_free: bool,
 }
 
-impl Pace {
+impl GrantPace {
     /// `most` at once and `per_s` in the long run; 0 is for no bound.
-    pub(super) fn new(most: usize, per_s: f64, now: Instant) -> Pace {
+    pub(super) fn new(most: usize, per_s: f64, now: Instant) -> GrantPace {
         let most = u32::try_from(most).map_or(f64::MAX, f64::from);
         // One is always there, also where the configuration says very little.
         let idle = (most * IDLE_PART).max(1.0);
-        Pace {
-            work: Measure::new(most, per_s, now),
-            idle: Measure::new(idle, per_s * IDLE_PART, now),
+        GrantPace {
+            work: PaceLimit::new(most, per_s, now),
+            idle: PaceLimit::new(idle, per_s * IDLE_PART, now),
             is_free: per_s <= 0.0,
         }
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn refusals_take_no_place_of_work() {
         let now = clock::now();
-        let mut pace = Pace::new(100, 10.0, now);
+        let mut pace = GrantPace::new(100, 10.0, now);
         let mut taken = |event, outcome, count, now| {
             (0..count).filter(|_| pace.take(&Happening::new(event, outcome), now)).count()
         };
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(taken(request, done, 1000, now), 100);
         // Nor does it shrink where clocks of two threads are read in the other order.
         assert_eq!(taken(request, done, 1, now - Duration::from_secs(9)), 0);
-        let mut free = Pace::new(1, 0.0, now);
+        let mut free = GrantPace::new(1, 0.0, now);
         assert!((0..1000).all(|_| free.take(&Happening::new(request, refused), now)));
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 
 const MANY: Bounds = Bounds { all: 1000, tenant: 1000, holder: 1000 };
 
-const LIMITS: AuditLimits = AuditLimits {
+const LIMITS: GatewayAuditLimits = GatewayAuditLimits {
     age: Duration::from_secs(3600),
     records: MANY,
     waiting_max: 100,
@@ -20,14 +20,14 @@ const LIMITS: AuditLimits = AuditLimits {
     per_s_per_grant: 1e-7,
 };
 
-async fn open(url: StoreUrl) -> (Store, Audit) {
+async fn open(url: StoreUrl) -> (Store, GatewayAudit) {
     let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     let kept = AuditStore::open(store.clone()).await.unwrap();
-    (store, Audit::new(kept, LIMITS, AuditStatements::Normalised))
+    (store, GatewayAudit::new(kept, LIMITS, AuditStatements::Normalised))
 }
 
 /// Whose records there are, how many, and how many are said to be missing.
-async fn counts(audit: &Audit) -> BTreeMap<(String, String), (usize, u64)> {
+async fn counts(audit: &GatewayAudit) -> BTreeMap<(String, String), (usize, u64)> {
     let mut counts = BTreeMap::<_, (usize, u64)>::new();
     for record in audit.records(all()).await.unwrap().records {
         let of = counts.entry((record.tenant, record.holder)).or_default();

@@ -12,7 +12,7 @@ const ACCOUNTS_MAX: usize = 20_000;
 
 /// What a grant has used so far.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct GrantAccount {
     pub(super) requests: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
@@ -20,17 +20,17 @@ pub struct Account {
 /// The accounts of a server: by the holder of a grant and its port inside, so that a sandbox that
 /// comes back, or the next one of an execution, does not begin anew.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts(Mutex<Books>);
+pub(crate) struct GrantAccounts(Mutex<AccountLedger>);
 
 #[derive(Debug, Default)]
-struct Books {
-    grants: HashMap<(Arc<str>, u16), (u64, Arc<Account>)>,
+struct AccountLedger {
+    grants: HashMap<(Arc<str>, u16), (u64, Arc<GrantAccount>)>,
     /// Grows with each account, so that it is known which one was opened first.
     opened: u64,
 }
 
-impl Accounts {
-    pub(crate) fn open(&self, holder: &Arc<str>, port: u16) -> Arc<Account> {
+impl GrantAccounts {
+    pub(crate) fn open(&self, holder: &Arc<str>, port: u16) -> Arc<GrantAccount> {
         let mut books = self.0.lock();
         let key = (Arc::clone(holder), port);
         if let Some((_, account)) = books.grants.get(&key) {
@@ -40,17 +40,17 @@ impl Accounts {
             books.give_up();
         }
         books.opened += 1;
-        let account = Arc::new(Account::default());
+        let account = Arc::new(GrantAccount::default());
         let opened = (books.opened, Arc::clone(&account));
         books.grants.insert(key, opened);
         account
     }
 }
 
-impl Books {
+impl AccountLedger {
     /// Gives up the older half of the accounts that nobody uses.
     fn give_up(&mut self) {
-        let is_idle = |account: &Arc<Account>| Arc::strong_count(account) == 1;
+        let is_idle = |account: &Arc<GrantAccount>| Arc::strong_count(account) == 1;
         let idle = self.grants.values().filter(|(_, account)| is_idle(account));
         let mut idle: Vec<u64> = idle.map(|(opened, _)| *opened).collect();
         idle.sort_unstable();
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn accounts_are_kept_as_long_as_there_is_room() {
-        let accounts = Accounts::default();
+        let accounts = GrantAccounts::default();
         let id = |number: usize| -> Arc<str> { format!("exe_{number}").into() };
         let used = accounts.open(&id(0), 3128);
         for number in 1..ACCOUNTS_MAX {

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::echo::{EchoFilter, SecretScanner};
-use super::exchange::{Exchange, Way};
+use super::exchange::{ByteDirection, ProxyExchange};
 use super::forms::FormFilter;
 
 /// Longest pause between two pieces of a body.
@@ -22,7 +22,7 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a body ends before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Cut {
+pub(super) enum BodyCut {
     /// It cannot be said where it ends, or who sent it left.
     #[error("the body broke off")]
     Broken,
@@ -41,33 +41,37 @@ pub(super) enum Cut {
 }
 
 /// The task that moves the bytes of a connection outside; it ends with this.
-pub(super) struct Connection(pub(super) AbortHandle);
+pub(super) struct OutsideConnection(pub(super) AbortHandle);
 
-impl Drop for Connection {
+impl Drop for OutsideConnection {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// A body that passes the proxy. Trailers stay behind.
-pub(super) struct Passing {
+pub(super) struct ProxiedBody {
     inner: Incoming,
-    way: Way,
-    exchange: Arc<Exchange>,
+    way: ByteDirection,
+    exchange: Arc<ProxyExchange>,
     pause: Pin<Box<Sleep>>,
     echoes: EchoFilter,
     /// Looks for another method, where the rules compared that.
     form: Option<FormFilter>,
     /// What it comes by, which lives as long.
-    connection: Option<Connection>,
+    connection: Option<OutsideConnection>,
     is_done: bool,
 }
 
-impl Passing {
-    pub(super) fn new(inner: Incoming, way: Way, exchange: Arc<Exchange>) -> Passing {
+impl ProxiedBody {
+    pub(super) fn new(
+        inner: Incoming,
+        way: ByteDirection,
+        exchange: Arc<ProxyExchange>,
+    ) -> ProxiedBody {
         let echoes = EchoFilter::new(None);
         let pause = Box::pin(sleep(PAUSE_MAX));
-        Passing {
+        ProxiedBody {
             inner,
             way,
             exchange,
@@ -80,35 +84,37 @@ impl Passing {
     }
 
     /// A body that breaks off where a part of a secret is in it.
-    pub(super) fn searched(mut self, scanner: Option<SecretScanner>) -> Passing {
+    pub(super) fn searched(mut self, scanner: Option<SecretScanner>) -> ProxiedBody {
         self.echoes = EchoFilter::new(scanner);
         self
     }
 
     /// A body that breaks off before a field of a form that stands for another method.
-    pub(super) fn compared(mut self, form: Option<FormFilter>) -> Passing {
+    pub(super) fn compared(mut self, form: Option<FormFilter>) -> ProxiedBody {
         self.form = form;
         self
     }
 
     /// One that keeps the connection that it comes by.
-    pub(super) fn of(mut self, connection: Connection) -> Passing {
+    pub(super) fn of(mut self, connection: OutsideConnection) -> ProxiedBody {
         self.connection = Some(connection);
         self
     }
 
-    fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn cut(&mut self, cut: BodyCut) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.is_done = true;
         self.connection = None;
         match cut {
-            Cut::Broken | Cut::Paused => self.exchange.failed(&cut.to_string()),
-            Cut::Limit | Cut::Secret | Cut::MethodField => self.exchange.refused(&cut.to_string()),
+            BodyCut::Broken | BodyCut::Paused => self.exchange.failed(&cut.to_string()),
+            BodyCut::Limit | BodyCut::Secret | BodyCut::MethodField => {
+                self.exchange.refused(&cut.to_string())
+            }
         }
         Poll::Ready(Some(Err(cut.into())))
     }
 }
 
-impl Body for Passing {
+impl Body for ProxiedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -124,7 +130,7 @@ impl Body for Passing {
             let polled = Pin::new(&mut it.inner).poll_frame(context);
             let Poll::Ready(frame) = polled else {
                 return match it.pause.as_mut().poll(context) {
-                    Poll::Ready(()) => it.cut(Cut::Paused),
+                    Poll::Ready(()) => it.cut(BodyCut::Paused),
                     Poll::Pending => Poll::Pending,
                 };
             };
@@ -136,13 +142,13 @@ impl Body for Passing {
                 },
                 Some(Err(error)) => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "pass a body");
-                    return it.cut(Cut::Broken);
+                    return it.cut(BodyCut::Broken);
                 }
                 None if it.form.as_ref().is_some_and(|form| !form.passes_end()) => {
-                    return it.cut(Cut::MethodField);
+                    return it.cut(BodyCut::MethodField);
                 }
                 None => {
-                    let Some(held) = it.echoes.finish() else { return it.cut(Cut::Secret) };
+                    let Some(held) = it.echoes.finish() else { return it.cut(BodyCut::Secret) };
                     it.is_done = true;
                     return match held.is_empty() {
                         true => Poll::Ready(None),
@@ -151,15 +157,15 @@ impl Body for Passing {
                 }
             };
             if !it.exchange.count(it.way, data.len()) {
-                return it.cut(Cut::Limit);
+                return it.cut(BodyCut::Limit);
             }
             if it.form.as_mut().is_some_and(|form| !form.passes(&data)) {
-                return it.cut(Cut::MethodField);
+                return it.cut(BodyCut::MethodField);
             }
             match it.echoes.pass(data) {
                 Some(data) if data.is_empty() => {}
                 Some(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                None => return it.cut(Cut::Secret),
+                None => return it.cut(BodyCut::Secret),
             }
         }
     }

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::host::Host;
+use super::host::RequestHost;
 use super::rules::DeniedNetworks;
 
 /// Names that are looked up at one time, for all sandboxes: each takes a thread meanwhile, also
@@ -38,7 +38,7 @@ const TLS_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(super) enum EgressDialError {
     /// The address may not be reached.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -60,7 +60,7 @@ pub(super) enum DialError {
 }
 
 /// Finds the addresses of names.
-pub trait Resolver: Send + Sync + fmt::Debug {
+pub trait NameResolver: Send + Sync + fmt::Debug {
     /// All addresses of a name. `turn` is kept until that is over, also when nobody waits for it
     /// any more.
     fn resolve<'a>(
@@ -73,15 +73,15 @@ pub trait Resolver: Send + Sync + fmt::Debug {
 
 /// Asks the machine's own resolver.
 #[derive(Debug)]
-pub struct Machine(Arc<Semaphore>);
+pub struct SystemResolver(Arc<Semaphore>);
 
-impl Default for Machine {
-    fn default() -> Machine {
-        Machine(Arc::new(Semaphore::new(LOOKUPS_MAX)))
+impl Default for SystemResolver {
+    fn default() -> SystemResolver {
+        SystemResolver(Arc::new(Semaphore::new(LOOKUPS_MAX)))
     }
 }
 
-impl Resolver for Machine {
+impl NameResolver for SystemResolver {
     fn resolve<'a>(
         &'a self,
         name: &'a str,
@@ -104,7 +104,7 @@ impl Resolver for Machine {
 
 /// What a connection has to keep to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'a> {
+pub(super) struct DialTerms<'a> {
     /// Which addresses are good.
     pub(super) guard: &'a Guard,
     /// Which of those are not.
@@ -116,45 +116,45 @@ pub(super) struct Terms<'a> {
 }
 
 /// Makes connections.
-pub struct Dialer {
-    resolver: Arc<dyn Resolver>,
+pub struct EgressDialer {
+    resolver: Arc<dyn NameResolver>,
     roots: Roots,
     /// Made when it is first needed: reading the machine's authorities takes milliseconds.
     tls: OnceCell<TlsConnector>,
 }
 
-impl fmt::Debug for Dialer {
+impl fmt::Debug for EgressDialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dialer").field("resolver", &self.resolver).finish_non_exhaustive()
     }
 }
 
-impl Dialer {
+impl EgressDialer {
     /// Connects where `resolver` says, and trusts whom `roots` name.
     #[must_use]
-    pub fn new(resolver: Arc<dyn Resolver>, roots: Roots) -> Dialer {
-        Dialer { resolver, roots, tls: OnceCell::new() }
+    pub fn new(resolver: Arc<dyn NameResolver>, roots: Roots) -> EgressDialer {
+        EgressDialer { resolver, roots, tls: OnceCell::new() }
     }
 
     /// Connects to a host whose addresses are all good.
     pub(super) async fn connect(
         &self,
-        host: &Host,
+        host: &RequestHost,
         port: u16,
-        terms: Terms<'_>,
-    ) -> Result<TcpStream, DialError> {
-        let Terms { guard, networks, any_protocol, lookups } = terms;
+        terms: DialTerms<'_>,
+    ) -> Result<TcpStream, EgressDialError> {
+        let DialTerms { guard, networks, any_protocol, lookups } = terms;
         let shown = || host.to_string();
         let addresses = match host {
-            Host::Address(address) => vec![SocketAddr::new(*address, port)],
-            Host::Name(name) => {
+            RequestHost::Address(address) => vec![SocketAddr::new(*address, port)],
+            RequestHost::Name(name) => {
                 let lookup = async {
                     let turn = Arc::clone(lookups).acquire_owned().await;
                     self.resolver.resolve(name, port, turn.map_err(io::Error::other)?).await
                 };
                 let found = timeout(LOOKUP_TIME_MAX, lookup).await;
-                let found = found.map_err(|_| DialError::Slow("looking up the name"))?;
-                found.map_err(|source| DialError::Resolve(shown(), source))?
+                let found = found.map_err(|_| EgressDialError::Slow("looking up the name"))?;
+                found.map_err(|source| EgressDialError::Resolve(shown(), source))?
             }
         };
         let checked: Vec<SocketAddr> = match any_protocol {
@@ -169,7 +169,7 @@ impl Dialer {
             let address = SocketAddr::new(address.ip(), port);
             match timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    let lost = |source| DialError::Connect(shown(), source);
+                    let lost = |source| EgressDialError::Connect(shown(), source);
                     let own = stream.local_addr().map_err(lost)?;
                     guard.check_ends(&shown(), own, stream.peer_addr().map_err(lost)?)?;
                     // Without it requests are a little later, and no less right.
@@ -180,30 +180,31 @@ impl Dialer {
                 Err(_) => last = io::ErrorKind::TimedOut.into(),
             }
         }
-        Err(DialError::Connect(shown(), last))
+        Err(EgressDialError::Connect(shown(), last))
     }
 
     /// Agrees on TLS with a host, whose certificate has to be good.
     pub(super) async fn tls(
         &self,
-        host: &Host,
+        host: &RequestHost,
         stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, DialError> {
+    ) -> Result<TlsStream<TcpStream>, EgressDialError> {
         let connector = self.tls.get_or_try_init(|| self.connector()).await?;
         let name = match host {
-            Host::Name(name) => ServerName::try_from(name.to_string())
-                .map_err(|error| DialError::Tls(host.to_string(), io::Error::other(error)))?,
-            Host::Address(address) => ServerName::from(*address),
+            RequestHost::Name(name) => ServerName::try_from(name.to_string())
+                .map_err(|error| EgressDialError::Tls(host.to_string(), io::Error::other(error)))?,
+            RequestHost::Address(address) => ServerName::from(*address),
         };
         let agreed = timeout(TLS_TIME_MAX, connector.connect(name, stream)).await;
-        let agreed = agreed.map_err(|_| DialError::Slow("agreeing on TLS"))?;
-        agreed.map_err(|source| DialError::Tls(host.to_string(), source))
+        let agreed = agreed.map_err(|_| EgressDialError::Slow("agreeing on TLS"))?;
+        agreed.map_err(|source| EgressDialError::Tls(host.to_string(), source))
     }
 
-    async fn connector(&self) -> Result<TlsConnector, DialError> {
+    async fn connector(&self) -> Result<TlsConnector, EgressDialError> {
         let roots = self.roots.clone();
         let made = task::blocking(move || connector(&roots)).await;
-        made.map_err(|error| DialError::TlsSetup(error.into()))?.map_err(DialError::TlsSetup)
+        made.map_err(|error| EgressDialError::TlsSetup(error.into()))?
+            .map_err(EgressDialError::TlsSetup)
     }
 }
 
@@ -213,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn slow_names_of_some_tenants_keep_no_other_waiting() {
-        let machine = Machine::default();
+        let machine = SystemResolver::default();
         // As held by lookups that do not come back.
         let most = u32::try_from(10 * LOOKUPS_MAX_PER_TENANT).unwrap();
         let slow = machine.0.try_acquire_many(most).unwrap();

@@ -10,13 +10,13 @@ use api::{AuditEvent, AuditOutcome};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::accounts::Account;
+use super::accounts::GrantAccount;
 use crate::config::HttpLimits;
-use crate::doors::{Happening, Witness};
+use crate::doors::{AuditSink, Happening};
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ByteDirection {
     /// Out of the sandbox.
     Out,
     /// Into it.
@@ -25,14 +25,14 @@ pub(super) enum Way {
 
 /// What one grant has used, of what it may.
 #[derive(Debug)]
-pub(super) struct Usage {
+pub(super) struct GrantUsage {
     limits: HttpLimits,
-    account: Arc<Account>,
+    account: Arc<GrantAccount>,
 }
 
-impl Usage {
-    pub(super) fn new(limits: HttpLimits, account: Arc<Account>) -> Usage {
-        Usage { limits, account }
+impl GrantUsage {
+    pub(super) fn new(limits: HttpLimits, account: Arc<GrantAccount>) -> GrantUsage {
+        GrantUsage { limits, account }
     }
 
     /// Counts one more request; the limit that is reached when it may not be made.
@@ -67,25 +67,29 @@ fn is_over(used: u64, limit: u64) -> bool {
 }
 
 /// One request or tunnel.
-pub(super) struct Exchange {
+pub(super) struct ProxyExchange {
     text: String,
-    witness: Arc<dyn Witness>,
-    usage: Arc<Usage>,
+    witness: Arc<dyn AuditSink>,
+    usage: Arc<GrantUsage>,
     started: Instant,
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
     end: Mutex<Option<(AuditOutcome, String)>>,
 }
 
-impl fmt::Debug for Exchange {
+impl fmt::Debug for ProxyExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange").field("text", &self.text).finish_non_exhaustive()
     }
 }
 
-impl Exchange {
-    pub(super) fn new(text: String, witness: Arc<dyn Witness>, usage: Arc<Usage>) -> Exchange {
-        Exchange {
+impl ProxyExchange {
+    pub(super) fn new(
+        text: String,
+        witness: Arc<dyn AuditSink>,
+        usage: Arc<GrantUsage>,
+    ) -> ProxyExchange {
+        ProxyExchange {
             text,
             witness,
             usage,
@@ -97,9 +101,9 @@ impl Exchange {
     }
 
     /// Counts bytes that passed. False when that is more than the grant may have.
-    pub(super) fn count(&self, way: Way, bytes: usize) -> bool {
+    pub(super) fn count(&self, way: ByteDirection, bytes: usize) -> bool {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let counter = if way == Way::Out { &self.bytes_out } else { &self.bytes_in };
+        let counter = if way == ByteDirection::Out { &self.bytes_out } else { &self.bytes_in };
         counter.fetch_add(bytes, Ordering::Relaxed);
         self.usage.bytes(bytes)
     }
@@ -120,7 +124,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ProxyExchange {
     fn drop(&mut self) {
         let end = self.end.get_mut().take();
         let outcome = end.as_ref().map_or(AuditOutcome::Done, |(outcome, _)| *outcome);

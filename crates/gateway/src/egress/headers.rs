@@ -139,7 +139,7 @@ fn strip(headers: &mut HeaderMap) {
 
 /// A header that is put into requests.
 #[derive(Clone, Debug)]
-pub(super) struct Added {
+pub(super) struct AddedHeader {
     pub(super) name: HeaderName,
     pub(super) value: HeaderValue,
 }
@@ -148,7 +148,7 @@ pub(super) struct Added {
 /// the body itself.
 pub(super) fn of_request(
     headers: &mut HeaderMap,
-    added: &[Added],
+    added: &[AddedHeader],
     inspected: InspectedParts,
     has_secret: bool,
 ) {
@@ -260,7 +260,7 @@ mod tests {
         of_request(&mut without, &[], InspectedParts::default(), false);
         assert_eq!(without, headers(&[("range", "bytes=0-9")]));
         let name = HeaderName::from_static("x-key");
-        let added = [Added { name, value: HeaderValue::from_static("secret") }];
+        let added = [AddedHeader { name, value: HeaderValue::from_static("secret") }];
         of_request(&mut given, &added, InspectedParts::default(), true);
         let expected =
             headers(&[("accept", "*/*"), ("x-key", "secret"), ("accept-encoding", "identity")]);
@@ -317,7 +317,7 @@ mod tests {
         }
         // The operator may set what a program may not.
         let name = HeaderName::from_static("x-http-method-override");
-        let added = [Added { name, value: HeaderValue::from_static("GET") }];
+        let added = [AddedHeader { name, value: HeaderValue::from_static("GET") }];
         let mut given = headers(&[("x-http-method-override", "DELETE")]);
         let inspected = InspectedParts { path: true, method: true };
         of_request(&mut given, &added, inspected, false);

@@ -2,7 +2,7 @@
 //!
 //! Every length is checked and bounded; nothing panics on input.
 
-use super::host::Host;
+use super::host::RequestHost;
 
 /// Bytes of a first message, with the heads of its records.
 pub const HELLO_BYTES_MAX: usize = 64 << 10;
@@ -12,7 +12,7 @@ const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// What the first bytes of a connection are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hello {
+pub enum FirstBytes {
     /// The beginning of a first message: more has to be read.
     Partial,
     /// Something else than TLS.
@@ -25,7 +25,7 @@ pub enum Hello {
 
 /// Looks at the first bytes of a connection.
 #[must_use]
-pub fn read(bytes: &[u8]) -> Hello {
+pub fn read(bytes: &[u8]) -> FirstBytes {
     let mut message = Vec::new();
     let mut rest = bytes;
     let length = loop {
@@ -34,55 +34,55 @@ pub fn read(bytes: &[u8]) -> Hello {
             [22, 3, _, high, low, after @ ..] => {
                 let length = usize::from(u16::from_be_bytes([*high, *low]));
                 if length == 0 || length > RECORD_BYTES_MAX {
-                    return Hello::Broken;
+                    return FirstBytes::Broken;
                 }
                 let now = length.min(after.len());
                 message.extend_from_slice(&after[..now]);
                 rest = &after[now..];
             }
-            _ if message.is_empty() => return Hello::NotTls,
-            _ => return Hello::Broken,
+            _ if message.is_empty() => return FirstBytes::NotTls,
+            _ => return FirstBytes::Broken,
         }
         match *message.as_slice() {
             [1, a, b, c, ..] => {
                 let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 if length > HELLO_BYTES_MAX {
-                    return Hello::Broken;
+                    return FirstBytes::Broken;
                 }
                 if message.len() >= 4 + length {
                     break length;
                 }
             }
-            [first, ..] if first != 1 => return Hello::Broken,
+            [first, ..] if first != 1 => return FirstBytes::Broken,
             _ => {}
         }
     };
     // Nothing may follow in these records before the server has answered.
     if message.len() > 4 + length {
-        return Hello::Broken;
+        return FirstBytes::Broken;
     }
-    name(&message[4..]).map_or(Hello::Broken, Hello::Whole)
+    name(&message[4..]).map_or(FirstBytes::Broken, FirstBytes::Whole)
 }
 
-fn partial(bytes: &[u8]) -> Hello {
-    if bytes.len() >= HELLO_BYTES_MAX { Hello::Broken } else { Hello::Partial }
+fn partial(bytes: &[u8]) -> FirstBytes {
+    if bytes.len() >= HELLO_BYTES_MAX { FirstBytes::Broken } else { FirstBytes::Partial }
 }
 
 /// Whether a message that names this may go to `host`.
 #[must_use]
-pub fn is_for(name: Option<&str>, host: &Host) -> bool {
+pub fn is_for(name: Option<&str>, host: &RequestHost) -> bool {
     match (name, host) {
-        (Some(name), Host::Name(_)) => Host::parse(name).as_ref() == Some(host),
+        (Some(name), RequestHost::Name(_)) => RequestHost::parse(name).as_ref() == Some(host),
         // An address is not named (RFC 6066 §3).
-        (None, Host::Address(_)) => true,
-        (None, Host::Name(_)) | (Some(_), Host::Address(_)) => false,
+        (None, RequestHost::Address(_)) => true,
+        (None, RequestHost::Name(_)) | (Some(_), RequestHost::Address(_)) => false,
     }
 }
 
 /// Takes bytes from the front.
-struct Reader<'a>(&'a [u8]);
+struct HelloReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> HelloReader<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -95,9 +95,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes with their length, of so many bytes, before them.
-    fn block(&mut self, bytes: usize) -> Option<Reader<'a>> {
+    fn block(&mut self, bytes: usize) -> Option<HelloReader<'a>> {
         let length = self.number(bytes)?;
-        self.take(length).map(Reader)
+        self.take(length).map(HelloReader)
     }
 
     fn is_empty(&self) -> bool {
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
 /// The name in the body of a message; none at all when it is malformed.
 #[expect(clippy::option_option, reason = "malformed, or without a name")]
 fn name(body: &[u8]) -> Option<Option<String>> {
-    let mut body = Reader(body);
+    let mut body = HelloReader(body);
     body.take(2 + 32)?;
     body.block(1)?;
     body.block(2)?;
@@ -178,47 +178,47 @@ pub(super) mod tests {
     fn the_name_is_found_however_it_arrives() {
         for record in [1, 7, 50, 16_000] {
             let all = message(&[vec![0, 43, 0, 0], server_name("a.example")], record);
-            assert_eq!(read(&all), Hello::Whole(Some("a.example".to_owned())), "{record}");
+            assert_eq!(read(&all), FirstBytes::Whole(Some("a.example".to_owned())), "{record}");
             for end in 0..all.len() {
-                assert_eq!(read(&all[..end]), Hello::Partial, "{record} {end}");
+                assert_eq!(read(&all[..end]), FirstBytes::Partial, "{record} {end}");
             }
             // What follows in records of their own, as early data does, is not looked at.
             let more = [&*all, &[23, 3, 3, 0, 1, 0]].concat();
-            assert_eq!(read(&more), Hello::Whole(Some("a.example".to_owned())));
+            assert_eq!(read(&more), FirstBytes::Whole(Some("a.example".to_owned())));
         }
-        assert_eq!(read(&message(&[], 100)), Hello::Whole(None));
+        assert_eq!(read(&message(&[], 100)), FirstBytes::Whole(None));
     }
 
     #[test]
     fn what_is_malformed_is_not_understood() {
         let twice = message(&[server_name("a"), server_name("b")], 16_000);
-        assert_eq!(read(&twice), Hello::Broken);
+        assert_eq!(read(&twice), FirstBytes::Broken);
         let two = [&[0], &*block(2, b"a"), &[0], &*block(2, b"b")].concat();
         let two = [&[0, 0], &*block(2, &block(2, &two))].concat();
-        assert_eq!(read(&message(&[two], 16_000)), Hello::Broken);
-        assert_eq!(read(&message(&[server_name("")], 16_000)), Hello::Broken);
+        assert_eq!(read(&message(&[two], 16_000)), FirstBytes::Broken);
+        assert_eq!(read(&message(&[server_name("")], 16_000)), FirstBytes::Broken);
         for (bytes, expected) in [
-            (&b"GET / HTTP/1.1\r\n"[..], Hello::NotTls),
-            (b"\x80\x2e\x01\x03\x01", Hello::NotTls),
-            (b"\x16\x02\x01", Hello::NotTls),
-            (b"\x16\x03\x01\x00\x00", Hello::Broken),
-            (b"\x16\x03\x01\xff\xff", Hello::Broken),
-            (b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", Hello::Broken),
-            (b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", Hello::Broken),
-            (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", Hello::Broken),
-            (b"\x16\x03\x01\x00\x01\x01\x15\x03\x01", Hello::Broken),
+            (&b"GET / HTTP/1.1\r\n"[..], FirstBytes::NotTls),
+            (b"\x80\x2e\x01\x03\x01", FirstBytes::NotTls),
+            (b"\x16\x02\x01", FirstBytes::NotTls),
+            (b"\x16\x03\x01\x00\x00", FirstBytes::Broken),
+            (b"\x16\x03\x01\xff\xff", FirstBytes::Broken),
+            (b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", FirstBytes::Broken),
+            (b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", FirstBytes::Broken),
+            (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", FirstBytes::Broken),
+            (b"\x16\x03\x01\x00\x01\x01\x15\x03\x01", FirstBytes::Broken),
         ] {
             assert_eq!(read(bytes), expected, "{bytes:?}");
         }
         // Records without end.
         let endless = b"\x16\x03\x01\x00\x05\x01\x00\xff\xff\x00".to_vec();
         let endless = [endless, b"\x16\x03\x01\x00\x01\x00".repeat(HELLO_BYTES_MAX / 6)].concat();
-        assert_eq!(read(&endless), Hello::Broken);
+        assert_eq!(read(&endless), FirstBytes::Broken);
     }
 
     #[test]
     fn a_name_is_for_its_host_only() {
-        let host = |text| Host::parse(text).unwrap();
+        let host = |text| RequestHost::parse(text).unwrap();
         assert!(is_for(Some("A.example"), &host("a.example")));
         assert!(!is_for(Some("b.example"), &host("a.example")));
         assert!(!is_for(None, &host("a.example")));
@@ -240,7 +240,7 @@ pub(super) mod tests {
             for (place, byte) in all.iter_mut().skip(at).zip(&noise) {
                 *place ^= byte;
             }
-            if let Hello::Whole(Some(name)) = read(&all) {
+            if let FirstBytes::Whole(Some(name)) = read(&all) {
                 prop_assert!(name.len() < 200);
             }
             let mut shown = b"\x16\x03\x01".to_vec();

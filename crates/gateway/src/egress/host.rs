@@ -7,23 +7,23 @@ use node::client::is_name;
 
 /// Whom a request is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum RequestHost {
     /// In lower case and without a dot at its end.
     Name(Box<str>),
     /// IPv4 where it stands for one.
     Address(IpAddr),
 }
 
-impl Host {
+impl RequestHost {
     /// Reads a host as it stands in an address; none when it is neither a name nor an address.
     ///
     /// What the C library and browsers take for an address of IPv4 (`127.1`, `0x7f.0.0.1`,
     /// `2130706433`) is that address, so that no rule is passed by another notation.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Host> {
+    pub fn parse(text: &str) -> Option<RequestHost> {
         if let Some(inside) = text.strip_prefix('[') {
             let address: Ipv6Addr = inside.strip_suffix(']')?.parse().ok()?;
-            return Some(Host::Address(IpAddr::V6(address).to_canonical()));
+            return Some(RequestHost::Address(IpAddr::V6(address).to_canonical()));
         }
         let plain = text.strip_suffix('.').unwrap_or(text);
         let last = plain.rsplit('.').next()?;
@@ -32,17 +32,17 @@ impl Host {
             return None;
         }
         if number(last).is_some() || is_digits(last, 10) {
-            return ipv4(plain).map(|address| Host::Address(IpAddr::V4(address)));
+            return ipv4(plain).map(|address| RequestHost::Address(IpAddr::V4(address)));
         }
-        is_name(plain).then(|| Host::Name(plain.to_ascii_lowercase().into()))
+        is_name(plain).then(|| RequestHost::Name(plain.to_ascii_lowercase().into()))
     }
 
     /// The name that it has in TLS; none of an address.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
-            Host::Name(name) => Some(name),
-            Host::Address(_) => None,
+            RequestHost::Name(name) => Some(name),
+            RequestHost::Address(_) => None,
         }
     }
 
@@ -50,17 +50,17 @@ impl Host {
     #[must_use]
     pub fn authority(&self) -> String {
         match self {
-            Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            RequestHost::Address(IpAddr::V6(address)) => format!("[{address}]"),
             other => other.to_string(),
         }
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for RequestHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Name(name) => f.write_str(name),
-            Host::Address(address) => address.fmt(f),
+            RequestHost::Name(name) => f.write_str(name),
+            RequestHost::Address(address) => address.fmt(f),
         }
     }
 }
@@ -100,49 +100,50 @@ fn ipv4(text: &str) -> Option<Ipv4Addr> {
 
 /// Hosts that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum HostPattern {
     /// Every one.
     Any,
     /// This one.
-    Exact(Host),
+    Exact(RequestHost),
     /// All names that end so: `.example.com`.
     Below(Box<str>),
 }
 
-impl Pattern {
+impl HostPattern {
     /// Reads `example.com`, `*.example.com`, `*` or an address, with brackets or without.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Pattern> {
+    pub fn parse(text: &str) -> Option<HostPattern> {
         if text == "*" {
-            return Some(Pattern::Any);
+            return Some(HostPattern::Any);
         }
         if let Some(rest) = text.strip_prefix("*.") {
-            let Host::Name(name) = Host::parse(rest)? else { return None };
-            return Some(Pattern::Below(format!(".{name}").into()));
+            let RequestHost::Name(name) = RequestHost::parse(rest)? else { return None };
+            return Some(HostPattern::Below(format!(".{name}").into()));
         }
-        let bare = text.parse::<Ipv6Addr>().map(|it| Host::Address(IpAddr::V6(it).to_canonical()));
-        bare.ok().or_else(|| Host::parse(text)).map(Pattern::Exact)
+        let bare =
+            text.parse::<Ipv6Addr>().map(|it| RequestHost::Address(IpAddr::V6(it).to_canonical()));
+        bare.ok().or_else(|| RequestHost::parse(text)).map(HostPattern::Exact)
     }
 
     /// Whether a host is among them.
     #[must_use]
-    pub fn fits(&self, host: &Host) -> bool {
+    pub fn fits(&self, host: &RequestHost) -> bool {
         match (self, host) {
-            (Pattern::Any, _) => true,
-            (Pattern::Exact(one), host) => one == host,
-            (Pattern::Below(end), Host::Name(name)) => name.ends_with(&**end),
-            (Pattern::Below(_), Host::Address(_)) => false,
+            (HostPattern::Any, _) => true,
+            (HostPattern::Exact(one), host) => one == host,
+            (HostPattern::Below(end), RequestHost::Name(name)) => name.ends_with(&**end),
+            (HostPattern::Below(_), RequestHost::Address(_)) => false,
         }
     }
 
     /// Whether all hosts of `other` are among them.
     #[must_use]
-    pub fn covers(&self, other: &Pattern) -> bool {
+    pub fn covers(&self, other: &HostPattern) -> bool {
         match (self, other) {
-            (Pattern::Any, _) => true,
-            (one, Pattern::Exact(host)) => one.fits(host),
-            (Pattern::Below(end), Pattern::Below(other)) => other.ends_with(&**end),
-            (_, Pattern::Any | Pattern::Below(_)) => false,
+            (HostPattern::Any, _) => true,
+            (one, HostPattern::Exact(host)) => one.fits(host),
+            (HostPattern::Below(end), HostPattern::Below(other)) => other.ends_with(&**end),
+            (_, HostPattern::Any | HostPattern::Below(_)) => false,
         }
     }
 }
@@ -187,7 +188,11 @@ mod tests {
             ("example.com..", None),
             ("127.0.0.1..", None),
         ] {
-            assert_eq!(Host::parse(text).map(|it| it.to_string()).as_deref(), expected, "{text}");
+            assert_eq!(
+                RequestHost::parse(text).map(|it| it.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
         }
     }
 
@@ -205,11 +210,11 @@ mod tests {
             ("::1", "[::1]", true),
             ("[::ffff:10.0.0.1]", "10.0.0.1", true),
         ] {
-            let host = Host::parse(host).unwrap();
-            assert_eq!(Pattern::parse(pattern).unwrap().fits(&host), fits, "{pattern} {host}");
+            let host = RequestHost::parse(host).unwrap();
+            assert_eq!(HostPattern::parse(pattern).unwrap().fits(&host), fits, "{pattern} {host}");
         }
         for wrong in ["", "**", "*.10.0.0.1", "a.*", "http://a", "a:80", "10.0.0.0/8", "*."] {
-            assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+            assert_eq!(HostPattern::parse(wrong), None, "{wrong}");
         }
         for (one, other, covers) in [
             ("*", "*", true),
@@ -222,7 +227,7 @@ mod tests {
             ("b.a", "*.b.a", false),
             ("a", "*", false),
         ] {
-            let [one, other] = [one, other].map(|it| Pattern::parse(it).unwrap());
+            let [one, other] = [one, other].map(|it| HostPattern::parse(it).unwrap());
             assert_eq!(one.covers(&other), covers, "{one:?} {other:?}");
         }
     }

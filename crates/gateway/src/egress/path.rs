@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// The path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum RequestPath {
     /// There is one way to read it.
     Plain {
         /// Without percent-encoding and without dot segments.
@@ -20,13 +20,13 @@ pub enum Path {
     Odd,
 }
 
-impl Path {
+impl RequestPath {
     /// Reads a path without its query.
     #[must_use]
-    pub fn read(raw: &str) -> Path {
+    pub fn read(raw: &str) -> RequestPath {
         match plain(raw) {
-            Some(text) => Path::Plain { sent: encoded(&text), text },
-            None => Path::Odd,
+            Some(text) => RequestPath::Plain { sent: encoded(&text), text },
+            None => RequestPath::Odd,
         }
     }
 }
@@ -94,36 +94,36 @@ fn encoded(text: &str) -> String {
 
 /// Paths that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum PathPattern {
     /// This one.
     Exact(String),
     /// All that begin so.
     Begins(String),
 }
 
-impl Pattern {
+impl PathPattern {
     /// Reads `/v1/items`, `/v1/*` or `*`.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Pattern> {
+    pub fn parse(text: &str) -> Option<PathPattern> {
         let (text, is_open) = match text.strip_suffix('*') {
             Some("") => ("/", true),
             Some(rest) => (rest, true),
             None => (text, false),
         };
-        let Path::Plain { text: plain, .. } = Path::read(text) else { return None };
+        let RequestPath::Plain { text: plain, .. } = RequestPath::read(text) else { return None };
         // `/a/..*` would be about something else than it seems.
         if text.contains('*') || text.split('/').any(|part| part == "." || part == "..") {
             return None;
         }
-        Some(if is_open { Pattern::Begins(plain) } else { Pattern::Exact(plain) })
+        Some(if is_open { PathPattern::Begins(plain) } else { PathPattern::Exact(plain) })
     }
 
     /// Whether a path in its one notation is among them.
     #[must_use]
     pub fn fits(&self, text: &str) -> bool {
         match self {
-            Pattern::Exact(one) => one == text,
-            Pattern::Begins(start) => text.starts_with(start.as_str()),
+            PathPattern::Exact(one) => one == text,
+            PathPattern::Begins(start) => text.starts_with(start.as_str()),
         }
     }
 }
@@ -150,8 +150,8 @@ mod tests {
             ("/%C3%BC", "/ü", "/%C3%BC"),
             ("/a+b c", "/a+b c", "/a+b%20c"),
         ] {
-            let expected = Path::Plain { text: text.to_owned(), sent: sent.to_owned() };
-            assert_eq!(Path::read(raw), expected, "{raw}");
+            let expected = RequestPath::Plain { text: text.to_owned(), sent: sent.to_owned() };
+            assert_eq!(RequestPath::read(raw), expected, "{raw}");
         }
         for raw in [
             "",
@@ -175,7 +175,7 @@ mod tests {
             "/%c0%ae",
             "/%ff",
         ] {
-            assert_eq!(Path::read(raw), Path::Odd, "{raw}");
+            assert_eq!(RequestPath::read(raw), RequestPath::Odd, "{raw}");
         }
     }
 
@@ -192,10 +192,10 @@ mod tests {
             ("*", "/a", true),
             ("/*", "/", true),
         ] {
-            assert_eq!(Pattern::parse(pattern).unwrap().fits(path), fits, "{pattern} {path}");
+            assert_eq!(PathPattern::parse(pattern).unwrap().fits(path), fits, "{pattern} {path}");
         }
         for wrong in ["", "v1", "/a/*/b", "/a/../b", "/a//b", "/a%2fb", "/..*", "**"] {
-            assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+            assert_eq!(PathPattern::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -232,11 +232,11 @@ mod tests {
             ),
         ) {
             let raw = format!("/{}", parts.concat());
-            if let Path::Plain { text, sent } = Path::read(&raw) {
+            if let RequestPath::Plain { text, sent } = RequestPath::read(&raw) {
                 prop_assert_eq!(lenient(&sent), text.trim_end_matches('/').to_owned()
                     + if text == "/" { "/" } else { "" });
                 // Reading it again changes nothing.
-                prop_assert_eq!(Path::read(&sent), Path::Plain { text, sent });
+                prop_assert_eq!(RequestPath::read(&sent), RequestPath::Plain { text, sent });
             }
         }
     }

@@ -8,10 +8,10 @@ use hyper::header::{HeaderName, HeaderValue};
 use node::client::{Allowed, Guard, Refused};
 
 use super::echo::SecretScanner;
-use super::headers::{Added, InspectedParts, may_be_set};
-use super::host::{Host, Pattern as HostPattern};
-use super::path::{Path, Pattern as PathPattern};
-use crate::config::Secrets;
+use super::headers::{AddedHeader, InspectedParts, may_be_set};
+use super::host::{HostPattern, RequestHost};
+use super::path::{PathPattern, RequestPath};
+use crate::config::NamedSecrets;
 use crate::doors::FieldError;
 
 /// Rules of one grant.
@@ -37,17 +37,17 @@ const ECHOES: [&str; 2] = ["TRACE", "TRACK"];
 
 /// The rules of one grant, ready to be asked.
 #[derive(Clone, Debug)]
-pub struct Rules(Vec<Rule>);
+pub struct GrantRules(Vec<EgressRule>);
 
 /// One rule.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
+pub(super) struct EgressRule {
     denies: bool,
     hosts: Vec<HostPattern>,
     ports: Vec<u16>,
     methods: Vec<String>,
     paths: Vec<PathPattern>,
-    pub(super) added: Vec<Added>,
+    pub(super) added: Vec<AddedHeader>,
     /// Finds in answers what must not come back; none without a secret.
     pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
@@ -88,23 +88,23 @@ const DENIED: &str = "of a network that the rule denies";
 
 /// What is asked of the rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RuleRequest<'a> {
     /// As it was sent; `CONNECT` for a tunnel.
     pub method: &'a str,
     /// For whom.
-    pub host: &'a Host,
+    pub host: &'a RequestHost,
     /// At which port.
     pub port: u16,
     /// None of a tunnel.
-    pub path: Option<&'a Path>,
+    pub path: Option<&'a RequestPath>,
 }
 
 /// What becomes of a request.
 #[derive(Clone, Debug)]
-pub(super) enum Verdict<'a> {
+pub(super) enum RuleVerdict<'a> {
     /// It is sent.
     Allow {
-        rule: &'a Rule,
+        rule: &'a EgressRule,
         /// Parts that it or a rule before it compared.
         inspected: InspectedParts,
     },
@@ -112,56 +112,60 @@ pub(super) enum Verdict<'a> {
     Refuse(String),
 }
 
-impl Rules {
+impl GrantRules {
     /// Reads rules.
     ///
     /// # Errors
     /// The field that is wrong: `rules[1].hosts[0]`.
-    pub fn new(rules: &[HttpRule], secrets: &Secrets) -> Result<Rules, FieldError> {
+    pub fn new(rules: &[HttpRule], secrets: &NamedSecrets) -> Result<GrantRules, FieldError> {
         if rules.is_empty() || rules.len() > RULES_MAX {
             let message = format!("must have 1 to {RULES_MAX} rules");
             return Err(FieldError::new("rules", message));
         }
         let read = |(index, rule)| {
-            Rule::new(rule, secrets).map_err(|error| error.below(&format!("rules[{index}]")))
+            EgressRule::new(rule, secrets).map_err(|error| error.below(&format!("rules[{index}]")))
         };
-        Ok(Rules(rules.iter().enumerate().map(read).collect::<Result<_, _>>()?))
+        Ok(GrantRules(rules.iter().enumerate().map(read).collect::<Result<_, _>>()?))
     }
 
     /// Decides.
-    pub(super) fn decide(&self, asked: &Asked<'_>) -> Verdict<'_> {
+    pub(super) fn decide(&self, asked: &RuleRequest<'_>) -> RuleVerdict<'_> {
         // A server might take `get` for `GET`, which a rule could deny.
         if !asked.method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
-            return Verdict::Refuse("method: must be in upper case".to_owned());
+            return RuleVerdict::Refuse("method: must be in upper case".to_owned());
         }
         if ECHOES.contains(&asked.method) {
-            return Verdict::Refuse(format!("method: {} is not sent", asked.method));
+            return RuleVerdict::Refuse(format!("method: {} is not sent", asked.method));
         }
         let mut inspected = InspectedParts::default();
         for (index, rule) in self.0.iter().enumerate() {
             match rule.fits(asked, &mut inspected) {
-                Fit::No => {}
-                Fit::Odd => {
+                RuleFit::No => {}
+                RuleFit::Odd => {
                     let why = "servers may read it in different ways";
-                    return Verdict::Refuse(format!("path: {why}, and rules[{index}] looks at it"));
+                    return RuleVerdict::Refuse(format!(
+                        "path: {why}, and rules[{index}] looks at it"
+                    ));
                 }
-                Fit::Yes if rule.denies => return Verdict::Refuse(format!("rules[{index}]")),
-                Fit::Yes => return Verdict::Allow { rule, inspected },
+                RuleFit::Yes if rule.denies => {
+                    return RuleVerdict::Refuse(format!("rules[{index}]"));
+                }
+                RuleFit::Yes => return RuleVerdict::Allow { rule, inspected },
             }
         }
-        Verdict::Refuse("no rule fits".to_owned())
+        RuleVerdict::Refuse("no rule fits".to_owned())
     }
 }
 
-enum Fit {
+enum RuleFit {
     No,
     Yes,
     /// The path cannot be compared.
     Odd,
 }
 
-impl Rule {
-    fn new(rule: &HttpRule, secrets: &Secrets) -> Result<Rule, FieldError> {
+impl EgressRule {
+    fn new(rule: &HttpRule, secrets: &NamedSecrets) -> Result<EgressRule, FieldError> {
         if rule.hosts.is_empty() {
             return Err(FieldError::new("hosts", "must name at least one host; `*` is for all"));
         }
@@ -190,7 +194,7 @@ impl Rule {
         let networks = denied_networks(rule)?;
         let (added, scanner) = headers(rule, secrets)?;
         let names_ports = !rule.ports.is_empty();
-        Ok(Rule {
+        Ok(EgressRule {
             denies,
             hosts,
             ports: if names_ports { rule.ports.clone() } else { PORTS.to_vec() },
@@ -205,35 +209,37 @@ impl Rule {
         })
     }
 
-    fn fits(&self, asked: &Asked<'_>, inspected: &mut InspectedParts) -> Fit {
+    fn fits(&self, asked: &RuleRequest<'_>, inspected: &mut InspectedParts) -> RuleFit {
         let is_host = self.hosts.iter().any(|pattern| pattern.fits(asked.host));
         // A rule that denies means all ports unless it names some.
         let any_port = self.denies && !self.names_ports;
         if !is_host || !(any_port || self.ports.contains(&asked.port)) {
-            return Fit::No;
+            return RuleFit::No;
         }
         let Some(path) = asked.path else { return self.fits_tunnel(asked.port) };
         if !self.methods.is_empty() {
             inspected.method = true;
             if !self.methods.iter().any(|it| it == asked.method) {
-                return Fit::No;
+                return RuleFit::No;
             }
         }
         if self.paths.is_empty() {
-            return Fit::Yes;
+            return RuleFit::Yes;
         }
         inspected.path = true;
         match path {
-            Path::Odd => Fit::Odd,
-            Path::Plain { text, .. } if self.paths.iter().any(|it| it.fits(text)) => Fit::Yes,
-            Path::Plain { .. } => Fit::No,
+            RequestPath::Odd => RuleFit::Odd,
+            RequestPath::Plain { text, .. } if self.paths.iter().any(|it| it.fits(text)) => {
+                RuleFit::Yes
+            }
+            RequestPath::Plain { .. } => RuleFit::No,
         }
     }
 
     /// What is in a tunnel nobody sees: it may be what a rule denies, and need not be what one
     /// allows. At port 80 nothing in it says whom it is for, and a request for it needs none; so
     /// both have to be meant.
-    fn fits_tunnel(&self, port: u16) -> Fit {
+    fn fits_tunnel(&self, port: u16) -> RuleFit {
         let is_named = self.methods.iter().any(|method| method == CONNECT);
         let sees_nothing = self.paths.is_empty() && self.added.is_empty();
         let is_meant = match port {
@@ -241,7 +247,7 @@ impl Rule {
             _ => is_named || self.methods.is_empty(),
         };
         let fits = self.denies || (sees_nothing && is_meant);
-        if fits { Fit::Yes } else { Fit::No }
+        if fits { RuleFit::Yes } else { RuleFit::No }
     }
 }
 
@@ -281,9 +287,9 @@ fn network(text: &str) -> Option<Allowed> {
     Allowed::from_str(text).ok()
 }
 
-type Headers = (Vec<Added>, Option<SecretScanner>);
+type Headers = (Vec<AddedHeader>, Option<SecretScanner>);
 
-fn headers(rule: &HttpRule, secrets: &Secrets) -> Result<Headers, FieldError> {
+fn headers(rule: &HttpRule, secrets: &NamedSecrets) -> Result<Headers, FieldError> {
     let (mut added, mut values) = (Vec::new(), Vec::new());
     if rule.headers.len() > ENTRIES_MAX {
         return Err(FieldError::new("headers", format!("must be at most {ENTRIES_MAX}")));
@@ -309,7 +315,7 @@ fn headers(rule: &HttpRule, secrets: &Secrets) -> Result<Headers, FieldError> {
             value.set_sensitive(true);
             values.push(text.as_str());
         }
-        added.push(Added { name: header, value });
+        added.push(AddedHeader { name: header, value });
     }
     Ok((added, SecretScanner::new(values)))
 }
@@ -324,30 +330,30 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    fn secrets() -> Secrets {
-        Secrets([("key".to_owned(), "Bearer planted-canary".to_owned())].into())
+    fn secrets() -> NamedSecrets {
+        NamedSecrets([("key".to_owned(), "Bearer planted-canary".to_owned())].into())
     }
 
-    fn rules(list: &[&str]) -> Rules {
+    fn rules(list: &[&str]) -> GrantRules {
         let list: Vec<HttpRule> = list.iter().map(|text| rule(text)).collect();
-        Rules::new(&list, &secrets()).unwrap()
+        GrantRules::new(&list, &secrets()).unwrap()
     }
 
     /// `METHOD http://host:port/path` or `CONNECT host:port`; which rule allows it, or why not.
-    fn decide(rules: &Rules, text: &str) -> Result<usize, String> {
+    fn decide(rules: &GrantRules, text: &str) -> Result<usize, String> {
         let (method, url) = text.split_once(' ').unwrap();
         let url = url.strip_prefix("http://").unwrap_or(url);
         let (authority, path) =
             url.find('/').map_or((url, None), |at| (&url[..at], Some(&url[at..])));
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
-        let host = Host::parse(host).unwrap();
-        let path = (method != CONNECT).then(|| Path::read(path.unwrap_or("/")));
+        let host = RequestHost::parse(host).unwrap();
+        let path = (method != CONNECT).then(|| RequestPath::read(path.unwrap_or("/")));
         let port = port.parse().unwrap();
-        match rules.decide(&Asked { method, host: &host, port, path: path.as_ref() }) {
-            Verdict::Allow { rule, .. } => {
+        match rules.decide(&RuleRequest { method, host: &host, port, path: path.as_ref() }) {
+            RuleVerdict::Allow { rule, .. } => {
                 Ok(rules.0.iter().position(|one| std::ptr::eq(one, rule)).unwrap())
             }
-            Verdict::Refuse(why) => Err(why),
+            RuleVerdict::Refuse(why) => Err(why),
         }
     }
 
@@ -455,10 +461,10 @@ mod tests {
             ("hosts = ['a']\n[headers.x]\nsecret = 'none'", "rules[0].headers.x"),
             ("hosts = ['a']\neffect = 'deny'\ntls = true", "rules[0].tls"),
         ] {
-            let error = Rules::new(&[rule(text)], &secrets()).unwrap_err();
+            let error = GrantRules::new(&[rule(text)], &secrets()).unwrap_err();
             assert_eq!(error.field, field, "{text}");
         }
-        assert_eq!(Rules::new(&[], &secrets()).unwrap_err().field, "rules");
+        assert_eq!(GrantRules::new(&[], &secrets()).unwrap_err().field, "rules");
         // A rule does not show its secrets.
         let shown =
             format!("{:?}", rules(&["hosts = ['a']\n[headers.x]\nsecret = 'key'"]).0[0].added);
@@ -489,14 +495,14 @@ mod tests {
                 "hosts = ['*']\npaths = ['/v1/keys*']\neffect = 'deny'",
                 "hosts = ['a.example']\nmethods = ['GET']\npaths = ['/v1/*']",
             ]);
-            let host = Host::parse(host).unwrap();
+            let host = RequestHost::parse(host).unwrap();
             let raw = format!("/{}", parts.concat());
-            let path = (method != CONNECT).then(|| Path::read(&raw));
-            let asked = Asked { method, host: &host, port: 80, path: path.as_ref() };
-            if let Verdict::Allow { inspected, .. } = rules.decide(&asked) {
+            let path = (method != CONNECT).then(|| RequestPath::read(&raw));
+            let asked = RuleRequest { method, host: &host, port: 80, path: path.as_ref() };
+            if let RuleVerdict::Allow { inspected, .. } = rules.decide(&asked) {
                 prop_assert!(inspected.path && method == "GET");
                 prop_assert_eq!(host.to_string(), "a.example");
-                let Some(Path::Plain { sent, .. }) = path else { panic!("odd") };
+                let Some(RequestPath::Plain { sent, .. }) = path else { panic!("odd") };
                 prop_assert!(sent.starts_with("/v1/") && !sent.starts_with("/v1/keys"), "{}", sent);
                 prop_assert!(!sent.split('/').any(|part| part == ".." || part == "."));
             }

@@ -15,9 +15,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-use super::dial::Resolver;
+use super::dial::NameResolver;
 use super::*;
-use crate::config::{AuditStatements, Secrets};
+use crate::config::{AuditStatements, NamedSecrets};
 
 /// No test waits this long unless it fails.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Script(Mutex<(Vec<Vec<&'static str>>, usize)>);
 
-impl Resolver for Script {
+impl NameResolver for Script {
     fn resolve<'a>(
         &'a self,
         _: &'a str,
@@ -49,7 +49,7 @@ type Record = (AuditOutcome, String, String, u64, u64);
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Vec<Record>>);
 
-impl Witness for Recorder {
+impl AuditSink for Recorder {
     fn statements(&self) -> AuditStatements {
         AuditStatements::None
     }
@@ -96,18 +96,18 @@ struct Table {
 
 impl Setup {
     async fn serve(self) -> Served {
-        let secrets = Secrets([("key".to_owned(), "Bearer planted-canary".to_owned())].into());
+        let secrets = NamedSecrets([("key".to_owned(), "Bearer planted-canary".to_owned())].into());
         let table: Table = toml::from_str(&self.rules).unwrap();
-        let rules = Rules::new(&table.rules, &secrets).unwrap();
+        let rules = GrantRules::new(&table.rules, &secrets).unwrap();
         let script = Arc::new(Script(Mutex::new((self.names, 0))));
-        let resolver: Arc<dyn Resolver> = Arc::clone(&script) as _;
-        let dialer = Arc::new(Dialer::new(resolver, self.roots));
+        let resolver: Arc<dyn NameResolver> = Arc::clone(&script) as _;
+        let dialer = Arc::new(EgressDialer::new(resolver, self.roots));
         let recorder = Arc::new(Recorder::default());
-        let witness: Arc<dyn Witness> = Arc::clone(&recorder) as _;
+        let witness: Arc<dyn AuditSink> = Arc::clone(&recorder) as _;
         let lookups = Arc::new(Semaphore::new(1));
         let account = Arc::default();
-        let surroundings = Surroundings { dialer, lookups, account, witness, shows_queries: false };
-        let proxy = Arc::new(Proxy::new(rules, self.limits, surroundings));
+        let surroundings = ProxyContext { dialer, lookups, account, witness, shows_queries: false };
+        let proxy = Arc::new(EgressProxy::new(rules, self.limits, surroundings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {

@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{sleep, timeout};
 
-use super::exchange::{Exchange, Way};
+use super::exchange::{ByteDirection, ProxyExchange};
 use super::first_read::ShortFirstRead;
-use super::hello::{self, Hello};
-use super::host::Host;
+use super::hello::{self, FirstBytes};
+use super::host::RequestHost;
 
 /// How long nothing may pass.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
@@ -30,17 +30,17 @@ const HTTPS: u16 = 443;
 const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A tunnel whose client was told that it is there.
-pub(super) struct Tunnel {
+pub(super) struct ConnectTunnel {
     pub(super) client: OnUpgrade,
     pub(super) server: TcpStream,
-    pub(super) host: Host,
+    pub(super) host: RequestHost,
     pub(super) port: u16,
-    pub(super) exchange: Arc<Exchange>,
+    pub(super) exchange: Arc<ProxyExchange>,
 }
 
 /// Why a tunnel ends before its ends do.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum TunnelCut {
     #[error("{0}")]
     Refused(&'static str),
     #[error("the connection broke")]
@@ -49,10 +49,10 @@ enum Cut {
     Idle,
 }
 
-impl Tunnel {
+impl ConnectTunnel {
     /// Passes bytes until both ends are done, or it is cut.
     pub(super) async fn run(self) {
-        let Tunnel { client, mut server, host, port, exchange } = self;
+        let ConnectTunnel { client, mut server, host, port, exchange } = self;
         let Ok(upgraded) = client.await else {
             exchange.failed("the client left");
             return;
@@ -62,28 +62,28 @@ impl Tunnel {
             return;
         };
         let (mut client, read) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
-        let activity = Activity::new();
+        let activity = LastActivity::new();
         let cut = {
             let (mut from_client, mut to_client) = client.split();
             let (mut from_server, mut to_server) = server.split();
             let out = async {
                 let first = first(&mut from_client, read, &host, port).await?;
-                pass(&exchange, Way::Out, &first)?;
+                pass(&exchange, ByteDirection::Out, &first)?;
                 to_server.write_all(&first).await?;
-                let way = (&*exchange, Way::Out, &activity);
+                let way = (&*exchange, ByteDirection::Out, &activity);
                 copy(&mut from_client, &mut to_server, way).await
             };
-            let way = (&*exchange, Way::In, &activity);
+            let way = (&*exchange, ByteDirection::In, &activity);
             let back = copy(&mut from_server, &mut to_client, way);
             let both = async { tokio::try_join!(out, back).map(drop) };
             tokio::select! {
                 ended = both => ended.err(),
-                () = activity.idle() => Some(Cut::Idle),
+                () = activity.idle() => Some(TunnelCut::Idle),
             }
         };
         match cut {
             None => {}
-            Some(Cut::Refused(why)) => {
+            Some(TunnelCut::Refused(why)) => {
                 exchange.refused(why);
                 // Whoever does not take it will see the end of the connection.
                 client.try_write(&DENIED).ok();
@@ -95,11 +95,11 @@ impl Tunnel {
 }
 
 /// When something passed last.
-struct Activity(AtomicU64);
+struct LastActivity(AtomicU64);
 
-impl Activity {
-    fn new() -> Activity {
-        Activity(AtomicU64::new(0))
+impl LastActivity {
+    fn new() -> LastActivity {
+        LastActivity(AtomicU64::new(0))
     }
 
     fn note(&self) {
@@ -120,18 +120,18 @@ impl Activity {
     }
 }
 
-fn pass(exchange: &Exchange, way: Way, bytes: &[u8]) -> Result<(), Cut> {
+fn pass(exchange: &ProxyExchange, way: ByteDirection, bytes: &[u8]) -> Result<(), TunnelCut> {
     match exchange.count(way, bytes.len()) {
         true => Ok(()),
-        false => Err(Cut::Refused("bytes: the grant's limit is reached")),
+        false => Err(TunnelCut::Refused("bytes: the grant's limit is reached")),
     }
 }
 
 async fn copy(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-    (exchange, way, activity): (&Exchange, Way, &Activity),
-) -> Result<(), Cut> {
+    (exchange, way, activity): (&ProxyExchange, ByteDirection, &LastActivity),
+) -> Result<(), TunnelCut> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let count = from.read(&mut buffer).await?;
@@ -152,20 +152,22 @@ async fn copy(
 async fn first(
     client: &mut ReadHalf<'_>,
     mut bytes: Vec<u8>,
-    host: &Host,
+    host: &RequestHost,
     port: u16,
-) -> Result<Vec<u8>, Cut> {
+) -> Result<Vec<u8>, TunnelCut> {
     let deadline = clock::now() + HELLO_TIME_MAX;
     loop {
         match hello::read(&bytes) {
-            Hello::Partial => {}
-            Hello::NotTls if port == HTTPS => {
-                return Err(Cut::Refused("tls: expected at port 443"));
+            FirstBytes::Partial => {}
+            FirstBytes::NotTls if port == HTTPS => {
+                return Err(TunnelCut::Refused("tls: expected at port 443"));
             }
-            Hello::NotTls => return Ok(bytes),
-            Hello::Broken => return Err(Cut::Refused("tls: the first message is malformed")),
-            Hello::Whole(name) if hello::is_for(name.as_deref(), host) => return Ok(bytes),
-            Hello::Whole(_) => return Err(Cut::Refused("tls: it is for another host")),
+            FirstBytes::NotTls => return Ok(bytes),
+            FirstBytes::Broken => {
+                return Err(TunnelCut::Refused("tls: the first message is malformed"));
+            }
+            FirstBytes::Whole(name) if hello::is_for(name.as_deref(), host) => return Ok(bytes),
+            FirstBytes::Whole(_) => return Err(TunnelCut::Refused("tls: it is for another host")),
         }
         // A client of another protocol may wait for its server to speak first.
         let is_due = !bytes.is_empty() || port == HTTPS;
@@ -174,7 +176,7 @@ async fn first(
         let count = match is_due {
             true => {
                 let left = deadline.saturating_duration_since(clock::now());
-                let late = |_| Cut::Refused("tls: the first message took too long");
+                let late = |_| TunnelCut::Refused("tls: the first message took too long");
                 timeout(left, read).await.map_err(late)??
             }
             false => read.await?,
@@ -182,7 +184,7 @@ async fn first(
         if count == 0 {
             return match bytes.is_empty() {
                 true => Ok(bytes),
-                false => Err(Cut::Refused("tls: the first message is malformed")),
+                false => Err(TunnelCut::Refused("tls: the first message is malformed")),
             };
         }
     }
@@ -202,7 +204,7 @@ mod tests {
         let (mut server, _) = listener.accept().await.unwrap();
         client.write_all(sent).await.unwrap();
         client.shutdown().await.unwrap();
-        let host = Host::parse(host).unwrap();
+        let host = RequestHost::parse(host).unwrap();
         let (mut from, _to) = server.split();
         let taken = first(&mut from, Vec::new(), &host, port).await;
         taken.map(|bytes| bytes.len()).map_err(|cut| cut.to_string())

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rules::{self, Standing};
+use super::rules::{self, TenantStanding};
 use crate::sync::{AtomicU32, Ordering};
 
 /// For how long after its last use a tenant counts when entitlements are computed.
@@ -30,11 +30,11 @@ const LOOK: u32 = 2;
 
 /// A server that tenants share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerId(u32);
+pub struct SharedServerId(u32);
 
 /// A tenant of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TenantId(u32);
+pub struct SharedTenantId(u32);
 
 /// A tenant's connections as one user: what is interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ impl KeyId {
 
 /// What a tenant may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TenantLimits {
+pub struct TenantQuota {
     /// Slots it may hold.
     pub connections_max: u32,
     /// Slots it is entitled to whatever its weight, even while it does nothing.
@@ -63,9 +63,9 @@ pub struct TenantLimits {
     pub weight: u32,
 }
 
-impl Default for TenantLimits {
-    fn default() -> TenantLimits {
-        TenantLimits {
+impl Default for TenantQuota {
+    fn default() -> TenantQuota {
+        TenantQuota {
             connections_max: 20,
             connections_min: 0,
             reserve: 0,
@@ -77,7 +77,7 @@ impl Default for TenantLimits {
 
 /// Which bound denied a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum DeniedBound {
     /// The key's own.
     Key,
     /// The tenant's.
@@ -88,19 +88,19 @@ pub enum Denied {
 
 /// What becomes of a connection that its user has finished with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FinishedVerdict {
     /// It stays.
     Keep,
     /// It is to be closed: somebody else has the better claim to its slot.
     GiveUp {
         /// To whom the slot was promised; [`Books::closed`] is told.
-        to: Option<TenantId>,
+        to: Option<SharedTenantId>,
     },
 }
 
 /// What somebody has to do because the books changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum QuotaEffect {
     /// The key got a slot that this thread wanted.
     Granted {
         /// Whose slot.
@@ -118,7 +118,7 @@ pub enum Effect {
 }
 
 #[derive(Debug)]
-struct Server {
+struct ServerRecord {
     connections_max: u32,
     held: u32,
     /// The weights of its active tenants.
@@ -126,21 +126,21 @@ struct Server {
     /// Virtual time: that of the tenant which was last granted a slot. Never goes back.
     time: u128,
     /// The tenants in line by virtual time: first those below their entitlement, then the others.
-    lines: [BTreeSet<(u128, TenantId)>; 2],
+    lines: [BTreeSet<(u128, SharedTenantId)>; 2],
     /// The tenants that hold slots, the most dispensable last.
     holders: BTreeSet<Rank>,
     /// The active tenants by when they were last seen.
-    recent: BTreeSet<(Instant, TenantId)>,
+    recent: BTreeSet<(Instant, SharedTenantId)>,
     flags: Arc<AtomicU32>,
 }
 
 /// Inactive or not, load, who.
-type Rank = (bool, u64, TenantId);
+type Rank = (bool, u64, SharedTenantId);
 
 #[derive(Debug)]
-struct Tenant {
-    server: ServerId,
-    limits: TenantLimits,
+struct TenantRecord {
+    server: SharedServerId,
+    limits: TenantQuota,
     held: u32,
     keys: BTreeSet<KeyId>,
     /// How many of them hold more than their bound, because it was higher.
@@ -164,11 +164,11 @@ struct Tenant {
 }
 
 #[derive(Debug)]
-struct Key {
-    tenant: TenantId,
+struct UserRecord {
+    tenant: SharedTenantId,
     connections_max: u32,
     held: u32,
-    wants: Vec<Want>,
+    wants: Vec<ThreadWant>,
     /// Its entry in the tenant's `hungry`, and how many it wants there.
     filed: Option<(Instant, u32)>,
     /// It is counted in the tenant's `keys_over`.
@@ -177,20 +177,20 @@ struct Key {
 
 /// What one thread wants for a key.
 #[derive(Clone, Copy, Debug)]
-struct Want {
+struct ThreadWant {
     thread: usize,
     wanted: u32,
     since: Instant,
 }
 
-impl Tenant {
+impl TenantRecord {
     fn has_room(&self) -> bool {
         let reserve = if self.reserve_open { self.limits.reserve } else { 0 };
         self.held < self.limits.connections_max.saturating_add(reserve)
     }
 
-    fn standing(&self, server: &Server) -> Standing {
-        Standing {
+    fn standing(&self, server: &ServerRecord) -> TenantStanding {
+        TenantStanding {
             held: self.held,
             entitled: rules::entitlement(
                 server.connections_max,
@@ -205,7 +205,7 @@ impl Tenant {
     }
 }
 
-impl Key {
+impl UserRecord {
     fn has_room(&self) -> bool {
         self.held < self.connections_max
     }
@@ -217,14 +217,14 @@ impl Key {
 
 /// Who holds how many slots of which server, who wants some, and whose turn it is.
 #[derive(Debug, Default)]
-pub struct Books {
-    servers: Vec<Server>,
-    tenants: Vec<Tenant>,
-    keys: Vec<Key>,
-    servers_free: Vec<ServerId>,
-    tenants_free: Vec<TenantId>,
+pub struct QuotaLedger {
+    servers: Vec<ServerRecord>,
+    tenants: Vec<TenantRecord>,
+    keys: Vec<UserRecord>,
+    servers_free: Vec<SharedServerId>,
+    tenants_free: Vec<SharedTenantId>,
     keys_free: Vec<KeyId>,
-    effects: Vec<Effect>,
+    effects: Vec<QuotaEffect>,
 }
 
 /// Puts a thing where one was removed, or at the end, and says where.
@@ -241,10 +241,10 @@ fn place<T>(things: &mut Vec<T>, free: Option<u32>, thing: T) -> u32 {
     }
 }
 
-impl Books {
+impl QuotaLedger {
     /// Adds a server with that many slots.
-    pub fn add_server(&mut self, connections_max: u32) -> ServerId {
-        let server = Server {
+    pub fn add_server(&mut self, connections_max: u32) -> SharedServerId {
+        let server = ServerRecord {
             connections_max,
             held: 0,
             active_weight: 0,
@@ -255,12 +255,12 @@ impl Books {
             flags: Arc::new(AtomicU32::new(0)),
         };
         let free = self.servers_free.pop().map(|id| id.0);
-        ServerId(place(&mut self.servers, free, server))
+        SharedServerId(place(&mut self.servers, free, server))
     }
 
     /// Adds a tenant.
-    pub fn add_tenant(&mut self, server: ServerId, limits: TenantLimits) -> TenantId {
-        let tenant = Tenant {
+    pub fn add_tenant(&mut self, server: SharedServerId, limits: TenantQuota) -> SharedTenantId {
+        let tenant = TenantRecord {
             server,
             limits,
             held: 0,
@@ -277,13 +277,19 @@ impl Books {
             flags: Arc::new(AtomicU32::new(0)),
         };
         let free = self.tenants_free.pop().map(|id| id.0);
-        TenantId(place(&mut self.tenants, free, tenant))
+        SharedTenantId(place(&mut self.tenants, free, tenant))
     }
 
     /// Adds a key, whose own bound is `connections_max`.
-    pub fn add_key(&mut self, tenant: TenantId, connections_max: u32) -> KeyId {
-        let key =
-            Key { tenant, connections_max, held: 0, wants: Vec::new(), filed: None, over: false };
+    pub fn add_key(&mut self, tenant: SharedTenantId, connections_max: u32) -> KeyId {
+        let key = UserRecord {
+            tenant,
+            connections_max,
+            held: 0,
+            wants: Vec::new(),
+            filed: None,
+            over: false,
+        };
         let free = self.keys_free.pop().map(|id| id.0);
         let id = KeyId(place(&mut self.keys, free, key));
         self.tenant_mut(tenant).keys.insert(id);
@@ -292,13 +298,13 @@ impl Books {
     }
 
     /// Removes a server of which no tenant is left.
-    pub fn remove_server(&mut self, id: ServerId) {
+    pub fn remove_server(&mut self, id: SharedServerId) {
         debug_assert_eq!(self.server(id).held, 0);
         self.servers_free.push(id);
     }
 
     /// Removes a tenant of which no key is left.
-    pub fn remove_tenant(&mut self, id: TenantId) {
+    pub fn remove_tenant(&mut self, id: SharedTenantId) {
         debug_assert!(self.tenant(id).keys.is_empty() && self.tenant(id).held == 0);
         self.deactivate(id);
         self.tenant_mut(id).promised = 0;
@@ -318,14 +324,14 @@ impl Books {
     }
 
     /// Changes the slots of a server. If more are held, the next releases give them up.
-    pub fn set_server(&mut self, id: ServerId, connections_max: u32) {
+    pub fn set_server(&mut self, id: SharedServerId, connections_max: u32) {
         self.server_mut(id).connections_max = connections_max;
         self.refile_all(id);
         self.settle(id);
     }
 
     /// Changes what a tenant may have.
-    pub fn set_tenant(&mut self, id: TenantId, limits: TenantLimits) {
+    pub fn set_tenant(&mut self, id: SharedTenantId, limits: TenantQuota) {
         let seen = self.tenant(id).seen;
         self.deactivate(id);
         self.tenant_mut(id).limits = limits;
@@ -347,20 +353,20 @@ impl Books {
     ///
     /// # Errors
     /// The bound that is in the way; then there is [`Books::want`].
-    pub fn open(&mut self, id: KeyId, since: Instant, now: Instant) -> Result<(), Denied> {
+    pub fn open(&mut self, id: KeyId, since: Instant, now: Instant) -> Result<(), DeniedBound> {
         let tenant = self.key(id).tenant;
         self.touch(tenant, now);
         self.open_reserve(tenant, since, now);
         self.settle(self.server_of(id));
         if !self.key(id).has_room() {
-            return Err(Denied::Key);
+            return Err(DeniedBound::Key);
         }
         if !self.tenant(tenant).has_room() {
-            return Err(Denied::Tenant);
+            return Err(DeniedBound::Tenant);
         }
         let server = self.server(self.tenant(tenant).server);
         if server.held >= server.connections_max {
-            return Err(Denied::Server);
+            return Err(DeniedBound::Server);
         }
         self.hold(id);
         self.refile_key(id);
@@ -380,7 +386,7 @@ impl Books {
         let key = self.key_mut(id);
         key.wants.retain(|want| want.thread != thread);
         if wanted > 0 {
-            key.wants.push(Want { thread, wanted, since });
+            key.wants.push(ThreadWant { thread, wanted, since });
         }
         let tenant = key.tenant;
         if wanted > 0 {
@@ -396,7 +402,12 @@ impl Books {
 
     /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
     /// client that waits for this key began, if there is one.
-    pub fn release(&mut self, id: KeyId, waiting_since: Option<Instant>, now: Instant) -> Verdict {
+    pub fn release(
+        &mut self,
+        id: KeyId,
+        waiting_since: Option<Instant>,
+        now: Instant,
+    ) -> FinishedVerdict {
         let key = self.key(id);
         let tenant_id = key.tenant;
         let tenant = self.tenant(tenant_id);
@@ -411,18 +422,18 @@ impl Books {
             || tenant.held > allowed
             || server.held > server.connections_max;
         if over {
-            return Verdict::GiveUp { to: None };
+            return FinishedVerdict::GiveUp { to: None };
         }
         self.age(server_id, now);
         match self.next_in_line(server_id) {
             Some(next) if next != tenant_id && self.gives(tenant_id, next) => self.promise(next),
             Some(_) | None if self.sibling_waits(id, now) => self.promise(tenant_id),
-            Some(_) | None => Verdict::Keep,
+            Some(_) | None => FinishedVerdict::Keep,
         }
     }
 
     /// Ends a slot. `to` is from the verdict that ended it.
-    pub fn closed(&mut self, id: KeyId, to: Option<TenantId>) {
+    pub fn closed(&mut self, id: KeyId, to: Option<SharedTenantId>) {
         if let Some(to) = to {
             let tenant = self.tenant_mut(to);
             tenant.promised = tenant.promised.saturating_sub(1);
@@ -454,7 +465,7 @@ impl Books {
     }
 
     /// What there is to do; each is told once.
-    pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
+    pub fn take_effects(&mut self, into: &mut Vec<QuotaEffect>) {
         into.append(&mut self.effects);
     }
 
@@ -478,20 +489,20 @@ impl Books {
 
     /// Slots that a tenant holds, and those it is entitled to now.
     #[must_use]
-    pub fn tenant_held(&self, id: TenantId) -> (u32, u32) {
+    pub fn tenant_held(&self, id: SharedTenantId) -> (u32, u32) {
         let tenant = self.tenant(id);
         (tenant.held, tenant.standing(self.server(tenant.server)).entitled)
     }
 
     /// Slots that are held of a server.
     #[must_use]
-    pub fn server_held(&self, id: ServerId) -> u32 {
+    pub fn server_held(&self, id: SharedServerId) -> u32 {
         self.server(id).held
     }
 
     /// Whose turn it is when a slot of this server becomes free.
     #[must_use]
-    pub fn next_in_line(&self, id: ServerId) -> Option<TenantId> {
+    pub fn next_in_line(&self, id: SharedServerId) -> Option<SharedTenantId> {
         let [under, others] = &self.server(id).lines;
         under.first().or_else(|| others.first()).map(|&(_, tenant)| tenant)
     }
@@ -511,32 +522,32 @@ pub(super) fn must_ask(server: &AtomicU32, tenant: &AtomicU32) -> bool {
 }
 
 /// The steps that the operations are made of.
-impl Books {
-    fn server(&self, id: ServerId) -> &Server {
+impl QuotaLedger {
+    fn server(&self, id: SharedServerId) -> &ServerRecord {
         &self.servers[id.0 as usize]
     }
 
-    fn server_mut(&mut self, id: ServerId) -> &mut Server {
+    fn server_mut(&mut self, id: SharedServerId) -> &mut ServerRecord {
         &mut self.servers[id.0 as usize]
     }
 
-    fn tenant(&self, id: TenantId) -> &Tenant {
+    fn tenant(&self, id: SharedTenantId) -> &TenantRecord {
         &self.tenants[id.0 as usize]
     }
 
-    fn tenant_mut(&mut self, id: TenantId) -> &mut Tenant {
+    fn tenant_mut(&mut self, id: SharedTenantId) -> &mut TenantRecord {
         &mut self.tenants[id.0 as usize]
     }
 
-    fn key(&self, id: KeyId) -> &Key {
+    fn key(&self, id: KeyId) -> &UserRecord {
         &self.keys[id.index()]
     }
 
-    fn key_mut(&mut self, id: KeyId) -> &mut Key {
+    fn key_mut(&mut self, id: KeyId) -> &mut UserRecord {
         &mut self.keys[id.index()]
     }
 
-    fn server_of(&self, id: KeyId) -> ServerId {
+    fn server_of(&self, id: KeyId) -> SharedServerId {
         self.tenant(self.key(id).tenant).server
     }
 
@@ -552,7 +563,7 @@ impl Books {
 
     /// Moves a tenant's virtual time on. From the server's time at the least: who did not use a
     /// server has saved nothing up.
-    fn advance(&mut self, id: TenantId, busy_us: u64) {
+    fn advance(&mut self, id: SharedTenantId, busy_us: u64) {
         let time = self.server(self.tenant(id).server).time;
         let tenant = self.tenant_mut(id);
         tenant.time = tenant
@@ -562,7 +573,7 @@ impl Books {
     }
 
     /// Gives free slots to those in line, in order.
-    fn settle(&mut self, id: ServerId) {
+    fn settle(&mut self, id: SharedServerId) {
         while self.server(id).held < self.server(id).connections_max {
             let Some(tenant_id) = self.next_in_line(id) else { break };
             let Some(&(_, key_id)) = self.tenant(tenant_id).hungry.first() else { break };
@@ -579,7 +590,7 @@ impl Books {
             }
             self.hold(key_id);
             self.refile_key(key_id);
-            self.effects.push(Effect::Granted { key: key_id, thread });
+            self.effects.push(QuotaEffect::Granted { key: key_id, thread });
         }
     }
 
@@ -608,7 +619,7 @@ impl Books {
     }
 
     /// Writes down anew where a tenant stands: its line, its rank among holders, its flags.
-    fn refile(&mut self, id: TenantId) {
+    fn refile(&mut self, id: SharedTenantId) {
         let tenant = &mut self.tenants[id.0 as usize];
         let server = &mut self.servers[tenant.server.0 as usize];
         if tenant.hungry.is_empty() {
@@ -644,16 +655,17 @@ impl Books {
     }
 
     /// After entitlements changed: everybody in line may stand in the other one.
-    fn refile_all(&mut self, id: ServerId) {
+    fn refile_all(&mut self, id: SharedServerId) {
         let lines = &self.server(id).lines;
-        let in_line: Vec<TenantId> = lines.iter().flatten().map(|&(_, tenant)| tenant).collect();
+        let in_line: Vec<SharedTenantId> =
+            lines.iter().flatten().map(|&(_, tenant)| tenant).collect();
         for tenant in in_line {
             self.refile(tenant);
         }
     }
 
     /// Notes that a tenant uses its server.
-    fn touch(&mut self, id: TenantId, now: Instant) {
+    fn touch(&mut self, id: SharedTenantId, now: Instant) {
         let server = self.tenant(id).server;
         match self.tenant(id).seen {
             // Exact to an eighth, so that a busy tenant does not sort the others at every turn.
@@ -673,7 +685,7 @@ impl Books {
         self.age(server, now);
     }
 
-    fn activate(&mut self, id: TenantId, now: Instant) {
+    fn activate(&mut self, id: SharedTenantId, now: Instant) {
         let tenant = self.tenant_mut(id);
         tenant.seen = Some(now);
         let (server, weight) = (tenant.server, tenant.limits.weight.max(1));
@@ -682,7 +694,7 @@ impl Books {
         server.recent.insert((now, id));
     }
 
-    fn deactivate(&mut self, id: TenantId) {
+    fn deactivate(&mut self, id: SharedTenantId) {
         let tenant = self.tenant_mut(id);
         let Some(seen) = tenant.seen.take() else { return };
         let (server, weight) = (tenant.server, tenant.limits.weight.max(1));
@@ -692,7 +704,7 @@ impl Books {
     }
 
     /// Tenants that were not seen for long stop to count.
-    fn age(&mut self, id: ServerId, now: Instant) {
+    fn age(&mut self, id: SharedServerId, now: Instant) {
         let mut changed = false;
         while let Some(&(seen, tenant)) = self.server(id).recent.first() {
             if now.saturating_duration_since(seen) <= ACTIVE_FOR {
@@ -712,7 +724,7 @@ impl Books {
         }
     }
 
-    fn open_reserve(&mut self, id: TenantId, since: Instant, now: Instant) {
+    fn open_reserve(&mut self, id: SharedTenantId, since: Instant, now: Instant) {
         let tenant = self.tenant_mut(id);
         let waited = now.saturating_duration_since(since);
         if tenant.limits.reserve > 0
@@ -723,13 +735,13 @@ impl Books {
         }
     }
 
-    fn promise(&mut self, to: TenantId) -> Verdict {
+    fn promise(&mut self, to: SharedTenantId) -> FinishedVerdict {
         self.tenant_mut(to).promised += 1;
         self.refile(to);
-        Verdict::GiveUp { to: Some(to) }
+        FinishedVerdict::GiveUp { to: Some(to) }
     }
 
-    fn gives(&self, holder: TenantId, to: TenantId) -> bool {
+    fn gives(&self, holder: SharedTenantId, to: SharedTenantId) -> bool {
         let server = self.server(self.tenant(holder).server);
         rules::gives(&self.tenant(holder).standing(server), &self.tenant(to).standing(server))
     }
@@ -767,8 +779,8 @@ impl Books {
         let victims = others.chain(siblings);
         let victims = victims.filter_map(|key| idle(key).map(|thread| (key, thread)));
         let victims = victims.take(usize::try_from(missing).unwrap_or(usize::MAX));
-        let effects = victims.map(|(key, thread)| Effect::Reclaim { key, thread });
-        let effects: Vec<Effect> = effects.collect();
+        let effects = victims.map(|(key, thread)| QuotaEffect::Reclaim { key, thread });
+        let effects: Vec<QuotaEffect> = effects.collect();
         self.effects.extend(effects);
     }
 }

@@ -5,29 +5,30 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::books::{
-    Books, Denied, Effect, KeyId, ServerId, TenantId, TenantLimits, Verdict, must_ask,
+    DeniedBound, FinishedVerdict, KeyId, QuotaEffect, QuotaLedger, SharedServerId, SharedTenantId,
+    TenantQuota, must_ask,
 };
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
 /// Tells a thread that there is a letter for it.
-pub trait Wake: Send + Sync {
+pub trait ThreadWake: Send + Sync {
     /// Makes the thread look into its letter box soon. Called without any lock of this crate.
     fn wake(&self, thread: usize);
 }
 
 /// What a thread is told.
 #[derive(Debug)]
-pub enum Letter {
+pub enum ThreadLetter {
     /// A slot that was wanted. Dropped, it goes to the next in line.
-    Granted(Permit),
+    Granted(SlotPermit),
     /// Close the longest idle connection of this key, if there is one: somebody has the better
     /// claim to its slot.
-    Reclaim(Key),
+    Reclaim(UserHandle),
 }
 
 /// What becomes of a connection whose user has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released {
+pub enum ReleaseOutcome {
     /// It stays.
     Keep,
     /// Close it, and drop the permit when it is closed.
@@ -36,36 +37,36 @@ pub enum Released {
 
 /// The books of one process, shared by all its threads. Cheap to clone.
 #[derive(Clone)]
-pub struct Shares(Arc<Inner>);
+pub struct ConnectionShares(Arc<SharesInner>);
 
-struct Inner {
-    state: Mutex<State>,
+struct SharesInner {
+    state: Mutex<SharesState>,
     /// Weak, because letters hold permits and these hold this.
     boxes: Box<[Weak<LetterBox>]>,
-    wake: Box<dyn Wake>,
+    wake: Box<dyn ThreadWake>,
     /// From when times in seats are counted.
     begin: Instant,
 }
 
-struct State {
-    books: Books,
+struct SharesState {
+    books: QuotaLedger,
     /// By [`KeyId::index`].
-    keys: Vec<(Weak<KeyInner>, Arc<[Seat]>)>,
+    keys: Vec<(Weak<KeyInner>, Arc<[ThreadSeat]>)>,
     /// Kept for its memory.
-    effects: Vec<Effect>,
+    effects: Vec<QuotaEffect>,
 }
 
 #[derive(Debug)]
-struct LetterBox(Mutex<Vec<Letter>>);
+struct LetterBox(Mutex<Vec<ThreadLetter>>);
 
 /// One thread's letter box. While there is none, what comes for the thread goes back.
 #[derive(Debug)]
-pub struct Desk {
+pub struct ThreadHandle {
     thread: usize,
     letters: Arc<LetterBox>,
 }
 
-impl Desk {
+impl ThreadHandle {
     /// Whose it is.
     #[must_use]
     pub fn thread(&self) -> usize {
@@ -73,40 +74,40 @@ impl Desk {
     }
 
     /// Takes what has come.
-    pub fn take_letters(&self, into: &mut Vec<Letter>) {
+    pub fn take_letters(&self, into: &mut Vec<ThreadLetter>) {
         into.append(&mut self.letters.0.lock());
     }
 }
 
 /// A server's slots. The last clone removes it from the books.
 #[derive(Clone, Debug)]
-pub struct Server(Arc<ServerInner>);
+pub struct ServerHandle(Arc<ServerInner>);
 
 /// A tenant of a server. The last clone, counting its keys, removes it from the books.
 #[derive(Clone, Debug)]
-pub struct Tenant(Arc<TenantInner>);
+pub struct TenantHandle(Arc<TenantInner>);
 
 /// A tenant's connections as one user. The last clone, counting permits, removes it.
 #[derive(Clone)]
-pub struct Key(Arc<KeyInner>);
+pub struct UserHandle(Arc<KeyInner>);
 
 struct ServerInner {
-    shares: Shares,
-    id: ServerId,
+    shares: ConnectionShares,
+    id: SharedServerId,
 }
 
 struct TenantInner {
     /// Keeps it in the books.
-    server: Server,
-    id: TenantId,
+    server: ServerHandle,
+    id: SharedTenantId,
 }
 
 struct KeyInner {
-    tenant: Tenant,
+    tenant: TenantHandle,
     id: KeyId,
     server_flags: Arc<AtomicU32>,
     tenant_flags: Arc<AtomicU32>,
-    seats: Arc<[Seat]>,
+    seats: Arc<[ThreadSeat]>,
     /// How many threads say in their seats that somebody waits.
     waiting_threads: AtomicU32,
 }
@@ -115,39 +116,47 @@ struct KeyInner {
 /// because it is written at every turn and read when somebody is in need only.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Seat {
+struct ThreadSeat {
     /// Since when its longest idle connection is idle, or 0.
     idle_since: AtomicU64,
     /// Since when its first client waits, or 0.
     waiting_since: AtomicU64,
 }
 
-impl Shares {
+impl ConnectionShares {
     /// Books for so many threads, and a desk for each. `now` is the earliest time it is ever told.
     #[must_use]
-    pub fn new(threads: usize, wake: Box<dyn Wake>, now: Instant) -> (Shares, Vec<Desk>) {
-        let desks: Vec<Desk> = (0..threads)
-            .map(|thread| Desk { thread, letters: Arc::new(LetterBox(Mutex::new(Vec::new()))) })
+    pub fn new(
+        threads: usize,
+        wake: Box<dyn ThreadWake>,
+        now: Instant,
+    ) -> (ConnectionShares, Vec<ThreadHandle>) {
+        let desks: Vec<ThreadHandle> = (0..threads)
+            .map(|thread| ThreadHandle {
+                thread,
+                letters: Arc::new(LetterBox(Mutex::new(Vec::new()))),
+            })
             .collect();
         let boxes = desks.iter().map(|desk| Arc::downgrade(&desk.letters)).collect();
-        let state = State { books: Books::default(), keys: Vec::new(), effects: Vec::new() };
-        let inner = Inner { state: Mutex::new(state), boxes, wake, begin: now };
-        (Shares(Arc::new(inner)), desks)
+        let state =
+            SharesState { books: QuotaLedger::default(), keys: Vec::new(), effects: Vec::new() };
+        let inner = SharesInner { state: Mutex::new(state), boxes, wake, begin: now };
+        (ConnectionShares(Arc::new(inner)), desks)
     }
 
     /// Adds a server with that many slots.
     #[must_use]
-    pub fn server(&self, connections_max: u32) -> Server {
+    pub fn server(&self, connections_max: u32) -> ServerHandle {
         let id = self.turn(|books| books.add_server(connections_max));
-        Server(Arc::new(ServerInner { shares: self.clone(), id }))
+        ServerHandle(Arc::new(ServerInner { shares: self.clone(), id }))
     }
 
     /// Does something in the books, and delivers what comes of it.
-    fn turn<T>(&self, act: impl FnOnce(&mut Books) -> T) -> T {
+    fn turn<T>(&self, act: impl FnOnce(&mut QuotaLedger) -> T) -> T {
         self.turn_with(|state| act(&mut state.books))
     }
 
-    fn turn_with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn turn_with<T>(&self, act: impl FnOnce(&mut SharesState) -> T) -> T {
         let mut post = Vec::new();
         let result = {
             let mut state = self.0.state.lock();
@@ -178,9 +187,9 @@ impl Shares {
     }
 }
 
-impl State {
+impl SharesState {
     /// Makes letters of effects.
-    fn write_letters(&mut self, post: &mut Vec<(usize, Letter)>) {
+    fn write_letters(&mut self, post: &mut Vec<(usize, ThreadLetter)>) {
         loop {
             self.books.take_effects(&mut self.effects);
             if self.effects.is_empty() {
@@ -188,21 +197,21 @@ impl State {
             }
             for effect in self.effects.drain(..) {
                 match effect {
-                    Effect::Granted { key: id, thread } => {
+                    QuotaEffect::Granted { key: id, thread } => {
                         match self.keys.get(id.index()).and_then(|(key, _)| key.upgrade()) {
                             Some(key) => {
-                                let permit = Permit { key: Key(key), to: None };
-                                post.push((thread, Letter::Granted(permit)));
+                                let permit = SlotPermit { key: UserHandle(key), to: None };
+                                post.push((thread, ThreadLetter::Granted(permit)));
                             }
                             // Its last handle is being dropped and waits for this lock.
                             None => self.books.closed(id, None),
                         }
                     }
-                    Effect::Reclaim { key: id, thread } => {
+                    QuotaEffect::Reclaim { key: id, thread } => {
                         if let Some(key) =
                             self.keys.get(id.index()).and_then(|(key, _)| key.upgrade())
                         {
-                            post.push((thread, Letter::Reclaim(Key(key))));
+                            post.push((thread, ThreadLetter::Reclaim(UserHandle(key))));
                         }
                     }
                 }
@@ -211,12 +220,12 @@ impl State {
     }
 }
 
-impl Server {
+impl ServerHandle {
     /// Adds a tenant.
     #[must_use]
-    pub fn tenant(&self, limits: TenantLimits) -> Tenant {
+    pub fn tenant(&self, limits: TenantQuota) -> TenantHandle {
         let id = self.0.shares.turn(|books| books.add_tenant(self.0.id, limits));
-        Tenant(Arc::new(TenantInner { server: self.clone(), id }))
+        TenantHandle(Arc::new(TenantInner { server: self.clone(), id }))
     }
 
     /// Changes how many slots there are.
@@ -237,19 +246,22 @@ impl Drop for ServerInner {
     }
 }
 
-impl Tenant {
-    fn shares(&self) -> &Shares {
+impl TenantHandle {
+    fn shares(&self) -> &ConnectionShares {
         &self.0.server.0.shares
     }
 
     /// Adds a key with a bound of its own.
     #[must_use]
-    pub fn key(&self, connections_max: u32) -> Key {
+    pub fn key(&self, connections_max: u32) -> UserHandle {
         self.shares().turn_with(|state| {
             let id = state.books.add_key(self.0.id, connections_max);
             let (server_flags, tenant_flags) = state.books.flags(id);
-            let seats: Arc<[Seat]> = (0..self.shares().0.boxes.len())
-                .map(|_| Seat { idle_since: AtomicU64::new(0), waiting_since: AtomicU64::new(0) })
+            let seats: Arc<[ThreadSeat]> = (0..self.shares().0.boxes.len())
+                .map(|_| ThreadSeat {
+                    idle_since: AtomicU64::new(0),
+                    waiting_since: AtomicU64::new(0),
+                })
                 .collect();
             let key = Arc::new(KeyInner {
                 tenant: self.clone(),
@@ -264,12 +276,12 @@ impl Tenant {
                 Some(place) => *place = entry,
                 None => state.keys.push(entry),
             }
-            Key(key)
+            UserHandle(key)
         })
     }
 
     /// Changes what it may have.
-    pub fn set_limits(&self, limits: TenantLimits) {
+    pub fn set_limits(&self, limits: TenantQuota) {
         self.shares().turn(|books| books.set_tenant(self.0.id, limits));
     }
 
@@ -286,8 +298,8 @@ impl Drop for TenantInner {
     }
 }
 
-impl Key {
-    fn shares(&self) -> &Shares {
+impl UserHandle {
+    fn shares(&self) -> &ConnectionShares {
         self.0.tenant.shares()
     }
 
@@ -299,7 +311,7 @@ impl Key {
 
     /// Whether it is this tenant's.
     #[must_use]
-    pub fn is_of(&self, tenant: &Tenant) -> bool {
+    pub fn is_of(&self, tenant: &TenantHandle) -> bool {
         Arc::ptr_eq(&self.0.tenant.0, &tenant.0)
     }
 
@@ -324,16 +336,16 @@ impl Key {
     ///
     /// # Errors
     /// The bound that is in the way; then there is [`Key::want`].
-    pub fn open(&self, since: Instant, now: Instant) -> Result<Permit, Denied> {
+    pub fn open(&self, since: Instant, now: Instant) -> Result<SlotPermit, DeniedBound> {
         self.shares().turn(|books| books.open(self.0.id, since, now))?;
-        Ok(Permit { key: self.clone(), to: None })
+        Ok(SlotPermit { key: self.clone(), to: None })
     }
 
     /// Says how many slots a thread wants, in place of what it said before; 0 ends it. To be said
     /// again every few milliseconds while clients wait, because claims change with time.
     pub fn want(&self, thread: usize, wanted: u32, since: Instant, now: Instant) {
         self.shares().turn_with(|state| {
-            let State { books, keys, .. } = state;
+            let SharesState { books, keys, .. } = state;
             let idle = |key: KeyId| {
                 // Pairs with the one in `needed_elsewhere`: either that release sees that somebody
                 // is in line, or its idle connection is seen here.
@@ -350,19 +362,19 @@ impl Key {
     /// client that waits for this key began. Only needed when [`Key::needed_elsewhere`] says so.
     pub fn release(
         &self,
-        permit: &mut Permit,
+        permit: &mut SlotPermit,
         waiting_since: Option<Instant>,
         now: Instant,
-    ) -> Released {
+    ) -> ReleaseOutcome {
         debug_assert!(Arc::ptr_eq(&self.0, &permit.key.0));
         if permit.to.is_some() {
-            return Released::GiveUp;
+            return ReleaseOutcome::GiveUp;
         }
         match self.shares().turn(|books| books.release(self.0.id, waiting_since, now)) {
-            Verdict::Keep => Released::Keep,
-            Verdict::GiveUp { to } => {
+            FinishedVerdict::Keep => ReleaseOutcome::Keep,
+            FinishedVerdict::GiveUp { to } => {
                 permit.to = to;
-                Released::GiveUp
+                ReleaseOutcome::GiveUp
             }
         }
     }
@@ -455,7 +467,7 @@ impl Key {
 }
 
 /// The seat with the connection that has been idle for longest, but for that of `except`.
-fn longest_idle(seats: &[Seat], except: Option<usize>) -> Option<(usize, u64)> {
+fn longest_idle(seats: &[ThreadSeat], except: Option<usize>) -> Option<(usize, u64)> {
     let idle = seats.iter().enumerate().filter(|(thread, _)| Some(*thread) != except);
     let idle = idle.map(|(thread, seat)| (thread, seat.idle_since.load(Ordering::Relaxed)));
     idle.filter(|(_, stamp)| *stamp != 0).min_by_key(|(_, stamp)| *stamp)
@@ -470,27 +482,27 @@ impl Drop for KeyInner {
 /// One slot: the right to have one connection. Dropped, it goes to the next in line; so it is to
 /// live as long as the connection does.
 #[must_use = "a dropped permit is a free slot"]
-pub struct Permit {
-    key: Key,
+pub struct SlotPermit {
+    key: UserHandle,
     /// To whom the slot was promised when it was given up.
-    to: Option<TenantId>,
+    to: Option<SharedTenantId>,
 }
 
-impl Permit {
+impl SlotPermit {
     /// Whose slot it is.
     #[must_use]
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &UserHandle {
         &self.key
     }
 }
 
-impl Drop for Permit {
+impl Drop for SlotPermit {
     fn drop(&mut self) {
         self.key.shares().turn(|books| books.closed(self.key.0.id, self.to));
     }
 }
 
-impl fmt::Debug for Shares {
+impl fmt::Debug for ConnectionShares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shares").field("threads", &self.0.boxes.len()).finish_non_exhaustive()
     }
@@ -508,13 +520,13 @@ impl fmt::Debug for TenantInner {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for UserHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.id.fmt(f)
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for SlotPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Permit").field(&self.key).finish()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::books::TenantLimits;
+use super::books::TenantQuota;
 
 /// How much more busy time, in microseconds, a tenant has had than another before a slot moves
 /// between two that have about their share. Moving one costs a login, so that it must not happen at
@@ -21,7 +21,7 @@ const LOAD_UNIT: u64 = 1 << 16;
 
 /// How a tenant stands towards others of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct TenantStanding {
     /// Slots it holds.
     pub(super) held: u32,
     /// Slots it is entitled to.
@@ -34,7 +34,7 @@ pub(super) struct Standing {
     pub(super) time: u128,
 }
 
-impl Standing {
+impl TenantStanding {
     /// Slots by weight.
     pub(super) fn load(&self) -> u64 {
         u64::from(self.held) * LOAD_UNIT / u64::from(self.weight)
@@ -46,7 +46,7 @@ impl Standing {
 pub(super) fn entitlement(
     connections_max: u32,
     active_weight: u64,
-    limits: &TenantLimits,
+    limits: &TenantQuota,
     active: bool,
 ) -> u32 {
     if !active {
@@ -67,7 +67,7 @@ pub(super) fn virtual_time(busy_us: u64, weight: u32) -> u128 {
 ///
 /// After each of the first three cases the same rule does not give the slot back, and after the
 /// last one only when the other has been busy for long; so slots do not bounce.
-pub(super) fn gives(holder: &Standing, to: &Standing) -> bool {
+pub(super) fn gives(holder: &TenantStanding, to: &TenantStanding) -> bool {
     let over = holder.held > holder.entitled;
     let under = to.held < to.entitled;
     if over && (under || !holder.active) {
@@ -96,18 +96,18 @@ pub(super) fn sibling_gives(holder_held: u32, held: u32, waited: Duration) -> bo
 mod tests {
     use super::*;
 
-    fn standing((held, entitled, weight): (u32, u32, u32), busy_ms: u64) -> Standing {
+    fn standing((held, entitled, weight): (u32, u32, u32), busy_ms: u64) -> TenantStanding {
         let time = virtual_time(busy_ms * 1_000, weight);
-        Standing { held, entitled, weight, active: entitled > 0, time }
+        TenantStanding { held, entitled, weight, active: entitled > 0, time }
     }
 
     #[test]
     fn entitlements_are_parts_by_weight_of_those_that_are_active() {
-        let limits = |connections_max, connections_min, weight| TenantLimits {
+        let limits = |connections_max, connections_min, weight| TenantQuota {
             connections_max,
             connections_min,
             weight,
-            ..TenantLimits::default()
+            ..TenantQuota::default()
         };
         for (slots, active_weight, limits, active, expected) in [
             (20, 2, limits(20, 0, 1), true, 10),
@@ -157,8 +157,8 @@ mod tests {
             let holder = standing((1 + part(3, 12), 1 + part(7, 12), 1 + part(11, 4)), 0);
             let to = standing((part(15, 12), 1 + part(19, 12), 1 + part(23, 4)), 0);
             if gives(&holder, &to) {
-                let holder = Standing { held: holder.held - 1, ..holder };
-                let to = Standing { held: to.held + 1, ..to };
+                let holder = TenantStanding { held: holder.held - 1, ..holder };
+                let to = TenantStanding { held: to.held + 1, ..to };
                 assert!(!gives(&to, &holder), "{to:?} back to {holder:?}");
             }
         }

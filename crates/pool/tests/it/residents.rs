@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pool::residents::{Evicted, Illegal, Refused, Residents, State, Stats};
+use pool::residents::{
+    EvictedResident, IllegalMark, ResidentRefusal, ResidentStats, Residents, State,
+};
 
 use crate::support::{Chance, start};
 
@@ -17,7 +19,7 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
         let (act, id) = step.split_once(' ').unwrap();
         let id = id.to_owned();
         let seconds = || Duration::from_secs(id.parse().unwrap());
-        let marked = |result: Result<(), Illegal>| match result {
+        let marked = |result: Result<(), IllegalMark>| match result {
             Ok(()) => "done".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -29,7 +31,7 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
                     .unwrap();
                 match books.insert(id, state, now) {
                     Ok(None) => "in".to_owned(),
-                    Ok(Some(Evicted { id, was })) => format!("in for {was:?} {id}"),
+                    Ok(Some(EvictedResident { id, was })) => format!("in for {was:?} {id}"),
                     Err(refused) => refused.to_string(),
                 }
             }
@@ -40,7 +42,7 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
             ">cold" => marked(books.mark_cold(&id, now)),
             "touch" => marked(books.touch(&id, now)),
             "evict_of" => match books.evict_where(|other| other.starts_with(&id)) {
-                Some(Evicted { id, was }) => format!("{was:?} {id}"),
+                Some(EvictedResident { id, was }) => format!("{was:?} {id}"),
                 None => "nobody".to_owned(),
             },
             "remove" => format!("{:?}", books.remove(&id)),
@@ -188,7 +190,8 @@ fn the_figures_are_there_without_the_books() {
     let figures = books.figures();
     books.insert(1, Running, start()).unwrap();
     books.insert(2, Cold, start()).unwrap();
-    let expected = Stats { total: 2, running: 1, cold: 1, capacity: 3, ..Stats::default() };
+    let expected =
+        ResidentStats { total: 2, running: 1, cold: 1, capacity: 3, ..ResidentStats::default() };
     assert_eq!((figures.stats(), figures.count()), (expected, 2));
     drop(books);
     assert_eq!(figures.stats(), expected);
@@ -279,7 +282,7 @@ impl World {
                 let expected = self.model.insert(id, state, self.now);
                 let found = match found {
                     Ok(evicted) => Ok(evicted.map(|evicted| (evicted.id, evicted.was))),
-                    Err(Refused::Full { .. } | Refused::Present { .. }) => Err(()),
+                    Err(ResidentRefusal::Full { .. } | ResidentRefusal::Present { .. }) => Err(()),
                 };
                 assert_eq!(found, expected);
             }
@@ -333,7 +336,7 @@ impl World {
 
     fn compare(&self) {
         let of = |state| self.model.residents.iter().filter(|one| one.1 == state).count();
-        let expected = Stats {
+        let expected = ResidentStats {
             total: self.model.residents.len(),
             warming: of(Warming),
             warm: of(Warm),

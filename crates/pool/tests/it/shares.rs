@@ -6,20 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pool::shares::{
-    ACTIVE_FOR, Books, Denied, Effect, Key, KeyId, Letter, Permit, Released, ServerId, Shares,
-    TenantId, TenantLimits, Verdict, Wake,
+    ACTIVE_FOR, ConnectionShares, DeniedBound, FinishedVerdict, KeyId, QuotaEffect, QuotaLedger,
+    ReleaseOutcome, SharedServerId, SharedTenantId, SlotPermit, TenantQuota, ThreadLetter,
+    ThreadWake, UserHandle,
 };
 
 use crate::support::{Chance, start};
 
-fn limits(connections_max: u32, weight: u32) -> TenantLimits {
-    TenantLimits { connections_max, weight, ..TenantLimits::default() }
+fn limits(connections_max: u32, weight: u32) -> TenantQuota {
+    TenantQuota { connections_max, weight, ..TenantQuota::default() }
 }
 
 /// A server with named keys, and what it is asked, a word each.
 struct Table {
-    books: Books,
-    server: ServerId,
+    books: QuotaLedger,
+    server: SharedServerId,
     keys: Vec<(String, KeyId)>,
     begin: Instant,
     now: Instant,
@@ -31,7 +32,7 @@ impl Table {
     /// Tenants are `name:max:weight:min:reserve`; each has a key of its name, and one of its name
     /// and `2`.
     fn new(slots: u32, tenants: &[&str]) -> Table {
-        let mut books = Books::default();
+        let mut books = QuotaLedger::default();
         let server = books.add_server(slots);
         let mut keys = Vec::new();
         for tenant in tenants {
@@ -39,7 +40,7 @@ impl Table {
             let figures: Vec<u32> = figures.split(':').map(|one| one.parse().unwrap()).collect();
             let id = books.add_tenant(
                 server,
-                TenantLimits {
+                TenantQuota {
                     connections_max: figures[0],
                     weight: figures[1],
                     connections_min: figures.get(2).copied().unwrap_or(0),
@@ -101,8 +102,8 @@ impl Table {
                 String::new()
             }
             "release" => match self.books.release(self.key(words[1]), None, self.now) {
-                Verdict::Keep => "keep".to_owned(),
-                Verdict::GiveUp { to } => {
+                FinishedVerdict::Keep => "keep".to_owned(),
+                FinishedVerdict::GiveUp { to } => {
                     self.books.closed(self.key(words[1]), to);
                     "close".to_owned()
                 }
@@ -121,8 +122,8 @@ impl Table {
         let mut effects = Vec::new();
         self.books.take_effects(&mut effects);
         let effects = effects.iter().map(|effect| match effect {
-            Effect::Granted { key, .. } => format!("+{}", self.name(*key)),
-            Effect::Reclaim { key, .. } => format!("reclaim {}", self.name(*key)),
+            QuotaEffect::Granted { key, .. } => format!("+{}", self.name(*key)),
+            QuotaEffect::Reclaim { key, .. } => format!("reclaim {}", self.name(*key)),
         });
         let all = (!found.is_empty()).then_some(found).into_iter().chain(effects);
         all.collect::<Vec<_>>().join(" ")
@@ -319,8 +320,8 @@ fn lowered_bounds_are_reached_by_releases() {
 
 /// What the simulation knows of one tenant.
 struct Model {
-    id: TenantId,
-    limits: TenantLimits,
+    id: SharedTenantId,
+    limits: TenantQuota,
     keys: Vec<(KeyId, u32)>,
 }
 
@@ -328,20 +329,20 @@ struct Model {
 struct World {
     chance: Chance,
     slots: u32,
-    books: Books,
-    server: ServerId,
+    books: QuotaLedger,
+    server: SharedServerId,
     models: Vec<Model>,
     held: Vec<KeyId>,
-    closing: Vec<(KeyId, Option<TenantId>)>,
+    closing: Vec<(KeyId, Option<SharedTenantId>)>,
     now: Instant,
-    effects: Vec<Effect>,
+    effects: Vec<QuotaEffect>,
 }
 
 impl World {
     fn new(seed: u64) -> World {
         let mut chance = Chance(seed);
         let slots = 1 + u32::try_from(chance.below(12)).unwrap();
-        let mut books = Books::default();
+        let mut books = QuotaLedger::default();
         let server = books.add_server(slots);
         let mut models: Vec<Model> = Vec::new();
         for _ in 0..1 + chance.below(6) {
@@ -389,7 +390,7 @@ impl World {
             }
             3 | 4 if !held.is_empty() => {
                 let at = chance.below(held.len());
-                if let Verdict::GiveUp { to } = books.release(held[at], None, now) {
+                if let FinishedVerdict::GiveUp { to } = books.release(held[at], None, now) {
                     closing.push((held.swap_remove(at), to));
                 }
             }
@@ -405,7 +406,7 @@ impl World {
     fn take_grants(&mut self) {
         self.books.take_effects(&mut self.effects);
         for effect in self.effects.drain(..) {
-            let Effect::Granted { key, .. } = effect else { continue };
+            let QuotaEffect::Granted { key, .. } = effect else { continue };
             let is_its = |model: &&Model| model.keys.iter().any(|(one, _)| *one == key);
             let model = self.models.iter().find(is_its).unwrap();
             self.held.push(key);
@@ -451,7 +452,7 @@ fn bounds_hold_and_nobody_below_its_share_waits_behind_one_above() {
 /// Tenants whose clients always have work, each connection busy for its service time; returns what
 /// busy time each got, in milliseconds.
 fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
-    let mut books = Books::default();
+    let mut books = QuotaLedger::default();
     let server = books.add_server(slots);
     let keys: Vec<KeyId> = tenants
         .iter()
@@ -473,7 +474,7 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
         }
         books.take_effects(&mut effects);
         for effect in effects.drain(..) {
-            if let Effect::Granted { key, .. } = effect {
+            if let QuotaEffect::Granted { key, .. } = effect {
                 let tenant = keys.iter().position(|one| *one == key).unwrap();
                 // A login takes as long as some work does.
                 running.push((at_us + 2_000 + tenants[tenant].1, tenant));
@@ -487,8 +488,8 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
         busy[tenant] += service;
         books.charge(keys[tenant], service, now);
         match books.release(keys[tenant], Some(now), now) {
-            Verdict::Keep => running.push((at_us + service, tenant)),
-            Verdict::GiveUp { to } => books.closed(keys[tenant], to),
+            FinishedVerdict::Keep => running.push((at_us + service, tenant)),
+            FinishedVerdict::GiveUp { to } => books.closed(keys[tenant], to),
         }
     }
     busy.iter().map(|us| us / 1_000).collect()
@@ -535,7 +536,7 @@ fn a_small_weight_is_not_nothing() {
 fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
     const SERVICE_US: u64 = 1_000;
     const LOGIN_US: u64 = 5_000;
-    let mut books = Books::default();
+    let mut books = QuotaLedger::default();
     let server = books.add_server(10);
     let flood = books.add_tenant(server, limits(20, 1));
     let flood = books.add_key(flood, 20);
@@ -563,8 +564,8 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
             books.charge(flood, SERVICE_US, at(now));
             books.want(flood, (1, 190, at(now)), at(now), &|_| None);
             match books.release(flood, Some(at(now)), at(now)) {
-                Verdict::Keep => flooding[next] = now + SERVICE_US,
-                Verdict::GiveUp { to } => {
+                FinishedVerdict::Keep => flooding[next] = now + SERVICE_US,
+                FinishedVerdict::GiveUp { to } => {
                     flooding.swap_remove(next);
                     books.closed(flood, to);
                 }
@@ -572,16 +573,16 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
             books.take_effects(&mut effects);
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Granted { key, .. } if key == quiet => connection = Some(now),
-                    Effect::Granted { .. } => flooding.push(now + LOGIN_US),
-                    Effect::Reclaim { .. } => {}
+                    QuotaEffect::Granted { key, .. } if key == quiet => connection = Some(now),
+                    QuotaEffect::Granted { .. } => flooding.push(now + LOGIN_US),
+                    QuotaEffect::Reclaim { .. } => {}
                 }
             }
         }
         let granted = connection.unwrap();
         waits.push(granted.saturating_sub(ask));
         books.charge(quiet, SERVICE_US, at(ask + 20_000));
-        assert_eq!(books.release(quiet, None, at(ask + 20_000)), Verdict::Keep, "it stays");
+        assert_eq!(books.release(quiet, None, at(ask + 20_000)), FinishedVerdict::Keep, "it stays");
     }
     assert!(waits[0] <= SERVICE_US, "the first waits for one release: {} us", waits[0]);
     assert!(waits[1..].iter().all(|wait| *wait == 0), "then it has a connection of its own");
@@ -590,7 +591,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
 /// Counts calls; letters are looked for anyway.
 struct Bell(Arc<AtomicUsize>);
 
-impl Wake for Bell {
+impl ThreadWake for Bell {
     fn wake(&self, _: usize) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -599,26 +600,28 @@ impl Wake for Bell {
 #[test]
 fn a_dropped_permit_is_the_next_ones_letter() {
     let (now, rang) = (start(), Arc::new(AtomicUsize::new(0)));
-    let (shares, desks) = Shares::new(2, Box::new(Bell(Arc::clone(&rang))), now);
+    let (shares, desks) = ConnectionShares::new(2, Box::new(Bell(Arc::clone(&rang))), now);
     let server = shares.server(1);
     let (a, b) = (server.tenant(limits(5, 1)), server.tenant(limits(5, 1)));
     let (a, b) = (a.key(5), b.key(5));
     let mut permit = a.open(now, now).unwrap();
-    assert_eq!(b.open(now, now).unwrap_err(), Denied::Server);
+    assert_eq!(b.open(now, now).unwrap_err(), DeniedBound::Server);
     assert!(!a.needed_elsewhere(0));
 
     a.set_idle(0, Some(now));
     b.want(1, 1, now, now);
     assert!(a.needed_elsewhere(0) && !b.needed_elsewhere(1));
-    assert_eq!(a.release(&mut permit, None, now), Released::Keep, "both are entitled to one");
+    assert_eq!(a.release(&mut permit, None, now), ReleaseOutcome::Keep, "both are entitled to one");
     a.charge(100_000, now);
-    assert_eq!(a.release(&mut permit, None, now), Released::GiveUp);
+    assert_eq!(a.release(&mut permit, None, now), ReleaseOutcome::GiveUp);
     assert_eq!(rang.load(Ordering::SeqCst), 0);
     drop(permit);
     assert_eq!(rang.load(Ordering::SeqCst), 1);
     let mut letters = Vec::new();
     desks[1].take_letters(&mut letters);
-    assert!(matches!(&letters[..], [Letter::Granted(permit)] if permit.key().index() == b.index()));
+    assert!(
+        matches!(&letters[..], [ThreadLetter::Granted(permit)] if permit.key().index() == b.index())
+    );
     assert_eq!((a.held(), b.held(), server.held()), (0, 1, 1));
 
     // Nobody takes letters any more: what comes for that thread goes back.
@@ -633,7 +636,7 @@ fn a_dropped_permit_is_the_next_ones_letter() {
 #[test]
 fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
     let now = start();
-    let (shares, desks) = Shares::new(3, Box::new(Bell(Arc::default())), now);
+    let (shares, desks) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
     let server = shares.server(2);
     let (a, b) = (server.tenant(limits(5, 1)).key(5), server.tenant(limits(5, 1)).key(5));
     let permits = (a.open(now, now).unwrap(), a.open(now, now).unwrap());
@@ -644,7 +647,7 @@ fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
     b.want(0, 1, now, now);
     let mut letters = Vec::new();
     desks[2].take_letters(&mut letters);
-    assert!(matches!(&letters[..], [Letter::Reclaim(key)] if key.index() == a.index()));
+    assert!(matches!(&letters[..], [ThreadLetter::Reclaim(key)] if key.index() == a.index()));
     drop((letters, permits));
     assert_eq!(b.held(), 1, "the letter has it");
     drop(desks);
@@ -654,7 +657,7 @@ fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
 #[test]
 fn a_waiting_thread_is_claimed_once() {
     let now = start();
-    let (shares, _desks) = Shares::new(3, Box::new(Bell(Arc::default())), now);
+    let (shares, _desks) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
     let key = shares.server(2).tenant(limits(5, 1)).key(5);
     let later = |ms| now + Duration::from_millis(ms);
     let margin = Duration::from_millis(1);
@@ -676,16 +679,16 @@ fn a_waiting_thread_is_claimed_once() {
 #[test]
 fn threads_leave_nothing_behind() {
     let now = start();
-    let (shares, desks) = Shares::new(4, Box::new(Bell(Arc::default())), now);
+    let (shares, desks) = ConnectionShares::new(4, Box::new(Bell(Arc::default())), now);
     let server = shares.server(3);
     let tenants: Vec<_> = (0..3).map(|weight| server.tenant(limits(2, weight + 1))).collect();
-    let common: Vec<Key> = tenants.iter().map(|tenant| tenant.key(2)).collect();
+    let common: Vec<UserHandle> = tenants.iter().map(|tenant| tenant.key(2)).collect();
     std::thread::scope(|scope| {
         for desk in desks {
             let (tenants, common) = (&tenants, &common);
             scope.spawn(move || {
                 let mut chance = Chance(u64::try_from(desk.thread()).unwrap());
-                let mut permits: Vec<Permit> = Vec::new();
+                let mut permits: Vec<SlotPermit> = Vec::new();
                 let mut letters = Vec::new();
                 let mut at = now;
                 for _ in 0..20_000 {
@@ -700,7 +703,7 @@ fn threads_leave_nothing_behind() {
                     }
                     desk.take_letters(&mut letters);
                     for letter in letters.drain(..) {
-                        if let Letter::Granted(permit) = letter {
+                        if let ThreadLetter::Granted(permit) = letter {
                             permits.push(permit);
                         }
                     }

@@ -12,8 +12,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pool::{
-    Acquire, AcquireError, Config, Effect, KeyHandle, KeyLimits, Lease, OpenError, Pool, Reason,
-    Retired, Ticket, Tier,
+    Acquire, AcquireError, DriverEffect, EvictionTier, KeyHandle, KeyLimits, Lease, OpenError,
+    Pool, PoolConfig, RetireReason, Retired, Ticket,
 };
 
 use crate::support::{Alarm, Chance, poll};
@@ -64,7 +64,7 @@ struct Modelled {
 
 /// What the model knows of one resource for its whole life.
 struct Life {
-    tier: Tier,
+    tier: EvictionTier,
     opened_at: Instant,
     drops: usize,
 }
@@ -94,12 +94,12 @@ impl World {
         let mut chance = Chance(seed);
         let now = crate::support::start();
         let total_max = 3 + chance.below(10);
-        let config = Config {
+        let config = PoolConfig {
             total_max,
             stripes: 1 << chance.below(3),
             seed,
             waiters_max: 40,
-            ..Config::default()
+            ..PoolConfig::default()
         };
         let pool = Pool::new(config, now);
         let mut keys = Vec::new();
@@ -171,14 +171,17 @@ impl World {
                 assert!(deadline <= self.now && expected.is_none());
                 modelled.timeouts += 1;
             }
-            Poll::Ready(Err(AcquireError::Full { limit: pool::Limit::WaitersOfKey, max })) => {
+            Poll::Ready(Err(AcquireError::Full {
+                limit: pool::ReachedLimit::WaitersOfKey,
+                max,
+            })) => {
                 assert_eq!(max, modelled.limits.waiters_max);
                 assert!(
                     modelled.queue.len() >= max,
                     "a lowered bound may be exceeded by those who waited before"
                 );
             }
-            Poll::Ready(Err(AcquireError::Full { limit: pool::Limit::Waiters, max })) => {
+            Poll::Ready(Err(AcquireError::Full { limit: pool::ReachedLimit::Waiters, max })) => {
                 assert_eq!((all_waiting, max), (40, 40))
             }
             Poll::Ready(Err(error)) => panic!("{error}"),
@@ -241,7 +244,7 @@ impl World {
             choice => {
                 self.moving = Some((key, id));
                 if choice < 8 {
-                    let tier = Tier(u8::try_from(self.chance.below(3)).unwrap());
+                    let tier = EvictionTier(u8::try_from(self.chance.below(3)).unwrap());
                     lease.set_tier(tier);
                     self.lives[id].tier = tier;
                 }
@@ -271,7 +274,7 @@ impl World {
         match self.chance.below(12) {
             0 | 1 => {
                 self.keys[key].retry_at = Some(self.now + self.keys[key].limits.open_retry);
-                let error: OpenError = Arc::new(pool::Abandoned);
+                let error: OpenError = Arc::new(pool::AbandonedTicket);
                 let first = self.keys[key].queue.front().copied();
                 if self.chance.below(2) == 0 {
                     ticket.failed(error, self.now)
@@ -291,7 +294,7 @@ impl World {
             }
             _ => {
                 let id = self.lives.len();
-                self.lives.push(Life { tier: Tier(0), opened_at: self.now, drops: 0 });
+                self.lives.push(Life { tier: EvictionTier(0), opened_at: self.now, drops: 0 });
                 self.keys[key].created += 1;
                 self.keys[key].retry_at = None;
                 self.moving = Some((key, id));
@@ -410,13 +413,13 @@ impl World {
         }
         for effect in effects {
             match effect {
-                Effect::Open(ticket) => self.tickets.push(ticket),
-                Effect::Close(retired) => {
+                DriverEffect::Open(ticket) => self.tickets.push(ticket),
+                DriverEffect::Close(retired) => {
                     self.observe_close(&retired, moving);
                     moved = moved.filter(|(_, id)| *id != retired.id);
                     self.retired.push(retired);
                 }
-                Effect::TickAt(_) => {}
+                DriverEffect::TickAt(_) => {}
             }
         }
         if let Some((key, id)) = moved {
@@ -441,22 +444,22 @@ impl World {
         let age = self.now - self.lives[id].opened_at;
         let limits = &self.keys[key].limits;
         match (retired.reason(), position) {
-            (Reason::Lifetime, _) => assert!(age >= limits.lifetime_max),
-            (Reason::Idle, Some(position)) => {
+            (RetireReason::Lifetime, _) => assert!(age >= limits.lifetime_max),
+            (RetireReason::Idle, Some(position)) => {
                 assert!(self.keys[key].idle[position].used_at + limits.idle_timeout <= self.now);
                 assert!(self.keys[key].idle.len() > limits.min_idle);
             }
-            (Reason::Drained, _) => assert!(self.keys[key].draining),
-            (Reason::Evicted | Reason::OverLimit, _) => {}
-            (Reason::Discarded, None) => {}
+            (RetireReason::Drained, _) => assert!(self.keys[key].draining),
+            (RetireReason::Evicted | RetireReason::OverLimit, _) => {}
+            (RetireReason::Discarded, None) => {}
             (reason, position) => panic!("{reason:?} of a resource at {position:?}"),
         }
         match retired.reason() {
             // One that was just returned or opened goes straight to the key whose turn it is.
-            Reason::Evicted if moving.is_none_or(|(_, moved)| moved != id) => {
+            RetireReason::Evicted if moving.is_none_or(|(_, moved)| moved != id) => {
                 self.check_first_to_go(id, 0..KEYS)
             }
-            Reason::OverLimit if moving.is_none() => self.check_first_to_go(id, key..key + 1),
+            RetireReason::OverLimit if moving.is_none() => self.check_first_to_go(id, key..key + 1),
             _ => {}
         }
         if let Some(position) = position {

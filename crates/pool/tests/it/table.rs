@@ -15,7 +15,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pool::{
-    Abandoned, Acquire, AcquireError, Config, Effect, KeyLimits, Lease, Pool, Retired, Ticket, Tier,
+    AbandonedTicket, Acquire, AcquireError, DriverEffect, EvictionTier, KeyLimits, Lease, Pool,
+    PoolConfig, Retired, Ticket,
 };
 
 use crate::support::{Alarm, poll, start};
@@ -45,13 +46,13 @@ fn limits() -> KeyLimits {
     }
 }
 
-fn config(total_max: usize) -> Config {
-    Config { total_max, keys_max: 3, waiters_max: 5, stripes: 1, seed: 1, key: limits() }
+fn config(total_max: usize) -> PoolConfig {
+    PoolConfig { total_max, keys_max: 3, waiters_max: 5, stripes: 1, seed: 1, key: limits() }
 }
 
 /// Plays a script and compares what the pool did, move by move, with `expected`.
 #[track_caller]
-fn check(config: Config, script: &[&str], expected: &[&str]) {
+fn check(config: PoolConfig, script: &[&str], expected: &[&str]) {
     let now = start();
     let mut scene = Scene {
         pool: Pool::new(config, now),
@@ -83,13 +84,13 @@ impl Scene {
             "detach" => drop(self.lease(key).into_inner()),
             "tier" => {
                 let lease = self.leases.front_mut().unwrap();
-                lease.set_tier(Tier(rest.parse().unwrap()));
+                lease.set_tier(EvictionTier(rest.parse().unwrap()));
             }
             "open" => {
                 self.opened += 1;
                 self.tickets.pop_front().unwrap().opened(self.opened, self.now);
             }
-            "fail" => self.tickets.pop_front().unwrap().failed(Arc::new(Abandoned), self.now),
+            "fail" => self.tickets.pop_front().unwrap().failed(Arc::new(AbandonedTicket), self.now),
             "abandon" => drop(self.tickets.pop_front().unwrap()),
             "shut" => drop(self.closing.pop_front().unwrap()),
             "cancel" => drop(self.waiting.remove(0)),
@@ -125,16 +126,16 @@ impl Scene {
         self.poll(false);
         for effect in self.pool.take_effects() {
             match effect {
-                Effect::Open(ticket) => {
+                DriverEffect::Open(ticket) => {
                     write!(self.told, " open {}", ticket.key()).unwrap();
                     self.tickets.push_back(ticket);
                 }
-                Effect::Close(retired) => {
+                DriverEffect::Close(retired) => {
                     let reason = format!("{:?}", retired.reason()).to_lowercase();
                     write!(self.told, " close {} {reason}", *retired).unwrap();
                     self.closing.push_back(retired);
                 }
-                Effect::TickAt(_) => {}
+                DriverEffect::TickAt(_) => {}
             }
         }
     }
@@ -422,7 +423,7 @@ fn a_closed_pool_refuses_and_lets_leases_end() {
 fn lifetimes_are_spread_by_the_seed() {
     let spread = |seed| {
         let now = start();
-        let pool = Pool::new(Config { seed, ..Config::default() }, now);
+        let pool = Pool::new(PoolConfig { seed, ..PoolConfig::default() }, now);
         let limits = KeyLimits {
             max: 8,
             min_idle: 8,
@@ -433,13 +434,16 @@ fn lifetimes_are_spread_by_the_seed() {
         };
         let _handle = pool.key_with(&'a', limits).unwrap();
         for effect in pool.take_effects() {
-            if let Effect::Open(ticket) = effect {
+            if let DriverEffect::Open(ticket) = effect {
                 ticket.opened((), now);
             }
         }
         let closed_by = |seconds| {
             pool.tick(now + Duration::from_secs(seconds));
-            pool.take_effects().iter().filter(|effect| matches!(effect, Effect::Close(_))).count()
+            pool.take_effects()
+                .iter()
+                .filter(|effect| matches!(effect, DriverEffect::Close(_)))
+                .count()
         };
         (50..=100).map(closed_by).collect::<Vec<_>>()
     };
@@ -464,7 +468,7 @@ fn a_pool_without_owner_lets_go_of_everything() {
     let pool = Pool::new(config(9), now);
     let handle = pool.key_with(&'a', KeyLimits { min_idle: 2, ..limits() }).unwrap();
     for effect in pool.take_effects() {
-        if let Effect::Open(ticket) = effect {
+        if let DriverEffect::Open(ticket) = effect {
             ticket.opened(Loud(Rc::clone(&drops)), now);
         }
     }

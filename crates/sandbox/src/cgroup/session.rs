@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::{Groups, Role, field, number, optional, read, write};
+use super::{CommandGroups, HierarchyRole, field, number, optional, read, write};
 use crate::sys;
 
 /// Most bytes that wait in TCP and UDP sockets of a session (version 1). A connection on which
@@ -19,18 +19,18 @@ pub(crate) struct InUse {
     pub(crate) processes: u64,
 }
 
-impl Groups {
+impl CommandGroups {
     /// Sets the limits of a session. As [`Groups::set_limits`], but lack of memory ends one process
     /// and not all: an agent survives what a tool of it does.
     pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         self.set_limits(memory_bytes, processes)?;
-        if let Some(dir) = self.dir(Role::Memory) {
+        if let Some(dir) = self.dir(HierarchyRole::Memory) {
             // Version 1 counts it apart from all other memory, and otherwise not at all: what waits
             // in connections could fill the memory of the host. Version 2 counts it as memory.
             let bytes = (memory_bytes / SOCKET_SHARE).min(SOCKET_BYTES_MAX).to_string();
             optional(write(dir, c"memory.kmem.tcp.limit_in_bytes", &bytes))?;
         }
-        match (self.dir(Role::Unified), self.unified_limits) {
+        match (self.dir(HierarchyRole::Unified), self.unified_limits) {
             (Some(dir), true) => optional(write(dir, c"memory.oom.group", "0")),
             _ => Ok(()),
         }
@@ -44,34 +44,34 @@ impl Groups {
         };
         if self.unified_limits {
             return InUse {
-                memory_bytes: get(Role::Unified, c"memory.current"),
-                processes: get(Role::Unified, c"pids.current"),
+                memory_bytes: get(HierarchyRole::Unified, c"memory.current"),
+                processes: get(HierarchyRole::Unified, c"pids.current"),
             };
         }
         InUse {
-            memory_bytes: get(Role::Memory, c"memory.usage_in_bytes"),
-            processes: get(Role::Pids, c"pids.current"),
+            memory_bytes: get(HierarchyRole::Memory, c"memory.usage_in_bytes"),
+            processes: get(HierarchyRole::Pids, c"pids.current"),
         }
     }
 
     /// Whether every process has stopped.
     pub(crate) fn is_frozen(&self) -> bool {
-        let events = self.dir(Role::Unified).map(|dir| read(dir, c"cgroup.events"));
+        let events = self.dir(HierarchyRole::Unified).map(|dir| read(dir, c"cgroup.events"));
         events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))
     }
 
     /// Where to write 1 to stop every process and 0 to let them go on; none without version 2.
     pub(crate) fn freezer(&self) -> Option<OwnedFd> {
-        let dir = self.dir(Role::Unified)?;
+        let dir = self.dir(HierarchyRole::Unified)?;
         sys::openat(dir, c"cgroup.freeze", libc::O_WRONLY, 0).ok()
     }
 }
 
 /// Lets processes of standing groups run, whatever a session that has ended left there.
-pub(crate) fn thaw_standing(standing: &[(Role, OwnedFd)]) -> io::Result<()> {
+pub(crate) fn thaw_standing(standing: &[(HierarchyRole, OwnedFd)]) -> io::Result<()> {
     use std::os::fd::AsFd;
     standing
         .iter()
-        .filter(|(role, _)| *role == Role::Unified)
+        .filter(|(role, _)| *role == HierarchyRole::Unified)
         .try_for_each(|(_, dir)| optional(write(dir.as_fd(), c"cgroup.freeze", "0")))
 }

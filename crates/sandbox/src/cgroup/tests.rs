@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn check(mounts: &str, own: &str, expected: &[(Role, &str)]) {
-    let found: Vec<(Role, String)> =
+fn check(mounts: &str, own: &str, expected: &[(HierarchyRole, &str)]) {
+    let found: Vec<(HierarchyRole, String)> =
         parse(mounts, own).into_iter().map(|h| (h.role, h.base.display().to_string())).collect();
-    let expected: Vec<(Role, String)> =
+    let expected: Vec<(HierarchyRole, String)> =
         expected.iter().map(|(r, p)| (*r, (*p).to_owned())).collect();
     assert_eq!(found, expected);
 }
@@ -15,7 +15,7 @@ fn hierarchies_are_found_in_every_layout() {
     check(
         "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
         "0::/system.slice/cove.service\n",
-        &[(Role::Unified, "/sys/fs/cgroup/system.slice/cove.service")],
+        &[(HierarchyRole::Unified, "/sys/fs/cgroup/system.slice/cove.service")],
     );
     check(
         "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
@@ -24,18 +24,18 @@ fn hierarchies_are_found_in_every_layout() {
          41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
         "8:pids:/\n4:memory:/api/1\n2:cpu,cpuacct:/\n0::/\n",
         &[
-            (Role::Cpu, "/sys/fs/cgroup/cpu,cpuacct/"),
-            (Role::CpuAccount, "/sys/fs/cgroup/cpu,cpuacct/"),
-            (Role::Memory, "/sys/fs/cgroup/memory/api/1"),
-            (Role::Pids, "/sys/fs/cgroup/pids/"),
-            (Role::Unified, "/sys/fs/cgroup/unified/"),
+            (HierarchyRole::Cpu, "/sys/fs/cgroup/cpu,cpuacct/"),
+            (HierarchyRole::CpuAccount, "/sys/fs/cgroup/cpu,cpuacct/"),
+            (HierarchyRole::Memory, "/sys/fs/cgroup/memory/api/1"),
+            (HierarchyRole::Pids, "/sys/fs/cgroup/pids/"),
+            (HierarchyRole::Unified, "/sys/fs/cgroup/unified/"),
         ],
     );
     // A container that sees its own part of the tree as the root of the mount.
     check(
         "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
         "4:memory:/docker/abc\n",
-        &[(Role::Memory, "/sys/fs/cgroup/memory/")],
+        &[(HierarchyRole::Memory, "/sys/fs/cgroup/memory/")],
     );
     check("", "", &[]);
 }
@@ -61,7 +61,7 @@ fn a_group_killed_at_once_counts_its_victim_once() {
 type Group<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 /// The groups there are, the server's own, and the sites expected.
-type Check<'a> = (&'a [Group<'a>], &'a str, &'a [(&'a str, Way)]);
+type Check<'a> = (&'a [Group<'a>], &'a str, &'a [(&'a str, ControllerSetup)]);
 
 fn tree(groups: &[Group<'_>]) -> PathBuf {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -86,40 +86,48 @@ fn a_site_with_limits_is_found_next_to_the_server() {
     let shared = format!("1\n{own}");
     let all = "cpuset cpu memory pids\n";
     let checks: [Check<'_>; 6] = [
-        (&[("", &own, all, "")], "", &[("", Way::Enable), ("", Way::AsIs)]),
+        (&[("", &own, all, "")], "", &[("", ControllerSetup::Enable), ("", ControllerSetup::AsIs)]),
         // Version 1 has the controllers.
-        (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("a", Way::AsIs)]),
+        (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("a", ControllerSetup::AsIs)]),
         // A service with a group to itself.
         (
             &[("", "", all, all), ("a", &own, all, "")],
             "a",
-            &[("a", Way::Leaf), ("", Way::Enable), ("a", Way::AsIs)],
+            &[
+                ("a", ControllerSetup::Leaf),
+                ("", ControllerSetup::Enable),
+                ("a", ControllerSetup::AsIs),
+            ],
         ),
         // A login shell is in it as well.
         (
             &[("", "", all, all), ("a", "", all, "memory pids\n"), ("a/b", &shared, all, "")],
             "a/b",
-            &[("a", Way::AsIs), ("", Way::Enable), ("a/b", Way::AsIs)],
+            &[
+                ("a", ControllerSetup::AsIs),
+                ("", ControllerSetup::Enable),
+                ("a/b", ControllerSetup::AsIs),
+            ],
         ),
         // It has no controllers that it could hand on, nor has the one above.
         (
             &[("", "", all, "cpu\n"), ("a", "", "cpu\n", ""), ("a/b", &own, "", "")],
             "a/b",
-            &[("", Way::Enable), ("a/b", Way::AsIs)],
+            &[("", ControllerSetup::Enable), ("a/b", ControllerSetup::AsIs)],
         ),
         // One of two limits is not enough.
         (
             &[("", "", all, all), ("a", "", all, "pids\n"), ("a/b", &own, "pids\n", "")],
             "a/b",
-            &[("", Way::Enable), ("a/b", Way::AsIs)],
+            &[("", ControllerSetup::Enable), ("a/b", ControllerSetup::AsIs)],
         ),
     ];
     for (groups, base, expected) in checks {
         let top = tree(groups);
         // Joining an empty path would add a slash.
         let at = |path: &str| if path.is_empty() { top.clone() } else { top.join(path) };
-        let expected: Vec<Site> =
-            expected.iter().map(|(path, way)| Site { path: at(path), way: *way }).collect();
+        let expected: Vec<ParentSite> =
+            expected.iter().map(|(path, way)| ParentSite { path: at(path), way: *way }).collect();
         let found = sites(&at(base), &top);
         fs::remove_dir_all(&top).unwrap();
         assert_eq!(found.unwrap(), expected);

@@ -19,14 +19,14 @@ pub(super) const LIMITS: [&str; 2] = ["memory", "pids"];
 
 /// A group below which a parent group could be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Site {
+pub(super) struct ParentSite {
     pub(super) path: PathBuf,
-    pub(super) way: Way,
+    pub(super) way: ControllerSetup,
 }
 
 /// What it takes before groups at a site have controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ControllerSetup {
     /// Nothing: they have all that they will ever have.
     AsIs,
     /// Ask for them.
@@ -39,41 +39,41 @@ pub(super) enum Way {
 ///
 /// The last resort is the group of this process as it is: no limits, but exact CPU time. It is all
 /// there is where the controllers are version 1's.
-pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<Site>> {
+pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<ParentSite>> {
     let list = |group: &Path, file: &str| -> io::Result<Vec<String>> {
         let text = fs::read_to_string(group.join(file))?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     };
     let limits = |list: &[String]| LIMITS.iter().all(|c| list.iter().any(|have| have == c));
     let mut sites = Vec::new();
-    let mut add = |path: &Path, way| sites.push(Site { path: path.to_path_buf(), way });
+    let mut add = |path: &Path, way| sites.push(ParentSite { path: path.to_path_buf(), way });
     for group in base.ancestors().take_while(|group| group.starts_with(top)) {
         let is_very_top = !group.join("cgroup.type").exists();
         if is_very_top {
             if group == base || limits(&list(group, "cgroup.controllers")?) {
-                add(group, Way::Enable);
+                add(group, ControllerSetup::Enable);
             }
         } else if limits(&list(group, "cgroup.subtree_control")?) {
-            add(group, Way::AsIs);
+            add(group, ControllerSetup::AsIs);
         } else if group == base && limits(&list(group, "cgroup.controllers")?) {
             // With others in the group the controllers would be refused, and they are not ours to
             // move.
             let own = [std::process::id().to_string()];
             if list(group, "cgroup.procs")? == own {
-                add(group, Way::Leaf);
+                add(group, ControllerSetup::Leaf);
             }
         }
     }
-    add(base, Way::AsIs);
+    add(base, ControllerSetup::AsIs);
     Ok(sites)
 }
 
 /// Does what it takes before groups at a site have controllers.
-pub(super) fn prepare(base: BorrowedFd<'_>, way: Way) -> io::Result<()> {
+pub(super) fn prepare(base: BorrowedFd<'_>, way: ControllerSetup) -> io::Result<()> {
     match way {
-        Way::AsIs => Ok(()),
-        Way::Enable => enable(base),
-        Way::Leaf => enter_leaf(base).and_then(|()| enable(base)),
+        ControllerSetup::AsIs => Ok(()),
+        ControllerSetup::Enable => enable(base),
+        ControllerSetup::Leaf => enter_leaf(base).and_then(|()| enable(base)),
     }
 }
 

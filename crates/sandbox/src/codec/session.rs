@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::{Malformed, Reader, Streams, Writer};
-use crate::failure::Failure;
+use super::{MalformedMessage, MessageReader, MessageWriter, StreamSetup};
+use crate::failure::StepFailure;
 
 /// First byte of a frame to the guest init. Apart from those of commands.
 pub(crate) mod to_session {
@@ -44,7 +44,7 @@ pub(crate) mod from_session {
 
 /// Limits of all programs of a session together, and of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
+pub struct SessionSandboxLimits {
     /// Memory of all processes together, page cache of their files and `/tmp` included, in bytes.
     pub memory_bytes: u64,
     /// Processes and threads at one time.
@@ -61,10 +61,10 @@ pub struct SessionLimits {
     pub stack_bytes: u64,
 }
 
-impl Default for SessionLimits {
+impl Default for SessionSandboxLimits {
     /// Room for an agent and its tools: 2 GiB of memory, 512 processes.
     fn default() -> Self {
-        SessionLimits {
+        SessionSandboxLimits {
             memory_bytes: 2 << 30,
             processes: 512,
             open_files: 4096,
@@ -76,7 +76,7 @@ impl Default for SessionLimits {
     }
 }
 
-impl SessionLimits {
+impl SessionSandboxLimits {
     fn fields(&self) -> [u64; 7] {
         [
             self.memory_bytes,
@@ -91,17 +91,17 @@ impl SessionLimits {
 
     /// Writes the frame that sets a session up.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
-        self.write(Writer::new(to_session::SET_UP).u64(id)).finish()
+        self.write(MessageWriter::new(to_session::SET_UP).u64(id)).finish()
     }
 
     /// Writes them down.
-    pub(crate) fn write(&self, w: Writer) -> Writer {
-        self.fields().into_iter().fold(w, Writer::u64)
+    pub(crate) fn write(&self, w: MessageWriter) -> MessageWriter {
+        self.fields().into_iter().fold(w, MessageWriter::u64)
     }
 
     /// Reads them.
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(SessionLimits {
+    pub(crate) fn read(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
+        Ok(SessionSandboxLimits {
             memory_bytes: r.u64()?,
             processes: r.u64()?,
             open_files: r.u64()?,
@@ -116,7 +116,7 @@ impl SessionLimits {
 /// A program to start. Borrowed from the received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StartProgram<'a> {
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamSetup,
     /// Where it starts; relative to the workspace.
     pub(crate) directory: &'a [u8],
     pub(crate) argv: Vec<&'a [u8]>,
@@ -126,12 +126,12 @@ pub(crate) struct StartProgram<'a> {
 impl<'a> StartProgram<'a> {
     /// Writes the frame for a whole one that is elsewhere.
     pub(crate) fn encode_in_file(&self, id: u64) -> Vec<u8> {
-        self.streams.encode(Writer::new(to_session::START_IN_FILE).u64(id)).finish()
+        self.streams.encode(MessageWriter::new(to_session::START_IN_FILE).u64(id)).finish()
     }
 
     /// Writes the whole frame.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
-        let frame = Writer::new(to_session::START).u64(id);
+        let frame = MessageWriter::new(to_session::START).u64(id);
         let mut w = self.streams.encode(frame).bytes(self.directory);
         for list in [&self.argv, &self.env] {
             w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
@@ -141,17 +141,20 @@ impl<'a> StartProgram<'a> {
     }
 
     /// Reads it, from after the id.
-    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+    pub(crate) fn decode(r: &mut MessageReader<'a>) -> Result<Self, MalformedMessage> {
         let streams = Self::decode_streams(r)?;
         let directory = r.bytes()?;
-        let mut list =
-            || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
+        let mut list = || -> Result<Vec<&'a [u8]>, MalformedMessage> {
+            (0..r.count()?).map(|_| r.bytes()).collect()
+        };
         Ok(StartProgram { streams, directory, argv: list()?, env: list()? })
     }
 
     /// Reads the streams, which come first.
-    pub(crate) fn decode_streams(r: &mut Reader<'_>) -> Result<Streams, Malformed> {
-        Streams::decode(r)
+    pub(crate) fn decode_streams(
+        r: &mut MessageReader<'_>,
+    ) -> Result<StreamSetup, MalformedMessage> {
+        StreamSetup::decode(r)
     }
 }
 
@@ -172,7 +175,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn encode(&self, w: Writer) -> Writer {
+    pub(crate) fn encode(&self, w: MessageWriter) -> MessageWriter {
         w.duration(self.cpu)
             .u64(self.memory_bytes)
             .u64(self.memory_peak_bytes)
@@ -180,7 +183,7 @@ impl Usage {
             .u64(self.oom_kills)
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
         Ok(Usage {
             cpu: r.duration()?,
             memory_bytes: r.u64()?,
@@ -203,7 +206,7 @@ pub struct ProcessEnd {
     /// Errno of entering the directory that it was to start in, when that failed.
     pub directory_errno: Option<i32>,
     /// Another step before the program failed; the sandbox is to blame.
-    pub failure: Option<Failure>,
+    pub failure: Option<StepFailure>,
     /// Processes of the session that were killed for lack of memory while it ran.
     pub oom_kills: u64,
 }
@@ -211,7 +214,7 @@ pub struct ProcessEnd {
 impl ProcessEnd {
     /// Writes the whole frame.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
-        let mut w = Writer::new(from_session::ENDED).u64(id);
+        let mut w = MessageWriter::new(from_session::ENDED).u64(id);
         for value in [self.code, self.signal, self.exec_errno, self.directory_errno] {
             w = w.u8(value.is_some().into()).u32(value.unwrap_or(0).cast_unsigned());
         }
@@ -223,8 +226,8 @@ impl ProcessEnd {
     }
 
     /// Reads it, from after the id.
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut some = || -> Result<Option<i32>, Malformed> {
+    pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
+        let mut some = || -> Result<Option<i32>, MalformedMessage> {
             let (present, value) = (r.u8()? != 0, r.i32()?);
             Ok(present.then_some(value))
         };
@@ -233,9 +236,9 @@ impl ProcessEnd {
         let failure = match r.is_empty() {
             true => None,
             false => {
-                let mut inner = Reader(r.bytes()?);
+                let mut inner = MessageReader(r.bytes()?);
                 inner.u8()?;
-                Some(Failure::decode(&mut inner)?)
+                Some(StepFailure::decode(&mut inner)?)
             }
         };
         Ok(ProcessEnd { code, signal, exec_errno, directory_errno, failure, oom_kills })
@@ -245,11 +248,11 @@ impl ProcessEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::TerminalSize;
+    use crate::spec::TerminalDimensions;
 
     fn start() -> StartProgram<'static> {
         StartProgram {
-            streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
+            streams: StreamSetup::Terminal(TerminalDimensions { rows: 24, cols: 80 }),
             directory: b"/tmp",
             argv: vec![b"/bin/sh", b"-c", b"\xff"],
             env: vec![b"A=1"],
@@ -259,7 +262,7 @@ mod tests {
     fn end() -> ProcessEnd {
         ProcessEnd {
             signal: Some(9),
-            failure: Some(Failure { step: "x".into(), errno: 5 }),
+            failure: Some(StepFailure { step: "x".into(), errno: 5 }),
             oom_kills: 3,
             ..ProcessEnd::default()
         }
@@ -269,24 +272,28 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let read = |bytes: &[u8], kind| {
-            let mut r = Reader(bytes);
+            let mut r = MessageReader(bytes);
             assert_eq!((r.u8().unwrap(), r.u64().unwrap()), (kind, 7));
         };
         let bytes = start().encode(7);
         read(&bytes, to_session::START);
-        assert_eq!(StartProgram::decode(&mut Reader(&bytes[9..])).unwrap(), start());
-        let limits = SessionLimits { processes: 9, stack_bytes: 1, ..SessionLimits::default() };
+        assert_eq!(StartProgram::decode(&mut MessageReader(&bytes[9..])).unwrap(), start());
+        let limits = SessionSandboxLimits {
+            processes: 9,
+            stack_bytes: 1,
+            ..SessionSandboxLimits::default()
+        };
         let bytes = limits.encode(7);
         read(&bytes, to_session::SET_UP);
-        assert_eq!(SessionLimits::read(&mut Reader(&bytes[9..])).unwrap(), limits);
+        assert_eq!(SessionSandboxLimits::read(&mut MessageReader(&bytes[9..])).unwrap(), limits);
         for end in [end(), ProcessEnd { code: Some(0), ..ProcessEnd::default() }] {
             let bytes = end.encode(7);
             read(&bytes, from_session::ENDED);
-            assert_eq!(ProcessEnd::decode(&mut Reader(&bytes[9..])).unwrap(), end);
+            assert_eq!(ProcessEnd::decode(&mut MessageReader(&bytes[9..])).unwrap(), end);
         }
         let usage = Usage { cpu: Duration::from_micros(5), processes: 2, ..Usage::default() };
-        let bytes = usage.encode(Writer::new(0)).finish();
-        assert_eq!(Usage::decode(&mut Reader(&bytes[1..])).unwrap(), usage);
+        let bytes = usage.encode(MessageWriter::new(0)).finish();
+        assert_eq!(Usage::decode(&mut MessageReader(&bytes[1..])).unwrap(), usage);
     }
 
     /// Every prefix of a frame is an error, and none panics or reserves much.
@@ -294,17 +301,20 @@ mod tests {
     fn a_cut_frame_is_malformed() {
         let bytes = start().encode(7);
         for n in 9..bytes.len() {
-            assert!(StartProgram::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+            assert!(StartProgram::decode(&mut MessageReader(&bytes[9..n])).is_err(), "cut at {n}");
         }
-        let bytes = SessionLimits::default().encode(7);
+        let bytes = SessionSandboxLimits::default().encode(7);
         for n in 9..bytes.len() {
-            assert!(SessionLimits::read(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+            assert!(
+                SessionSandboxLimits::read(&mut MessageReader(&bytes[9..n])).is_err(),
+                "cut at {n}"
+            );
         }
         // Without its failure, which may be missing, an end is complete.
         let complete = ProcessEnd::default().encode(7).len();
         let bytes = end().encode(7);
         for n in (9..bytes.len()).filter(|n| *n != complete) {
-            assert!(ProcessEnd::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+            assert!(ProcessEnd::decode(&mut MessageReader(&bytes[9..n])).is_err(), "cut at {n}");
         }
     }
 }

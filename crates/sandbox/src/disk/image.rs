@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{At, BLOCK_BYTES, DiskError, loops};
-use crate::sys::mounts::{self as kernel, Lock};
+use super::{BLOCK_BYTES, DiskError, DiskErrorContext, loops};
+use crate::sys::mounts::{self as kernel, LockMode};
 
 /// Images are nobody's but the server's.
 const IMAGE_MODE: u32 = 0o600;
@@ -162,21 +162,21 @@ pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskErro
 
 /// An image that nobody changes, in chunks of one size.
 #[derive(Debug)]
-pub struct Extents {
+pub struct ImageExtents {
     image: File,
     path: PathBuf,
     bytes: u64,
     chunk_bytes: u32,
 }
 
-impl Extents {
+impl ImageExtents {
     /// Opens an image that is not attached, or as a layer only: it stays as it is until this is
     /// dropped. Another one is [`DiskError::InUse`]. A chunk has at least one byte.
-    pub fn open(path: &Path, chunk_bytes: u32) -> Result<Extents, DiskError> {
+    pub fn open(path: &Path, chunk_bytes: u32) -> Result<ImageExtents, DiskError> {
         let image = File::open(path).at("open the disk image", path)?;
-        loops::lock(&image, Lock::Shared, path)?;
+        loops::lock(&image, LockMode::Shared, path)?;
         let bytes = image.metadata().at("look at", path)?.len();
-        Ok(Extents { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
+        Ok(ImageExtents { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
     }
 
     /// Bytes of the image, holes included.

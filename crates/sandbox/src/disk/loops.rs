@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{At, BLOCK_BYTES, DiskError};
-use crate::sys::mounts::{self as kernel, Lock};
-use crate::sys::{self, Clock};
+use super::{BLOCK_BYTES, DiskError, DiskErrorContext};
+use crate::sys::mounts::{self as kernel, LockMode};
+use crate::sys::{self, KernelClock};
 
 const CONTROL: &CStr = c"/dev/loop-control";
 /// Where the kernel lists block devices.
@@ -30,7 +30,7 @@ static TAKING: Mutex<()> = Mutex::new(());
 
 /// What may be done with an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum ImageAccess {
     Read,
     Change,
 }
@@ -44,7 +44,7 @@ pub(super) fn check() -> Result<(), DiskError> {
 }
 
 /// Locks an image that nobody else can have open.
-pub(super) fn lock(image: &File, lock: Lock, path: &Path) -> Result<(), DiskError> {
+pub(super) fn lock(image: &File, lock: LockMode, path: &Path) -> Result<(), DiskError> {
     match kernel::try_lock(image.as_fd(), lock).at("lock", path)? {
         true => Ok(()),
         false => Err(DiskError::InUse { path: path.to_owned() }),
@@ -54,11 +54,11 @@ pub(super) fn lock(image: &File, lock: Lock, path: &Path) -> Result<(), DiskErro
 /// Opens an image and locks it, waiting for at most so long.
 ///
 /// The file is opened again each time, because what has the name can have become another one.
-pub(super) fn open_locked(path: &Path, lock: Lock, wait: Duration) -> Result<File, DiskError> {
+pub(super) fn open_locked(path: &Path, lock: LockMode, wait: Duration) -> Result<File, DiskError> {
     let started = now(path)?;
     loop {
         let mut options = File::options();
-        let image = options.read(true).write(lock == Lock::Exclusive).open(path);
+        let image = options.read(true).write(lock == LockMode::Exclusive).open(path);
         let image = image.at("open the disk image", path)?;
         if kernel::try_lock(image.as_fd(), lock).at("lock", path)? {
             let (ours, named) = (image.metadata().at("look at", path)?, fs::metadata(path));
@@ -77,7 +77,7 @@ pub(super) fn open_locked(path: &Path, lock: Lock, wait: Duration) -> Result<Fil
 }
 
 fn now(path: &Path) -> Result<Duration, DiskError> {
-    sys::clock(Clock::Monotonic).at("read the clock for", path)
+    sys::clock(KernelClock::Monotonic).at("read the clock for", path)
 }
 
 /// Shows a locked image as a loop device and mounts that. Returns the name of the device and the
@@ -85,7 +85,7 @@ fn now(path: &Path) -> Result<Duration, DiskError> {
 pub(super) fn attach(
     image: &File,
     path: &Path,
-    access: Access,
+    access: ImageAccess,
 ) -> Result<(CString, OwnedFd), DiskError> {
     // Until the file system is mounted, only this keeps the image at the device.
     let (device, _open) = take_device(image, access).at("make a loop device of", path)?;
@@ -103,16 +103,16 @@ fn open_root(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     sys::openat(mount, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)
 }
 
-fn take_device(image: &File, access: Access) -> io::Result<(CString, OwnedFd)> {
+fn take_device(image: &File, access: ImageAccess) -> io::Result<(CString, OwnedFd)> {
     let control = sys::open(CONTROL, libc::O_RDWR)?;
-    let flags = if access == Access::Read { libc::O_RDONLY } else { libc::O_RDWR };
+    let flags = if access == ImageAccess::Read { libc::O_RDONLY } else { libc::O_RDWR };
     let mut last = io::Error::from_raw_os_error(libc::EBUSY);
     for _ in 0..LOOP_TRIES_MAX {
         let _taking = TAKING.lock();
         let number = kernel::free_loop(control.as_fd())?;
         let name = CString::new(format!("/dev/loop{number}"))?;
         let taken = sys::open(&name, flags).and_then(|device| {
-            let read_only = access == Access::Read;
+            let read_only = access == ImageAccess::Read;
             kernel::configure_loop(device.as_fd(), image.as_fd(), read_only, BLOCK_BYTES)?;
             Ok(device)
         });
@@ -134,7 +134,7 @@ fn is_raced(error: &io::Error) -> bool {
 /// mount of the same file system, and options are those of the first.
 ///
 /// Not by cloning a mount that there is: kernels before 6.15 clone none that is in no name space.
-pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
+pub(super) fn mount(device: &CStr, access: ImageAccess) -> io::Result<OwnedFd> {
     let fs = kernel::fs_open(c"ext4")?;
     kernel::fs_set(fs.as_fd(), c"source", device)?;
     // Whatever an image says itself.
@@ -142,7 +142,7 @@ pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
     // Times of reading would change what has not changed.
     let mut attributes =
         libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOATIME;
-    if access == Access::Read {
+    if access == ImageAccess::Read {
         kernel::fs_flag(fs.as_fd(), c"ro")?;
         attributes |= libc::MOUNT_ATTR_RDONLY;
     }
@@ -155,23 +155,23 @@ pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
 /// What has been written to a device so far: two that are the same, with nothing on its way, have
 /// nothing written between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Writes {
+pub(super) struct DeviceWrites {
     /// Orders to write and to make holes that are done.
     done: [u64; 2],
     /// That are not.
     under_way: u64,
 }
 
-impl Writes {
+impl DeviceWrites {
     /// Whether nothing was written from `self` to `later`.
-    pub(super) fn is_all_until(self, later: Writes) -> bool {
+    pub(super) fn is_all_until(self, later: DeviceWrites) -> bool {
         // What was under way at first was done later, and counted; what began last is under way.
         self.under_way == 0 && self == later
     }
 }
 
 /// Reads what the kernel counts (Documentation/block/stat.rst).
-pub(super) fn writes(device: &CStr) -> io::Result<Writes> {
+pub(super) fn writes(device: &CStr) -> io::Result<DeviceWrites> {
     let name = device.to_string_lossy();
     let name = name.rsplit('/').next().unwrap_or_default();
     let numbers = |file: &str| {
@@ -185,5 +185,5 @@ pub(super) fn writes(device: &CStr) -> io::Result<Writes> {
     }
     let (stat, in_flight): (Vec<u64>, Vec<u64>) = (numbers("stat")?, numbers("inflight")?);
     let at = |numbers: &[u64], index| numbers.get(index).copied().ok_or_else(missing);
-    Ok(Writes { done: [at(&stat, 4)?, at(&stat, 11)?], under_way: at(&in_flight, 1)? })
+    Ok(DeviceWrites { done: [at(&stat, 4)?, at(&stat, 11)?], under_way: at(&in_flight, 1)? })
 }

@@ -35,10 +35,10 @@ impl Place {
         self.directory.join(name)
     }
 
-    pub(crate) fn disk(&self, name: &str) -> Disk {
+    pub(crate) fn disk(&self, name: &str) -> AttachedDiskImage {
         let path = self.path(name);
         self.disks.create(&path, SIZE).unwrap();
-        Disk::attach(&path, NOT_AT_ALL).unwrap()
+        AttachedDiskImage::attach(&path, NOT_AT_ALL).unwrap()
     }
 }
 
@@ -67,12 +67,12 @@ fn file(mount: &OwnedFd, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{UPPER}/workspace/{name}", mount.as_raw_fd()))
 }
 
-fn write(disk: &Disk, name: &str, content: &[u8]) {
+fn write(disk: &AttachedDiskImage, name: &str, content: &[u8]) {
     fs::write(file(&disk.root, name), content).unwrap();
 }
 
 fn read(path: &Path, name: &str) -> Vec<u8> {
-    let disk = Disk::attach(path, SOON).unwrap();
+    let disk = AttachedDiskImage::attach(path, SOON).unwrap();
     fs::read(file(&disk.root, name)).unwrap()
 }
 
@@ -91,7 +91,7 @@ fn a_disk_has_the_room_that_was_asked_for_and_little_more() {
         let path = place.path(&index.to_string());
         let size = DiskSize { bytes: mib << 20, inodes };
         place.disks.create(&path, size).unwrap();
-        let disk = Disk::attach(&path, NOT_AT_ALL).unwrap();
+        let disk = AttachedDiskImage::attach(&path, NOT_AT_ALL).unwrap();
         let usage = disk.usage().unwrap();
         let most = size.bytes + size.bytes / 50 + (3 << 20);
         assert!((size.bytes..=most).contains(&usage.bytes_total), "{size:?}: {usage:?}");
@@ -118,12 +118,12 @@ fn an_empty_disk_takes_less_than_a_mebibyte_however_it_is_made() {
         assert!(allocated(&template) < 1 << 20, "the template takes {}", allocated(&template));
     }
     place.disks.create(&place.path("second"), size).unwrap();
-    let disk = Disk::attach(&place.path("second"), NOT_AT_ALL).unwrap();
+    let disk = AttachedDiskImage::attach(&place.path("second"), NOT_AT_ALL).unwrap();
     write(&disk, "a", b"a");
     disk.copy_to(&place.path("fork")).unwrap();
     drop(disk);
     let restored = place.path("restored");
-    let image = Extents::open(&place.path("fork"), 1 << 20).unwrap();
+    let image = ImageExtents::open(&place.path("fork"), 1 << 20).unwrap();
     let writer = ImageWriter::create(&restored, image.bytes(), 1 << 20).unwrap();
     let mut piece = Vec::new();
     for chunk in image.chunks().unwrap() {
@@ -175,18 +175,19 @@ fn an_image_is_attached_once_as_a_disk_or_many_times_as_a_layer() {
     let in_use = |error: DiskError| matches!(error, DiskError::InUse { .. });
     let disk = place.disk("a");
     let path = place.path("a");
-    assert!(in_use(Disk::attach(&path, Duration::from_millis(150)).unwrap_err()));
-    assert!(in_use(Layer::attach(&path, NOT_AT_ALL).unwrap_err()));
-    assert!(in_use(Extents::open(&path, 4096).unwrap_err()));
+    assert!(in_use(AttachedDiskImage::attach(&path, Duration::from_millis(150)).unwrap_err()));
+    assert!(in_use(AttachedLayer::attach(&path, NOT_AT_ALL).unwrap_err()));
+    assert!(in_use(ImageExtents::open(&path, 4096).unwrap_err()));
     write(&disk, "a", b"here");
     // A guest's mount holds the image as long as the guest lives.
     let mount = disk.mount().unwrap();
     drop(disk);
-    assert!(in_use(Disk::attach(&path, NOT_AT_ALL).unwrap_err()));
+    assert!(in_use(AttachedDiskImage::attach(&path, NOT_AT_ALL).unwrap_err()));
     drop(mount);
 
-    let layers: Vec<Layer> = (0..3).map(|_| Layer::attach(&path, SOON).unwrap()).collect();
-    assert!(in_use(Disk::attach(&path, NOT_AT_ALL).unwrap_err()));
+    let layers: Vec<AttachedLayer> =
+        (0..3).map(|_| AttachedLayer::attach(&path, SOON).unwrap()).collect();
+    assert!(in_use(AttachedDiskImage::attach(&path, NOT_AT_ALL).unwrap_err()));
     for layer in &layers {
         let mount = layer.mount().unwrap();
         assert_eq!(fs::read(file(&mount, "a")).unwrap(), b"here");
@@ -209,7 +210,7 @@ fn a_name_that_gets_another_image_while_one_waits_is_the_other_image() {
     let disk = place.disk("a");
     write(&disk, "which", b"first");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| Disk::attach(&path, SOON));
+        let waiting = scope.spawn(|| AttachedDiskImage::attach(&path, SOON));
         fs::rename(&path, &moved).unwrap();
         let second = place.disk("c");
         write(&second, "which", b"second");
@@ -258,9 +259,9 @@ fn hold_until_killed() {
 
 /// Starts this test again as the process that holds an image and does something with it, kills it,
 /// and wants the image. `name` is the test's.
-fn check_holder(name: &str, hold: impl FnOnce(&Disk)) {
+fn check_holder(name: &str, hold: impl FnOnce(&AttachedDiskImage)) {
     if let Some(path) = std::env::var_os(HOLD) {
-        let disk = Disk::attach(Path::new(&path), NOT_AT_ALL).unwrap();
+        let disk = AttachedDiskImage::attach(Path::new(&path), NOT_AT_ALL).unwrap();
         write(&disk, "a", b"written before the end");
         return hold(&disk);
     }
@@ -276,7 +277,7 @@ fn check_holder(name: &str, hold: impl FnOnce(&Disk)) {
         .unwrap();
     let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
-    assert!(matches!(Disk::attach(&path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
+    assert!(matches!(AttachedDiskImage::attach(&path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
     holder.kill().unwrap();
     // Whoever was frozen in it ends only when somebody wants the image.
     assert_eq!(read(&path, "a"), b"written before the end");
@@ -327,7 +328,7 @@ fn check_copies(durably: bool) {
             // A copy needs no repair: it can be a layer at once.
             let image = File::open(&copy).unwrap();
             assert!(!image::needs_recovery(&image, &copy).unwrap());
-            let layer = Layer::attach(&copy, SOON).unwrap();
+            let layer = AttachedLayer::attach(&copy, SOON).unwrap();
             let mount = layer.mount().unwrap();
             let lens = ["first", "second"]
                 .map(|name| fs::read(file(&mount, name)).map_or(0, |content| content.len()));
@@ -380,7 +381,7 @@ fn an_image_whose_journal_was_not_replayed_is_a_layer_all_the_same() {
     let copy = place.path("copy");
     fs::copy(place.path("a"), &copy).unwrap();
     assert!(image::needs_recovery(&File::open(&copy).unwrap(), &copy).unwrap());
-    let layer = Layer::attach(&copy, NOT_AT_ALL).unwrap();
+    let layer = AttachedLayer::attach(&copy, NOT_AT_ALL).unwrap();
     assert_eq!(fs::read(file(&layer.mount().unwrap(), "a")).unwrap(), b"in the journal");
 }
 
@@ -403,13 +404,14 @@ fn what_is_no_whole_image_is_said_to_be_damaged() {
     ] {
         let path = place.path(name);
         fs::write(&path, bytes).unwrap();
-        for error in
-            [Disk::attach(&path, NOT_AT_ALL).unwrap_err(), Layer::attach(&path, SOON).unwrap_err()]
-        {
+        for error in [
+            AttachedDiskImage::attach(&path, NOT_AT_ALL).unwrap_err(),
+            AttachedLayer::attach(&path, SOON).unwrap_err(),
+        ] {
             assert!(matches!(error, DiskError::Damaged { .. }), "{name}: {error:?}");
         }
     }
-    let missing = Disk::attach(&place.path("missing"), SOON).unwrap_err();
+    let missing = AttachedDiskImage::attach(&place.path("missing"), SOON).unwrap_err();
     let is_not_found = matches!(&missing, DiskError::Io { source, .. }
         if source.kind() == io::ErrorKind::NotFound);
     assert!(is_not_found, "{missing:?}");
@@ -443,7 +445,7 @@ fn an_image_goes_through_chunks_and_back() {
     let path = place.path("a");
     let original = fs::read(&path).unwrap();
     for chunk_bytes in [4096, 1 << 20, 3_000_001, u32::MAX] {
-        let extents = Extents::open(&path, chunk_bytes).unwrap();
+        let extents = ImageExtents::open(&path, chunk_bytes).unwrap();
         let copy = place.path(&format!("copy-{chunk_bytes}"));
         let writer = ImageWriter::create(&copy, extents.bytes(), chunk_bytes).unwrap();
         let chunks = extents.chunks().unwrap();
@@ -515,5 +517,5 @@ fn no_more_templates_are_kept_than_there_may_be() {
     assert_eq!(templates, TEMPLATES_MAX);
     // The first one is gone, and made again.
     place.disks.create(&place.path("again"), of(0)).unwrap();
-    drop(Disk::attach(&place.path("again"), NOT_AT_ALL).unwrap());
+    drop(AttachedDiskImage::attach(&place.path("again"), NOT_AT_ALL).unwrap());
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time;
 
-use super::{Link, Recipe, Spawner, StartError};
+use super::{EngineStartError, SpawnerHandle, SpawnerLink, SpawnerRecipe};
 
 /// Pause before a spawner that died is started again, so that one that cannot start does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(20);
@@ -17,15 +17,15 @@ const RESTART_PAUSE: Duration = Duration::from_millis(20);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Watches a spawner; when its process dies, removes what it left and starts another.
-pub(super) struct Keeper {
-    pub(super) spawner: Arc<Spawner>,
-    pub(super) recipe: Arc<Recipe>,
+pub(super) struct SpawnerKeeper {
+    pub(super) spawner: Arc<SpawnerHandle>,
+    pub(super) recipe: Arc<SpawnerRecipe>,
     /// Spawners that were started again; whoever needs one waits for the next.
     pub(super) replaced: Arc<watch::Sender<u64>>,
     pub(super) closed: watch::Receiver<bool>,
 }
 
-impl Keeper {
+impl SpawnerKeeper {
     pub(super) async fn run(mut self, mut child: Child) {
         loop {
             let link = self.spawner.link.lock().clone();
@@ -71,15 +71,15 @@ impl Keeper {
         }
     }
 
-    async fn restart(&self) -> Result<Child, StartError> {
+    async fn restart(&self) -> Result<Child, EngineStartError> {
         let (recipe, index) = (Arc::clone(&self.recipe), self.spawner.index);
         let process = tokio::task::spawn_blocking(move || {
             recipe.parents.remove_spawner(u32::try_from(index).unwrap_or(u32::MAX));
             recipe.start(index)
         })
         .await
-        .map_err(|error| StartError::Spawn(io::Error::other(error)))??;
-        let link = Link::new(process.socket).map_err(StartError::Spawn)?;
+        .map_err(|error| EngineStartError::Spawn(io::Error::other(error)))??;
+        let link = SpawnerLink::new(process.socket).map_err(EngineStartError::Spawn)?;
         self.spawner.load.store(0, Ordering::Relaxed);
         *self.spawner.link.lock() = Some(Arc::new(link));
         Ok(process.child)

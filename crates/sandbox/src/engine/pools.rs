@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use pool::{AcquireError, KeyHandle, KeyLimits, Pool};
 
-use super::{Prepared, now};
+use super::{PreparedSandbox, now};
 use crate::run::SandboxError;
-use crate::spawner::Network;
+use crate::spawner::NetworkMode;
 use crate::spec::EngineConfig;
 
 /// Callers that may wait for a sandbox.
@@ -19,43 +19,45 @@ const WARM_FAILURES_MAX: u32 = 5;
 
 /// What is prepared in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
+pub(super) struct PreparedKind {
     /// Index of the runtime that waits in it; otherwise a bare process, for any program.
     pub(super) runtime: Option<usize>,
-    pub(super) network: Network,
+    pub(super) network: NetworkMode,
 }
 
-impl Kind {
+impl PreparedKind {
     /// For any program without a loopback.
-    pub(super) const PLAIN: Kind = Kind { runtime: None, network: Network::Nothing };
+    pub(super) const PLAIN: PreparedKind =
+        PreparedKind { runtime: None, network: NetworkMode::Nothing };
     /// Nothing yet: it is to hold a session.
-    pub(super) const SESSION: Kind = Kind { runtime: None, network: Network::Session };
+    pub(super) const SESSION: PreparedKind =
+        PreparedKind { runtime: None, network: NetworkMode::Session };
 }
 
 /// Sandboxes with a loopback. None is prepared before one was asked for.
-pub(super) struct Connected {
-    pub(super) sandboxes: KeyHandle<Kind, Prepared>,
+pub(super) struct LoopbackSandboxes {
+    pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
     /// How many are kept prepared from then on.
     limits: KeyLimits,
     is_wanted: AtomicBool,
 }
 
-impl Connected {
+impl LoopbackSandboxes {
     /// Those with this runtime, or with a bare process.
     pub(super) fn new(
-        pool: &Pool<Kind, Prepared>,
+        pool: &Pool<PreparedKind, PreparedSandbox>,
         config: &EngineConfig,
         runtime: Option<usize>,
-    ) -> Result<Connected, AcquireError> {
+    ) -> Result<LoopbackSandboxes, AcquireError> {
         let configured = runtime.and_then(|index| config.runtimes.get(index));
         let limits = key_limits(config, configured.map_or(config.warm, |it| it.ready));
-        let kind = Kind { runtime, network: Network::Loopback };
+        let kind = PreparedKind { runtime, network: NetworkMode::Loopback };
         let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits })?;
-        Ok(Connected { sandboxes, limits, is_wanted: AtomicBool::new(false) })
+        Ok(LoopbackSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
     }
 
     /// Where to ask for one; others are prepared from now on.
-    pub(super) fn wanted(&self, now: Instant) -> &KeyHandle<Kind, Prepared> {
+    pub(super) fn wanted(&self, now: Instant) -> &KeyHandle<PreparedKind, PreparedSandbox> {
         if !self.is_wanted.load(Ordering::Relaxed) && !self.is_wanted.swap(true, Ordering::Relaxed)
         {
             self.sandboxes.set_limits(self.limits.clone(), now);
@@ -71,14 +73,14 @@ impl Connected {
 }
 
 /// The sandboxes of one warm runtime.
-pub(super) struct Runtime {
-    pub(super) sandboxes: KeyHandle<Kind, Prepared>,
-    pub(super) connected: Connected,
+pub(super) struct WarmRuntimeSandboxes {
+    pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
+    pub(super) connected: LoopbackSandboxes,
     /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
     pub(super) failures: AtomicU32,
 }
 
-impl Runtime {
+impl WarmRuntimeSandboxes {
     pub(super) fn is_off(&self) -> bool {
         self.failures.load(Ordering::Relaxed) >= WARM_FAILURES_MAX
     }
@@ -106,25 +108,25 @@ impl Runtime {
 
 /// A key for plain sandboxes and one for each runtime, each without a loopback and with one, and
 /// resources that are used once. Those that are ready make room for whoever finds no slot free.
-pub(super) fn pool_config(config: &EngineConfig) -> pool::Config {
-    pool::Config {
+pub(super) fn pool_config(config: &EngineConfig) -> pool::PoolConfig {
+    pool::PoolConfig {
         total_max: config.slots,
         keys_max: 2 * (1 + config.runtimes.len()),
         waiters_max: WAITERS_MAX,
         key: key_limits(config, config.warm),
-        ..pool::Config::default()
+        ..pool::PoolConfig::default()
     }
 }
 
 /// One key for sessions, in a pool of their own.
-pub(super) fn session_pool_config(config: &EngineConfig) -> pool::Config {
+pub(super) fn session_pool_config(config: &EngineConfig) -> pool::PoolConfig {
     let key = key_limits(config, config.sessions_ready);
-    pool::Config {
+    pool::PoolConfig {
         total_max: config.sessions,
         keys_max: 1,
         waiters_max: WAITERS_MAX,
         key: pool::KeyLimits { max: config.sessions, ..key },
-        ..pool::Config::default()
+        ..pool::PoolConfig::default()
     }
 }
 

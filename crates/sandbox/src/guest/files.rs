@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::codec::Writer;
-use crate::session::files::wire::{self, Class, Refusal, Request};
+use crate::codec::MessageWriter;
+use crate::session::files::wire::{self, FileRefusal, FileRequest, RequestClass};
 use crate::sys;
 
 mod export;
@@ -33,15 +33,15 @@ const STACK_BYTES: usize = 256 << 10;
 /// Short requests that wait for a thread; the server has no more under way.
 const QUEUE_MAX: usize = wire::QUICK_MAX;
 
-type Outcome<T> = Result<T, Refusal>;
+type Outcome<T> = Result<T, FileRefusal>;
 
-impl Refusal {
-    fn new(errno: i32, detail: impl Into<Vec<u8>>) -> Refusal {
-        Refusal { errno, detail: detail.into() }
+impl FileRefusal {
+    fn new(errno: i32, detail: impl Into<Vec<u8>>) -> FileRefusal {
+        FileRefusal { errno, detail: detail.into() }
     }
 
     /// Says which file it was.
-    fn at(self, path: &[u8]) -> Refusal {
+    fn at(self, path: &[u8]) -> FileRefusal {
         let mut detail = b"`".to_vec();
         detail.extend_from_slice(path);
         detail.extend_from_slice(b"`: ");
@@ -50,70 +50,70 @@ impl Refusal {
             detail.extend_from_slice(error.to_string().as_bytes());
         }
         detail.extend_from_slice(&self.detail);
-        Refusal { errno: self.errno, detail }
+        FileRefusal { errno: self.errno, detail }
     }
 }
 
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Refusal {
-        Refusal::new(error.raw_os_error().unwrap_or(libc::EIO), Vec::new())
+impl From<io::Error> for FileRefusal {
+    fn from(error: io::Error) -> FileRefusal {
+        FileRefusal::new(error.raw_os_error().unwrap_or(libc::EIO), Vec::new())
     }
 }
 
 /// What a request gives back.
 #[derive(Debug, Default)]
-struct Done {
+struct FileReply {
     payload: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-impl Done {
-    fn payload(writer: Writer) -> Done {
+impl FileReply {
+    fn payload(writer: MessageWriter) -> FileReply {
         // The first byte is a kind, of which answers have none of their own.
-        Done { payload: writer.finish().split_off(1), fds: Vec::new() }
+        FileReply { payload: writer.finish().split_off(1), fds: Vec::new() }
     }
 }
 
 /// One request with what came with it.
 #[derive(Debug)]
-struct Job {
+struct FileJob {
     id: u64,
-    request: Request,
+    request: FileRequest,
     fds: Vec<OwnedFd>,
     is_cancelled: Arc<AtomicBool>,
 }
 
-impl Job {
+impl FileJob {
     /// For work of our own, which nobody gives up.
-    fn own() -> Job {
+    fn own() -> FileJob {
         let is_cancelled = Arc::new(AtomicBool::new(false));
-        Job { id: 0, request: Request::Cancel, fds: Vec::new(), is_cancelled }
+        FileJob { id: 0, request: FileRequest::Cancel, fds: Vec::new(), is_cancelled }
     }
 
     /// The one descriptor that belongs to the request.
     fn descriptor(&mut self) -> Outcome<OwnedFd> {
-        self.fds.pop().ok_or_else(|| Refusal::new(libc::EBADF, Vec::new()))
+        self.fds.pop().ok_or_else(|| FileRefusal::new(libc::EBADF, Vec::new()))
     }
 
     fn check(&self) -> Outcome<()> {
         if self.is_cancelled.load(Ordering::Relaxed) {
-            return Err(Refusal::new(libc::ECANCELED, Vec::new()));
+            return Err(FileRefusal::new(libc::ECANCELED, Vec::new()));
         }
         Ok(())
     }
 }
 
 #[derive(Debug)]
-struct Helper {
+struct FileHelper {
     socket: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<FileHelperState>,
     /// There is a short request to do.
     ready: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queue: VecDeque<Job>,
+struct FileHelperState {
+    queue: VecDeque<FileJob>,
     workers: usize,
     idle: usize,
     /// Threads of requests that take long, by class.
@@ -123,13 +123,13 @@ struct State {
     cancels: HashMap<u64, Arc<AtomicBool>>,
 }
 
-impl State {
-    fn threads(&mut self, class: Class) -> (&mut usize, usize) {
+impl FileHelperState {
+    fn threads(&mut self, class: RequestClass) -> (&mut usize, usize) {
         match class {
-            Class::Quick => (&mut self.workers, wire::QUICK_MAX),
-            Class::Tree => (&mut self.trees, wire::TREES_MAX),
-            Class::Archive => (&mut self.archives, wire::ARCHIVES_MAX),
-            Class::Watch => (&mut self.watches, wire::WATCHERS_MAX),
+            RequestClass::Quick => (&mut self.workers, wire::QUICK_MAX),
+            RequestClass::Tree => (&mut self.trees, wire::TREES_MAX),
+            RequestClass::Archive => (&mut self.archives, wire::ARCHIVES_MAX),
+            RequestClass::Watch => (&mut self.watches, wire::WATCHERS_MAX),
         }
     }
 }
@@ -146,22 +146,22 @@ pub(crate) fn main(socket: OwnedFd) -> c_int {
         return 1;
     }
     sys::umask(0o022);
-    let helper = Arc::new(Helper { socket, state: Mutex::default(), ready: Condvar::new() });
+    let helper = Arc::new(FileHelper { socket, state: Mutex::default(), ready: Condvar::new() });
     let mut buf = vec![0; wire::FRAME_BYTES_MAX];
     loop {
         let Ok((n @ 1.., fds)) = sys::receive(helper.socket.as_fd(), &mut buf) else { return 0 };
-        let Ok((id, request)) = Request::decode(buf.get(..n).unwrap_or(&[])) else { return 1 };
+        let Ok((id, request)) = FileRequest::decode(buf.get(..n).unwrap_or(&[])) else { return 1 };
         helper.take(id, request, fds);
     }
 }
 
-impl Helper {
-    fn take(self: &Arc<Helper>, id: u64, request: Request, fds: Vec<OwnedFd>) {
+impl FileHelper {
+    fn take(self: &Arc<FileHelper>, id: u64, request: FileRequest, fds: Vec<OwnedFd>) {
         let class = request.class();
         let is_cancelled = Arc::new(AtomicBool::new(false));
         {
             let mut state = self.state.lock();
-            if request == Request::Cancel {
+            if request == FileRequest::Cancel {
                 if let Some(flag) = state.cancels.get(&id) {
                     flag.store(true, Ordering::Relaxed);
                 }
@@ -169,19 +169,19 @@ impl Helper {
             }
             state.cancels.insert(id, is_cancelled.clone());
         }
-        let job = Job { id, request, fds, is_cancelled };
-        if class == Class::Quick {
+        let job = FileJob { id, request, fds, is_cancelled };
+        if class == RequestClass::Quick {
             self.take_quick(job);
         } else {
             self.take_long(class, job);
         }
     }
 
-    fn take_quick(self: &Arc<Helper>, job: Job) {
+    fn take_quick(self: &Arc<FileHelper>, job: FileJob) {
         let mut state = self.state.lock();
         if state.queue.len() >= QUEUE_MAX {
             drop(state);
-            return self.answer(job.id, Err(Refusal::new(libc::EAGAIN, "requests at a time")));
+            return self.answer(job.id, Err(FileRefusal::new(libc::EAGAIN, "requests at a time")));
         }
         let is_worker_wanted = state.idle <= state.queue.len() && state.workers < wire::QUICK_MAX;
         state.queue.push_back(job);
@@ -224,14 +224,14 @@ impl Helper {
         }
     }
 
-    fn take_long(self: &Arc<Helper>, class: Class, job: Job) {
+    fn take_long(self: &Arc<FileHelper>, class: RequestClass, job: FileJob) {
         let id = job.id;
         {
             let mut state = self.state.lock();
             let (threads, max) = state.threads(class);
             if *threads >= max {
                 drop(state);
-                return self.answer(id, Err(Refusal::new(libc::EAGAIN, "requests at a time")));
+                return self.answer(id, Err(FileRefusal::new(libc::EAGAIN, "requests at a time")));
             }
             *threads += 1;
         }
@@ -244,19 +244,19 @@ impl Helper {
         });
         if spawned.is_err() {
             *self.state.lock().threads(class).0 -= 1;
-            self.answer(id, Err(Refusal::new(libc::EAGAIN, "processes in the sandbox")));
+            self.answer(id, Err(FileRefusal::new(libc::EAGAIN, "processes in the sandbox")));
         }
     }
 
-    fn run(&self, job: Job) {
+    fn run(&self, job: FileJob) {
         let id = job.id;
         self.answer(id, answered(|| perform(job)));
     }
 
-    fn answer(&self, id: u64, result: Outcome<Done>) {
+    fn answer(&self, id: u64, result: Outcome<FileReply>) {
         self.state.lock().cancels.remove(&id);
         let (result, fds) = match result {
-            Ok(Done { payload, fds }) => (Ok(payload), fds),
+            Ok(FileReply { payload, fds }) => (Ok(payload), fds),
             Err(refusal) => (Err(refusal), Vec::new()),
         };
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
@@ -268,18 +268,18 @@ impl Helper {
 
 /// Does it, and has an answer in any case: a thread that ended without one would have its caller
 /// wait for ever.
-fn answered(body: impl FnOnce() -> Outcome<Done>) -> Outcome<Done> {
+fn answered(body: impl FnOnce() -> Outcome<FileReply>) -> Outcome<FileReply> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
-        .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "the file helper failed")))
+        .unwrap_or_else(|_| Err(FileRefusal::new(libc::EIO, "the file helper failed")))
 }
 
 /// Does what is asked. Its pipe is closed by then.
-fn perform(mut job: Job) -> Outcome<Done> {
+fn perform(mut job: FileJob) -> Outcome<FileReply> {
     job.check()?;
-    if let Request::Watch { path, recursive } = &job.request {
-        let watcher = watch::Watcher::new(path, *recursive)?;
+    if let FileRequest::Watch { path, recursive } = &job.request {
+        let watcher = watch::PathWatcher::new(path, *recursive)?;
         watcher.report(job.descriptor()?);
-        return Ok(Done::default());
+        return Ok(FileReply::default());
     }
     ops::perform(&mut job)
 }

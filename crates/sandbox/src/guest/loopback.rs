@@ -6,39 +6,39 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::Guest;
-use crate::codec::{Malformed, Start, from_guest};
-use crate::failure::{Failure, Step};
-use crate::seccomp::Holder;
-use crate::spec::Profile;
+use super::GuestSetup;
+use crate::codec::{MalformedMessage, StartMessage, from_guest};
+use crate::failure::{FailureContext, StepFailure};
+use crate::seccomp::FilterSubject;
+use crate::spec::SeccompProfile;
 use crate::sys::session as sys_session;
 
 /// Connections of one port that wait for the server to take them.
 pub(super) const BACKLOG: c_int = 128;
 
 /// Whom the filter of a command's program is for.
-pub(super) fn holder_of(start: &Start<'_>) -> Holder {
+pub(super) fn holder_of(start: &StartMessage<'_>) -> FilterSubject {
     match start.profile {
-        Profile::Compile => Holder::Compile,
-        Profile::Run if start.ports.is_empty() => Holder::Run,
-        Profile::Run => Holder::Connected,
+        SeccompProfile::Compile => FilterSubject::Compile,
+        SeccompProfile::Run if start.ports.is_empty() => FilterSubject::Run,
+        SeccompProfile::Run => FilterSubject::Connected,
     }
 }
 
-impl Guest<'_> {
+impl GuestSetup<'_> {
     /// Whom the filter of the program is for that this sandbox most likely gets.
-    pub(super) fn holder(&self) -> Holder {
-        if self.has_loopback { Holder::Connected } else { Holder::Run }
+    pub(super) fn holder(&self) -> FilterSubject {
+        if self.has_loopback { FilterSubject::Connected } else { FilterSubject::Run }
     }
 
     /// Listens on ports of the loopback and hands the sockets to the server. Does nothing without
     /// ports.
-    pub(super) fn listen(&self, ports: &[u16]) -> Result<(), Failure> {
+    pub(super) fn listen(&self, ports: &[u16]) -> Result<(), StepFailure> {
         if ports.is_empty() {
             return Ok(());
         }
         if !self.has_loopback {
-            return Err(Malformed.into());
+            return Err(MalformedMessage.into());
         }
         let mut sockets: Vec<OwnedFd> = Vec::with_capacity(ports.len());
         for port in ports {

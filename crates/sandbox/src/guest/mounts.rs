@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use super::{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, mask};
 use crate::codec;
 use crate::disk::{EMPTY, SHOWN, UPPER, UPPER_WORK};
-use crate::failure::{Failure, Step};
+use crate::failure::{FailureContext, StepFailure};
 use crate::sys::{self, mounts as kernel};
 
 // linux/capability.h
@@ -39,8 +39,8 @@ pub(crate) fn mount_session(
     disk: OwnedFd,
     layers: Vec<OwnedFd>,
     users: Option<BorrowedFd<'_>>,
-) -> Result<(), Failure> {
-    let refuse = |step: &str, errno| Failure { step: step.to_owned(), errno };
+) -> Result<(), StepFailure> {
+    let refuse = |step: &str, errno| StepFailure { step: step.to_owned(), errno };
     let users = users.ok_or_else(|| refuse("mount a disk without root", libc::EPERM))?;
     if layers.len() > LAYERS_MAX {
         return Err(refuse("mount that many layers", libc::E2BIG));
@@ -56,7 +56,7 @@ pub(crate) fn mount_session(
     mounted
 }
 
-fn mount_all(disk: &OwnedFd, layers: &[OwnedFd], users: BorrowedFd<'_>) -> Result<(), Failure> {
+fn mount_all(disk: &OwnedFd, layers: &[OwnedFd], users: BorrowedFd<'_>) -> Result<(), StepFailure> {
     // In the name space, because older kernels take nothing else for an overlay. All on the disk
     // and one upon the other, so that all goes with the disk; they are named by descriptors anyway.
     let (aside, below) = (c_path(ASIDE)?, c_path(&format!("{ASIDE}/{EMPTY}"))?);
@@ -100,8 +100,8 @@ fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> String {
     )
 }
 
-fn c_path(text: &str) -> Result<CString, Failure> {
-    Ok(CString::new(text).map_err(|_| codec::Malformed)?)
+fn c_path(text: &str) -> Result<CString, StepFailure> {
+    Ok(CString::new(text).map_err(|_| codec::MalformedMessage)?)
 }
 
 #[cfg(test)]

@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use super::loopback::BACKLOG;
 use super::mounts::{self, OVERLAY_CAPABILITIES};
-use super::{CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, Guest, mask};
-use crate::cgroup::Groups;
-use crate::codec::session::{SessionLimits, StartProgram, Usage, from_session, to_session};
-use crate::codec::{self, Malformed, Reader, Streams, Writer, from_guest};
-use crate::failure::{Failure, Step};
-use crate::seccomp::Holder;
-use crate::sys::{self, Ended, FailurePage, session as sys_session};
+use super::{CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, GuestSetup, mask};
+use crate::cgroup::CommandGroups;
+use crate::codec::session::{SessionSandboxLimits, StartProgram, Usage, from_session, to_session};
+use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter, StreamSetup, from_guest};
+use crate::failure::{FailureContext, StepFailure};
+use crate::seccomp::FilterSubject;
+use crate::sys::{self, ChildEnd, FailurePage, session as sys_session};
 use crate::terminal;
 use crate::workspace;
-use program::{Ground, Parking};
+use program::{ParkingOrder, ProgramContext};
 
 /// Until the session is set up: mounts and control groups, beside what it keeps.
 const SETTING_UP: u64 = OVERLAY_CAPABILITIES | SERVING;
@@ -45,7 +45,7 @@ const REAPED_AT_ONCE: usize = 256;
 const FREEZE_LOOKS_MAX: u32 = 20;
 
 /// Body of the process.
-pub(super) fn main(guest: Guest<'_>) -> c_int {
+pub(super) fn main(guest: GuestSetup<'_>) -> c_int {
     match guest.prepare_session() {
         Ok(session) => {
             guest.tell(&[from_guest::READY], &[]);
@@ -60,7 +60,7 @@ pub(super) fn main(guest: Guest<'_>) -> c_int {
 
 /// A program that has been started and not yet reaped.
 #[derive(Debug)]
-struct Running {
+struct StartedProgram {
     /// Of the frame that started it.
     id: u64,
     pid: libc::pid_t,
@@ -71,7 +71,7 @@ struct Running {
 
 /// A process that waits to become a program.
 #[derive(Debug)]
-struct Parked {
+struct ParkedProgram {
     pid: libc::pid_t,
     note: FailurePage,
     /// Takes the message that releases it.
@@ -80,18 +80,18 @@ struct Parked {
 
 /// What the guest init of a session has and goes on to use.
 #[derive(Debug)]
-struct Session {
+struct GuestSession {
     sigchld: OwnedFd,
-    ground: Ground,
+    ground: ProgramContext,
     /// Known once the session is set up.
-    limits: Option<SessionLimits>,
+    limits: Option<SessionSandboxLimits>,
     /// Those that nobody uses.
     notes: Vec<FailurePage>,
     /// Waits for the next program.
-    parked: Option<Parked>,
+    parked: Option<ParkedProgram>,
     /// Parked ones that were killed, until they are reaped.
-    lost: Vec<Parked>,
-    running: Vec<Running>,
+    lost: Vec<ParkedProgram>,
+    running: Vec<StartedProgram>,
     /// The file helper, once one was asked for.
     helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
@@ -100,21 +100,21 @@ struct Session {
 }
 
 /// What a request comes to: an answer, with a descriptor.
-type Answer = Result<(Writer, Option<OwnedFd>), Failure>;
+type Answer = Result<(MessageWriter, Option<OwnedFd>), StepFailure>;
 
 /// A frame that was received.
 #[derive(Clone, Copy, Debug)]
-struct Frame<'a> {
+struct ReceivedFrame<'a> {
     kind: u8,
     id: u64,
     whole: &'a [u8],
     /// What follows the id.
-    rest: Reader<'a>,
+    rest: MessageReader<'a>,
 }
 
-impl Guest<'_> {
+impl GuestSetup<'_> {
     /// Does everything that does not depend on the session.
-    fn prepare_session(&self) -> Result<Session, Failure> {
+    fn prepare_session(&self) -> Result<GuestSession, StepFailure> {
         self.isolate()?;
         let user = self.users.map(|(_, user)| user);
         workspace::mount_session_scratch(user)?;
@@ -132,15 +132,15 @@ impl Guest<'_> {
             self.groups.backing_off().step("share the processor")?;
         }
         self.lower_privileges_to(SETTING_UP)?;
-        let ground = Ground {
+        let ground = ProgramContext {
             entrances,
             unified,
             has_unified_limits: self.groups.has_unified_limits(),
             user,
             unlimited: self.groups.unlimited(),
         };
-        let filter = self.filters.of(Holder::Session);
-        let first = Parking::First { hide_groups: has_groups, filter };
+        let filter = self.filters.of(FilterSubject::Session);
+        let first = ParkingOrder::First { hide_groups: has_groups, filter };
         let parked = park(&ground, first, self.groups.unified(), &mut notes)?;
         if has_groups {
             let step = "hide the control groups";
@@ -155,7 +155,7 @@ impl Guest<'_> {
             let number = fd.cast_unsigned();
             sys::close_inherited(number, number).step("close the host's /proc")?;
         }
-        Ok(Session {
+        Ok(GuestSession {
             sigchld,
             ground,
             limits: None,
@@ -172,24 +172,24 @@ impl Guest<'_> {
 
 /// Starts a process that waits to become a program; the first one in the version 2 group.
 fn park(
-    ground: &Ground,
-    parking: Parking<'_>,
+    ground: &ProgramContext,
+    parking: ParkingOrder<'_>,
     group: Option<BorrowedFd<'_>>,
     notes: &mut Vec<FailurePage>,
-) -> Result<Parked, Failure> {
+) -> Result<ParkedProgram, StepFailure> {
     let step = "start a program";
-    let full = || Failure { step: step.to_owned(), errno: libc::EAGAIN };
+    let full = || StepFailure { step: step.to_owned(), errno: libc::EAGAIN };
     let note = notes.pop().ok_or_else(full)?;
     let forked = sys::message_pair().and_then(|(ours, theirs)| {
         let child = || ground.become_program(parking, &theirs, &note);
         let pid = match parking {
-            Parking::First { .. } => sys::fork(0, group, child)?.pid,
-            Parking::Later => sys_session::fork_plain(child)?,
+            ParkingOrder::First { .. } => sys::fork(0, group, child)?.pid,
+            ParkingOrder::Later => sys_session::fork_plain(child)?,
         };
         Ok((pid, ours))
     });
     match forked.step(step) {
-        Ok((pid, socket)) => Ok(Parked { pid, note, socket }),
+        Ok((pid, socket)) => Ok(ParkedProgram { pid, note, socket }),
         Err(failure) => {
             notes.push(note);
             Err(failure)
@@ -198,15 +198,15 @@ fn park(
 }
 
 /// Why a process that was parked first has ended.
-fn failed_parking(parked: &Parked, step: &str) -> Failure {
+fn failed_parking(parked: &ParkedProgram, step: &str) -> StepFailure {
     let _known_to_have_ended = sys::wait_pid(parked.pid);
-    let failure = program::end(Ended::Code(0), &parked.note).failure;
-    failure.unwrap_or_else(|| Failure { step: step.to_owned(), errno: libc::ECHILD })
+    let failure = program::end(ChildEnd::Code(0), &parked.note).failure;
+    failure.unwrap_or_else(|| StepFailure { step: step.to_owned(), errno: libc::ECHILD })
 }
 
-impl Session {
+impl GuestSession {
     /// Serves until the server or the spawner is gone, or the session cannot be set up.
-    fn serve(mut self, guest: &Guest<'_>) -> c_int {
+    fn serve(mut self, guest: &GuestSetup<'_>) -> c_int {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut are_all_reaped = true;
         loop {
@@ -241,14 +241,14 @@ impl Session {
 
     /// Takes a frame and answers it. Tells whether to go on: a session that cannot be set up is of
     /// no use.
-    fn take(&mut self, guest: &Guest<'_>, whole: &[u8], fds: Vec<OwnedFd>) -> bool {
-        let mut rest = Reader(whole);
+    fn take(&mut self, guest: &GuestSetup<'_>, whole: &[u8], fds: Vec<OwnedFd>) -> bool {
+        let mut rest = MessageReader(whole);
         let (Ok(kind), Ok(id)) = (rest.u8(), rest.u64()) else { return true };
-        let frame = Frame { kind, id, whole, rest };
+        let frame = ReceivedFrame { kind, id, whole, rest };
         let answer = match self.limits {
             Some(limits) => self.request(guest, &limits, frame, fds),
             None if kind == to_session::SET_UP => self.set_up(guest, id, rest, fds),
-            None => Err(Malformed.into()),
+            None => Err(MalformedMessage.into()),
         };
         let goes_on = match answer {
             Ok((answer, fd)) => {
@@ -256,27 +256,28 @@ impl Session {
                 guest.tell(&answer.finish(), &fds);
                 true
             }
-            Err(Failure { step, errno }) => {
-                let answer = Writer::new(from_session::REFUSED).u64(id).u32(errno.cast_unsigned());
+            Err(StepFailure { step, errno }) => {
+                let answer =
+                    MessageWriter::new(from_session::REFUSED).u64(id).u32(errno.cast_unsigned());
                 guest.tell(&answer.bytes(step.as_bytes()).finish(), &[]);
                 self.limits.is_some()
             }
         };
         if self.parked.is_none() && self.limits.is_some() {
             // Ahead of the next program; should it fail, it is tried again then.
-            self.parked = park(&self.ground, Parking::Later, None, &mut self.notes).ok();
+            self.parked = park(&self.ground, ParkingOrder::Later, None, &mut self.notes).ok();
         }
         goes_on
     }
 
     fn request(
         &mut self,
-        guest: &Guest<'_>,
-        limits: &SessionLimits,
-        frame: Frame<'_>,
+        guest: &GuestSetup<'_>,
+        limits: &SessionSandboxLimits,
+        frame: ReceivedFrame<'_>,
         fds: Vec<OwnedFd>,
     ) -> Answer {
-        let Frame { kind, id, whole, mut rest } = frame;
+        let ReceivedFrame { kind, id, whole, mut rest } = frame;
         match kind {
             to_session::START | to_session::START_IN_FILE => {
                 let streams = StartProgram::decode_streams(&mut rest)?;
@@ -301,7 +302,7 @@ impl Session {
             to_session::FREEZE => self.freeze(id, &guest.groups),
             to_session::THAW => self.thaw(id),
             to_session::FILES => self.start_helper(id),
-            _ => Err(Malformed.into()),
+            _ => Err(MalformedMessage.into()),
         }
     }
 
@@ -310,15 +311,15 @@ impl Session {
     /// Mounts what the session has, sets its limits, and gives up all but a few privileges.
     fn set_up(
         &mut self,
-        guest: &Guest<'_>,
+        guest: &GuestSetup<'_>,
         id: u64,
-        mut r: Reader<'_>,
+        mut r: MessageReader<'_>,
         fds: Vec<OwnedFd>,
     ) -> Answer {
-        let limits = SessionLimits::read(&mut r)?;
+        let limits = SessionSandboxLimits::read(&mut r)?;
         workspace::set_session_scratch(limits.tmp_bytes, limits.tmp_inodes)?;
         let mut given = fds.into_iter();
-        let disk = given.next().ok_or(Malformed)?;
+        let disk = given.next().ok_or(MalformedMessage)?;
         mounts::mount_session(disk, given.collect(), guest.disk_users)?;
         if !guest.groups.is_empty() {
             guest
@@ -335,21 +336,21 @@ impl Session {
         sys::set_capabilities(SERVING).step("give up privileges")?;
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("give up privileges")?;
         // For this process as well, and from it for every program.
-        sys::set_seccomp(guest.filters.of(Holder::Session)).step("restrict system calls")?;
+        sys::set_seccomp(guest.filters.of(FilterSubject::Session)).step("restrict system calls")?;
         Ok((done(id), None))
     }
 
     /// Releases a parked process to become the program. Its pid, and our side of its terminal.
     fn start(
         &mut self,
-        guest: &Guest<'_>,
+        guest: &GuestSetup<'_>,
         id: u64,
-        streams: Streams,
+        streams: StreamSetup,
         message: &[u8],
         mut fds: Vec<OwnedFd>,
-    ) -> Result<(libc::pid_t, Option<OwnedFd>), Failure> {
+    ) -> Result<(libc::pid_t, Option<OwnedFd>), StepFailure> {
         let mut controller = None;
-        if let Streams::Terminal(size) = streams {
+        if let StreamSetup::Terminal(size) = streams {
             let terminal = terminal::open(size, self.ground.user)?;
             controller = Some(terminal.controller);
             // Before a file, which comes last.
@@ -357,22 +358,22 @@ impl Session {
         }
         let oom_kills_before = guest.groups.oom_kills();
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let send = |parked: &Parked| sys::send(parked.socket.as_fd(), message, &handles);
+        let send = |parked: &ParkedProgram| sys::send(parked.socket.as_fd(), message, &handles);
         let parked = match self.parked.take() {
             Some(parked) if send(&parked).is_ok() => parked,
             // It was killed for lack of memory, or there is none yet.
             other => {
                 self.lost.extend(other);
-                let parked = park(&self.ground, Parking::Later, None, &mut self.notes)?;
+                let parked = park(&self.ground, ParkingOrder::Later, None, &mut self.notes)?;
                 if let Err(error) = send(&parked) {
                     self.lost.push(parked);
-                    return Err(Failure::new("start a program", &error));
+                    return Err(StepFailure::new("start a program", &error));
                 }
                 parked
             }
         };
-        let Parked { pid, note, .. } = parked;
-        self.running.push(Running { id, pid, note, oom_kills_before });
+        let ParkedProgram { pid, note, .. } = parked;
+        self.running.push(StartedProgram { id, pid, note, oom_kills_before });
         Ok((pid, controller))
     }
 
@@ -394,10 +395,10 @@ impl Session {
         Ok((done(id), Some(ours)))
     }
 
-    fn signal(&self, id: u64, mut r: Reader<'_>) -> Answer {
+    fn signal(&self, id: u64, mut r: MessageReader<'_>) -> Answer {
         let (program, to_group, signal) = (r.u64()?, r.u8()? != 0, r.u8()?);
         let step = "send a signal";
-        let gone = || Failure { step: step.to_owned(), errno: libc::ESRCH };
+        let gone = || StepFailure { step: step.to_owned(), errno: libc::ESRCH };
         // One that is not reaped yet: its pid is nobody else's.
         let running = self.running.iter().find(|it| it.id == program).ok_or_else(gone)?;
         let sent = match to_group {
@@ -411,7 +412,7 @@ impl Session {
         Ok((done(id), None))
     }
 
-    fn usage(&self, groups: &Groups) -> Result<Usage, Failure> {
+    fn usage(&self, groups: &CommandGroups) -> Result<Usage, StepFailure> {
         if groups.is_empty() {
             return Ok(Usage::default());
         }
@@ -426,7 +427,7 @@ impl Session {
         })
     }
 
-    fn freeze(&self, id: u64, groups: &Groups) -> Answer {
+    fn freeze(&self, id: u64, groups: &CommandGroups) -> Answer {
         let step = "stop every program";
         let Some(freezer) = &self.freezer else {
             sys_session::signal_all_others(libc::SIGSTOP).or_else(super::ignore_none).step(step)?;
@@ -464,11 +465,12 @@ impl Session {
 
     /// Reaps what has ended, orphans among it, and tells of the programs. Tells whether that was
     /// all.
-    fn reap(&mut self, guest: &Guest<'_>) -> bool {
+    fn reap(&mut self, guest: &GuestSetup<'_>) -> bool {
         for _ in 0..REAPED_AT_ONCE {
             let Ok(Some((pid, how))) = sys::reap_any() else { return true };
             if let Some(at) = self.running.iter().position(|it| it.pid == pid) {
-                let Running { id, note, oom_kills_before, .. } = self.running.swap_remove(at);
+                let StartedProgram { id, note, oom_kills_before, .. } =
+                    self.running.swap_remove(at);
                 let mut end = program::end(how, &note);
                 end.oom_kills = guest.groups.oom_kills().saturating_sub(oom_kills_before);
                 self.notes.push(note);
@@ -486,13 +488,13 @@ impl Session {
     }
 
     /// Takes back what a parked process had that has ended without a program.
-    fn unpark(&mut self, parked: Parked) {
+    fn unpark(&mut self, parked: ParkedProgram) {
         let _nobody_asks = parked.note.take();
         self.notes.push(parked.note);
     }
 }
 
 /// The beginning of an answer to a request that was carried out.
-fn done(id: u64) -> Writer {
-    Writer::new(from_session::DONE).u64(id)
+fn done(id: u64) -> MessageWriter {
+    MessageWriter::new(from_session::DONE).u64(id)
 }

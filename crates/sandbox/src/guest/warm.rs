@@ -3,13 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::{Guest, Parked, Place, children_cpu};
-use crate::codec::{self, Start, Streams};
-use crate::failure::{Failure, Step};
-use crate::payload::{self, NotStarted, Parking, Runtime};
-use crate::spec::{Limits, WarmRuntime};
+use super::{GuestEnvironment, GuestSetup, ParkedProcess, children_cpu};
+use crate::codec::{self, StartMessage, StreamSetup};
+use crate::failure::{FailureContext, StepFailure};
+use crate::payload::{self, NotStarted, ParkingPlan, WarmRuntimePlan};
+use crate::spec::{ProgramLimits, WarmRuntime};
 use crate::sys;
-use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, Release};
+use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, RuntimeRelease};
 
 /// Bits of a request: there are control groups to hide, the file system is restricted, there is a
 /// user to become.
@@ -32,7 +32,7 @@ const START_CPU: Duration = Duration::from_secs(10);
 
 /// A runtime that is to wait in a sandbox.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitingRuntime<'a> {
     pub(crate) runtime: &'a WarmRuntime,
     /// Its number.
     pub(crate) index: usize,
@@ -40,14 +40,14 @@ pub(crate) struct Waiting<'a> {
     pub(crate) zygote: Option<BorrowedFd<'a>>,
 }
 
-impl Guest<'_> {
+impl GuestSetup<'_> {
     /// Has the runtime wait in this sandbox. Also returns the server's ends of the streams that
     /// were made for it: input, output, errors; none where they come with the command.
     pub(super) fn park_warm(
         &self,
-        place: &Place,
-        waiting: &Waiting<'_>,
-    ) -> Result<(Parked, Vec<OwnedFd>), Failure> {
+        place: &GuestEnvironment,
+        waiting: &WaitingRuntime<'_>,
+    ) -> Result<(ParkedProcess, Vec<OwnedFd>), StepFailure> {
         match waiting.zygote {
             Some(zygote) => Ok((self.park_copy(place, zygote)?, Vec::new())),
             None => self.park_started(place, waiting),
@@ -55,7 +55,11 @@ impl Guest<'_> {
     }
 
     /// Has a copy of the zygote come into this sandbox and wait.
-    fn park_copy(&self, place: &Place, zygote: BorrowedFd<'_>) -> Result<Parked, Failure> {
+    fn park_copy(
+        &self,
+        place: &GuestEnvironment,
+        zygote: BorrowedFd<'_>,
+    ) -> Result<ParkedProcess, StepFailure> {
         let entrances = self.groups.all_entrances().step("open the control groups")?;
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let mut namespaces = Vec::with_capacity(NAMESPACES.len());
@@ -87,9 +91,9 @@ impl Guest<'_> {
     /// Starts the runtime in this sandbox, and waits until it waits.
     fn park_started(
         &self,
-        place: &Place,
-        waiting: &Waiting<'_>,
-    ) -> Result<(Parked, Vec<OwnedFd>), Failure> {
+        place: &GuestEnvironment,
+        waiting: &WaitingRuntime<'_>,
+    ) -> Result<(ParkedProcess, Vec<OwnedFd>), StepFailure> {
         let limits = waiting.runtime.limits;
         if !self.groups.is_empty() {
             self.groups
@@ -105,7 +109,7 @@ impl Guest<'_> {
             // So that the program may open its own /dev/stdout.
             sys::fchmod(fd.as_fd(), 0o666).step(step)?;
         }
-        let parking = Parking {
+        let parking = ParkingPlan {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
             unlimited: self.groups.unlimited(),
@@ -115,10 +119,10 @@ impl Guest<'_> {
             socket: theirs.as_fd(),
         };
         let (argv, env) = waiting.runtime.start(waiting.index);
-        let runtime = Runtime {
+        let runtime = WarmRuntimePlan {
             argv,
             env,
-            limits: Limits { cpu: limits.cpu.saturating_add(START_CPU), ..limits },
+            limits: ProgramLimits { cpu: limits.cpu.saturating_add(START_CPU), ..limits },
             streams: [input.0.as_fd(), output.1.as_fd(), errors.1.as_fd()],
         };
         let child =
@@ -128,18 +132,22 @@ impl Guest<'_> {
         let (n, _) = sys::receive(ours.as_fd(), &mut [0u8; 16]).step("wait for a runtime")?;
         if n == 0 {
             return Err(match NotStarted::from_page(&place.page) {
-                Some(NotStarted::Step(step, errno)) => Failure { step: step.to_owned(), errno },
+                Some(NotStarted::Step(step, errno)) => StepFailure { step: step.to_owned(), errno },
                 Some(NotStarted::Program(errno)) => {
-                    Failure { step: "execute a runtime".to_owned(), errno }
+                    StepFailure { step: "execute a runtime".to_owned(), errno }
                 }
-                None => Failure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
+                None => StepFailure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
             });
         }
         Ok((self.parked(child, ours)?, vec![input.1, output.0, errors.0]))
     }
 
-    fn parked(&self, child: sys::Child, socket: OwnedFd) -> Result<Parked, Failure> {
-        Ok(Parked {
+    fn parked(
+        &self,
+        child: sys::ForkedChild,
+        socket: OwnedFd,
+    ) -> Result<ParkedProcess, StepFailure> {
+        Ok(ParkedProcess {
             holder: self.holder(),
             warm: true,
             cpu_before: self.cpu(child.pid)?,
@@ -153,20 +161,21 @@ impl Guest<'_> {
     /// Lets a parked runtime go on with its program.
     pub(super) fn release_warm(
         &self,
-        parked: &Parked,
-        start: &Start<'_>,
+        parked: &ParkedProcess,
+        start: &StartMessage<'_>,
         fds: &[OwnedFd],
-    ) -> Result<(), Failure> {
-        let runtime = self.waiting.map(|waiting| waiting.runtime).ok_or(codec::Malformed)?;
-        let arguments = runtime.arguments(&start.argv, &start.env).ok_or(codec::Malformed)?;
+    ) -> Result<(), StepFailure> {
+        let runtime = self.waiting.map(|waiting| waiting.runtime).ok_or(codec::MalformedMessage)?;
+        let arguments =
+            runtime.arguments(&start.argv, &start.env).ok_or(codec::MalformedMessage)?;
         let (merged, has_stdin, has_streams) = match (start.streams, runtime.is_forked()) {
-            (Streams::Given { merged, has_stdin }, true) => (merged, has_stdin, false),
-            (Streams::Waiting, false) => (false, true, true),
-            _ => return Err(codec::Malformed.into()),
+            (StreamSetup::Given { merged, has_stdin }, true) => (merged, has_stdin, false),
+            (StreamSetup::Waiting, false) => (false, true, true),
+            _ => return Err(codec::MalformedMessage.into()),
         };
         let unlimited = self.groups.unlimited();
         let limits: Vec<_> = payload::command_limits(&start.limits, unlimited).collect();
-        let mut message = Release {
+        let mut message = RuntimeRelease {
             has_stdin,
             merged,
             limits: &limits,
@@ -177,7 +186,7 @@ impl Guest<'_> {
         .encode();
         if has_streams {
             // It reads with little room, as much as there is.
-            let length = u32::try_from(message.len()).map_err(|_| codec::Malformed)?;
+            let length = u32::try_from(message.len()).map_err(|_| codec::MalformedMessage)?;
             let head = length.to_le_bytes();
             let packets = message.chunks(codec::MESSAGE_BYTES_MAX);
             return std::iter::once(&head[..])
@@ -200,7 +209,7 @@ impl Guest<'_> {
 }
 
 /// Waits until a copy is parked: its pid in this namespace.
-fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, Failure> {
+fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, StepFailure> {
     let mut buf = [0u8; 256];
     let (n, _) = sys::receive(socket.as_fd(), &mut buf).step("wait for a runtime")?;
     let message = buf.get(..n).unwrap_or(&[]);
@@ -211,18 +220,18 @@ fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, Failure> {
 }
 
 /// What a runtime says that could not go on.
-fn not_parked(message: &[u8]) -> Failure {
+fn not_parked(message: &[u8]) -> StepFailure {
     match (message.split_first(), message.get(1..5).map(<[u8; 4]>::try_from)) {
-        (Some((&NOT_PARKED, _)), Some(Ok(errno))) => Failure {
+        (Some((&NOT_PARKED, _)), Some(Ok(errno))) => StepFailure {
             step: String::from_utf8_lossy(message.get(5..).unwrap_or(&[])).into_owned(),
             errno: i32::from_le_bytes(errno),
         },
-        _ => Failure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
+        _ => StepFailure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
     }
 }
 
 /// Whether an ended runtime had got as far as its program. It says so when not, before it ends.
-pub(super) fn check_started(parked: &Parked) -> Result<(), Failure> {
+pub(super) fn check_started(parked: &ParkedProcess) -> Result<(), StepFailure> {
     let socket = parked.socket.as_fd();
     let ready = sys::poll(&[socket], Some(Duration::ZERO)).step("look at a runtime")?;
     if ready != [true] {

@@ -14,8 +14,10 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use crate::codec::Streams;
-use crate::spec::{Command, Output, OutputSink, Stdin, Stream, TerminalSize};
+use crate::codec::StreamSetup;
+use crate::spec::{
+    ChunkStream, OutputMode, OutputSink, SandboxCommand, StdinSource, TerminalDimensions,
+};
 use crate::sys;
 
 /// Bytes read from a pipe at a time: half of what a pipe holds, so that one side can fill while the
@@ -26,31 +28,31 @@ const FIRST_CHUNK_BYTES: usize = 4 << 10;
 
 /// The server's side of a terminal.
 #[derive(Clone, Debug)]
-pub(super) struct Terminal(Arc<AsyncFd<OwnedFd>>);
+pub(super) struct ServerTerminal(Arc<AsyncFd<OwnedFd>>);
 
-impl Terminal {
-    pub(super) fn new(fd: OwnedFd) -> io::Result<Terminal> {
-        Ok(Terminal(Arc::new(sys::watch(fd)?)))
+impl ServerTerminal {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<ServerTerminal> {
+        Ok(ServerTerminal(Arc::new(sys::watch(fd)?)))
     }
 
-    pub(super) fn resize(&self, size: TerminalSize) -> io::Result<()> {
+    pub(super) fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         sys::set_terminal_size(self.0.as_fd(), size.rows, size.cols)
     }
 }
 
 /// Where output comes from.
 #[derive(Debug)]
-enum Source {
+enum ChunkSource {
     Pipe(pipe::Receiver),
-    Terminal(Terminal),
+    Terminal(ServerTerminal),
 }
 
 /// One captured stream.
 #[derive(Debug)]
-pub(super) struct Capture {
-    pub(super) stream: Stream,
+pub(super) struct StreamCapture {
+    pub(super) stream: ChunkStream,
     /// None when nothing more comes.
-    source: Option<Source>,
+    source: Option<ChunkSource>,
     /// What was read last, in its first `filled` bytes. Its room is cleared once.
     room: Vec<u8>,
     filled: usize,
@@ -64,11 +66,11 @@ pub(super) struct Capture {
     cut: bool,
 }
 
-impl Capture {
-    fn new(stream: Stream, command: &Command) -> Capture {
+impl StreamCapture {
+    fn new(stream: ChunkStream, command: &SandboxCommand) -> StreamCapture {
         let max = command.limits.output_bytes;
         let kept_max = command.kept_bytes.map_or(max, |kept| kept.min(max));
-        Capture {
+        StreamCapture {
             stream,
             source: None,
             room: Vec::new(),
@@ -91,12 +93,12 @@ impl Capture {
     /// Captures from this pipe.
     fn adopt_pipe(&mut self, read: OwnedFd) -> io::Result<()> {
         sys::set_nonblocking(read.as_fd())?;
-        self.source = Some(Source::Pipe(pipe::Receiver::from_owned_fd(read)?));
+        self.source = Some(ChunkSource::Pipe(pipe::Receiver::from_owned_fd(read)?));
         Ok(())
     }
 
-    pub(super) fn open_terminal(&mut self, terminal: Terminal) {
-        self.source = Some(Source::Terminal(terminal));
+    pub(super) fn open_terminal(&mut self, terminal: ServerTerminal) {
+        self.source = Some(ChunkSource::Terminal(terminal));
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -127,12 +129,12 @@ impl Capture {
         }
         self.filled = 0;
         match &mut self.source {
-            Some(Source::Pipe(pipe)) => {
+            Some(ChunkSource::Pipe(pipe)) => {
                 let mut room = ReadBuf::new(&mut self.room);
                 ready!(Pin::new(pipe).poll_read(cx, &mut room))?;
                 self.filled = room.filled().len();
             }
-            Some(Source::Terminal(terminal)) => {
+            Some(ChunkSource::Terminal(terminal)) => {
                 self.filled = ready!(poll_terminal(terminal, &mut self.room, cx))?;
             }
             None => {}
@@ -178,7 +180,7 @@ fn up_to(bytes: &[u8], room: u64) -> &[u8] {
 }
 
 fn poll_terminal(
-    terminal: &Terminal,
+    terminal: &ServerTerminal,
     room: &mut [u8],
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
@@ -199,12 +201,12 @@ fn poll_terminal(
 
 /// Both captured streams.
 #[derive(Debug)]
-pub(super) struct Captured {
-    pub(super) stdout: Capture,
-    pub(super) stderr: Capture,
+pub(super) struct CapturedStreams {
+    pub(super) stdout: StreamCapture,
+    pub(super) stderr: StreamCapture,
 }
 
-impl Captured {
+impl CapturedStreams {
     pub(super) fn is_open(&self) -> bool {
         self.stdout.is_open() || self.stderr.is_open()
     }
@@ -218,10 +220,10 @@ impl Captured {
         self.stdout.needs_sink() || self.stderr.needs_sink()
     }
 
-    pub(super) fn of(&mut self, stream: Stream) -> &mut Capture {
+    pub(super) fn of(&mut self, stream: ChunkStream) -> &mut StreamCapture {
         match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            ChunkStream::Stdout => &mut self.stdout,
+            ChunkStream::Stderr => &mut self.stderr,
         }
     }
 
@@ -231,7 +233,7 @@ impl Captured {
         &mut self,
         sink: &mut dyn OutputSink,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Stream>> {
+    ) -> Poll<io::Result<ChunkStream>> {
         let has_room = !self.needs_sink() || sink.poll_ready(cx).is_ready();
         for capture in [&mut self.stdout, &mut self.stderr] {
             if capture.is_open()
@@ -247,17 +249,17 @@ impl Captured {
 
 /// Where input goes.
 #[derive(Debug)]
-enum Entrance {
+enum InputSink {
     Pipe(pipe::Sender),
-    Terminal(Terminal),
+    Terminal(ServerTerminal),
 }
 
-impl Entrance {
+impl InputSink {
     /// Writes some of the bytes. Cancel-safe: they are written at once or not at all.
     async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Entrance::Pipe(pipe) => pipe.write(bytes).await,
-            Entrance::Terminal(Terminal(fd)) => loop {
+            InputSink::Pipe(pipe) => pipe.write(bytes).await,
+            InputSink::Terminal(ServerTerminal(fd)) => loop {
                 let mut guard = fd.writable().await?;
                 let is_closed = guard.ready().is_write_closed();
                 match guard.try_io(|fd| sys::write(fd.as_fd(), bytes)) {
@@ -275,9 +277,9 @@ impl Entrance {
 
 /// What is still to be written to the program's standard input.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct PendingStdin {
     /// None when the program's input has ended, or when nobody reads it.
-    entrance: Option<Entrance>,
+    entrance: Option<InputSink>,
     pending: Vec<u8>,
     written: usize,
     live: Option<mpsc::Receiver<Vec<u8>>>,
@@ -287,9 +289,9 @@ pub(super) struct Input {
     ended: bool,
 }
 
-impl Input {
-    fn new(pending: Vec<u8>, live: Option<mpsc::Receiver<Vec<u8>>>) -> Input {
-        let mut input = Input {
+impl PendingStdin {
+    fn new(pending: Vec<u8>, live: Option<mpsc::Receiver<Vec<u8>>>) -> PendingStdin {
+        let mut input = PendingStdin {
             entrance: None,
             pending: Vec::new(),
             written: 0,
@@ -301,8 +303,8 @@ impl Input {
         input
     }
 
-    pub(super) fn open_terminal(&mut self, terminal: Terminal) {
-        self.entrance = Some(Entrance::Terminal(terminal));
+    pub(super) fn open_terminal(&mut self, terminal: ServerTerminal) {
+        self.entrance = Some(InputSink::Terminal(terminal));
     }
 
     fn take_chunk(&mut self, chunk: Vec<u8>) {
@@ -340,7 +342,7 @@ impl Input {
     /// Everything is written. A pipe is closed; at a terminal its end-of-file character is typed,
     /// as a person would, because closing our side would take the program's output with it.
     fn end(&mut self) {
-        let Some(Entrance::Terminal(Terminal(fd))) = &self.entrance else {
+        let Some(InputSink::Terminal(ServerTerminal(fd))) = &self.entrance else {
             self.entrance = None;
             return;
         };
@@ -359,37 +361,40 @@ impl Input {
 
 /// The streams of a command: what the program gets, and what stays here.
 #[derive(Debug)]
-pub(super) struct Wiring {
-    pub(super) streams: Streams,
+pub(super) struct CommandWiring {
+    pub(super) streams: StreamSetup,
     /// The program's ends: those of `streams`, then the further ones.
     pub(super) given: Vec<OwnedFd>,
-    pub(super) captured: Captured,
-    pub(super) input: Input,
+    pub(super) captured: CapturedStreams,
+    pub(super) input: PendingStdin,
 }
 
-impl Wiring {
+impl CommandWiring {
     /// Makes the pipes of a command that was checked, and takes what it brings.
     ///
     /// `waiting` has our ends of streams that are made already, for a command that is for the
     /// runtime that has the other ends.
-    pub(super) fn new(command: &mut Command, waiting: Vec<OwnedFd>) -> io::Result<Wiring> {
-        let stdout = Capture::new(Stream::Stdout, command);
-        let stderr = Capture::new(Stream::Stderr, command);
+    pub(super) fn new(
+        command: &mut SandboxCommand,
+        waiting: Vec<OwnedFd>,
+    ) -> io::Result<CommandWiring> {
+        let stdout = StreamCapture::new(ChunkStream::Stdout, command);
+        let stderr = StreamCapture::new(ChunkStream::Stderr, command);
         let (bytes, live, read) = match std::mem::take(&mut command.stdin) {
-            Stdin::Empty => (Vec::new(), None, None),
-            Stdin::Bytes(bytes) => (bytes, None, None),
-            Stdin::Live(receiver) => (Vec::new(), Some(receiver), None),
-            Stdin::Handle(read) => (Vec::new(), None, Some(read)),
+            StdinSource::Empty => (Vec::new(), None, None),
+            StdinSource::Bytes(bytes) => (bytes, None, None),
+            StdinSource::Live(receiver) => (Vec::new(), Some(receiver), None),
+            StdinSource::Handle(read) => (Vec::new(), None, Some(read)),
         };
-        let mut wiring = Wiring {
+        let mut wiring = CommandWiring {
             // Replaced below, where there is none.
-            streams: Streams::Given { merged: false, has_stdin: false },
+            streams: StreamSetup::Given { merged: false, has_stdin: false },
             given: Vec::new(),
-            captured: Captured { stdout, stderr },
-            input: Input::new(bytes, live),
+            captured: CapturedStreams { stdout, stderr },
+            input: PendingStdin::new(bytes, live),
         };
         wiring.streams = match command.terminal {
-            Some(size) => Streams::Terminal(size),
+            Some(size) => StreamSetup::Terminal(size),
             None => match <[OwnedFd; 3]>::try_from(waiting) {
                 Ok(ends) if takes_waiting(command, read.is_some()) => wiring.adopt_pipes(ends)?,
                 _ => wiring.open_pipes(command, read)?,
@@ -406,25 +411,30 @@ impl Wiring {
         Ok(wiring)
     }
 
-    fn adopt_pipes(&mut self, [input, output, errors]: [OwnedFd; 3]) -> io::Result<Streams> {
+    fn adopt_pipes(&mut self, [input, output, errors]: [OwnedFd; 3]) -> io::Result<StreamSetup> {
         self.captured.stdout.adopt_pipe(output)?;
         self.captured.stderr.adopt_pipe(errors)?;
         if !self.input.pending.is_empty() || self.input.live.is_some() {
             sys::set_nonblocking(input.as_fd())?;
-            self.input.entrance = Some(Entrance::Pipe(pipe::Sender::from_owned_fd(input)?));
+            self.input.entrance = Some(InputSink::Pipe(pipe::Sender::from_owned_fd(input)?));
         }
-        Ok(Streams::Waiting)
+        Ok(StreamSetup::Waiting)
     }
 
-    fn open_pipes(&mut self, command: &mut Command, read: Option<OwnedFd>) -> io::Result<Streams> {
-        let mut output = |output: &mut Output, capture: &mut Capture| -> io::Result<bool> {
-            self.given.push(match std::mem::take(output) {
-                Output::Capture => capture.open_pipe()?,
-                Output::Handle(write) => write,
-                Output::Stdout => return Ok(true),
-            });
-            Ok(false)
-        };
+    fn open_pipes(
+        &mut self,
+        command: &mut SandboxCommand,
+        read: Option<OwnedFd>,
+    ) -> io::Result<StreamSetup> {
+        let mut output =
+            |output: &mut OutputMode, capture: &mut StreamCapture| -> io::Result<bool> {
+                self.given.push(match std::mem::take(output) {
+                    OutputMode::Capture => capture.open_pipe()?,
+                    OutputMode::Handle(write) => write,
+                    OutputMode::Stdout => return Ok(true),
+                });
+                Ok(false)
+            };
         output(&mut command.stdout, &mut self.captured.stdout)?;
         let merged = output(&mut command.stderr, &mut self.captured.stderr)?;
         let has_stdin = if let Some(read) = read {
@@ -435,17 +445,17 @@ impl Wiring {
         } else {
             let (read, write) = sys::pipe()?;
             sys::set_nonblocking(write.as_fd())?;
-            self.input.entrance = Some(Entrance::Pipe(pipe::Sender::from_owned_fd(write)?));
+            self.input.entrance = Some(InputSink::Pipe(pipe::Sender::from_owned_fd(write)?));
             self.given.push(read);
             true
         };
-        Ok(Streams::Given { merged, has_stdin })
+        Ok(StreamSetup::Given { merged, has_stdin })
     }
 }
 
 /// Whether a command can do with streams that were made before it was known.
-fn takes_waiting(command: &Command, has_handle: bool) -> bool {
-    let captured = |output: &Output| matches!(output, Output::Capture);
+fn takes_waiting(command: &SandboxCommand, has_handle: bool) -> bool {
+    let captured = |output: &OutputMode| matches!(output, OutputMode::Capture);
     command.warm
         && captured(&command.stdout)
         && captured(&command.stderr)
@@ -456,23 +466,23 @@ fn takes_waiting(command: &Command, has_handle: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Limits;
+    use crate::spec::ProgramLimits;
 
     /// Keeps what it gets.
     #[derive(Default)]
     struct Kept(Vec<u8>);
 
     impl OutputSink for Kept {
-        fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+        fn chunk(&mut self, _stream: ChunkStream, bytes: &[u8]) {
             self.0.extend_from_slice(bytes);
         }
     }
 
     /// Kept, given to the sink, whether it is not all.
     fn capture(max: u64, kept: Option<u64>, chunks: &[&[u8]]) -> (Vec<u8>, Vec<u8>, bool) {
-        let limits = Limits { output_bytes: max, ..Limits::default() };
-        let command = Command { limits, kept_bytes: kept, ..Command::default() };
-        let mut capture = Capture::new(Stream::Stdout, &command);
+        let limits = ProgramLimits { output_bytes: max, ..ProgramLimits::default() };
+        let command = SandboxCommand { limits, kept_bytes: kept, ..SandboxCommand::default() };
+        let mut capture = StreamCapture::new(ChunkStream::Stdout, &command);
         let mut sink = Kept::default();
         for chunk in chunks {
             capture.room = chunk.to_vec();

@@ -3,13 +3,13 @@
 use std::task::{Context, Poll};
 
 use super::*;
-use crate::spec::Stream;
+use crate::spec::ChunkStream;
 
 /// Never has room.
 struct Full;
 
 impl OutputSink for Full {
-    fn chunk(&mut self, stream: Stream, _bytes: &[u8]) {
+    fn chunk(&mut self, stream: ChunkStream, _bytes: &[u8]) {
         panic!("{stream:?}: a chunk without room for it");
     }
 
@@ -21,15 +21,15 @@ impl OutputSink for Full {
 /// Runs `drain` on streams whose program has written `bytes` and is dead; returns how long it took
 /// and whether each was truncated.
 async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration, [bool; 2]) {
-    let limits = spec::Limits { output_bytes: max, ..spec::Limits::default() };
-    let mut command = Command { limits, ..Command::default() };
-    let wiring = Wiring::new(&mut command, Vec::new()).unwrap();
+    let limits = spec::ProgramLimits { output_bytes: max, ..spec::ProgramLimits::default() };
+    let mut command = SandboxCommand { limits, ..SandboxCommand::default() };
+    let wiring = CommandWiring::new(&mut command, Vec::new()).unwrap();
     sys::write_all(wiring.given[0].as_fd(), bytes).unwrap();
     drop(wiring.given);
     let (control, _guest) = sys::message_pair().unwrap();
-    let control = Control::new(control).unwrap();
+    let control = GuestConnection::new(control).unwrap();
     let began = Instant::now();
-    let mut running = Running {
+    let mut running = ProgramRun {
         control: &control,
         sink,
         captured: wiring.captured,
@@ -42,7 +42,7 @@ async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration
         stopped_by_caller: false,
     };
     running.drain().await.unwrap();
-    let exit = running.judge(Report::default());
+    let exit = running.judge(EndReport::default());
     assert!(exit.stdout.len() as u64 <= max);
     (began.elapsed(), [exit.stdout_truncated, exit.stderr_truncated])
 }

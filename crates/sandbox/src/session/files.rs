@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use self::wire::{Class, Request};
-use crate::codec::{Malformed, Reader};
+use self::wire::{FileRequest, RequestClass};
+use crate::codec::{MalformedMessage, MessageReader};
 use crate::sys;
 
 mod streams;
@@ -32,8 +32,8 @@ pub(crate) mod wire;
 pub use streams::{FileWriter, OpenFile, TarReader, Watch, WatchBarrier};
 pub(crate) use types::SHOWN_USER;
 pub use types::{
-    Depth, Entry, EntryKind, FilesError, Follow, Listing, Parents, TreeUsage, WatchEvent,
-    WatchKind, WriteMode,
+    DirectoryListing, EntryKind, FilesError, LinkMode, ListDepth, MissingParents, SandboxFileEntry,
+    TreeUsage, WatchEvent, WatchKind, WriteMode,
 };
 
 /// Most entries of one [`Files::list`].
@@ -56,16 +56,16 @@ type Result<T> = std::result::Result<T, FilesError>;
 /// Paths are absolute inside the sandbox, relative to `/workspace`, or begin with `~`, which is
 /// `/home/user`. Dropping a future gives its request up; what was begun may have been done.
 #[derive(Clone, Debug)]
-pub struct Files(Arc<Client>);
+pub struct SandboxFiles(Arc<FileHelperClient>);
 
 #[derive(Debug)]
-struct Client {
-    link: Arc<Link>,
+struct FileHelperClient {
+    link: Arc<FileHelperLink>,
     /// Reads the answers.
     receiver: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Client {
+impl Drop for FileHelperClient {
     fn drop(&mut self) {
         self.receiver.abort();
     }
@@ -73,9 +73,9 @@ impl Drop for Client {
 
 /// The connection.
 #[derive(Debug)]
-struct Link {
+struct FileHelperLink {
     socket: AsyncFd<OwnedFd>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingFileRequests>,
     quick: Arc<Semaphore>,
     trees: Arc<Semaphore>,
     archives: Arc<Semaphore>,
@@ -87,47 +87,47 @@ struct Link {
 
 /// Who waits for which answer.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingFileRequests {
     next: u64,
     is_lost: bool,
-    callers: HashMap<u64, Caller>,
+    callers: HashMap<u64, FileRequestCaller>,
 }
 
 /// A request that is not answered yet.
 #[derive(Debug)]
-struct Caller {
+struct FileRequestCaller {
     /// None when nobody waits any more.
-    answer: Option<oneshot::Sender<Result<Answer>>>,
+    answer: Option<oneshot::Sender<Result<FileHelperAnswer>>>,
     /// Until the helper is done with it, wanted or not.
     _permit: OwnedSemaphorePermit,
 }
 
 /// What the helper answered.
 #[derive(Debug, Default)]
-struct Answer {
+struct FileHelperAnswer {
     payload: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
 /// A request under way. Dropped before its answer, it is given up.
 #[derive(Debug)]
-struct Call {
+struct FileCall {
     id: u64,
-    link: Arc<Link>,
-    answer: oneshot::Receiver<Result<Answer>>,
+    link: Arc<FileHelperLink>,
+    answer: oneshot::Receiver<Result<FileHelperAnswer>>,
     is_over: bool,
 }
 
-impl Call {
+impl FileCall {
     /// The answer. Cancel-safe; not to be asked for twice.
-    async fn answer(&mut self) -> Result<Answer> {
+    async fn answer(&mut self) -> Result<FileHelperAnswer> {
         let answer = (&mut self.answer).await;
         self.is_over = true;
         answer.unwrap_or(Err(FilesError::Lost))
     }
 }
 
-impl Drop for Call {
+impl Drop for FileCall {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -136,12 +136,12 @@ impl Drop for Call {
             caller.answer = None;
         }
         // Where it has no room for this, the helper is busy enough to be done with the rest soon.
-        let message = Request::Cancel.encode(self.id);
+        let message = FileRequest::Cancel.encode(self.id);
         let _best_effort = sys::send(self.link.socket.get_ref().as_fd(), &message, &[]);
     }
 }
 
-impl Link {
+impl FileHelperLink {
     /// Takes answers until the other side is gone or talks nonsense, and tells all who wait.
     async fn receive_all(&self) {
         let mut buf = vec![0; wire::FRAME_BYTES_MAX];
@@ -165,18 +165,23 @@ impl Link {
         }
     }
 
-    fn deliver(&self, message: &[u8], fds: Vec<OwnedFd>) -> std::result::Result<(), Malformed> {
+    fn deliver(
+        &self,
+        message: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> std::result::Result<(), MalformedMessage> {
         let (id, result) = wire::decode_answer(message)?;
         let mut waiting = self.waiting.lock();
         if id >= waiting.next {
-            return Err(Malformed);
+            return Err(MalformedMessage);
         }
         // Nobody waits for it who has given up meanwhile.
         if let Some(caller) = waiting.callers.remove(&id).and_then(|caller| caller.answer) {
-            let result = result.map(|payload| Answer { payload, fds }).map_err(|refusal| {
-                let detail = String::from_utf8_lossy(&refusal.detail).into_owned();
-                FilesError::from_errno(refusal.errno, detail)
-            });
+            let result =
+                result.map(|payload| FileHelperAnswer { payload, fds }).map_err(|refusal| {
+                    let detail = String::from_utf8_lossy(&refusal.detail).into_owned();
+                    FilesError::from_errno(refusal.errno, detail)
+                });
             let _nobody = caller.send(result);
         }
         Ok(())
@@ -196,24 +201,24 @@ impl Link {
         }
     }
 
-    async fn permit(&self, class: Class) -> Result<OwnedSemaphorePermit> {
+    async fn permit(&self, class: RequestClass) -> Result<OwnedSemaphorePermit> {
         let semaphore = match class {
-            Class::Quick => &self.quick,
-            Class::Tree => &self.trees,
-            Class::Archive => &self.archives,
-            Class::Watch => &self.watchers,
+            RequestClass::Quick => &self.quick,
+            RequestClass::Tree => &self.trees,
+            RequestClass::Archive => &self.archives,
+            RequestClass::Watch => &self.watchers,
         };
         semaphore.clone().acquire_owned().await.map_err(|_| FilesError::Lost)
     }
 }
 
-impl Files {
+impl SandboxFiles {
     /// Takes over a connection to a file helper. Must be called inside the runtime.
     ///
     /// # Errors
     /// Where the runtime cannot watch the descriptor.
-    pub fn new(socket: OwnedFd) -> io::Result<Files> {
-        let link = Arc::new(Link {
+    pub fn new(socket: OwnedFd) -> io::Result<SandboxFiles> {
+        let link = Arc::new(FileHelperLink {
             socket: sys::watch(socket)?,
             waiting: Mutex::default(),
             quick: Arc::new(Semaphore::new(wire::QUICK_MAX)),
@@ -224,7 +229,7 @@ impl Files {
         });
         let receiving = link.clone();
         let receiver = tokio::spawn(async move { receiving.receive_all().await });
-        Ok(Files(Arc::new(Client { link, receiver })))
+        Ok(SandboxFiles(Arc::new(FileHelperClient { link, receiver })))
     }
 
     /// Whether the helper still answers; otherwise everything is [`FilesError::Lost`].
@@ -232,7 +237,7 @@ impl Files {
         !self.0.link.waiting.lock().is_lost
     }
 
-    async fn call(&self, request: &Request, fds: Vec<OwnedFd>) -> Result<Call> {
+    async fn call(&self, request: &FileRequest, fds: Vec<OwnedFd>) -> Result<FileCall> {
         let link = self.0.link.clone();
         let permit = link.permit(request.class()).await?;
         let (tx, answer) = oneshot::channel();
@@ -243,15 +248,15 @@ impl Files {
             }
             let id = waiting.next;
             waiting.next += 1;
-            waiting.callers.insert(id, Caller { answer: Some(tx), _permit: permit });
+            waiting.callers.insert(id, FileRequestCaller { answer: Some(tx), _permit: permit });
             id
         };
-        let call = Call { id, link, answer, is_over: false };
+        let call = FileCall { id, link, answer, is_over: false };
         call.link.send(&request.encode(id), &fds).await.map_err(|_| FilesError::Lost)?;
         Ok(call)
     }
 
-    async fn ask(&self, request: Request) -> Result<Answer> {
+    async fn ask(&self, request: FileRequest) -> Result<FileHelperAnswer> {
         self.call(&request, Vec::new()).await?.answer().await
     }
 
@@ -259,13 +264,13 @@ impl Files {
     ///
     /// # Errors
     /// [`FilesError::NotFound`] above all.
-    pub async fn stat(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Entry> {
+    pub async fn stat(&self, path: impl AsRef<[u8]>, follow: LinkMode) -> Result<SandboxFileEntry> {
         let path = absolute(path.as_ref())?;
-        let request = Request::Stat { path: path.clone(), follow: follow == Follow::Links };
+        let request = FileRequest::Stat { path: path.clone(), follow: follow == LinkMode::Links };
         let answer = self.ask(request).await?;
-        let r = &mut Reader(&answer.payload);
-        let mut entry = Entry::decode(r, path.to_bytes())?;
-        if follow == Follow::Links {
+        let r = &mut MessageReader(&answer.payload);
+        let mut entry = SandboxFileEntry::decode(r, path.to_bytes())?;
+        if follow == LinkMode::Links {
             entry.resolved = Some(String::from_utf8_lossy(r.bytes()?).into_owned());
         }
         Ok(entry)
@@ -277,7 +282,12 @@ impl Files {
     ///
     /// # Errors
     /// [`FilesError::NotADirectory`] where it is none.
-    pub async fn list(&self, path: impl AsRef<[u8]>, depth: u32, limit: usize) -> Result<Listing> {
+    pub async fn list(
+        &self,
+        path: impl AsRef<[u8]>,
+        depth: u32,
+        limit: usize,
+    ) -> Result<DirectoryListing> {
         let path = absolute(path.as_ref())?;
         if !(1..=wire::LIST_DEPTH_MAX).contains(&depth) {
             let max = wire::LIST_DEPTH_MAX;
@@ -286,13 +296,13 @@ impl Files {
         let limit = limit.min(LIST_ENTRIES_MAX);
         let (read, write) = sys::pipe()?;
         let mut pipe = receiver(read)?;
-        let request = Request::List { path: path.clone(), depth, limit: limit as u64 };
+        let request = FileRequest::List { path: path.clone(), depth, limit: limit as u64 };
         let mut call = self.call(&request, vec![write]).await?;
         let mut base = path.to_bytes().to_vec();
         if base != b"/" {
             base.push(b'/');
         }
-        let mut listing = Listing::default();
+        let mut listing = DirectoryListing::default();
         let (mut pending, mut total) = (Vec::new(), 0);
         loop {
             let mut rest = pending.as_slice();
@@ -302,9 +312,9 @@ impl Files {
                     listing.cut = true;
                     break;
                 }
-                let r = &mut Reader(record);
+                let r = &mut MessageReader(record);
                 let path = [base.as_slice(), r.bytes()?].concat();
-                listing.entries.push(Entry::decode(r, &path)?);
+                listing.entries.push(SandboxFileEntry::decode(r, &path)?);
             }
             if listing.cut {
                 break;
@@ -326,8 +336,8 @@ impl Files {
     /// [`FilesError::IsADirectory`], and [`FilesError::Invalid`] for what is no file at all.
     pub async fn read(&self, path: impl AsRef<[u8]>) -> Result<OpenFile> {
         let path = absolute(path.as_ref())?;
-        let mut answer = self.ask(Request::Read { path: path.clone() }).await?;
-        let entry = Entry::decode(&mut Reader(&answer.payload), path.to_bytes())?;
+        let mut answer = self.ask(FileRequest::Read { path: path.clone() }).await?;
+        let entry = SandboxFileEntry::decode(&mut MessageReader(&answer.payload), path.to_bytes())?;
         let file = answer.fds.pop().ok_or(FilesError::Lost)?;
         // Of the descriptor and not of what the helper says, and a check of what it gave.
         let len = sys::regular_file_size(file.as_fd()).map_err(|_| FilesError::Lost)?;
@@ -344,15 +354,15 @@ impl Files {
     pub async fn write(
         &self,
         path: impl AsRef<[u8]>,
-        parents: Parents,
+        parents: MissingParents,
         mode: WriteMode,
     ) -> Result<FileWriter> {
         let path = absolute(path.as_ref())?;
-        let (parents, create) = (parents == Parents::Make, mode == WriteMode::Create);
+        let (parents, create) = (parents == MissingParents::Make, mode == WriteMode::Create);
         let request = match mode {
-            WriteMode::Append => Request::Append { path: path.clone(), parents },
+            WriteMode::Append => FileRequest::Append { path: path.clone(), parents },
             WriteMode::Create | WriteMode::Replace => {
-                Request::Write { path: path.clone(), parents, create }
+                FileRequest::Write { path: path.clone(), parents, create }
             }
         };
         let file = self.ask(request).await?.fds.pop().ok_or(FilesError::Lost)?;
@@ -361,20 +371,25 @@ impl Files {
     }
 
     /// Gives a nameless file its name. What is at the name is looked at again.
-    async fn finish(&self, path: &CString, file: OwnedFd, create: bool) -> Result<Entry> {
-        let request = Request::Finish { path: path.clone(), create };
+    async fn finish(
+        &self,
+        path: &CString,
+        file: OwnedFd,
+        create: bool,
+    ) -> Result<SandboxFileEntry> {
+        let request = FileRequest::Finish { path: path.clone(), create };
         let answer = self.call(&request, vec![file]).await?.answer().await?;
-        Ok(Entry::decode(&mut Reader(&answer.payload), path.to_bytes())?)
+        Ok(SandboxFileEntry::decode(&mut MessageReader(&answer.payload), path.to_bytes())?)
     }
 
     /// Makes a directory; tells whether it was not there before.
     ///
     /// # Errors
     /// [`FilesError::Exists`] where there is something else.
-    pub async fn make_dir(&self, path: impl AsRef<[u8]>, parents: Parents) -> Result<bool> {
+    pub async fn make_dir(&self, path: impl AsRef<[u8]>, parents: MissingParents) -> Result<bool> {
         let path = absolute(path.as_ref())?;
-        let parents = parents == Parents::Make;
-        let answer = self.ask(Request::MakeDir { path, parents }).await?;
+        let parents = parents == MissingParents::Make;
+        let answer = self.ask(FileRequest::MakeDir { path, parents }).await?;
         Ok(answer.payload == [1])
     }
 
@@ -385,17 +400,17 @@ impl Files {
     /// [`FilesError::NotFound`], [`FilesError::NotEmpty`] of a directory that is in the way.
     pub async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (absolute(from.as_ref())?, absolute(to.as_ref())?);
-        self.ask(Request::Rename { from, to }).await.map(drop)
+        self.ask(FileRequest::Rename { from, to }).await.map(drop)
     }
 
     /// Removes a file, a link, or a directory: an empty one, or with all that is in it.
     ///
     /// # Errors
     /// [`FilesError::NotEmpty`] with [`Depth::Single`].
-    pub async fn remove(&self, path: impl AsRef<[u8]>, depth: Depth) -> Result<()> {
+    pub async fn remove(&self, path: impl AsRef<[u8]>, depth: ListDepth) -> Result<()> {
         let path = absolute(path.as_ref())?;
-        let recursive = depth == Depth::Recursive;
-        self.ask(Request::Remove { path, recursive }).await.map(drop)
+        let recursive = depth == ListDepth::Recursive;
+        self.ask(FileRequest::Remove { path, recursive }).await.map(drop)
     }
 
     /// Sets permissions, the lower twelve bits.
@@ -407,21 +422,21 @@ impl Files {
         if mode > 0o7777 {
             return Err(FilesError::Invalid("mode: must be at most 0o7777".to_owned()));
         }
-        self.ask(Request::Chmod { path, mode }).await.map(drop)
+        self.ask(FileRequest::Chmod { path, mode }).await.map(drop)
     }
 
     /// Watches a directory or a file, from when this returns until the watch is dropped.
     ///
     /// # Errors
     /// [`FilesError::TooMany`] beyond what one sandbox may watch at a time.
-    pub async fn watch(&self, path: impl AsRef<[u8]>, depth: Depth) -> Result<Watch> {
+    pub async fn watch(&self, path: impl AsRef<[u8]>, depth: ListDepth) -> Result<Watch> {
         let path = absolute(path.as_ref())?;
         let place = self.0.link.watches.clone().try_acquire_owned();
         let place = place.map_err(|_| FilesError::TooMany("watched directories".to_owned()))?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let stream = tokio::net::UnixStream::from_std(ours)?;
-        let request = Request::Watch { path, recursive: depth == Depth::Recursive };
+        let request = FileRequest::Watch { path, recursive: depth == ListDepth::Recursive };
         let call = self.call(&request, vec![theirs.into()]).await?;
         Watch::start(self.clone(), stream, call, place).await
     }
@@ -437,7 +452,7 @@ impl Files {
         let path = absolute(path.as_ref())?;
         let (read, write) = sys::pipe()?;
         let mut pipe = receiver(read)?;
-        let mut call = self.call(&Request::Export { path }, vec![write]).await?;
+        let mut call = self.call(&FileRequest::Export { path }, vec![write]).await?;
         let mut first = Vec::with_capacity(CHUNK_BYTES);
         if pipe.read_buf(&mut first).await? == 0 {
             call.answer().await?;
@@ -462,7 +477,7 @@ impl Files {
         let (read, write) = sys::pipe()?;
         sys::set_nonblocking(write.as_fd())?;
         let mut pipe = pipe::Sender::from_owned_fd(write)?;
-        let mut call = self.call(&Request::Import { path }, vec![read]).await?;
+        let mut call = self.call(&FileRequest::Import { path }, vec![read]).await?;
         let answer = {
             let copying = async {
                 let mut buf = vec![0; CHUNK_BYTES];
@@ -497,7 +512,7 @@ impl Files {
     /// [`FilesError::Invalid`] where the file system has none.
     pub async fn attributes(&self, path: impl AsRef<[u8]>) -> Result<Vec<String>> {
         let path = absolute(path.as_ref())?;
-        let answer = self.ask(Request::ListAttributes { path }).await?;
+        let answer = self.ask(FileRequest::ListAttributes { path }).await?;
         let names = answer.payload.split(|byte| *byte == 0);
         let names = names.filter_map(|name| name.strip_prefix(b"user."));
         Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
@@ -509,7 +524,7 @@ impl Files {
     /// [`FilesError::NotFound`] where it is not set.
     pub async fn attribute(&self, path: impl AsRef<[u8]>, name: &str) -> Result<Vec<u8>> {
         let (path, name) = (absolute(path.as_ref())?, attribute_name(name)?);
-        Ok(self.ask(Request::GetAttribute { path, name }).await?.payload)
+        Ok(self.ask(FileRequest::GetAttribute { path, name }).await?.payload)
     }
 
     /// Sets the attribute `user.NAME`, or takes it away.
@@ -527,7 +542,7 @@ impl Files {
             return Err(FilesError::TooLarge(format!("value: above {ATTRIBUTE_BYTES_MAX} bytes")));
         }
         let value = value.map(<[u8]>::to_vec);
-        self.ask(Request::SetAttribute { path, name, value }).await.map(drop)
+        self.ask(FileRequest::SetAttribute { path, name, value }).await.map(drop)
     }
 
     /// How much room a file, or a directory with all that is in it, takes on the disk. A file with
@@ -537,7 +552,7 @@ impl Files {
     /// [`FilesError::NotFound`] above all.
     pub async fn disk_usage(&self, path: impl AsRef<[u8]>) -> Result<TreeUsage> {
         let path = absolute(path.as_ref())?;
-        tree_usage(&self.ask(Request::Usage { path }).await?)
+        tree_usage(&self.ask(FileRequest::Usage { path }).await?)
     }
 }
 
@@ -555,8 +570,8 @@ fn attribute_name(name: &str) -> Result<CString> {
     CString::new(full).map_err(|_| FilesError::Invalid("name: has a NUL byte".to_owned()))
 }
 
-fn tree_usage(answer: &Answer) -> Result<TreeUsage> {
-    let r = &mut Reader(&answer.payload);
+fn tree_usage(answer: &FileHelperAnswer) -> Result<TreeUsage> {
+    let r = &mut MessageReader(&answer.payload);
     Ok(TreeUsage { entries: r.u64()?, bytes: r.u64()? })
 }
 

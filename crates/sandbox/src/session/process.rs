@@ -12,11 +12,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-use super::{Connection, OVER, Running, Session, one};
+use super::{GuestSessionConnection, OVER, RunningProgram, SandboxedSession, one};
 use crate::codec::session::{ProcessEnd, StartProgram, to_session};
-use crate::codec::{self, Reader, Writer};
+use crate::codec::{self, MessageReader, MessageWriter};
 use crate::run::SandboxError;
-use crate::spec::TerminalSize;
+use crate::spec::TerminalDimensions;
 use crate::sys;
 
 /// Bytes of the arguments and the environment of a program together. The kernel has its own limits,
@@ -29,7 +29,7 @@ const KILL: u8 = 9;
 
 /// A program to start in a session.
 #[derive(Clone, Debug, Default)]
-pub struct Program {
+pub struct SessionProgram {
     /// Program and arguments. A program without `/` is looked up in `PATH` of `env`. No NUL bytes.
     pub argv: Vec<Vec<u8>>,
     /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
@@ -37,7 +37,7 @@ pub struct Program {
     /// Where it starts, `/workspace` if not said; relative to that.
     pub cwd: Option<Vec<u8>>,
     /// Gives it a terminal of this size as its three standard streams.
-    pub terminal: Option<TerminalSize>,
+    pub terminal: Option<TerminalDimensions>,
     /// Whether it can be written to; without, its input is at its end. A terminal always can.
     pub stdin: bool,
     /// Standard error goes where standard output goes, in the same pipe.
@@ -46,16 +46,16 @@ pub struct Program {
 
 /// Our ends of a program's standard streams.
 #[derive(Debug)]
-pub enum Streams {
+pub enum ProcessStreams {
     /// One for each.
-    Pipes(Pipes),
+    Pipes(ProcessPipes),
     /// One for all. Clones are the same terminal, so that one task can read and another one write.
-    Terminal(Terminal),
+    Terminal(ProcessTerminal),
 }
 
 /// Our ends of the pipes of a program.
 #[derive(Debug)]
-pub struct Pipes {
+pub struct ProcessPipes {
     /// What it reads. Dropping it is the end of its input. None if it has no input.
     pub stdin: Option<pipe::Sender>,
     /// What it writes.
@@ -67,20 +67,20 @@ pub struct Pipes {
 /// Our side of a terminal. What the program writes ends when nobody has its side open any more;
 /// when all clones are dropped, its processes get a hang-up.
 #[derive(Clone, Debug)]
-pub struct Terminal(Arc<AsyncFd<OwnedFd>>);
+pub struct ProcessTerminal(Arc<AsyncFd<OwnedFd>>);
 
-impl Terminal {
-    fn new(fd: OwnedFd) -> io::Result<Terminal> {
-        Ok(Terminal(Arc::new(sys::watch(fd)?)))
+impl ProcessTerminal {
+    fn new(fd: OwnedFd) -> io::Result<ProcessTerminal> {
+        Ok(ProcessTerminal(Arc::new(sys::watch(fd)?)))
     }
 
     /// Gives it another size; its foreground processes are told.
-    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+    pub fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         sys::set_terminal_size(self.0.as_fd(), size.rows, size.cols)
     }
 }
 
-impl AsyncRead for Terminal {
+impl AsyncRead for ProcessTerminal {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -108,7 +108,7 @@ impl AsyncRead for Terminal {
     }
 }
 
-impl AsyncWrite for Terminal {
+impl AsyncWrite for ProcessTerminal {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -141,11 +141,11 @@ impl AsyncWrite for Terminal {
 
 /// A program that was started. It goes on when this is dropped.
 #[derive(Debug)]
-pub struct Process {
+pub struct SessionProcess {
     /// Its pid as programs of the session see it.
     pub pid: u32,
     /// Our ends of its streams.
-    pub streams: Streams,
+    pub streams: ProcessStreams,
     /// What can be done to it, apart from its streams.
     pub handle: ProcessHandle,
 }
@@ -154,21 +154,21 @@ pub struct Process {
 /// alive.
 #[derive(Clone, Debug)]
 pub struct ProcessHandle {
-    connection: Arc<Connection>,
+    connection: Arc<GuestSessionConnection>,
     id: u64,
     pid: u32,
-    terminal: Option<Terminal>,
+    terminal: Option<ProcessTerminal>,
     end: watch::Receiver<Option<ProcessEnd>>,
 }
 
-impl Process {
+impl SessionProcess {
     /// See [`ProcessHandle::signal`].
     pub async fn signal(&self, signal: i32) -> Result<(), SandboxError> {
         self.handle.signal(signal).await
     }
 
     /// See [`ProcessHandle::resize`].
-    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+    pub fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         self.handle.resize(size)
     }
 
@@ -195,7 +195,7 @@ impl ProcessHandle {
     }
 
     /// Gives its terminal another size; nothing when it has none.
-    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+    pub fn resize(&self, size: TerminalDimensions) -> io::Result<()> {
         self.terminal.as_ref().map_or(Ok(()), |terminal| terminal.resize(size))
     }
 
@@ -216,7 +216,7 @@ impl ProcessHandle {
 
 /// Sends a signal to the program of a request; nothing when it has ended.
 pub(super) async fn signal(
-    connection: &Connection,
+    connection: &GuestSessionConnection,
     program: u64,
     to_group: bool,
     signal: i32,
@@ -232,13 +232,14 @@ pub(super) async fn signal(
 }
 
 async fn send_signal(
-    connection: &Connection,
+    connection: &GuestSessionConnection,
     program: u64,
     to_group: bool,
     signal: u8,
 ) -> Result<(), SandboxError> {
     let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
-    let frame = Writer::new(to_session::SIGNAL).u64(id).u64(program).u8(to_group.into()).u8(signal);
+    let frame =
+        MessageWriter::new(to_session::SIGNAL).u64(id).u64(program).u8(to_group.into()).u8(signal);
     connection.request(id, frame.finish(), &[]).await.map(drop)
 }
 
@@ -248,17 +249,17 @@ fn is_gone(error: &SandboxError) -> bool {
 }
 
 /// Our ends and the program's of the streams of a program.
-struct Wiring {
-    streams: codec::Streams,
+struct ProcessWiring {
+    streams: codec::StreamSetup,
     given: Vec<OwnedFd>,
-    ours: Option<Pipes>,
+    ours: Option<ProcessPipes>,
 }
 
-impl Wiring {
-    fn new(program: &Program) -> io::Result<Wiring> {
+impl ProcessWiring {
+    fn new(program: &SessionProgram) -> io::Result<ProcessWiring> {
         if let Some(size) = program.terminal {
-            let streams = codec::Streams::Terminal(size);
-            return Ok(Wiring { streams, given: Vec::new(), ours: None });
+            let streams = codec::StreamSetup::Terminal(size);
+            return Ok(ProcessWiring { streams, given: Vec::new(), ours: None });
         }
         let mut given = Vec::with_capacity(3);
         let mut output = || -> io::Result<pipe::Receiver> {
@@ -281,19 +282,20 @@ impl Wiring {
             // program. Nobody else can name it.
             sys::fchmod(fd.as_fd(), 0o666)?;
         }
-        let streams = codec::Streams::Given { merged: program.merged, has_stdin: program.stdin };
-        Ok(Wiring { streams, given, ours: Some(Pipes { stdin, stdout, stderr }) })
+        let streams =
+            codec::StreamSetup::Given { merged: program.merged, has_stdin: program.stdin };
+        Ok(ProcessWiring { streams, given, ours: Some(ProcessPipes { stdin, stdout, stderr }) })
     }
 }
 
 /// Kills a program whose starter has gone away.
-struct Unclaimed<'a> {
-    connection: &'a Arc<Connection>,
+struct UnclaimedProcess<'a> {
+    connection: &'a Arc<GuestSessionConnection>,
     id: u64,
     is_claimed: bool,
 }
 
-impl Drop for Unclaimed<'_> {
+impl Drop for UnclaimedProcess<'_> {
     fn drop(&mut self) {
         if self.is_claimed || !self.connection.waiting.lock().programs.contains_key(&self.id) {
             return;
@@ -311,10 +313,13 @@ impl Drop for Unclaimed<'_> {
 }
 
 /// Starts a program.
-pub(super) async fn start(session: &Session, program: Program) -> Result<Process, SandboxError> {
+pub(super) async fn start(
+    session: &SandboxedSession,
+    program: SessionProgram,
+) -> Result<SessionProcess, SandboxError> {
     check(&program)?;
     let connection = &session.0.connection;
-    let Wiring { streams, given, ours } = Wiring::new(&program)?;
+    let ProcessWiring { streams, given, ours } = ProcessWiring::new(&program)?;
     let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
     let start = StartProgram {
         streams,
@@ -335,26 +340,26 @@ pub(super) async fn start(session: &Session, program: Program) -> Result<Process
             return Err(OVER);
         }
         // Before it can have ended.
-        waiting.programs.insert(id, Running { pid: None, end });
+        waiting.programs.insert(id, RunningProgram { pid: None, end });
     }
-    let mut unclaimed = Unclaimed { connection, id, is_claimed: false };
+    let mut unclaimed = UnclaimedProcess { connection, id, is_claimed: false };
     let (body, fds) = {
         let handles: Vec<BorrowedFd<'_>> = given.iter().chain(&in_file).map(AsFd::as_fd).collect();
         connection.request(id, frame, &handles).await?
     };
     // While a copy of a pipe's end is open here, its other end waits for more.
     drop(given);
-    let pid = Reader(&body).u32()?;
+    let pid = MessageReader(&body).u32()?;
     let (streams, terminal) = match ours {
-        Some(pipes) => (Streams::Pipes(pipes), None),
+        Some(pipes) => (ProcessStreams::Pipes(pipes), None),
         None => {
-            let terminal = Terminal::new(one(fds)?)?;
-            (Streams::Terminal(terminal.clone()), Some(terminal))
+            let terminal = ProcessTerminal::new(one(fds)?)?;
+            (ProcessStreams::Terminal(terminal.clone()), Some(terminal))
         }
     };
     unclaimed.is_claimed = true;
     let connection = Arc::clone(connection);
-    Ok(Process {
+    Ok(SessionProcess {
         pid,
         streams,
         handle: ProcessHandle { connection, id, pid, terminal, end: ended },
@@ -362,7 +367,7 @@ pub(super) async fn start(session: &Session, program: Program) -> Result<Process
 }
 
 /// Refuses what could not be carried out as it is said.
-fn check(program: &Program) -> Result<(), SandboxError> {
+fn check(program: &SessionProgram) -> Result<(), SandboxError> {
     let strings = || program.argv.iter().chain(&program.env);
     if program.argv.is_empty() {
         return Err(SandboxError::Command("argv: it names no program"));

@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::failure::{Failure, Step};
+use crate::failure::{FailureContext, StepFailure};
 use crate::sys;
 
 /// What a sandbox has of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Network {
+pub(crate) enum NetworkMode {
     /// Nothing: for executions.
     #[default]
     Nothing,
@@ -18,17 +18,17 @@ pub(crate) enum Network {
     Session,
 }
 
-impl Network {
+impl NetworkMode {
     pub(crate) fn number(self) -> u8 {
         match self {
-            Network::Nothing => 0,
-            Network::Loopback => 1,
-            Network::Session => 2,
+            NetworkMode::Nothing => 0,
+            NetworkMode::Loopback => 1,
+            NetworkMode::Session => 2,
         }
     }
 
-    pub(crate) fn from_number(number: u8) -> Option<Network> {
-        [Network::Nothing, Network::Loopback, Network::Session]
+    pub(crate) fn from_number(number: u8) -> Option<NetworkMode> {
+        [NetworkMode::Nothing, NetworkMode::Loopback, NetworkMode::Session]
             .into_iter()
             .find(|network| network.number() == number)
     }
@@ -37,17 +37,17 @@ impl Network {
 /// Makes network namespaces, from one in which this process stays itself: sockets that it makes
 /// must not stand in one of theirs.
 #[derive(Debug, Default)]
-pub(super) struct Networks {
+pub(super) struct NetworkFactory {
     home: Option<OwnedFd>,
 }
 
-impl Networks {
+impl NetworkFactory {
     /// A new one, with a loopback or without; nothing else can be reached in any.
     pub(super) fn make(
         &mut self,
         host_proc: BorrowedFd<'_>,
         with_loopback: bool,
-    ) -> Result<OwnedFd, Failure> {
+    ) -> Result<OwnedFd, StepFailure> {
         let unshare = || sys::unshare(libc::CLONE_NEWNET).and_then(|()| current(host_proc));
         if self.home.is_none() {
             self.home = Some(unshare().step("make a network namespace")?);

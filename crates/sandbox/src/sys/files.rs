@@ -12,7 +12,7 @@ pub(crate) const PROC_MAGIC: i64 = 0x9fa0;
 
 /// How `openat2(2)` is to resolve a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resolve {
+pub(crate) enum ResolveMode {
     /// As any program would, but not through the links of `/proc` to what a process has open.
     Ordinary,
     /// Never out of the directory, through no link of any kind, into no other file system.
@@ -26,7 +26,7 @@ pub(crate) fn openat2(
     path: &CStr,
     flags: c_int,
     mode: u32,
-    resolve: Resolve,
+    resolve: ResolveMode,
 ) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct OpenHow {
@@ -40,8 +40,8 @@ pub(crate) fn openat2(
         flags: u64::from((flags | libc::O_CLOEXEC | extra).cast_unsigned()),
         mode: u64::from(mode),
         resolve: match resolve {
-            Resolve::Ordinary => libc::RESOLVE_NO_MAGICLINKS,
-            Resolve::Beneath => {
+            ResolveMode::Ordinary => libc::RESOLVE_NO_MAGICLINKS,
+            ResolveMode::Beneath => {
                 libc::RESOLVE_BENEATH
                     | libc::RESOLVE_NO_SYMLINKS
                     | libc::RESOLVE_NO_MAGICLINKS
@@ -63,7 +63,7 @@ pub(crate) fn openat2(
 
 /// What `fstatat(2)` tells of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stat {
+pub(crate) struct FileStat {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
     /// Kind and permissions.
@@ -79,7 +79,7 @@ pub(crate) struct Stat {
     pub(crate) mtime_nanos: u32,
 }
 
-impl Stat {
+impl FileStat {
     /// `S_IFREG` and its like.
     pub(crate) fn kind(&self) -> u32 {
         self.mode & libc::S_IFMT
@@ -88,7 +88,7 @@ impl Stat {
 
 /// `fstatat(2)` of a name in a directory, not following it where it is a link; of the directory
 /// or file itself where the name is empty.
-pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
+pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<FileStat> {
     let mut stat = MaybeUninit::<libc::stat64>::uninit();
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     // SAFETY: `name` is NUL-terminated and `stat` valid for writes.
@@ -97,7 +97,7 @@ pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
     })?;
     // SAFETY: the call succeeded, so the kernel has filled it in.
     let stat = unsafe { stat.assume_init() };
-    Ok(Stat {
+    Ok(FileStat {
         dev: stat.st_dev,
         ino: stat.st_ino,
         mode: stat.st_mode,

@@ -36,7 +36,7 @@ const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
 /// How many may hold a lock at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lock {
+pub(crate) enum LockMode {
     /// Any number of those who also share it.
     Shared,
     /// One.
@@ -44,10 +44,10 @@ pub(crate) enum Lock {
 }
 
 /// `flock(2)` that does not wait. False when somebody else has it.
-pub(crate) fn try_lock(file: BorrowedFd<'_>, lock: Lock) -> io::Result<bool> {
+pub(crate) fn try_lock(file: BorrowedFd<'_>, lock: LockMode) -> io::Result<bool> {
     let operation = match lock {
-        Lock::Shared => libc::LOCK_SH,
-        Lock::Exclusive => libc::LOCK_EX,
+        LockMode::Shared => libc::LOCK_SH,
+        LockMode::Exclusive => libc::LOCK_EX,
     };
     // SAFETY: touches no memory.
     match check_int(unsafe { libc::flock(file.as_raw_fd(), operation | libc::LOCK_NB) }) {
@@ -290,7 +290,7 @@ pub(crate) fn set_effective(mask: u64) -> io::Result<()> {
 
 /// What a file system holds and can hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Space {
+pub(crate) struct FileSystemSpace {
     pub(crate) block_bytes: u64,
     pub(crate) blocks: u64,
     pub(crate) blocks_free: u64,
@@ -301,9 +301,9 @@ pub(crate) struct Space {
 }
 
 /// `fstatfs(2)`.
-pub(crate) fn space(fd: BorrowedFd<'_>) -> io::Result<Space> {
+pub(crate) fn space(fd: BorrowedFd<'_>) -> io::Result<FileSystemSpace> {
     let stat = statfs(fd)?;
-    Ok(Space {
+    Ok(FileSystemSpace {
         block_bytes: u64::try_from(stat.f_bsize).unwrap_or(4096),
         blocks: stat.f_blocks,
         blocks_free: stat.f_bfree,

@@ -11,7 +11,7 @@ use super::{check, check_int, own};
 
 /// Which kernel clock to read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Clock {
+pub(crate) enum KernelClock {
     /// Time since boot that nobody sets (`CLOCK_MONOTONIC`).
     Monotonic,
     /// CPU time of a process by its pid, all threads (clock_getcpuclockid(3)).
@@ -19,12 +19,12 @@ pub(crate) enum Clock {
 }
 
 /// Reads a clock.
-pub(crate) fn clock(clock: Clock) -> io::Result<Duration> {
+pub(crate) fn clock(clock: KernelClock) -> io::Result<Duration> {
     let id = match clock {
-        Clock::Monotonic => libc::CLOCK_MONOTONIC,
+        KernelClock::Monotonic => libc::CLOCK_MONOTONIC,
         // The kernel's encoding: the complement of the pid, three low bits for the kind
         // (CPUCLOCK_SCHED).
-        Clock::ProcessCpu(pid) => ((!pid) << 3) | 2,
+        KernelClock::ProcessCpu(pid) => ((!pid) << 3) | 2,
     };
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `time` is valid for writes of one timespec.
@@ -68,7 +68,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A child that [`fork`] started.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub(crate) struct ForkedChild {
     /// Its pid in the caller's pid namespace.
     pub(crate) pid: libc::pid_t,
     /// Readable when it has ended.
@@ -84,7 +84,7 @@ pub(crate) fn fork(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
     child: impl FnOnce() -> c_int,
-) -> io::Result<Child> {
+) -> io::Result<ForkedChild> {
     let mut pidfd: c_int = -1;
     // SAFETY: all-zero is a valid clone_args.
     let mut args: libc::clone_args = unsafe { mem::zeroed() };
@@ -112,12 +112,12 @@ pub(crate) fn fork(
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ERANGE))?;
     // SAFETY: CLONE_PIDFD made the kernel store a new descriptor there.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Child { pid, pidfd })
+    Ok(ForkedChild { pid, pidfd })
 }
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ChildEnd {
     /// It exited with this code.
     Code(i32),
     /// This signal ended it.
@@ -126,21 +126,21 @@ pub(crate) enum Ended {
 
 /// Waits for any child without blocking; `None` when no child has ended. `ECHILD` when there is
 /// none.
-pub(crate) fn reap_any() -> io::Result<Option<(libc::pid_t, Ended)>> {
+pub(crate) fn reap_any() -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     reap(-1, libc::WNOHANG)
 }
 
 /// Waits for any child, blocking. `ECHILD` when there is none.
-pub(crate) fn wait_any() -> io::Result<Option<(libc::pid_t, Ended)>> {
+pub(crate) fn wait_any() -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     reap(-1, 0)
 }
 
 /// Waits for this child, which is known to have ended.
-pub(crate) fn wait_pid(pid: libc::pid_t) -> io::Result<Option<(libc::pid_t, Ended)>> {
+pub(crate) fn wait_pid(pid: libc::pid_t) -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     reap(pid, 0)
 }
 
-fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Ended)>> {
+fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, ChildEnd)>> {
     let mut status: c_int = 0;
     // __WALL also reaps children that a thread of this process made with another exit signal.
     // SAFETY: `status` is valid for writes.
@@ -149,9 +149,9 @@ fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Ended
         return Ok(None);
     }
     let ended = if libc::WIFSIGNALED(status) {
-        Ended::Signal(libc::WTERMSIG(status))
+        ChildEnd::Signal(libc::WTERMSIG(status))
     } else {
-        Ended::Code(libc::WEXITSTATUS(status))
+        ChildEnd::Code(libc::WEXITSTATUS(status))
     };
     Ok(Some((pid, ended)))
 }
@@ -193,10 +193,10 @@ pub(crate) fn kill_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// A child of this process that another one started: its pid, and a descriptor for it.
-pub(crate) fn adopted_child(pid: libc::pid_t) -> io::Result<Child> {
+pub(crate) fn adopted_child(pid: libc::pid_t) -> io::Result<ForkedChild> {
     // SAFETY: touches no memory.
     let pidfd = own(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    Ok(Child { pid, pidfd })
+    Ok(ForkedChild { pid, pidfd })
 }
 
 /// `prctl(2)` with integer arguments only.

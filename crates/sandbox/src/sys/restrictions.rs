@@ -28,13 +28,13 @@ impl BpfInstruction {
 /// Installs a seccomp filter on this thread and its descendants, for good.
 pub(crate) fn set_seccomp(program: &[BpfInstruction]) -> io::Result<()> {
     #[repr(C)]
-    struct Program {
+    struct FilterProgram {
         length: u16,
         filter: *const BpfInstruction,
     }
     let length =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let program = Program { length, filter: program.as_ptr() };
+    let program = FilterProgram { length, filter: program.as_ptr() };
     // SAFETY: `program` points to `length` instructions of the kernel's layout and outlives the
     // call.
     check(unsafe {

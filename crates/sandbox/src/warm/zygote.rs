@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::{STACK_BYTES_MAX, numbers};
-use crate::failure::{Failure, Step};
+use crate::failure::{FailureContext, StepFailure};
 use crate::spec::WarmRuntime;
 use crate::sys::{self, BpfInstruction, CStringArray};
 
@@ -36,7 +36,7 @@ pub(crate) fn capabilities() -> u64 {
 
 /// What a zygote is started with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct ZygoteContext<'a> {
     /// The host's `/proc`.
     pub(crate) host_proc: BorrowedFd<'a>,
     /// The system call policies of programs, without and with a loopback.
@@ -68,7 +68,7 @@ pub(crate) struct Zygotes {
 
 impl Zygotes {
     /// Starts the first one. Does not wait for it: requests do.
-    pub(crate) fn start(index: usize, runtime: &WarmRuntime, ground: Ground<'_>) -> Zygotes {
+    pub(crate) fn start(index: usize, runtime: &WarmRuntime, ground: ZygoteContext<'_>) -> Zygotes {
         let mut zygotes = Zygotes { runtime: runtime.clone(), index, all: Vec::new(), failures: 0 };
         zygotes.tend(ground);
         zygotes
@@ -82,7 +82,7 @@ impl Zygotes {
     }
 
     /// Takes note of what has happened, and sees to it that there is one that serves.
-    pub(crate) fn tend(&mut self, ground: Ground<'_>) {
+    pub(crate) fn tend(&mut self, ground: ZygoteContext<'_>) {
         if !self.runtime.is_forked() {
             return;
         }
@@ -123,9 +123,12 @@ impl Zygotes {
     }
 
     /// Where to ask for a copy.
-    pub(crate) fn next(&mut self, ground: Ground<'_>) -> Result<BorrowedFd<'_>, Failure> {
+    pub(crate) fn next(
+        &mut self,
+        ground: ZygoteContext<'_>,
+    ) -> Result<BorrowedFd<'_>, StepFailure> {
         self.tend(ground);
-        let off = || Failure {
+        let off = || StepFailure {
             step: format!("start the runtime `{}` ahead", self.runtime.name),
             errno: libc::ENOSYS,
         };
@@ -143,7 +146,7 @@ impl Zygotes {
         }
     }
 
-    fn launch(&self, ground: Ground<'_>) -> Result<Zygote, Failure> {
+    fn launch(&self, ground: ZygoteContext<'_>) -> Result<Zygote, StepFailure> {
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let pidns = sys::openat(ground.host_proc, c"self/ns/pid", libc::O_RDONLY, 0)
             .step("open the pid namespace")?;
@@ -173,7 +176,7 @@ impl Zygotes {
         host_proc: BorrowedFd<'_>,
         requests: &OwnedFd,
         pidns: &OwnedFd,
-    ) -> Result<std::convert::Infallible, Failure> {
+    ) -> Result<std::convert::Infallible, StepFailure> {
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into()).step("tie")?;
         sys::setsid().step("start a session")?;
         for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
@@ -186,14 +189,14 @@ impl Zygotes {
         std::env::set_current_dir("/workspace").step("enter the workspace")?;
         let stack = STACK_BYTES_MAX.min(sys::hard_limit(libc::RLIMIT_STACK).step("read limits")?);
         sys::set_soft_limit(libc::RLIMIT_STACK, stack).step("set resource limits")?;
-        let strings = |list: Vec<Vec<u8>>| -> Result<CStringArray, Failure> {
+        let strings = |list: Vec<Vec<u8>>| -> Result<CStringArray, StepFailure> {
             let strings: Result<Vec<_>, _> = list.into_iter().map(CString::new).collect();
-            Ok(CStringArray::new(strings.map_err(|_| crate::codec::Malformed)?))
+            Ok(CStringArray::new(strings.map_err(|_| crate::codec::MalformedMessage)?))
         };
         let (argv, env) = self.runtime.start(self.index);
         let (argv, env) = (strings(argv)?, strings(env)?);
         let program = self.runtime.argv.first().cloned().unwrap_or_default();
-        let program = CString::new(program).map_err(|_| crate::codec::Malformed)?;
+        let program = CString::new(program).map_err(|_| crate::codec::MalformedMessage)?;
         let null = sys::open(c"/dev/null", libc::O_RDWR).step("open /dev/null")?;
         for target in 0..=2 {
             sys::dup_onto(null.as_fd(), target).step("connect the standard streams")?;
@@ -206,6 +209,6 @@ impl Zygotes {
             sys::dup_for_program(fd, target).step("hand over")?;
         }
         sys::cloexec_from(REQUESTS.cast_unsigned() + 3).step("hand over")?;
-        Err(Failure::new("execute the runtime", &sys::execve(&program, &argv, &env)))
+        Err(StepFailure::new("execute the runtime", &sys::execve(&program, &argv, &env)))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandbox::{
-    Disk, DiskError, DiskSize, Disks, Engine, Layer, Program, Session, SessionLimits, SessionSetup,
-    Streams,
+    AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, Engine, ProcessStreams,
+    SandboxedSession, SessionProgram, SessionSandboxLimits, SessionSetup,
 };
 use tokio::io::AsyncReadExt;
 use tokio::time;
@@ -43,9 +43,9 @@ impl Place {
         self.directory.join(name)
     }
 
-    fn disk(&self, name: &str) -> Disk {
+    fn disk(&self, name: &str) -> AttachedDiskImage {
         self.disks.create(&self.path(name), SIZE).unwrap();
-        Disk::attach(&self.path(name), SOON).unwrap()
+        AttachedDiskImage::attach(&self.path(name), SOON).unwrap()
     }
 }
 
@@ -55,30 +55,34 @@ impl Drop for Place {
     }
 }
 
-fn layer(path: &Path) -> Arc<Layer> {
-    Arc::new(Layer::attach(path, SOON).unwrap())
+fn layer(path: &Path) -> Arc<AttachedLayer> {
+    Arc::new(AttachedLayer::attach(path, SOON).unwrap())
 }
 
-async fn session(engine: &Engine, disk: &Disk, layers: &[Arc<Layer>]) -> Session {
+async fn session(
+    engine: &Engine,
+    disk: &AttachedDiskImage,
+    layers: &[Arc<AttachedLayer>],
+) -> SandboxedSession {
     let sandbox = engine.session_sandbox().await.unwrap();
-    let setup = SessionSetup { disk, layers, limits: SessionLimits::default() };
+    let setup = SessionSetup { disk, layers, limits: SessionSandboxLimits::default() };
     sandbox.into_session(setup).await.unwrap()
 }
 
-fn bash(script: &str) -> Program {
+fn bash(script: &str) -> SessionProgram {
     let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
-    Program {
+    SessionProgram {
         argv: words(&["/bin/bash", "-ec", script]),
         env: words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
         merged: true,
-        ..Program::default()
+        ..SessionProgram::default()
     }
 }
 
 /// What a script prints; it must not fail.
-async fn run(session: &Session, script: &str) -> String {
+async fn run(session: &SandboxedSession, script: &str) -> String {
     let mut process = session.start(bash(script)).await.unwrap();
-    let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+    let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
     let mut output = Vec::new();
     time::timeout(SOON, pipes.stdout.read_to_end(&mut output)).await.unwrap().unwrap();
     let end = time::timeout(SOON, process.wait()).await.unwrap().unwrap();
@@ -117,7 +121,7 @@ async fn a_live_session_is_forked_and_goes_on(engine: Engine) {
 
 async fn tools_work_on_what_is_in_layers(engine: Engine) {
     let place = Place::new();
-    let mut chain: Vec<Arc<Layer>> = Vec::new();
+    let mut chain: Vec<Arc<AttachedLayer>> = Vec::new();
     let steps = [
         "mkdir -p src/deep && echo 1 > src/deep/file && ln src/deep/file hard && ln -s src link",
         // What is below can be renamed as a whole, replaced, deleted and made again.
@@ -143,7 +147,7 @@ async fn a_busy_disk_can_be_copied_while_its_programs_are_paused(engine: Engine)
     let it = session(&engine, &disk, &[]).await;
     let script = "echo begun; while :; do echo x >> log; sync log; done";
     let mut writer = it.start(bash(script)).await.unwrap();
-    let Streams::Pipes(pipes) = &mut writer.streams else { panic!("a terminal") };
+    let ProcessStreams::Pipes(pipes) = &mut writer.streams else { panic!("a terminal") };
     let mut begun = [0; 6];
     time::timeout(SOON, pipes.stdout.read_exact(&mut begun)).await.unwrap().unwrap();
     match disk.copy_to(&place.path("lucky")) {
@@ -167,11 +171,11 @@ async fn a_disk_is_free_when_its_session_has_ended(engine: Engine) {
     let it = session(&engine, &disk, &[]).await;
     run(&it, "echo kept > a; sleep 1000 > /dev/null 2>&1 < /dev/null &").await;
     drop(disk);
-    let held = Disk::attach(&path, Duration::ZERO);
+    let held = AttachedDiskImage::attach(&path, Duration::ZERO);
     assert!(matches!(held, Err(DiskError::InUse { .. })), "{held:?}");
     drop(it);
     // As soon as the kernel has taken the sandbox down, which nobody tells us.
-    let disk = Disk::attach(&path, SOON).unwrap();
+    let disk = AttachedDiskImage::attach(&path, SOON).unwrap();
     let it = session(&engine, &disk, &[]).await;
     assert_eq!(run(&it, "cat a").await, "kept\n");
 }

@@ -4,7 +4,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sandbox::{Command, Content, Engine, File, SandboxError, SharedFile};
+use sandbox::{Engine, SandboxCommand, SandboxError, SharedFile, WorkspaceContent, WorkspaceFile};
 
 use crate::support::{python, run, shell, tests, text};
 
@@ -17,8 +17,8 @@ tests![
     nothing_is_placed_through_a_link_of_the_program,
 ];
 
-fn file(path: &str, content: Content) -> File {
-    File { path: path.to_owned(), content, executable: false }
+fn file(path: &str, content: WorkspaceContent) -> WorkspaceFile {
+    WorkspaceFile { path: path.to_owned(), content, executable: false }
 }
 
 /// Megabytes that do not repeat.
@@ -41,25 +41,28 @@ async fn shared_content_arrives_whole_in_every_sandbox(engine: Engine) {
     let shared = Arc::new(SharedFile::from_bytes(&bytes).unwrap());
     let expected = format!("{}\n", sum_of(&bytes));
     for _ in 0..2 {
-        let files = vec![file("data", Content::Shared(Arc::clone(&shared)))];
-        let exit = run(&engine, Command { files, ..python(SUM) }).await;
+        let files = vec![file("data", WorkspaceContent::Shared(Arc::clone(&shared)))];
+        let exit = run(&engine, SandboxCommand { files, ..python(SUM) }).await;
         assert_eq!(text(&exit.stdout), expected, "{exit:?}");
     }
     // An empty one, the same one twice, an executable one, and one in a directory.
     let script = SharedFile::from_bytes(b"#!/bin/sh\necho ran\n").unwrap();
-    let executable =
-        File { executable: true, ..file("bin/run", Content::Shared(Arc::new(script))) };
+    let executable = WorkspaceFile {
+        executable: true,
+        ..file("bin/run", WorkspaceContent::Shared(Arc::new(script)))
+    };
     let empty = Arc::new(SharedFile::from_bytes(b"").unwrap());
     let one = Arc::new(SharedFile::from_bytes(b"one\n").unwrap());
     let files = vec![
-        file("empty", Content::Shared(empty)),
-        file("a/b/one", Content::Shared(Arc::clone(&one))),
-        file("again", Content::Shared(one)),
+        file("empty", WorkspaceContent::Shared(empty)),
+        file("a/b/one", WorkspaceContent::Shared(Arc::clone(&one))),
+        file("again", WorkspaceContent::Shared(one)),
         file("bytes", b"bytes\n".to_vec().into()),
         executable,
     ];
     let exit =
-        run(&engine, Command { files, ..shell("cat empty a/b/one again bytes; bin/run") }).await;
+        run(&engine, SandboxCommand { files, ..shell("cat empty a/b/one again bytes; bin/run") })
+            .await;
     assert_eq!(text(&exit.stdout), "one\none\nbytes\nran\n", "{exit:?}");
 }
 
@@ -74,10 +77,10 @@ async fn a_program_changes_its_copy_and_never_the_shared_file(engine: Engine) {
                   print(open('memory').read(), open('disk').read(), end='')";
     for _ in 0..2 {
         let files = vec![
-            file("memory", Content::Shared(Arc::clone(&shared))),
-            file("disk", Content::Shared(Arc::clone(&opened))),
+            file("memory", WorkspaceContent::Shared(Arc::clone(&shared))),
+            file("disk", WorkspaceContent::Shared(Arc::clone(&opened))),
         ];
-        let exit = run(&engine, Command { files, ..python(script) }).await;
+        let exit = run(&engine, SandboxCommand { files, ..python(script) }).await;
         let expected = "['0', '1', '2']\nXXXXt was\n XXXXn the host\n";
         assert_eq!(text(&exit.stdout), expected, "{exit:?}");
     }
@@ -88,9 +91,9 @@ async fn a_program_changes_its_copy_and_never_the_shared_file(engine: Engine) {
 async fn more_shared_files_than_descriptors_arrive_as_well(engine: Engine) {
     let files = (0..100).map(|n| {
         let shared = SharedFile::from_bytes(format!("{n}\n").as_bytes()).unwrap();
-        file(&format!("file{n:03}"), Content::Shared(Arc::new(shared)))
+        file(&format!("file{n:03}"), WorkspaceContent::Shared(Arc::new(shared)))
     });
-    let exit = run(&engine, Command { files: files.collect(), ..shell("cat file*") }).await;
+    let exit = run(&engine, SandboxCommand { files: files.collect(), ..shell("cat file*") }).await;
     let expected: String = (0..100).map(|n| format!("{n}\n")).collect();
     assert_eq!(text(&exit.stdout), expected);
 }
@@ -120,9 +123,10 @@ async fn a_shared_file_that_has_become_short_is_an_error(engine: Engine) {
     writer.set_len(0).unwrap();
     writer.rewind().unwrap();
     writer.write_all(b"short\n").unwrap();
-    let files = vec![file("data", Content::Shared(Arc::new(shared)))];
+    let files = vec![file("data", WorkspaceContent::Shared(Arc::new(shared)))];
     let mut sandbox = engine.sandbox().await.unwrap();
-    let error = sandbox.run(Command { files, ..shell("cat data") }, &mut ()).await.unwrap_err();
+    let error =
+        sandbox.run(SandboxCommand { files, ..shell("cat data") }, &mut ()).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::File(failure) if failure.step.contains("`data`")),
         "{error}"
@@ -131,7 +135,7 @@ async fn a_shared_file_that_has_become_short_is_an_error(engine: Engine) {
 
 async fn links_are_placed_as_they_are_and_followed_by_the_program_only(engine: Engine) {
     let link = |path: &str, target: &str| (path.to_owned(), target.to_owned());
-    let command = Command {
+    let command = SandboxCommand {
         files: vec![file("real", b"content\n".to_vec().into())],
         symlinks: vec![
             link("near", "real"),
@@ -168,9 +172,9 @@ async fn nothing_is_placed_through_a_link_of_the_program(engine: Engine) {
     ] {
         let mut sandbox = engine.sandbox().await.unwrap();
         let first = "mkdir there; ln -s there dir; ln -s there/file file";
-        let first = Command { last: false, ..shell(first) };
+        let first = SandboxCommand { last: false, ..shell(first) };
         assert_eq!(sandbox.run(first, &mut ()).await.unwrap().code, Some(0));
-        let second = Command { files, symlinks, ..shell("ls there") };
+        let second = SandboxCommand { files, symlinks, ..shell("ls there") };
         let error = sandbox.run(second, &mut ()).await.unwrap_err();
         assert!(matches!(error, SandboxError::File(_)), "{error}");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::{Breach, Command, Control, Engine, Limits, Stdin};
+use sandbox::{Engine, LimitBreach, ProgramControl, ProgramLimits, SandboxCommand, StdinSource};
 
 use crate::support::{Live, Sink, python, run, shell, tests, text};
 use crate::terminals::at_terminal;
@@ -95,19 +95,24 @@ async fn calls_that_reach_beyond_the_terminal_are_denied(engine: Engine) {
 }
 
 async fn a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit(engine: Engine) {
-    let limits = Limits { wall: Duration::from_secs(1), output_bytes: 1 << 40, ..shell("").limits };
+    let limits =
+        ProgramLimits { wall: Duration::from_secs(1), output_bytes: 1 << 40, ..shell("").limits };
     // The pipe ends when the program does.
     let (mut read, write) = std::io::pipe().unwrap();
     let extra = vec![(3, write.into())];
     let sink = Sink::without_room();
-    let command = at_terminal(Command { limits, extra, ..shell("exec yes") });
+    let command = at_terminal(SandboxCommand { limits, extra, ..shell("exec yes") });
     let sandbox = engine.sandbox().await.unwrap();
     let program = Live::start_in(sandbox, command, sink.clone());
     let ended = tokio::task::spawn_blocking(move || std::io::Read::read(&mut read, &mut [0; 1]));
     assert_eq!(ended.await.unwrap().unwrap(), 0);
     sink.make_room();
     let exit = program.exit().await;
-    assert_eq!((exit.breaches.as_slice(), exit.signal), (&[Breach::Wall][..], Some(9)), "{exit:?}");
+    assert_eq!(
+        (exit.breaches.as_slice(), exit.signal),
+        (&[LimitBreach::Wall][..], Some(9)),
+        "{exit:?}"
+    );
     assert!(exit.stdout.len() < 1 << 20, "{} bytes", exit.stdout.len());
 }
 
@@ -126,8 +131,9 @@ async fn a_pipe_to_another_sandbox_gives_no_way_in(engine: Engine) {
                   if not chunk: break\n    data += chunk\n\
                   lines = data.decode().split()\n\
                   print(lines.count('own'), [n for n in lines if n != 'own'] == [str(n) for n in range(100)])";
-    let writer = Command { stdout: sandbox::Output::Handle(write.into()), ..python(writer) };
-    let reader = Command { stdin: Stdin::Handle(read.into()), ..python(reader) };
+    let writer =
+        SandboxCommand { stdout: sandbox::OutputMode::Handle(write.into()), ..python(writer) };
+    let reader = SandboxCommand { stdin: StdinSource::Handle(read.into()), ..python(reader) };
     let (writer, reader) = tokio::join!(run(&engine, writer), run(&engine, reader));
     assert_eq!((writer.code, text(&writer.stderr)), (Some(0), String::new()));
     assert_eq!(text(&reader.stdout), "1 True\n", "{reader:?}");
@@ -141,7 +147,7 @@ async fn signals_cannot_be_sent_out_of_the_sandbox_by_its_owner(engine: Engine) 
                   os.wait()";
     let program = Live::start(&engine, python(script)).await;
     program.sink.wait_for("moved").await;
-    program.ask(Control::Signal(15)).await;
+    program.ask(ProgramControl::Signal(15)).await;
     let exit = program.exit().await;
     assert_eq!((exit.signal, exit.stopped), (Some(15), false), "{exit:?}");
     // Still as many sandboxes as before can be had.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sandbox::{
-    Command, Engine, Exit, Listen, PORTS_MAX, Profile, Sandbox, SandboxError, TerminalSize,
+    Engine, LoopbackListen, PORTS_MAX, ProgramExit, Sandbox, SandboxCommand, SandboxError,
+    SeccompProfile, TerminalDimensions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -31,12 +32,12 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// The command with ports, and where their sockets come.
 pub(crate) fn with_ports(
-    command: Command,
+    command: SandboxCommand,
     ports: &[u16],
-) -> (Command, oneshot::Receiver<Vec<TcpListener>>) {
+) -> (SandboxCommand, oneshot::Receiver<Vec<TcpListener>>) {
     let (opened, listeners) = oneshot::channel();
-    let listen = Listen { ports: ports.to_vec(), opened };
-    (Command { listen: Some(listen), ..command }, listeners)
+    let listen = LoopbackListen { ports: ports.to_vec(), opened };
+    (SandboxCommand { listen: Some(listen), ..command }, listeners)
 }
 
 /// Answers every connection with the port and what it has sent, in capitals, until it is dropped.
@@ -57,7 +58,7 @@ async fn serve(listeners: oneshot::Receiver<Vec<TcpListener>>) {
     while serving.join_next().await.is_some() {}
 }
 
-async fn served_in(sandbox: &mut Sandbox, command: Command, ports: &[u16]) -> Exit {
+async fn served_in(sandbox: &mut Sandbox, command: SandboxCommand, ports: &[u16]) -> ProgramExit {
     let (command, listeners) = with_ports(command, ports);
     let mut nothing = ();
     let run = sandbox.run(command, &mut nothing);
@@ -67,12 +68,12 @@ async fn served_in(sandbox: &mut Sandbox, command: Command, ports: &[u16]) -> Ex
     }
 }
 
-async fn served(engine: &Engine, command: Command, ports: &[u16]) -> Exit {
+async fn served(engine: &Engine, command: SandboxCommand, ports: &[u16]) -> ProgramExit {
     served_in(&mut engine.connected_sandbox().await.unwrap(), command, ports).await
 }
 
 /// Asks each of these ports, and prints what it is told, or the error.
-fn client(ports: &[u16]) -> Command {
+fn client(ports: &[u16]) -> SandboxCommand {
     python(&format!(
         "import errno, socket\n\
          for port in {ports:?}:\n    \
@@ -178,10 +179,10 @@ async fn the_next_program_of_the_slot_finds_no_loopback(engine: Engine) {
 
 async fn only_the_command_that_asks_has_a_loopback(engine: Engine) {
     let mut sandbox = engine.connected_sandbox().await.unwrap();
-    let more = |command: Command| Command { last: false, ..command };
+    let more = |command: SandboxCommand| SandboxCommand { last: false, ..command };
     let before = sandbox.run(more(client(&[5432])), &mut ()).await.unwrap();
     assert_eq!(text(&before.stdout), "EAFNOSUPPORT\n");
-    let compiler = Command { profile: Profile::Compile, ..more(client(&[5432])) };
+    let compiler = SandboxCommand { profile: SeccompProfile::Compile, ..more(client(&[5432])) };
     let compiled = sandbox.run(compiler, &mut ()).await.unwrap();
     assert_eq!(text(&compiled.stdout), "EAFNOSUPPORT\n");
     for port in [5432, 5433] {
@@ -199,18 +200,18 @@ async fn runtimes_that_wait_have_one_too(engine: Engine) {
     let hello = "const s = require('net').connect(5432, '127.0.0.1', () => s.write('hello'))\n\
                  s.on('data', (d) => { console.log(String(d)); s.destroy() })";
     for (name, program, source, expected) in [
-        ("python", warm::program as fn(&str) -> Command, script.as_str(), NO_WAYS_OUT),
+        ("python", warm::program as fn(&str) -> SandboxCommand, script.as_str(), NO_WAYS_OUT),
         ("node", warm::node, hello, "5432 HELLO\n"),
     ] {
         for _ in 0..3 {
             let mut sandbox = engine.connected_warm(name).await.unwrap().unwrap();
-            let command = Command { warm: true, ..program(source) };
+            let command = SandboxCommand { warm: true, ..program(source) };
             let exit = served_in(&mut sandbox, command, &[5432]).await;
             assert_eq!(text(&exit.stdout), expected, "{name}: {}", text(&exit.stderr));
         }
     }
-    let terminal = Some(TerminalSize { rows: 24, cols: 80 });
-    let exit = served(&engine, Command { terminal, ..client(&[5432]) }, &[5432]).await;
+    let terminal = Some(TerminalDimensions { rows: 24, cols: 80 });
+    let exit = served(&engine, SandboxCommand { terminal, ..client(&[5432]) }, &[5432]).await;
     assert_eq!(text(&exit.stdout), "5432 HELLO\r\n");
     let large = vec![vec![b'x'; 100_000]];
     let mut command = client(&[5432]);
@@ -221,16 +222,16 @@ async fn runtimes_that_wait_have_one_too(engine: Engine) {
 
 async fn ports_that_make_no_sense_are_refused(engine: Engine) {
     let many: Vec<u16> = (2000..).take(PORTS_MAX + 1).collect();
-    let compile = Profile::Compile;
+    let compile = SeccompProfile::Compile;
     for (ports, profile) in [
-        (&[][..], Profile::Run),
-        (&many, Profile::Run),
-        (&[80], Profile::Run),
-        (&[0], Profile::Run),
-        (&[5432, 5433, 5432], Profile::Run),
+        (&[][..], SeccompProfile::Run),
+        (&many, SeccompProfile::Run),
+        (&[80], SeccompProfile::Run),
+        (&[0], SeccompProfile::Run),
+        (&[5432, 5433, 5432], SeccompProfile::Run),
         (&[5432], compile),
     ] {
-        let (command, _listeners) = with_ports(Command { profile, ..shell("true") }, ports);
+        let (command, _listeners) = with_ports(SandboxCommand { profile, ..shell("true") }, ports);
         let mut sandbox = engine.connected_sandbox().await.unwrap();
         let refused = sandbox.run(command, &mut ()).await;
         assert!(matches!(refused, Err(SandboxError::Command(_))), "{ports:?}: {refused:?}");
@@ -253,10 +254,13 @@ async fn listeners_that_nobody_takes_are_closed(engine: Engine) {
     let exit = engine.connected_sandbox().await.unwrap().run(command, &mut ()).await.unwrap();
     assert!(text(&exit.stdout).starts_with("ECONN"), "{exit:?}");
     // Those of a program that does not start do not come.
-    let file =
-        sandbox::File { path: "large".into(), content: vec![0; 1 << 20].into(), ..<_>::default() };
-    let limits = sandbox::Limits { disk_bytes: 4096, ..shell("").limits };
-    let command = Command { files: vec![file], limits, ..shell("true") };
+    let file = sandbox::WorkspaceFile {
+        path: "large".into(),
+        content: vec![0; 1 << 20].into(),
+        ..<_>::default()
+    };
+    let limits = sandbox::ProgramLimits { disk_bytes: 4096, ..shell("").limits };
+    let command = SandboxCommand { files: vec![file], limits, ..shell("true") };
     let (command, listeners) = with_ports(command, &[5432]);
     let refused = engine.connected_sandbox().await.unwrap().run(command, &mut ()).await;
     assert!(matches!(refused, Err(SandboxError::File(_))), "{refused:?}");

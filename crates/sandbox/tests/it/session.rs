@@ -6,8 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use sandbox::{
-    Disk, DiskSize, Disks, Engine, Process, ProcessEnd, Program, SandboxError, Session,
-    SessionLimits, SessionSetup, Streams, TerminalSize,
+    AttachedDiskImage, DiskSize, Disks, Engine, ProcessEnd, ProcessStreams, SandboxError,
+    SandboxedSession, SessionProcess, SessionProgram, SessionSandboxLimits, SessionSetup,
+    TerminalDimensions,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -52,17 +53,17 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A session with a disk of its own, in a directory that goes with it.
 pub(crate) struct Live {
-    pub(crate) session: Session,
-    pub(crate) disk: Option<Disk>,
+    pub(crate) session: SandboxedSession,
+    pub(crate) disk: Option<AttachedDiskImage>,
     directory: PathBuf,
 }
 
 impl Live {
     pub(crate) async fn new(engine: &Engine) -> Live {
-        Live::with(engine, SessionLimits::default()).await
+        Live::with(engine, SessionSandboxLimits::default()).await
     }
 
-    pub(crate) async fn with(engine: &Engine, limits: SessionLimits) -> Live {
+    pub(crate) async fn with(engine: &Engine, limits: SessionSandboxLimits) -> Live {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let own = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(format!("cove-session-{}-{}", own.0, own.1));
@@ -70,14 +71,14 @@ impl Live {
         let disks = Disks::open(&directory.join("templates")).unwrap();
         let image = directory.join("disk");
         disks.create(&image, DiskSize { bytes: 64 << 20, inodes: 4096 }).unwrap();
-        let disk = Disk::attach(&image, SOON).unwrap();
+        let disk = AttachedDiskImage::attach(&image, SOON).unwrap();
         let sandbox = engine.session_sandbox().await.unwrap();
         let setup = SessionSetup { disk: &disk, layers: &[], limits };
         let session = sandbox.into_session(setup).await.unwrap();
         Live { session, disk: Some(disk), directory }
     }
 
-    pub(crate) async fn start(&self, program: Program) -> Process {
+    pub(crate) async fn start(&self, program: SessionProgram) -> SessionProcess {
         self.session.start(program).await.unwrap()
     }
 
@@ -100,9 +101,9 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) async fn of(mut process: Process) -> Output {
+    pub(crate) async fn of(mut process: SessionProcess) -> Output {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+        let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
         drop(pipes.stdin.take());
         time::timeout(SOON, pipes.stdout.read_to_end(&mut stdout)).await.unwrap().unwrap();
         if let Some(errors) = &mut pipes.stderr {
@@ -113,24 +114,24 @@ impl Output {
     }
 }
 
-pub(crate) fn program(argv: &[&str]) -> Program {
+pub(crate) fn program(argv: &[&str]) -> SessionProgram {
     let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
-    Program {
+    SessionProgram {
         argv: words(argv),
         env: words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
-        ..Program::default()
+        ..SessionProgram::default()
     }
 }
 
-pub(crate) fn shell(script: &str) -> Program {
+pub(crate) fn shell(script: &str) -> SessionProgram {
     program(&["/bin/bash", "-c", script])
 }
 
 /// What a program writes to its standard output.
-pub(crate) fn pipe(process: &mut Process) -> &mut pipe::Receiver {
+pub(crate) fn pipe(process: &mut SessionProcess) -> &mut pipe::Receiver {
     match &mut process.streams {
-        Streams::Pipes(pipes) => &mut pipes.stdout,
-        Streams::Terminal(_) => panic!("a terminal"),
+        ProcessStreams::Pipes(pipes) => &mut pipes.stdout,
+        ProcessStreams::Terminal(_) => panic!("a terminal"),
     }
 }
 
@@ -158,8 +159,8 @@ async fn drain(from: &mut pipe::Receiver) -> String {
 }
 
 /// Sends a line to a program and reads one back.
-async fn echo(process: &mut Process, line: &str) -> String {
-    let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+async fn echo(process: &mut SessionProcess, line: &str) -> String {
+    let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
     pipes.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
     read_until(&mut pipes.stdout, "\n").await
 }
@@ -205,10 +206,11 @@ async fn a_program_starts_and_ends(engine: Engine) {
     assert_eq!(output.end.code, Some(3), "{:?}", output.end);
     assert_eq!(output.stdout, "out\n/workspace\n/home/user\n");
     assert_eq!(output.stderr, "err\n");
-    let merged = Program { merged: true, ..shell("echo a; echo b >&2; echo c > /dev/stderr") };
+    let merged =
+        SessionProgram { merged: true, ..shell("echo a; echo b >&2; echo c > /dev/stderr") };
     let output = Output::of(live.start(merged).await).await;
     assert_eq!(output.stdout, "a\nb\nc\n");
-    let elsewhere = Program { cwd: Some(b"/tmp".to_vec()), ..shell("pwd; kill -9 $$") };
+    let elsewhere = SessionProgram { cwd: Some(b"/tmp".to_vec()), ..shell("pwd; kill -9 $$") };
     let output = Output::of(live.start(elsewhere).await).await;
     assert_eq!((output.stdout.as_str(), output.end.signal), ("/tmp\n", Some(9)));
     // Larger than a frame may be.
@@ -221,13 +223,17 @@ async fn a_program_starts_and_ends(engine: Engine) {
 
 async fn what_cannot_be_started_says_why_and_harms_nobody(engine: Engine) {
     let live = Live::new(&engine).await;
-    let mut bystander = live.start(Program { stdin: true, ..shell("cat") }).await;
+    let mut bystander = live.start(SessionProgram { stdin: true, ..shell("cat") }).await;
     for (program, exec, directory) in [
         (program(&["/bin/missing"]), Some(libc::ENOENT), None),
         (program(&["missing"]), Some(libc::ENOENT), None),
         (program(&["/etc/passwd"]), Some(libc::EACCES), None),
-        (Program { cwd: Some(b"missing".to_vec()), ..shell("") }, None, Some(libc::ENOENT)),
-        (Program { cwd: Some(b"/etc/passwd".to_vec()), ..shell("") }, None, Some(libc::ENOTDIR)),
+        (SessionProgram { cwd: Some(b"missing".to_vec()), ..shell("") }, None, Some(libc::ENOENT)),
+        (
+            SessionProgram { cwd: Some(b"/etc/passwd".to_vec()), ..shell("") },
+            None,
+            Some(libc::ENOTDIR),
+        ),
         (program(&["/bin/echo", &"x".repeat(200_000)]), Some(libc::E2BIG), None),
     ] {
         let end = Output::of(live.start(program).await).await.end;
@@ -235,9 +241,12 @@ async fn what_cannot_be_started_says_why_and_harms_nobody(engine: Engine) {
         assert_eq!((end.code, end.exec_errno, end.directory_errno), expected, "{end:?}");
     }
     for (program, expected) in [
-        (Program::default(), "argv: it names no program"),
+        (SessionProgram::default(), "argv: it names no program"),
         (program(&["a\0b"]), "argv, env and cwd: they have no NUL bytes"),
-        (Program { cwd: Some(vec![0]), ..shell("") }, "argv, env and cwd: they have no NUL bytes"),
+        (
+            SessionProgram { cwd: Some(vec![0]), ..shell("") },
+            "argv, env and cwd: they have no NUL bytes",
+        ),
         (program(&["x", &"x".repeat(5 << 20)]), "argv and env: together at most 4 MiB"),
     ] {
         let refused = live.session.start(program).await;
@@ -255,8 +264,8 @@ async fn a_hundred_programs_at_once_are_not_mixed(engine: Engine) {
         async move {
             let script = format!("read x; echo $x-{n}; echo e{n} >&2; exit {}", n % 100);
             let mut process =
-                session.start(Program { stdin: true, ..shell(&script) }).await.unwrap();
-            let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+                session.start(SessionProgram { stdin: true, ..shell(&script) }).await.unwrap();
+            let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
             let mut stdin = pipes.stdin.take().unwrap();
             stdin.write_all(format!("in{n}\n").as_bytes()).await.unwrap();
             drop(stdin);
@@ -276,22 +285,23 @@ async fn a_hundred_programs_at_once_are_not_mixed(engine: Engine) {
 async fn a_terminal_has_a_size_and_tells_of_another(engine: Engine) {
     let live = Live::new(&engine).await;
     let script = "trap 'stty size; exit 7' WINCH; tty; stty size; while :; do sleep 0.01; done";
-    let terminal = Some(TerminalSize { rows: 20, cols: 70 });
-    let mut first = live.start(Program { terminal, ..shell(script) }).await;
+    let terminal = Some(TerminalDimensions { rows: 20, cols: 70 });
+    let mut first = live.start(SessionProgram { terminal, ..shell(script) }).await;
     // Another one beside it is another terminal.
-    let other = live.start(Program { terminal, ..shell("tty") }).await;
-    let Streams::Terminal(mut other) = other.streams else { panic!("pipes") };
+    let other = live.start(SessionProgram { terminal, ..shell("tty") }).await;
+    let ProcessStreams::Terminal(mut other) = other.streams else { panic!("pipes") };
     assert_eq!(read_until(&mut other, "\r\n").await, "/dev/pts/1\r\n");
-    let Streams::Terminal(mut ours) = first.streams else { panic!("pipes") };
+    let ProcessStreams::Terminal(mut ours) = first.streams else { panic!("pipes") };
     assert_eq!(read_until(&mut ours, "70\r\n").await, "/dev/pts/0\r\n20 70\r\n");
-    first.handle.resize(TerminalSize { rows: 30, cols: 90 }).unwrap();
+    first.handle.resize(TerminalDimensions { rows: 30, cols: 90 }).unwrap();
     let mut rest = Vec::new();
     time::timeout(SOON, ours.read_to_end(&mut rest)).await.unwrap().unwrap();
     assert_eq!(text(&rest), "30 90\r\n");
     assert_eq!(first.handle.wait().await.unwrap().code, Some(7));
     // What is typed arrives, and is an interrupt where it says so.
-    let process = live.start(Program { terminal, ..shell("read x; echo got $x; cat") }).await;
-    let (mut handle, Streams::Terminal(mut ours)) = (process.handle, process.streams) else {
+    let process =
+        live.start(SessionProgram { terminal, ..shell("read x; echo got $x; cat") }).await;
+    let (mut handle, ProcessStreams::Terminal(mut ours)) = (process.handle, process.streams) else {
         panic!("pipes")
     };
     ours.write_all(b"word\n").await.unwrap();
@@ -383,7 +393,7 @@ async fn the_init_has_given_up_its_privileges(engine: Engine) {
 }
 
 async fn a_fork_bomb_ends_where_its_session_does(engine: Engine) {
-    let limits = SessionLimits { processes: 40, ..SessionLimits::default() };
+    let limits = SessionSandboxLimits { processes: 40, ..SessionSandboxLimits::default() };
     let live = Live::with(&engine, limits).await;
     let bomb = "import os, time\n\
                 while True:\n    \
@@ -401,9 +411,9 @@ async fn a_fork_bomb_ends_where_its_session_does(engine: Engine) {
 }
 
 async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
-    let limits = SessionLimits { memory_bytes: 64 << 20, ..SessionLimits::default() };
+    let limits = SessionSandboxLimits { memory_bytes: 64 << 20, ..SessionSandboxLimits::default() };
     let live = Live::with(&engine, limits).await;
-    let mut bystander = live.start(Program { stdin: true, ..shell("cat") }).await;
+    let mut bystander = live.start(SessionProgram { stdin: true, ..shell("cat") }).await;
     for _ in 0..2 {
         let bomb = "x = [bytearray(1 << 20) for _ in range(1000)]";
         let bomb = live.start(program(&["/usr/bin/python3", "-c", bomb])).await;
@@ -426,10 +436,10 @@ async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
 async fn who_floods_or_closes_its_streams_holds_up_nobody(engine: Engine) {
     let live = Live::new(&engine).await;
     // Nobody reads them.
-    let floods: Vec<Process> =
+    let floods: Vec<SessionProcess> =
         [live.start(shell("yes")).await, live.start(shell("yes >&2")).await].into_iter().collect();
-    let terminal = Some(TerminalSize { rows: 20, cols: 70 });
-    let typed = live.start(Program { terminal, ..shell("yes") }).await;
+    let terminal = Some(TerminalDimensions { rows: 20, cols: 70 });
+    let typed = live.start(SessionProgram { terminal, ..shell("yes") }).await;
     let closed = live.start(shell("exec 0<&- 1>&- 2>&-; sleep 0.1; exit 4")).await;
     assert_eq!(Output::of(closed).await.end.code, Some(4));
     for _ in 0..10 {
@@ -605,13 +615,13 @@ async fn a_frozen_session_stands_still(engine: Engine) {
 }
 
 async fn limits_hold(engine: Engine) {
-    let limits = SessionLimits {
+    let limits = SessionSandboxLimits {
         open_files: 20,
         file_size_bytes: 1 << 20,
         tmp_bytes: 2 << 20,
         tmp_inodes: 10,
         stack_bytes: 1 << 20,
-        ..SessionLimits::default()
+        ..SessionSandboxLimits::default()
     };
     let live = Live::with(&engine, limits).await;
     let script = "ulimit -n; ulimit -f; ulimit -s; ulimit -c; \
@@ -649,7 +659,7 @@ async fn dropping_the_last_handle_ends_everything(engine: Engine) {
     assert!(session.is_alive() && clone.is_alive());
     drop(clone);
     assert!(live.session.is_alive());
-    let Streams::Pipes(mut pipes) = process.streams else { panic!("a terminal") };
+    let ProcessStreams::Pipes(mut pipes) = process.streams else { panic!("a terminal") };
     drop(live);
     let mut rest = Vec::new();
     time::timeout(SOON, pipes.stdout.read_to_end(&mut rest)).await.unwrap().unwrap();

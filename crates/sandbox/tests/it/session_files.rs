@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandbox::{
-    Depth, Disk, DiskSize, Disks, Engine, EntryKind, Files, FilesError, Follow, Parents, Program,
-    Session, SessionLimits, SessionSetup, Streams, Watch, WatchKind, WriteMode,
+    AttachedDiskImage, DiskSize, Disks, Engine, EntryKind, FilesError, LinkMode, ListDepth,
+    MissingParents, ProcessStreams, SandboxFiles, SandboxedSession, SessionProgram,
+    SessionSandboxLimits, SessionSetup, Watch, WatchKind, WriteMode,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
@@ -29,9 +30,9 @@ const DISK_BYTES: u64 = 64 << 20;
 
 /// A session with a disk of its own, in a directory that goes with it.
 struct Live {
-    session: Session,
-    files: Files,
-    disk: Option<Disk>,
+    session: SandboxedSession,
+    files: SandboxFiles,
+    disk: Option<AttachedDiskImage>,
     directory: PathBuf,
 }
 
@@ -40,7 +41,7 @@ impl Live {
         Live::above(engine, &[]).await
     }
 
-    async fn above(engine: &Engine, layers: &[std::sync::Arc<sandbox::Layer>]) -> Live {
+    async fn above(engine: &Engine, layers: &[std::sync::Arc<sandbox::AttachedLayer>]) -> Live {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let own = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(format!("cove-files-{}-{}", own.0, own.1));
@@ -48,9 +49,9 @@ impl Live {
         let disks = Disks::open(&directory.join("templates")).unwrap();
         let image = directory.join("disk");
         disks.create(&image, DiskSize { bytes: DISK_BYTES, inodes: 4096 }).unwrap();
-        let disk = Disk::attach(&image, SOON).unwrap();
+        let disk = AttachedDiskImage::attach(&image, SOON).unwrap();
         let sandbox = engine.session_sandbox().await.unwrap();
-        let limits = SessionLimits::default();
+        let limits = SessionSandboxLimits::default();
         let session = sandbox.into_session(SessionSetup { disk: &disk, layers, limits });
         let session = session.await.unwrap();
         let files = session.files().await.unwrap();
@@ -60,15 +61,15 @@ impl Live {
     /// What a script writes; it must succeed.
     async fn shell(&self, script: &str) -> String {
         let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let program = Program {
+        let program = SessionProgram {
             argv: words(&["/bin/bash", "-c", script]),
             env: words(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
             merged: true,
-            ..Program::default()
+            ..SessionProgram::default()
         };
         let mut process = self.session.start(program).await.unwrap();
         let mut output = Vec::new();
-        let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+        let ProcessStreams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
         time::timeout(SOON, pipes.stdout.read_to_end(&mut output)).await.unwrap().unwrap();
         let end = time::timeout(SOON, process.wait()).await.unwrap().unwrap();
         assert_eq!(end.code, Some(0), "{script}: {end:?}: {}", text(&output));
@@ -76,7 +77,7 @@ impl Live {
     }
 
     async fn write(&self, path: &str, content: &[u8]) -> Result<(), FilesError> {
-        let mut writer = self.files.write(path, Parents::Make, WriteMode::Replace).await?;
+        let mut writer = self.files.write(path, MissingParents::Make, WriteMode::Replace).await?;
         writer.write_all(content).await?;
         writer.finish().await.map(drop)
     }
@@ -106,7 +107,7 @@ async fn what_the_server_writes_is_the_programs_own(engine: Engine) {
     for path in ["a/b/file", "~/.config/x", "/tmp/t/file"] {
         live.write(path, b"hello").await.unwrap();
         assert_eq!(live.read(path).await, "hello");
-        let entry = live.files.stat(path, Follow::Nothing).await.unwrap();
+        let entry = live.files.stat(path, LinkMode::Nothing).await.unwrap();
         assert_eq!((entry.kind, entry.size, entry.mode), (EntryKind::File, 5, 0o644), "{path}");
         assert_eq!((entry.uid, entry.gid), (1000, 1000), "{path}");
     }
@@ -115,7 +116,7 @@ async fn what_the_server_writes_is_the_programs_own(engine: Engine) {
         echo more >> a/b/file; chmod 600 a/b/file; rm -r ~/.config; mkdir made; ln -s /etc made/l";
     assert_eq!(live.shell(script).await, "hellohello");
     assert_eq!(live.read("a/b/file").await, "hellomore\n");
-    live.files.remove("made", Depth::Recursive).await.unwrap();
+    live.files.remove("made", ListDepth::Recursive).await.unwrap();
     assert_eq!(live.names(".").await, ["/workspace/a", "/workspace/a/b", "/workspace/a/b/file"]);
     assert_eq!(live.names("~").await, [""; 0]);
     // What is not the user's is not the helper's either.
@@ -148,7 +149,8 @@ async fn a_file_is_replaced_in_one_step_while_programs_read_it(engine: Engine) {
         }
     };
     tokio::join!(reading, writing);
-    let writer = live.files.write("never", Parents::Expect, WriteMode::Create).await.unwrap();
+    let writer =
+        live.files.write("never", MissingParents::Expect, WriteMode::Create).await.unwrap();
     drop(writer);
     assert_eq!(live.names(".").await, ["/workspace/file"]);
 }
@@ -157,7 +159,8 @@ async fn a_full_disk_is_told_and_nothing_is_left(engine: Engine) {
     let live = Live::new(&engine).await;
     let before = live.disk.as_ref().unwrap().usage().unwrap();
     let chunk = vec![7; 1 << 20];
-    let mut writer = live.files.write("big", Parents::Expect, WriteMode::Create).await.unwrap();
+    let mut writer =
+        live.files.write("big", MissingParents::Expect, WriteMode::Create).await.unwrap();
     let mut written = Ok(());
     for _ in 0..2 * (DISK_BYTES >> 20) {
         written = writer.write_all(&chunk).await;
@@ -181,7 +184,7 @@ async fn a_full_disk_is_told_and_nothing_is_left(engine: Engine) {
     live.shell("mkdir n; for i in $(seq 5000); do : > n/$i || exit 0; done 2>/dev/null").await;
     let full = live.write("one more", b"x").await;
     assert!(matches!(full, Err(FilesError::NoSpace)), "{full:?}");
-    live.files.remove("n", Depth::Recursive).await.unwrap();
+    live.files.remove("n", ListDepth::Recursive).await.unwrap();
     live.write("one more", b"x").await.unwrap();
 }
 
@@ -202,7 +205,7 @@ async fn until(watch: &mut Watch, kind: WatchKind, path: &str) {
 async fn a_watch_tells_what_programs_do(engine: Engine) {
     let live = Live::new(&engine).await;
     live.shell("mkdir -p d/e").await;
-    let mut watch = live.files.watch("d", Depth::Recursive).await.unwrap();
+    let mut watch = live.files.watch("d", ListDepth::Recursive).await.unwrap();
     live.shell("echo 1 > d/e/f; mv d/e/f d/g; chmod 600 d/g; mkdir -p d/x/y; echo 2 > d/x/y/z")
         .await;
     until(&mut watch, WatchKind::Create, "e/f").await;
@@ -243,18 +246,18 @@ async fn what_a_layer_has_is_moved_and_replaced(engine: Engine) {
     below.shell("mkdir -p d/sub; echo low > d/file; echo two > d/sub/two; echo gone > gone").await;
     let image = below.directory.join("frozen");
     below.disk.as_ref().unwrap().copy_to(&image).unwrap();
-    let layer = std::sync::Arc::new(sandbox::Layer::attach(&image, SOON).unwrap());
+    let layer = std::sync::Arc::new(sandbox::AttachedLayer::attach(&image, SOON).unwrap());
     let live = Live::above(&engine, std::slice::from_ref(&layer)).await;
     assert_eq!(live.read("d/file").await, "low\n");
     live.write("d/file", b"high").await.unwrap();
-    live.files.remove("gone", Depth::Single).await.unwrap();
+    live.files.remove("gone", ListDepth::Single).await.unwrap();
     // An overlay may not be able to rename a directory of a layer; then it is copied.
     live.files.rename("d", "moved").await.unwrap();
     assert_eq!(live.read("moved/file").await, "high");
     assert_eq!(live.read("moved/sub/two").await, "two\n");
     let names = ["moved", "moved/file", "moved/sub", "moved/sub/two"];
     assert_eq!(live.names(".").await, names.map(|name| format!("/workspace/{name}")));
-    live.files.remove("moved", Depth::Recursive).await.unwrap();
+    live.files.remove("moved", ListDepth::Recursive).await.unwrap();
     assert_eq!(live.names(".").await, [""; 0]);
     assert_eq!(below.read("d/file").await, "low\n");
     drop(live);

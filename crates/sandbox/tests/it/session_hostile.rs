@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use sandbox::{Depth, Engine, SessionLimits, WatchKind};
+use sandbox::{Engine, ListDepth, SessionSandboxLimits, WatchKind};
 use tokio::time;
 
 use crate::session::{Live, Output, SOON, pipe, program, read_until};
@@ -18,7 +18,7 @@ tests![
     a_server_without_descriptors_loses_no_session,
 ];
 
-fn python(script: &str) -> sandbox::Program {
+fn python(script: &str) -> sandbox::SessionProgram {
     program(&["/usr/bin/python3", "-c", script])
 }
 
@@ -59,7 +59,7 @@ async fn what_waits_in_sockets_is_limited(engine: Engine) {
                     l = socket.create_server(('127.0.0.1', 8000))\n\
                     def pair():\n    \
                     a = socket.create_connection(('127.0.0.1', 8000)); return a, l.accept()[0]\n";
-    let limits = SessionLimits { memory_bytes: 64 << 20, ..SessionLimits::default() };
+    let limits = SessionSandboxLimits { memory_bytes: 64 << 20, ..SessionSandboxLimits::default() };
     for pair in [local, loopback] {
         let live = Live::with(&engine, limits).await;
         let output = Output::of(live.start(python(&[pair, pairs].concat())).await).await;
@@ -111,7 +111,7 @@ async fn a_path_that_is_too_long_to_be_told_ends_no_watch(engine: Engine) {
     let live = Live::new(&engine).await;
     let files = live.session.files().await.unwrap();
     live.shell("mkdir watched").await;
-    let mut watch = files.watch("watched", Depth::Recursive).await.unwrap();
+    let mut watch = files.watch("watched", ListDepth::Recursive).await.unwrap();
     let deep = "import os\n\
                 os.mkdir('deep'); os.chdir('deep')\n\
                 for _ in range(110): os.mkdir('n' * 250); os.chdir('n' * 250)\n\

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use sandbox::{
-    Breach, Command, Control, EXTRA_MAX, Engine, Exit, Limits, Output, SandboxError, Stdin,
-    TerminalSize,
+    EXTRA_MAX, Engine, LimitBreach, OutputMode, ProgramControl, ProgramExit, ProgramLimits,
+    SandboxCommand, SandboxError, StdinSource, TerminalDimensions,
 };
 
 use crate::support::{Live, Sink, python, run, shell, tests, text};
@@ -29,12 +29,12 @@ tests![
     a_flood_does_not_delay_a_stop,
 ];
 
-fn stdin(read: impl Into<OwnedFd>) -> Stdin {
-    Stdin::Handle(read.into())
+fn stdin(read: impl Into<OwnedFd>) -> StdinSource {
+    StdinSource::Handle(read.into())
 }
 
-fn handle(write: impl Into<OwnedFd>) -> Output {
-    Output::Handle(write.into())
+fn handle(write: impl Into<OwnedFd>) -> OutputMode {
+    OutputMode::Handle(write.into())
 }
 
 /// Everything up to the end of a pipe.
@@ -58,9 +58,9 @@ async fn two_sandboxes_talk_through_pipes_until_one_ends(engine: Engine) {
                    print('end of input', file=sys.stderr)";
     let (there, from_asker) = pipe().unwrap();
     let (back, from_answerer) = pipe().unwrap();
-    let asker = Command { stdin: stdin(back), stdout: handle(from_asker), ..python(asks) };
+    let asker = SandboxCommand { stdin: stdin(back), stdout: handle(from_asker), ..python(asks) };
     let answerer =
-        Command { stdin: stdin(there), stdout: handle(from_answerer), ..python(answers) };
+        SandboxCommand { stdin: stdin(there), stdout: handle(from_answerer), ..python(answers) };
     let (asker, answerer) = tokio::join!(run(&engine, asker), run(&engine, answerer));
     assert_eq!((asker.code, text(&asker.stderr)), (Some(0), "done\n".into()));
     assert_eq!((answerer.code, text(&answerer.stderr)), (Some(0), "end of input\n".into()));
@@ -71,7 +71,7 @@ async fn a_pipe_ends_with_its_program_and_not_with_its_sandbox(engine: Engine) {
     for (last, expected) in [(false, "first\n"), (true, "second\n")] {
         let (read, write) = pipe().unwrap();
         let script = format!("printf {expected:?}; sleep 60 &");
-        let command = Command { stdout: handle(write), last, ..shell(&script) };
+        let command = SandboxCommand { stdout: handle(write), last, ..shell(&script) };
         let exit = sandbox.run(command, &mut ()).await.unwrap();
         assert_eq!((exit.code, exit.stdout.len()), (Some(0), 0));
         // The sandbox is still here.
@@ -82,7 +82,7 @@ async fn a_pipe_ends_with_its_program_and_not_with_its_sandbox(engine: Engine) {
 
 async fn a_writer_ends_when_nobody_reads(engine: Engine) {
     let (read, write) = pipe().unwrap();
-    let running = run(&engine, Command { stdout: handle(write), ..shell("exec yes") });
+    let running = run(&engine, SandboxCommand { stdout: handle(write), ..shell("exec yes") });
     let reading = tokio::task::spawn_blocking(move || {
         let mut line = String::new();
         BufReader::new(read).read_line(&mut line).unwrap();
@@ -101,7 +101,7 @@ async fn streams_can_be_opened_by_name(engine: Engine) {
     drop(write);
     let script = "cat /dev/stdin > /dev/stdout; echo error > /dev/stderr; echo extra > /dev/fd/7";
     let (more, extra) = pipe().unwrap();
-    let command = Command {
+    let command = SandboxCommand {
         stdin: stdin(read),
         stdout: handle(given),
         extra: vec![(7, extra.into())],
@@ -112,20 +112,24 @@ async fn streams_can_be_opened_by_name(engine: Engine) {
     assert_eq!(text(&read_all(taken).await), "by name\n");
     assert_eq!(text(&read_all(more).await), "extra\n");
     // The ordinary ones, too.
-    let bytes = Stdin::Bytes(b"bytes\n".to_vec());
+    let bytes = StdinSource::Bytes(b"bytes\n".to_vec());
     let exit =
-        run(&engine, Command { stdin: bytes, ..shell("cat /dev/stdin > /dev/stdout") }).await;
+        run(&engine, SandboxCommand { stdin: bytes, ..shell("cat /dev/stdin > /dev/stdout") })
+            .await;
     assert_eq!(text(&exit.stdout), "bytes\n");
 }
 
 async fn errors_keep_their_place_among_the_output(engine: Engine) {
     let script = "for n in 1 2 3 4 5; do echo out $n; echo error $n >&2; done";
-    let exit = run(&engine, Command { stderr: Output::Stdout, ..shell(script) }).await;
+    let exit = run(&engine, SandboxCommand { stderr: OutputMode::Stdout, ..shell(script) }).await;
     let expected: String = (1..=5).map(|n| format!("out {n}\nerror {n}\n")).collect();
     assert_eq!((text(&exit.stdout), text(&exit.stderr)), (expected, String::new()));
     let (read, write) = pipe().unwrap();
-    let command =
-        Command { stdout: handle(write), stderr: Output::Stdout, ..shell("ls /none; pwd") };
+    let command = SandboxCommand {
+        stdout: handle(write),
+        stderr: OutputMode::Stdout,
+        ..shell("ls /none; pwd")
+    };
     assert_eq!(run(&engine, command).await.code, Some(0));
     let both = text(&read_all(read).await);
     assert!(both.contains("/none") && both.ends_with("/workspace\n"), "{both}");
@@ -143,7 +147,7 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
     write.write_all(b"through three to five").unwrap();
     drop(write);
     let extra = vec![(5, given.into()), (3, read.into())];
-    let exit = run(&engine, Command { extra, ..python(script) }).await;
+    let exit = run(&engine, SandboxCommand { extra, ..python(script) }).await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(0), "[0, 1, 2, 3, 5]\n".into()), "{exit:?}");
     assert_eq!(text(&read_all(taken).await), "THROUGH THREE TO FIVE");
     // As many as there may be, in an order in which each has another's number.
@@ -157,7 +161,7 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
     }
     // Not the shell, which keeps numbers from 10 on for itself.
     let script = "import os\nfor n in range(3, 19): os.write(n, f'is {n}\\n'.encode())";
-    let exit = run(&engine, Command { extra, ..python(script) }).await;
+    let exit = run(&engine, SandboxCommand { extra, ..python(script) }).await;
     assert_eq!((exit.code, text(&exit.stderr)), (Some(0), String::new()));
     for (number, read) in readers {
         assert_eq!(text(&read_all(read).await), format!("is {number}\n"));
@@ -166,22 +170,22 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
 
 async fn commands_that_cannot_be_are_refused(engine: Engine) {
     let fd = || OwnedFd::from(pipe().unwrap().1);
-    let with_extra = |numbers: &[u32]| Command {
+    let with_extra = |numbers: &[u32]| SandboxCommand {
         extra: numbers.iter().map(|number| (*number, fd())).collect(),
         ..shell("true")
     };
     let too_many: Vec<u32> = (3..=19).collect();
-    let terminal = Some(TerminalSize { rows: 1, cols: 1 });
+    let terminal = Some(TerminalDimensions { rows: 1, cols: 1 });
     for (command, expected) in [
         (with_extra(&too_many), "extra: too many"),
         (with_extra(&[2]), "extra: a number is not"),
         (with_extra(&[256]), "extra: a number is not"),
         (with_extra(&[u32::MAX]), "extra: a number is not"),
         (with_extra(&[4, 3, 4]), "extra: a number is there twice"),
-        (Command { stdout: Output::Stdout, ..shell("true") }, "stdout: "),
-        (Command { terminal, stdout: handle(fd()), ..shell("true") }, "terminal: "),
-        (Command { terminal, stderr: Output::Stdout, ..shell("true") }, "terminal: "),
-        (Command { terminal, stdin: stdin(fd()), ..shell("true") }, "terminal: "),
+        (SandboxCommand { stdout: OutputMode::Stdout, ..shell("true") }, "stdout: "),
+        (SandboxCommand { terminal, stdout: handle(fd()), ..shell("true") }, "terminal: "),
+        (SandboxCommand { terminal, stderr: OutputMode::Stdout, ..shell("true") }, "terminal: "),
+        (SandboxCommand { terminal, stdin: stdin(fd()), ..shell("true") }, "terminal: "),
     ] {
         let mut sandbox = engine.sandbox().await.unwrap();
         let error = sandbox.run(command, &mut ()).await.unwrap_err();
@@ -197,7 +201,7 @@ async fn a_signal_that_is_handled_ends_nothing(engine: Engine) {
                   print(input())";
     let program = Live::start(&engine, python(script)).await;
     program.sink.wait_for("ready").await;
-    program.ask(Control::Signal(2)).await;
+    program.ask(ProgramControl::Signal(2)).await;
     program.sink.wait_for("goes on").await;
     program.write("to its end\n").await;
     let exit = program.exit().await;
@@ -212,18 +216,18 @@ async fn a_signal_reaches_the_group_and_what_is_no_signal_does_nothing(engine: E
     let program = Live::start(&engine, shell(script)).await;
     program.sink.wait_for("ready").await;
     for number in [0, -1, 32, 64, 256 + 9, i32::MAX, i32::MIN] {
-        program.ask(Control::Signal(number)).await;
+        program.ask(ProgramControl::Signal(number)).await;
     }
-    program.ask(Control::Resize(TerminalSize { rows: 1, cols: 1 })).await;
-    program.ask(Control::Signal(15)).await;
+    program.ask(ProgramControl::Resize(TerminalDimensions { rows: 1, cols: 1 })).await;
+    program.ask(ProgramControl::Signal(15)).await;
     let control = program.control.clone();
     let exit = program.exit().await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(5), "child\nparent\n".into()), "{exit:?}");
     // Too late is no error of anybody but the sender's.
-    assert!(control.send(Control::Signal(9)).await.is_err());
+    assert!(control.send(ProgramControl::Signal(9)).await.is_err());
     let killed = Live::start(&engine, shell("echo ready; sleep 60")).await;
     killed.sink.wait_for("ready").await;
-    killed.ask(Control::Signal(9)).await;
+    killed.ask(ProgramControl::Signal(9)).await;
     let exit = killed.exit().await;
     assert_eq!((exit.signal, exit.stopped, exit.oom_kills), (Some(9), false, 0));
     assert!(exit.breaches.is_empty(), "{exit:?}");
@@ -234,7 +238,7 @@ async fn a_stopped_program_goes_on_when_told(engine: Engine) {
     program.sink.wait_for("ready").await;
     // It may not have come to stop itself yet.
     // The last of them come when it has ended, and are no error either.
-    while program.control.send(Control::Signal(18)).await.is_ok() {
+    while program.control.send(ProgramControl::Signal(18)).await.is_ok() {
         tokio::task::yield_now().await;
     }
     let exit = program.exit().await;
@@ -245,7 +249,7 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
     let script = "trap '' TERM INT HUP; echo ready; while :; do sleep 60; done";
     let program = Live::start(&engine, shell(script)).await;
     program.sink.wait_for("ready").await;
-    program.ask(Control::Stop).await;
+    program.ask(ProgramControl::Stop).await;
     let exit = program.exit().await;
     assert_eq!((exit.signal, exit.stopped, exit.breaches.len()), (Some(9), true, 0), "{exit:?}");
     assert_eq!(text(&exit.stdout), "ready\n");
@@ -255,11 +259,11 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
         let (control, asked) = tokio::sync::mpsc::channel(1);
         let script = if stop { "sleep 60" } else { "echo fine" };
         if stop {
-            control.send(Control::Stop).await.unwrap();
+            control.send(ProgramControl::Stop).await.unwrap();
         }
         // Letting go of it means nothing.
         drop(control);
-        let command = Command { control: Some(asked), last, ..shell(script) };
+        let command = SandboxCommand { control: Some(asked), last, ..shell(script) };
         let exit = sandbox.run(command, &mut ()).await.unwrap();
         assert_eq!((exit.stopped, exit.code), (stop, (!stop).then_some(0)), "{exit:?}");
     }
@@ -277,11 +281,16 @@ fn own_use() -> (u64, u64) {
 }
 
 async fn a_program_waits_while_the_sink_has_no_room(engine: Engine) {
-    let limits = Limits { wall: Duration::from_secs(2), output_bytes: 1 << 40, ..shell("").limits };
+    let limits =
+        ProgramLimits { wall: Duration::from_secs(2), output_bytes: 1 << 40, ..shell("").limits };
     // Ends when the program does.
     let (read, write) = pipe().unwrap();
-    let command =
-        Command { stderr: handle(write), limits, kept_bytes: Some(1 << 20), ..shell("exec yes") };
+    let command = SandboxCommand {
+        stderr: handle(write),
+        limits,
+        kept_bytes: Some(1 << 20),
+        ..shell("exec yes")
+    };
     let sink = Sink::without_room();
     let sandbox = engine.sandbox().await.unwrap();
     let (bytes_before, ticks_before) = own_use();
@@ -294,7 +303,7 @@ async fn a_program_waits_while_the_sink_has_no_room(engine: Engine) {
     assert_eq!(sink.text(), "");
     sink.make_room();
     let exit = program.exit().await;
-    assert_eq!(exit.breaches, [Breach::Wall], "{exit:?}");
+    assert_eq!(exit.breaches, [LimitBreach::Wall], "{exit:?}");
     // What the pipe held, and nothing of it lost.
     assert!((1..=64 << 10).contains(&exit.stdout.len()), "{} bytes", exit.stdout.len());
     assert_eq!(text(&exit.stdout), sink.text());
@@ -304,7 +313,7 @@ async fn a_program_waits_while_the_sink_has_no_room(engine: Engine) {
 async fn the_sink_gets_all_and_the_answer_what_is_kept(engine: Engine) {
     let all: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
     let mut sink = Sink::new();
-    let command = Command { kept_bytes: Some(10), ..shell("seq 100000; echo error >&2") };
+    let command = SandboxCommand { kept_bytes: Some(10), ..shell("seq 100000; echo error >&2") };
     let exit = engine.sandbox().await.unwrap().run(command, &mut sink).await.unwrap();
     assert_eq!(
         (text(&exit.stdout), text(&exit.stderr)),
@@ -312,16 +321,16 @@ async fn the_sink_gets_all_and_the_answer_what_is_kept(engine: Engine) {
     );
     assert!(!exit.stdout_truncated && exit.breaches.is_empty());
     assert_eq!(sink.text().replace("error\n", ""), all);
-    let limits = Limits { output_bytes: 100, ..shell("").limits };
+    let limits = ProgramLimits { output_bytes: 100, ..shell("").limits };
     let mut sink = Sink::new();
-    let command = Command { kept_bytes: Some(10), limits, ..shell("yes") };
+    let command = SandboxCommand { kept_bytes: Some(10), limits, ..shell("yes") };
     let exit = engine.sandbox().await.unwrap().run(command, &mut sink).await.unwrap();
     assert_eq!((exit.stdout.len(), sink.text().len()), (10, 100));
     assert!(is_cut(&exit), "{exit:?}");
 }
 
-fn is_cut(exit: &Exit) -> bool {
-    exit.stdout_truncated && exit.breaches == [Breach::Output]
+fn is_cut(exit: &ProgramExit) -> bool {
+    exit.stdout_truncated && exit.breaches == [LimitBreach::Output]
 }
 
 async fn live_input_and_output_take_turns(engine: Engine) {
@@ -337,13 +346,13 @@ async fn live_input_and_output_take_turns(engine: Engine) {
 }
 
 async fn a_flood_does_not_delay_a_stop(engine: Engine) {
-    let limits = Limits { output_bytes: 1 << 40, ..shell("").limits };
-    let command = Command { limits, kept_bytes: Some(0), ..shell("exec yes") };
+    let limits = ProgramLimits { output_bytes: 1 << 40, ..shell("").limits };
+    let command = SandboxCommand { limits, kept_bytes: Some(0), ..shell("exec yes") };
     let (control, asked) = tokio::sync::mpsc::channel(1);
     let mut sandbox = engine.sandbox().await.unwrap();
-    let command = Command { control: Some(asked), ..command };
+    let command = SandboxCommand { control: Some(asked), ..command };
     let running = tokio::spawn(async move { sandbox.run(command, &mut ()).await.unwrap() });
-    control.send(Control::Stop).await.unwrap();
+    control.send(ProgramControl::Stop).await.unwrap();
     let exit = running.await.unwrap();
     assert!(exit.stopped && exit.wall < Duration::from_secs(10), "{exit:?}");
 }

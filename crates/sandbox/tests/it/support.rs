@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sandbox::{
-    Command, Control, Engine, EngineConfig, Exit, HostImage, Limits, OutputSink, Sandbox, Stdin,
-    Stream,
+    ChunkStream, Engine, EngineConfig, HostImage, OutputSink, ProgramControl, ProgramExit,
+    ProgramLimits, Sandbox, SandboxCommand, StdinSource,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time;
@@ -145,7 +145,7 @@ impl Sink {
 }
 
 impl OutputSink for Sink {
-    fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, _stream: ChunkStream, bytes: &[u8]) {
         assert!(!self.room.lock().none, "a chunk without room for it");
         self.seen.send_modify(|seen| seen.extend_from_slice(bytes));
     }
@@ -161,31 +161,31 @@ impl OutputSink for Sink {
 }
 
 /// A program of the shell, alone in its sandbox, with limits that no honest test reaches.
-pub(crate) fn shell(script: &str) -> Command {
+pub(crate) fn shell(script: &str) -> SandboxCommand {
     command(&["/bin/bash", "-c", script])
 }
 
-pub(crate) fn python(script: &str) -> Command {
+pub(crate) fn python(script: &str) -> SandboxCommand {
     command(&["/usr/bin/python3", "-u", "-c", script])
 }
 
-pub(crate) fn command(argv: &[&str]) -> Command {
+pub(crate) fn command(argv: &[&str]) -> SandboxCommand {
     let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
-    Command {
+    SandboxCommand {
         argv: words(argv),
         env: words(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8", "TERM=dumb"]),
-        limits: Limits {
+        limits: ProgramLimits {
             wall: Duration::from_secs(30),
             output_bytes: 1 << 20,
-            ..Limits::default()
+            ..ProgramLimits::default()
         },
         last: true,
-        ..Command::default()
+        ..SandboxCommand::default()
     }
 }
 
 /// Runs it in a fresh sandbox.
-pub(crate) async fn run(engine: &Engine, command: Command) -> Exit {
+pub(crate) async fn run(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     let mut sandbox = engine.sandbox().await.unwrap();
     sandbox.run(command, &mut ()).await.unwrap()
 }
@@ -193,24 +193,24 @@ pub(crate) async fn run(engine: &Engine, command: Command) -> Exit {
 /// A program that goes on while the test does something to it.
 pub(crate) struct Live {
     pub(crate) sink: Sink,
-    pub(crate) control: mpsc::Sender<Control>,
+    pub(crate) control: mpsc::Sender<ProgramControl>,
     stdin: Option<mpsc::Sender<Vec<u8>>>,
-    exit: tokio::task::JoinHandle<Exit>,
+    exit: tokio::task::JoinHandle<ProgramExit>,
 }
 
 impl Live {
     /// Starts it in a fresh sandbox, with live input.
-    pub(crate) async fn start(engine: &Engine, command: Command) -> Live {
+    pub(crate) async fn start(engine: &Engine, command: SandboxCommand) -> Live {
         let sandbox = engine.sandbox().await.unwrap();
         Live::start_in(sandbox, command, Sink::new())
     }
 
-    pub(crate) fn start_in(mut sandbox: Sandbox, mut command: Command, sink: Sink) -> Live {
+    pub(crate) fn start_in(mut sandbox: Sandbox, mut command: SandboxCommand, sink: Sink) -> Live {
         let (control, asked) = mpsc::channel(8);
         let (stdin, input) = mpsc::channel(8);
         command.control = Some(asked);
-        if matches!(command.stdin, Stdin::Empty) {
-            command.stdin = Stdin::Live(input);
+        if matches!(command.stdin, StdinSource::Empty) {
+            command.stdin = StdinSource::Live(input);
         }
         let mut given = sink.clone();
         let exit = tokio::spawn(async move { sandbox.run(command, &mut given).await.unwrap() });
@@ -229,12 +229,12 @@ impl Live {
         self.stdin = None;
     }
 
-    pub(crate) async fn ask(&self, control: Control) {
+    pub(crate) async fn ask(&self, control: ProgramControl) {
         self.control.send(control).await.unwrap();
     }
 
     /// Waits for its end; the input goes on until then.
-    pub(crate) async fn exit(self) -> Exit {
+    pub(crate) async fn exit(self) -> ProgramExit {
         self.exit.await.unwrap()
     }
 }

@@ -1,6 +1,9 @@
 //! Terminals: what a program with one sees, what its caller can do, and what it cannot get at.
 
-use sandbox::{Breach, Command, Control, Engine, Exit, Limits, Stdin, TerminalSize};
+use sandbox::{
+    Engine, LimitBreach, ProgramControl, ProgramExit, ProgramLimits, SandboxCommand, StdinSource,
+    TerminalDimensions,
+};
 
 use crate::support::{Live, command, python, run, shell, tests, text};
 
@@ -19,11 +22,11 @@ tests![
     input_that_nobody_reads_holds_up_nothing,
 ];
 
-const SIZE: TerminalSize = TerminalSize { rows: 33, cols: 101 };
+const SIZE: TerminalDimensions = TerminalDimensions { rows: 33, cols: 101 };
 
 /// With a terminal.
-pub(crate) fn at_terminal(command: Command) -> Command {
-    Command { terminal: Some(SIZE), ..command }
+pub(crate) fn at_terminal(command: SandboxCommand) -> SandboxCommand {
+    SandboxCommand { terminal: Some(SIZE), ..command }
 }
 
 async fn a_program_sees_a_terminal_of_the_size_that_was_asked_for(engine: Engine) {
@@ -49,7 +52,7 @@ async fn a_new_size_reaches_the_program(engine: Engine) {
                   print('size', os.get_terminal_size())";
     let program = Live::start(&engine, at_terminal(python(script))).await;
     program.sink.wait_for("ready").await;
-    program.ask(Control::Resize(TerminalSize { rows: 5, cols: 7 })).await;
+    program.ask(ProgramControl::Resize(TerminalDimensions { rows: 5, cols: 7 })).await;
     let sink = program.sink.clone();
     assert_eq!(program.exit().await.code, Some(0));
     assert!(sink.text().contains("columns=7, lines=5"), "{}", sink.text());
@@ -86,9 +89,9 @@ async fn the_end_of_input_is_typed(engine: Engine) {
 
 async fn a_line_that_was_begun_is_not_the_end(engine: Engine) {
     for (input, expected) in [("", "''"), ("a\n", "'a\\n'"), ("a\nb", "'a\\nb'")] {
-        let stdin = Stdin::Bytes(input.into());
+        let stdin = StdinSource::Bytes(input.into());
         let script = "import sys; print('read', repr(sys.stdin.read()))";
-        let exit = run(&engine, at_terminal(Command { stdin, ..python(script) })).await;
+        let exit = run(&engine, at_terminal(SandboxCommand { stdin, ..python(script) })).await;
         let stdout = text(&exit.stdout);
         assert!(stdout.contains(&format!("read {expected}\r\n")), "{input:?}: {stdout:?}");
     }
@@ -144,7 +147,7 @@ async fn more_terminals_can_be_made_and_not_too_many(engine: Engine) {
 
 async fn a_second_command_has_a_terminal_of_its_own(engine: Engine) {
     let mut sandbox = engine.sandbox().await.unwrap();
-    let at = |last| Command { last, ..at_terminal(shell("tty; stty size; ls /dev/pts")) };
+    let at = |last| SandboxCommand { last, ..at_terminal(shell("tty; stty size; ls /dev/pts")) };
     for last in [false, true] {
         let exit = sandbox.run(at(last), &mut ()).await.unwrap();
         assert_eq!(text(&exit.stdout), "/dev/pts/0\r\n33 101\r\n0  ptmx\r\n");
@@ -160,13 +163,13 @@ async fn without_a_terminal_there_is_none(engine: Engine) {
     assert!(stdout.contains("/dev/ptmx: No such file or directory"), "{stdout}");
 }
 
-fn is_cut(exit: &Exit) -> bool {
-    exit.breaches.contains(&Breach::Output) && exit.stdout_truncated
+fn is_cut(exit: &ProgramExit) -> bool {
+    exit.breaches.contains(&LimitBreach::Output) && exit.stdout_truncated
 }
 
 async fn flooding_a_terminal_ends_at_the_output_limit(engine: Engine) {
-    let limits = Limits { output_bytes: 100_000, ..shell("").limits };
-    let exit = run(&engine, at_terminal(Command { limits, ..shell("yes") })).await;
+    let limits = ProgramLimits { output_bytes: 100_000, ..shell("").limits };
+    let exit = run(&engine, at_terminal(SandboxCommand { limits, ..shell("yes") })).await;
     assert!(is_cut(&exit), "{exit:?}");
     assert_eq!(exit.stdout.len(), 100_000);
     assert!(!exit.stopped);
@@ -176,8 +179,8 @@ async fn flooding_a_terminal_ends_at_the_output_limit(engine: Engine) {
 async fn input_that_nobody_reads_holds_up_nothing(engine: Engine) {
     for raw in ["", "stty raw -echo; "] {
         let script = format!("{raw}echo begin; read -t 0.3 line < /dev/null; echo end");
-        let stdin = Stdin::Bytes(b"0123456789abcde\n".repeat(1 << 16));
-        let exit = run(&engine, at_terminal(Command { stdin, ..shell(&script) })).await;
+        let stdin = StdinSource::Bytes(b"0123456789abcde\n".repeat(1 << 16));
+        let exit = run(&engine, at_terminal(SandboxCommand { stdin, ..shell(&script) })).await;
         assert_eq!(exit.code, Some(0));
         assert!(text(&exit.stdout).contains("end"), "{raw}");
     }

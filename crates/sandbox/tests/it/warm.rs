@@ -5,7 +5,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use sandbox::{Command, Engine, Exit, File, Limits, Output, Sandbox, Stdin, WarmKind, WarmRuntime};
+use sandbox::{
+    Engine, OutputMode, ProgramExit, ProgramLimits, Sandbox, SandboxCommand, StdinSource, WarmKind,
+    WarmRuntime, WorkspaceFile,
+};
 use tokio::time;
 
 use crate::support::{tests, text};
@@ -56,7 +59,7 @@ fn runtime(name: &str, program: &str, ready: usize) -> WarmRuntime {
         kind: WarmKind::ForkPython,
         argv: words(&[program, "main.py"]),
         env: env(),
-        limits: Limits::default(),
+        limits: ProgramLimits::default(),
         ready,
         forks_max: FORKS_MAX,
     }
@@ -77,18 +80,18 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
 }
 
 /// A Python program, alone in its sandbox.
-pub(crate) fn program(source: &str) -> Command {
-    Command {
+pub(crate) fn program(source: &str) -> SandboxCommand {
+    SandboxCommand {
         argv: words(&[PYTHON, "main.py"]),
         env: env(),
-        files: vec![File {
+        files: vec![WorkspaceFile {
             path: "main.py".into(),
             content: source.as_bytes().to_vec().into(),
             executable: false,
         }],
-        limits: Limits { wall: Duration::from_secs(30), ..Limits::default() },
+        limits: ProgramLimits { wall: Duration::from_secs(30), ..ProgramLimits::default() },
         last: true,
-        ..Command::default()
+        ..SandboxCommand::default()
     }
 }
 
@@ -96,12 +99,12 @@ async fn warm_sandbox(engine: &Engine) -> Sandbox {
     engine.warm("python").await.unwrap().expect("the runtime can be started here")
 }
 
-async fn run_warm(engine: &Engine, command: Command) -> Exit {
-    let command = Command { warm: true, ..command };
+async fn run_warm(engine: &Engine, command: SandboxCommand) -> ProgramExit {
+    let command = SandboxCommand { warm: true, ..command };
     warm_sandbox(engine).await.run(command, &mut ()).await.unwrap()
 }
 
-async fn run_fresh(engine: &Engine, command: Command) -> Exit {
+async fn run_fresh(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     engine.sandbox().await.unwrap().run(command, &mut ()).await.unwrap()
 }
 
@@ -180,15 +183,15 @@ fn assert_same(fresh: &str, warm: &str) {
 async fn a_warm_program_is_in_the_namespaces_of_its_sandbox(engine: Engine) {
     let source = "import os\nfor n in sorted(os.listdir('/proc/self/ns')): \
                   print(n, os.readlink('/proc/self/ns/' + n))";
-    let links = |exit: &Exit| -> Vec<(String, String)> {
+    let links = |exit: &ProgramExit| -> Vec<(String, String)> {
         let lines = text(&exit.stdout);
         let pairs = lines.lines().filter_map(|line| line.split_once(' '));
         pairs.map(|(name, link)| (name.to_owned(), link.to_owned())).collect()
     };
     let mut sandbox = warm_sandbox(&engine).await;
-    let first = Command { warm: true, last: false, ..program(source) };
+    let first = SandboxCommand { warm: true, last: false, ..program(source) };
     let warm = links(&sandbox.run(first, &mut ()).await.unwrap());
-    let second = Command { files: Vec::new(), ..program(source) };
+    let second = SandboxCommand { files: Vec::new(), ..program(source) };
     let fresh = links(&sandbox.run(second, &mut ()).await.unwrap());
     assert_eq!(warm.len(), fresh.len());
     assert!(warm.len() >= 7, "{warm:?}");
@@ -378,7 +381,7 @@ const CASES: &[Case] = &[
 ];
 
 impl Case {
-    fn command(&self, env: Vec<Vec<u8>>) -> Command {
+    fn command(&self, env: Vec<Vec<u8>>) -> SandboxCommand {
         let mut command = program(self.source);
         command.env = env;
         command.env.extend(words(self.env));
@@ -386,7 +389,7 @@ impl Case {
         command.limits.cpu = Duration::from_millis(1000);
         command.limits.memory_bytes = 96 << 20;
         if let Some(input) = self.stdin {
-            command.stdin = Stdin::Bytes(input.as_bytes().to_vec());
+            command.stdin = StdinSource::Bytes(input.as_bytes().to_vec());
         }
         command
     }
@@ -416,9 +419,9 @@ async fn python_programs_cannot_tell(engine: Engine) {
         for case in CASES {
             let fresh = run_fresh(&engine, case.command(env.clone())).await;
             let mut sandbox = engine.warm(name).await.unwrap().unwrap();
-            let command = Command { warm: true, ..case.command(env.clone()) };
+            let command = SandboxCommand { warm: true, ..case.command(env.clone()) };
             let warm = sandbox.run(command, &mut ()).await.unwrap();
-            let seen = |exit: &Exit| {
+            let seen = |exit: &ProgramExit| {
                 (
                     without_addresses(&exit.stdout),
                     without_addresses(&exit.stderr),
@@ -438,7 +441,7 @@ async fn a_warm_program_gets_its_own_limits(engine: Engine) {
     let source = "import resource\nfor n in sorted(dir(resource)):\n  \
                   if n.startswith('RLIMIT'): print(n, resource.getrlimit(getattr(resource, n)))\n\
                   b = bytearray(200 << 20)";
-    let limits = Limits {
+    let limits = ProgramLimits {
         cpu: Duration::from_millis(2500),
         wall: Duration::from_secs(30),
         memory_bytes: 64 << 20,
@@ -446,20 +449,20 @@ async fn a_warm_program_gets_its_own_limits(engine: Engine) {
         open_files: 33,
         file_size_bytes: 1 << 16,
         stack_bytes: 200 << 20,
-        ..Limits::default()
+        ..ProgramLimits::default()
     };
-    let fresh = run_fresh(&engine, Command { limits, ..program(source) }).await;
-    let warm = run_warm(&engine, Command { limits, ..program(source) }).await;
+    let fresh = run_fresh(&engine, SandboxCommand { limits, ..program(source) }).await;
+    let warm = run_warm(&engine, SandboxCommand { limits, ..program(source) }).await;
     assert_same(&text(&fresh.stdout), &text(&warm.stdout));
     assert_eq!(warm.breaches, fresh.breaches);
-    assert_eq!(warm.breaches, [sandbox::Breach::Memory]);
+    assert_eq!(warm.breaches, [sandbox::LimitBreach::Memory]);
 }
 
 async fn what_a_warm_program_uses_before_its_start_is_not_its_own(engine: Engine) {
     let sandbox = warm_sandbox(&engine).await;
     time::sleep(Duration::from_millis(300)).await;
     let mut sandbox = sandbox;
-    let command = Command { warm: true, ..program("pass") };
+    let command = SandboxCommand { warm: true, ..program("pass") };
     let exit = sandbox.run(command, &mut ()).await.unwrap();
     assert!(exit.wall < Duration::from_millis(290), "{:?}", exit.wall);
     assert_eq!((exit.code, exit.processes_peak), (Some(0), 1));
@@ -467,27 +470,29 @@ async fn what_a_warm_program_uses_before_its_start_is_not_its_own(engine: Engine
 
 async fn a_second_command_of_a_warm_sandbox_is_started_as_usual(engine: Engine) {
     let mut sandbox = warm_sandbox(&engine).await;
-    let first = Command { warm: true, last: false, ..program("open('kept', 'w').write('x')") };
+    let first =
+        SandboxCommand { warm: true, last: false, ..program("open('kept', 'w').write('x')") };
     assert_eq!(sandbox.run(first, &mut ()).await.unwrap().code, Some(0));
-    let second = Command { argv: words(&["/bin/cat", "kept"]), files: Vec::new(), ..program("") };
+    let second =
+        SandboxCommand { argv: words(&["/bin/cat", "kept"]), files: Vec::new(), ..program("") };
     assert_eq!(text(&sandbox.run(second, &mut ()).await.unwrap().stdout), "x");
 }
 
 async fn a_warm_sandbox_takes_other_programs(engine: Engine) {
     let mut sandbox = warm_sandbox(&engine).await;
-    let command = Command { argv: words(&["/bin/echo", "hi"]), ..program("") };
+    let command = SandboxCommand { argv: words(&["/bin/echo", "hi"]), ..program("") };
     let exit = sandbox.run(command, &mut ()).await.unwrap();
     assert_eq!((text(&exit.stdout), exit.processes_peak), ("hi\n".to_owned(), 1));
 }
 
 async fn a_command_that_is_not_for_the_runtime_is_refused(engine: Engine) {
-    let other = Command { argv: words(&["/bin/echo"]), warm: true, ..program("") };
+    let other = SandboxCommand { argv: words(&["/bin/echo"]), warm: true, ..program("") };
     assert!(warm_sandbox(&engine).await.run(other, &mut ()).await.is_err());
-    let plain = Command { warm: true, ..program("") };
+    let plain = SandboxCommand { warm: true, ..program("") };
     assert!(engine.sandbox().await.unwrap().run(plain, &mut ()).await.is_err());
-    let merged = Command {
+    let merged = SandboxCommand {
         warm: true,
-        stderr: Output::Stdout,
+        stderr: OutputMode::Stdout,
         ..program("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')")
     };
     let exit = warm_sandbox(&engine).await.run(merged, &mut ()).await.unwrap();
@@ -578,14 +583,14 @@ async fn a_waiting_runtime_that_died_is_no_fault_of_the_program(engine: Engine) 
         status.is_err() || status.is_ok_and(|status| status.contains("State:\tZ"))
     };
     until("they have died", || copies.iter().all(is_gone)).await;
-    let command = Command { warm: true, ..program("print('never')") };
+    let command = SandboxCommand { warm: true, ..program("print('never')") };
     assert!(sandbox.run(command, &mut ()).await.is_err());
     drop(sandbox);
     // Those that were ready have died as well, and are noticed or fail the same way.
     let mut served = false;
     for _ in 0..8 {
         let mut sandbox = warm_sandbox(&engine).await;
-        let command = Command { warm: true, ..program("print('on')") };
+        let command = SandboxCommand { warm: true, ..program("print('on')") };
         served |= sandbox.run(command, &mut ()).await.is_ok_and(|exit| exit.stdout == b"on\n");
     }
     assert!(served);
@@ -610,7 +615,7 @@ async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
 }
 
 /// A Node.js program, alone in its sandbox.
-pub(crate) fn node(source: &str) -> Command {
+pub(crate) fn node(source: &str) -> SandboxCommand {
     let mut command = program(source);
     command.argv = words(&[NODE, "--max-old-space-size=300", "main.js"]);
     command.files[0].path = "main.js".into();
@@ -700,21 +705,21 @@ const NODE_CASES: &[Case] = &[
 ];
 
 impl Case {
-    fn node(&self) -> Command {
+    fn node(&self) -> SandboxCommand {
         let source = node(self.source);
         let mut command = self.command(env());
         (command.argv, command.files) = (source.argv, source.files);
         command.argv.extend(words(self.args));
         command.limits.cpu = Duration::from_secs(4);
         command.limits.wall = Duration::from_secs(2);
-        command.limits.memory_bytes = Limits::default().memory_bytes;
+        command.limits.memory_bytes = ProgramLimits::default().memory_bytes;
         command
     }
 }
 
-async fn run_node(engine: &Engine, command: Command) -> Exit {
+async fn run_node(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     let mut sandbox = engine.warm("node").await.unwrap().expect("the runtime can be started here");
-    sandbox.run(Command { warm: true, ..command }, &mut ()).await.unwrap()
+    sandbox.run(SandboxCommand { warm: true, ..command }, &mut ()).await.unwrap()
 }
 
 async fn node_programs_cannot_tell(engine: Engine) {
@@ -722,7 +727,7 @@ async fn node_programs_cannot_tell(engine: Engine) {
     for case in NODE_CASES {
         let fresh = run_fresh(&engine, case.node()).await;
         let warm = run_node(&engine, case.node()).await;
-        let seen = |exit: &Exit| {
+        let seen = |exit: &ProgramExit| {
             (
                 without_addresses(&exit.stdout),
                 without_addresses(&exit.stderr),
@@ -755,8 +760,11 @@ async fn a_started_program_is_held_like_a_fresh_one(engine: Engine) {
 
 async fn a_started_runtime_makes_way_for_other_streams(engine: Engine) {
     let mut sandbox = engine.warm("node").await.unwrap().unwrap();
-    let merged =
-        Command { warm: true, stderr: Output::Stdout, ..node("console.log(1); console.error(2)") };
+    let merged = SandboxCommand {
+        warm: true,
+        stderr: OutputMode::Stdout,
+        ..node("console.log(1); console.error(2)")
+    };
     assert_eq!(text(&sandbox.run(merged, &mut ()).await.unwrap().stdout), "1\n2\n");
     let mut large = node("console.log(process.argv[2].length, process.env.BIG.length)");
     large.argv.push(vec![b'a'; 60_000]);

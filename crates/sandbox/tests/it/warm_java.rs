@@ -3,7 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Command, Engine, Exit, File, Limits, Output, Profile, Stdin, WarmKind, WarmRuntime};
+use sandbox::{
+    Engine, OutputMode, ProgramExit, ProgramLimits, SandboxCommand, SeccompProfile, StdinSource,
+    WarmKind, WarmRuntime, WorkspaceFile,
+};
 
 use crate::support::{tests, text};
 
@@ -42,61 +45,63 @@ pub(crate) fn runtime() -> WarmRuntime {
         kind: WarmKind::StartJava,
         argv: argv(),
         env: env(),
-        limits: Limits::default(),
+        limits: ProgramLimits::default(),
         ready: 0,
         forks_max: 0,
     }
 }
 
 /// What the compiler makes of a program that is one class, `Main`.
-async fn compiled(engine: &Engine, source: &str) -> Vec<File> {
+async fn compiled(engine: &Engine, source: &str) -> Vec<WorkspaceFile> {
     let javac = format!("{}/javac", jdk());
     let source = source.as_bytes().to_vec().into();
-    let command = Command {
+    let command = SandboxCommand {
         argv: words(&[&javac, "-J-XX:TieredStopAtLevel=1", "-d", ".", "Main.java"]),
         env: env(),
-        files: vec![File { path: "Main.java".into(), content: source, executable: false }],
+        files: vec![WorkspaceFile { path: "Main.java".into(), content: source, executable: false }],
         outputs: vec!["Main.class".into()],
         outputs_bytes_max: 1 << 20,
-        limits: Limits {
+        limits: ProgramLimits {
             cpu: Duration::from_secs(60),
             wall: Duration::from_secs(60),
             memory_bytes: 1 << 30,
             processes: 128,
-            ..Limits::default()
+            ..ProgramLimits::default()
         },
-        profile: Profile::Compile,
+        profile: SeccompProfile::Compile,
         last: true,
-        ..Command::default()
+        ..SandboxCommand::default()
     };
     let mut exit = engine.sandbox().await.unwrap().run(command, &mut ()).await.unwrap();
     assert_eq!((text(&exit.stderr), exit.code), (String::new(), Some(0)));
     let content = exit.outputs.remove(0).unwrap().into();
-    vec![File { path: "Main.class".into(), content, executable: false }]
+    vec![WorkspaceFile { path: "Main.class".into(), content, executable: false }]
 }
 
-fn program(files: &[File], stdin: &str) -> Command {
-    Command {
+fn program(files: &[WorkspaceFile], stdin: &str) -> SandboxCommand {
+    SandboxCommand {
         argv: argv(),
         env: env(),
         files: files.to_vec(),
-        stdin: Stdin::Bytes(stdin.as_bytes().to_vec()),
-        limits: Limits { wall: Duration::from_secs(8), ..Limits::default() },
+        stdin: StdinSource::Bytes(stdin.as_bytes().to_vec()),
+        limits: ProgramLimits { wall: Duration::from_secs(8), ..ProgramLimits::default() },
         last: true,
-        ..Command::default()
+        ..SandboxCommand::default()
     }
 }
 
-async fn fresh(engine: &Engine, command: Command) -> Exit {
+async fn fresh(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     engine.sandbox().await.unwrap().run(command, &mut ()).await.unwrap()
 }
 
-async fn warm(engine: &Engine, command: Command) -> Exit {
+async fn warm(engine: &Engine, command: SandboxCommand) -> ProgramExit {
     let mut sandbox = engine.warm("java").await.unwrap().expect("it can be started here");
-    sandbox.run(Command { warm: true, ..command }, &mut ()).await.unwrap()
+    sandbox.run(SandboxCommand { warm: true, ..command }, &mut ()).await.unwrap()
 }
 
-fn seen(exit: &Exit) -> (String, String, Option<i32>, Option<i32>, Vec<sandbox::Breach>) {
+fn seen(
+    exit: &ProgramExit,
+) -> (String, String, Option<i32>, Option<i32>, Vec<sandbox::LimitBreach>) {
     (text(&exit.stdout), text(&exit.stderr), exit.code, exit.signal, exit.breaches.clone())
 }
 
@@ -143,8 +148,11 @@ async fn programs_that_cannot_be_loaded_say_so_as_ever(engine: Engine) {
     ] {
         cases.push((name, compiled(&engine, source).await));
     }
-    let broken =
-        File { path: "Main.class".into(), content: b"x".to_vec().into(), executable: false };
+    let broken = WorkspaceFile {
+        path: "Main.class".into(),
+        content: b"x".to_vec().into(),
+        executable: false,
+    };
     cases.push(("no class file", vec![broken]));
     for (name, files) in cases {
         let fresh = seen(&fresh(&engine, program(&files, "")).await);
@@ -181,7 +189,7 @@ async fn a_started_machine_is_held_like_a_fresh_one(engine: Engine) {
     let fresh = fresh(&engine, program(&files, "x")).await;
     let warm = warm(&engine, program(&files, "x")).await;
     assert_eq!((text(&fresh.stderr), text(&warm.stderr)), (String::new(), String::new()));
-    let without_users = |exit: &Exit| -> Vec<String> {
+    let without_users = |exit: &ProgramExit| -> Vec<String> {
         let said = text(&exit.stdout);
         let lines = said.lines().filter(|line| !line.starts_with(['U', 'G']));
         lines.map(str::to_owned).collect()
@@ -193,20 +201,20 @@ async fn a_started_machine_is_held_like_a_fresh_one(engine: Engine) {
 }
 
 async fn a_command_with_more_than_the_machine_was_started_with_is_refused(engine: Engine) {
-    let changes: [fn(&mut Command); 3] = [
+    let changes: [fn(&mut SandboxCommand); 3] = [
         |command| command.argv.push(b"x".to_vec()),
         |command| command.env.push(b"A=1".to_vec()),
         |command| command.env.clear(),
     ];
     for change in changes {
-        let mut command = Command { warm: true, ..program(&[], "") };
+        let mut command = SandboxCommand { warm: true, ..program(&[], "") };
         change(&mut command);
         let mut sandbox = engine.warm("java").await.unwrap().unwrap();
         assert!(sandbox.run(command, &mut ()).await.is_err());
     }
     // Its streams are its own, so that another command is started as usual.
     let mut sandbox = engine.warm("java").await.unwrap().unwrap();
-    let merged = Command { warm: true, stderr: Output::Stdout, ..program(&[], "") };
+    let merged = SandboxCommand { warm: true, stderr: OutputMode::Stdout, ..program(&[], "") };
     let exit = sandbox.run(merged, &mut ()).await.unwrap();
     assert!(text(&exit.stdout).contains("ClassNotFoundException"), "{}", text(&exit.stdout));
 }

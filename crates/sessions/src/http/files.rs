@@ -19,7 +19,8 @@ use node::auth::Principal;
 use node::drain::Drain;
 use node::http::{self, Json, Upload, query};
 use sandbox::{
-    Depth, Entry, EntryKind, FilesError, Follow, LIST_ENTRIES_MAX, Parents, WatchKind, WriteMode,
+    EntryKind, FilesError, LIST_ENTRIES_MAX, LinkMode, ListDepth, MissingParents, SandboxFileEntry,
+    WatchKind, WriteMode,
 };
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
@@ -85,7 +86,7 @@ pub(super) async fn read(
     let Reading { stat } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     if stat {
-        let entry = files.stat(&path, Follow::Nothing).await.map_err(refusal)?;
+        let entry = files.stat(&path, LinkMode::Nothing).await.map_err(refusal)?;
         return Ok(axum::Json(shown(entry)).into_response());
     }
     let mut open = files.read(&path).await.map_err(refusal)?;
@@ -208,19 +209,19 @@ pub(super) async fn write(
         if append || upload.chunk().await?.is_some() {
             return Err(http::Error::invalid("a directory has no content").at("directory"));
         }
-        let is_new = files.make_dir(&path, Parents::Make).await.map_err(refusal)?;
+        let is_new = files.make_dir(&path, MissingParents::Make).await.map_err(refusal)?;
         if create && !is_new {
             return Err(refusal(FilesError::Exists));
         }
-        (is_new, files.stat(&path, Follow::Links).await.map_err(refusal)?)
+        (is_new, files.stat(&path, LinkMode::Links).await.map_err(refusal)?)
     } else {
         let is_new = match how {
             WriteMode::Create => true,
             WriteMode::Replace | WriteMode::Append => {
-                matches!(files.stat(&path, Follow::Links).await, Err(FilesError::NotFound))
+                matches!(files.stat(&path, LinkMode::Links).await, Err(FilesError::NotFound))
             }
         };
-        let mut writer = files.write(&path, Parents::Make, how).await.map_err(refusal)?;
+        let mut writer = files.write(&path, MissingParents::Make, how).await.map_err(refusal)?;
         while let Some(piece) = upload.chunk().await? {
             writer.write_all(&piece).await.map_err(|error| refusal(error.into()))?;
         }
@@ -255,7 +256,7 @@ pub(super) async fn remove(
     uri: Uri,
 ) -> Result<StatusCode, http::Error> {
     let Removing { recursive } = query(&uri)?;
-    let depth = if recursive { Depth::Recursive } else { Depth::Single };
+    let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
     files.remove(&path, depth).await.map_err(refusal)?;
     Ok(StatusCode::NO_CONTENT)
@@ -274,7 +275,7 @@ pub(super) async fn rename(
     }
     let files = sessions.files(&who.tenant, &id).await?;
     files.rename(&from, &to).await.map_err(refusal)?;
-    let entry = files.stat(&to, Follow::Nothing).await.map_err(refusal)?;
+    let entry = files.stat(&to, LinkMode::Nothing).await.map_err(refusal)?;
     Ok(axum::Json(shown(entry)))
 }
 
@@ -346,7 +347,7 @@ pub(super) async fn watch(
     drain: Drain,
 ) -> Result<Response, http::Error> {
     let Watching { path, recursive } = query(&uri)?;
-    let depth = if recursive { Depth::Recursive } else { Depth::Single };
+    let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
     let watch = files.watch(&path, depth).await.map_err(refusal)?;
     let state = (watch, files, drain);
@@ -374,7 +375,7 @@ fn change_name(kind: WatchKind) -> &'static str {
     }
 }
 
-fn shown(entry: Entry) -> FileEntry {
+fn shown(entry: SandboxFileEntry) -> FileEntry {
     let kind = match entry.kind {
         EntryKind::File => "file",
         EntryKind::Dir => "dir",

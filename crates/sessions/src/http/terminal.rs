@@ -21,7 +21,9 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
 use node::http;
-use sandbox::{Process, ProcessEnd, ProcessHandle, Program, Streams, Terminal};
+use sandbox::{
+    ProcessEnd, ProcessHandle, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
@@ -124,16 +126,16 @@ pub(super) async fn open(
     if !env.iter().any(|it| it.starts_with(b"TERM=")) {
         env.push(format!("{name}={value}").into_bytes());
     }
-    let program = Program {
+    let program = SessionProgram {
         argv: argv.into_iter().map(String::into_bytes).collect(),
         env,
         cwd: cwd.map(String::into_bytes),
-        terminal: Some(sandbox::TerminalSize { rows: size.rows, cols: size.cols }),
+        terminal: Some(sandbox::TerminalDimensions { rows: size.rows, cols: size.cols }),
         stdin: true,
         merged: false,
     };
-    let Process { streams, handle, .. } = sandbox.start(program).await?;
-    let Streams::Terminal(terminal) = streams else {
+    let SessionProcess { streams, handle, .. } = sandbox.start(program).await?;
+    let ProcessStreams::Terminal(terminal) = streams else {
         return Err(Error::internal("a program with a terminal has pipes").into());
     };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
@@ -145,7 +147,7 @@ pub(super) async fn open(
 struct Conversation {
     sandbox: SandboxGuard,
     handle: ProcessHandle,
-    terminal: Terminal,
+    terminal: ProcessTerminal,
 }
 
 /// Why a conversation is over.
@@ -212,7 +214,7 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> boo
 /// Sends what the program writes, up to its end, and a ping now and then.
 async fn show(
     sink: &mut SplitSink<WebSocket, Message>,
-    mut terminal: Terminal,
+    mut terminal: ProcessTerminal,
     mut handle: ProcessHandle,
     sandbox_ended: impl Future<Output = String>,
 ) -> Over {
@@ -298,7 +300,7 @@ impl Pending {
     }
 
     /// Writes some of it; waits for ever while there is nothing. Cancel-safe.
-    async fn hand_on(&mut self, terminal: &mut Terminal) -> io::Result<()> {
+    async fn hand_on(&mut self, terminal: &mut ProcessTerminal) -> io::Result<()> {
         let Some(first) = self.input.front_mut() else { return std::future::pending().await };
         let count = terminal.write(first).await?;
         let _written = first.split_to(count.min(first.len()));
@@ -314,7 +316,7 @@ impl Pending {
 /// Takes what the client says.
 async fn type_in(
     mut stream: SplitStream<WebSocket>,
-    mut terminal: Terminal,
+    mut terminal: ProcessTerminal,
     handle: ProcessHandle,
 ) -> Over {
     let mut pending = Pending::default();
@@ -375,7 +377,7 @@ async fn take(text: &str, pending: &mut Pending, handle: &ProcessHandle) -> Resu
             if !(1..=SIZE_MAX).contains(&rows) || !(1..=SIZE_MAX).contains(&cols) {
                 return Err(format!("rows and cols must be 1 to {SIZE_MAX}"));
             }
-            drop(handle.resize(sandbox::TerminalSize { rows, cols }));
+            drop(handle.resize(sandbox::TerminalDimensions { rows, cols }));
         }
     }
     Ok(())

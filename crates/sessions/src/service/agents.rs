@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use node::clock;
-use sandbox::{Files, Parents, Program, Streams, WriteMode};
+use sandbox::{MissingParents, ProcessStreams, SandboxFiles, SessionProgram, WriteMode};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
@@ -461,7 +461,7 @@ impl Inner {
         }
         let mut env = Launch::bare().env;
         env.extend(request.env.clone());
-        let program = Program {
+        let program = SessionProgram {
             argv: ["/bin/sh", INSTALL].map(|part| part.as_bytes().to_vec()).into(),
             env: environment(&env),
             cwd: None,
@@ -499,8 +499,8 @@ impl Inner {
 }
 
 /// Writes one file as the sandbox's user.
-async fn write(files: &Files, file: &Kept) -> Result<(), sandbox::FilesError> {
-    let mut writer = files.write(&file.path, Parents::Make, WriteMode::Replace).await?;
+async fn write(files: &SandboxFiles, file: &Kept) -> Result<(), sandbox::FilesError> {
+    let mut writer = files.write(&file.path, MissingParents::Make, WriteMode::Replace).await?;
     writer.write_all(&file.content).await?;
     writer.finish().await?;
     if file.executable {
@@ -510,9 +510,9 @@ async fn write(files: &Files, file: &Kept) -> Result<(), sandbox::FilesError> {
 }
 
 /// Waits for `install.sh` and answers the end of what it wrote.
-async fn install(process: sandbox::Process, time_max: Duration) -> Result<String, Error> {
-    let sandbox::Process { streams, mut handle, .. } = process;
-    let Streams::Pipes(mut pipes) = streams else {
+async fn install(process: sandbox::SessionProcess, time_max: Duration) -> Result<String, Error> {
+    let sandbox::SessionProcess { streams, mut handle, .. } = process;
+    let ProcessStreams::Pipes(mut pipes) = streams else {
         return Err(Error::internal("a command without terminal has pipes"));
     };
     let mut output = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pool::residents::{Figures, Residents, State, Stats};
+use pool::residents::{ResidentFigures, ResidentStats, Residents, State};
 use tokio::sync::Notify;
 
 /// Who is on the books.
@@ -62,7 +62,7 @@ pub(crate) struct PlaceRequest<'a> {
 pub(crate) struct Books {
     /// Guards both, so that they agree.
     inner: Mutex<Inner>,
-    figures: Figures,
+    figures: ResidentFigures,
     /// Told when somebody may be able to go who was not before.
     changed: Notify,
     /// Those who wait for that, the first one first.
@@ -99,7 +99,7 @@ impl Books {
     }
 
     /// How many there are of each, without a lock.
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
@@ -109,9 +109,10 @@ impl Books {
     }
 
     /// Counts what a tenant has of each state. Looks at all residents.
-    pub(crate) fn stats_of(&self, tenant: &str) -> Stats {
+    pub(crate) fn stats_of(&self, tenant: &str) -> ResidentStats {
         let inner = &*self.inner.lock();
-        let mut stats = Stats { capacity: inner.all.capacity(), ..Stats::default() };
+        let mut stats =
+            ResidentStats { capacity: inner.all.capacity(), ..ResidentStats::default() };
         let of_tenant = inner.owners.iter().filter(|(_, owner)| ***owner == *tenant);
         for state in of_tenant.filter_map(|(key, _)| inner.all.state(key)) {
             stats.total += 1;

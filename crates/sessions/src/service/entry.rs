@@ -10,7 +10,7 @@ use api::SessionState;
 use node::clock;
 use node::gateway::Gate;
 use parking_lot::Mutex;
-use sandbox::Layer;
+use sandbox::AttachedLayer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -93,12 +93,12 @@ impl Drop for Relaying {
 pub(crate) struct Body {
     /// Taken out when it is ended. Its last clone that is dropped ends it, so that nobody keeps one
     /// for longer than a call takes.
-    sandbox: Mutex<Option<sandbox::Session>>,
+    sandbox: Mutex<Option<sandbox::SandboxedSession>>,
     /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
     /// disk attached.
     disk: Mutex<Option<Attached>>,
     /// What the disk stands on. Kept so that others who stand on it find it attached.
-    _layers: Vec<Arc<Layer>>,
+    _layers: Vec<Arc<AttachedLayer>>,
     pub(crate) uses: Uses,
     /// When somebody last worked with it, in milliseconds since 1970.
     pub(crate) used_ms: AtomicU64,
@@ -175,7 +175,11 @@ impl Changing {
 }
 
 impl Body {
-    pub(crate) fn new(sandbox: sandbox::Session, disk: Attached, layers: Vec<Arc<Layer>>) -> Body {
+    pub(crate) fn new(
+        sandbox: sandbox::SandboxedSession,
+        disk: Attached,
+        layers: Vec<Arc<AttachedLayer>>,
+    ) -> Body {
         Body {
             sandbox: Mutex::new(Some(sandbox)),
             disk: Mutex::new(Some(disk)),
@@ -193,20 +197,20 @@ impl Body {
     ///
     /// # Errors
     /// When it has been ended.
-    pub(crate) fn sandbox(&self) -> Result<sandbox::Session, Error> {
+    pub(crate) fn sandbox(&self) -> Result<sandbox::SandboxedSession, Error> {
         let sandbox = self.sandbox.lock().clone();
         sandbox.ok_or_else(|| Error::SandboxEnded("it was stopped".to_owned()))
     }
 
     /// Takes the sandbox away, to end it.
-    pub(crate) fn take_sandbox(&self) -> Option<sandbox::Session> {
+    pub(crate) fn take_sandbox(&self) -> Option<sandbox::SandboxedSession> {
         self.sandbox.lock().take()
     }
 
     /// Resolves with the reason when the sandbox is gone.
     pub(crate) fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         let sandbox = self.sandbox.lock();
-        let ended = sandbox.as_ref().map(sandbox::Session::ended);
+        let ended = sandbox.as_ref().map(sandbox::SandboxedSession::ended);
         drop(sandbox);
         async move {
             match ended {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{SessionExec, SessionExecResult};
 use bytes::Bytes;
 use node::clock;
-use sandbox::{Pipes, ProcessEnd, ProcessHandle, Program, Streams};
+use sandbox::{ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, SessionProgram};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
@@ -126,7 +126,7 @@ impl Sessions {
         let timeout = request.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
         let stdin = request.stdin.unwrap_or_default();
         let (told, events) = mpsc::channel(CHUNKS_MAX);
-        let Streams::Pipes(pipes) = process.streams else {
+        let ProcessStreams::Pipes(pipes) = process.streams else {
             return Err(Error::internal("a command without terminal has pipes"));
         };
         let running = Running { at_work, handle: process.handle, told };
@@ -209,12 +209,12 @@ fn argument(text: &str, field: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn program(request: &SessionExec, env: &BTreeMap<String, String>) -> Program {
+fn program(request: &SessionExec, env: &BTreeMap<String, String>) -> SessionProgram {
     let argv = match (&request.command, &request.argv) {
         (Some(command), _) => vec!["/bin/sh".into(), "-c".into(), command.clone().into()],
         (None, argv) => argv.iter().flatten().map(|part| part.clone().into()).collect(),
     };
-    Program {
+    SessionProgram {
         argv,
         env: environment(env),
         cwd: request.cwd.clone().map(String::into_bytes),
@@ -234,9 +234,9 @@ struct Running {
 
 impl Running {
     /// Tells everything, up to the end. When nobody listens any more, the program is killed.
-    async fn follow(self, pipes: Pipes, stdin: String, timeout: Duration) {
+    async fn follow(self, pipes: ProcessPipes, stdin: String, timeout: Duration) {
         let Running { at_work, mut handle, told } = self;
-        let Pipes { stdin: input, stdout, stderr } = pipes;
+        let ProcessPipes { stdin: input, stdout, stderr } = pipes;
         let feed = feed(input, stdin);
         let _started = told.send(ExecEvent::Started(handle.pid())).await;
         let out = pump(stdout, told.clone(), ExecEvent::Stdout);

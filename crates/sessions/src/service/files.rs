@@ -4,7 +4,7 @@ use std::fmt;
 
 use api::{ErrorCode, SessionMetrics};
 use node::{clock, http};
-use sandbox::{Files, Process, Program, SandboxError};
+use sandbox::{SandboxError, SandboxFiles, SessionProcess, SessionProgram};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -15,14 +15,14 @@ use crate::error::Error;
 /// The files of a session. While this exists, its sandbox stays.
 #[derive(Debug)]
 pub struct SessionFiles {
-    files: Files,
+    files: SandboxFiles,
     _at_work: Use,
 }
 
 impl std::ops::Deref for SessionFiles {
-    type Target = Files;
+    type Target = SandboxFiles;
 
-    fn deref(&self) -> &Files {
+    fn deref(&self) -> &SandboxFiles {
         &self.files
     }
 }
@@ -54,7 +54,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub async fn start(&self, program: Program) -> Result<Process, Error> {
+    pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, Error> {
         Ok(self.at_work.body.sandbox()?.start(program).await?)
     }
 
@@ -118,7 +118,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub async fn files(&self) -> Result<Files, Error> {
+    pub async fn files(&self) -> Result<SandboxFiles, Error> {
         Ok(self.at_work.body.sandbox()?.files().await?)
     }
 
@@ -202,7 +202,7 @@ impl Sessions {
 
 impl Inner {
     async fn figures(
-        sandbox: &sandbox::Session,
+        sandbox: &sandbox::SandboxedSession,
         disk: Option<crate::workspace::Attached>,
     ) -> Result<SessionMetrics, Error> {
         let usage = sandbox.usage().await?;

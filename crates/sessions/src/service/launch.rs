@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{AgentOptions, AgentRuntime, Grant, SessionEventKind};
-use sandbox::{Program, Streams};
+use sandbox::{ProcessStreams, SessionProgram};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -195,7 +195,7 @@ impl Inner {
             let serving = async move { relay.serve(listener, access, tally).await };
             *body.relay.lock() = Some(Relaying::new(serving));
         }
-        let program = Program {
+        let program = SessionProgram {
             argv: plan.argv.iter().map(|part| part.clone().into_bytes()).collect(),
             env: environment(&plan.environment(launch.env.clone())),
             cwd: None,
@@ -258,9 +258,9 @@ pub(super) struct StartSpec<'a> {
 }
 
 /// A program of a sandbox as an agent has it.
-fn agent_process(process: sandbox::Process) -> Result<AgentProcess, Error> {
-    let sandbox::Process { streams, handle, .. } = process;
-    let Streams::Pipes(pipes) = streams else {
+fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, Error> {
+    let sandbox::SessionProcess { streams, handle, .. } = process;
+    let ProcessStreams::Pipes(pipes) = streams else {
         return Err(Error::internal("an agent without terminal has pipes"));
     };
     let stdin: Box<dyn AsyncWrite + Send + Unpin> = match pipes.stdin {

@@ -170,9 +170,12 @@ pub(crate) fn disk_size(config: &Config, limits: &SessionLimits) -> DiskSize {
 }
 
 /// What a sandbox is told of complete limits.
-pub(crate) fn sandbox_limits(config: &Config, limits: &SessionLimits) -> sandbox::SessionLimits {
+pub(crate) fn sandbox_limits(
+    config: &Config,
+    limits: &SessionLimits,
+) -> sandbox::SessionSandboxLimits {
     let tmp_bytes = limits.tmp_bytes.unwrap_or(config.tmp_bytes);
-    sandbox::SessionLimits {
+    sandbox::SessionSandboxLimits {
         memory_bytes: limits.memory_bytes.unwrap_or(config.memory_bytes),
         processes: limits.processes.unwrap_or(config.processes),
         open_files: limits.open_files.unwrap_or(config.open_files),

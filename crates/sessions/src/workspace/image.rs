@@ -16,7 +16,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use node::objects::Objects;
-use sandbox::{Extents, ImageWriter};
+use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -93,7 +93,7 @@ pub(super) async fn store(
     let (image, with_data) = {
         let path = path.to_owned();
         let opened = move || {
-            let image = Extents::open(&path, PIECE_BYTES).map_err(Error::internal)?;
+            let image = ImageExtents::open(&path, PIECE_BYTES).map_err(Error::internal)?;
             let with_data = image.chunks().map_err(Error::internal)?;
             Ok((Arc::new(image), with_data))
         };
@@ -137,7 +137,7 @@ pub(super) async fn store(
 
 /// A piece's name and, where it is not known, its content as it is stored; none where it is zeros.
 fn piece(
-    image: &Extents,
+    image: &ImageExtents,
     index: u64,
     known: &HashSet<String>,
 ) -> Result<Option<(String, Option<Bytes>)>, Error> {

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub use crypt::Sha2Crypt;
-pub use secret::{Fast, Secret, SecretError, SecretKind, Verifier};
+pub use secret::{FastAuthResult, MysqlSecret, MysqlSecretError, MysqlVerifier, SecretKind};
 
 mod crypt;
 mod secret;
@@ -33,14 +33,14 @@ pub const PUBLIC_KEY: u8 = 2;
 
 /// Random bytes that a proof is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonce([u8; NONCE_BYTES]);
+pub struct AuthNonce([u8; NONCE_BYTES]);
 
-impl Nonce {
+impl AuthNonce {
     /// Of random bytes. Clients take it for a text: it has neither NUL, which would end it, nor `$`
     /// or anything beyond ASCII, as servers have none.
     #[must_use]
-    pub fn new(random: [u8; NONCE_BYTES]) -> Nonce {
-        Nonce(random.map(|byte| match byte & 0x7F {
+    pub fn new(random: [u8; NONCE_BYTES]) -> AuthNonce {
+        AuthNonce(random.map(|byte| match byte & 0x7F {
             0 => b'a',
             b'$' => b'b',
             byte => byte,
@@ -49,12 +49,12 @@ impl Nonce {
 
     /// What a server sent: its bytes, with or without the NUL behind them.
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Nonce> {
+    pub fn parse(bytes: &[u8]) -> Option<AuthNonce> {
         let bytes = match bytes {
             [bytes @ .., 0] if bytes.len() == NONCE_BYTES => bytes,
             bytes => bytes,
         };
-        bytes.try_into().ok().map(Nonce)
+        bytes.try_into().ok().map(AuthNonce)
     }
 
     /// The bytes.
@@ -73,7 +73,7 @@ impl Nonce {
 
 /// A method by its name in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plugin {
+pub enum AuthPlugin {
     /// `mysql_native_password`: SHA-1. All clients know it.
     Native,
     /// `caching_sha2_password`: SHA-256, or the password itself where it cannot be overheard.
@@ -82,11 +82,11 @@ pub enum Plugin {
     Clear,
 }
 
-impl Plugin {
+impl AuthPlugin {
     /// By its name; none for those that are not spoken here.
     #[must_use]
-    pub fn of(name: &[u8]) -> Option<Plugin> {
-        let all = [Plugin::Native, Plugin::CachingSha2, Plugin::Clear];
+    pub fn of(name: &[u8]) -> Option<AuthPlugin> {
+        let all = [AuthPlugin::Native, AuthPlugin::CachingSha2, AuthPlugin::Clear];
         all.into_iter().find(|plugin| plugin.name().as_bytes() == name)
     }
 
@@ -94,9 +94,9 @@ impl Plugin {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Plugin::Native => "mysql_native_password",
-            Plugin::CachingSha2 => "caching_sha2_password",
-            Plugin::Clear => "mysql_clear_password",
+            AuthPlugin::Native => "mysql_native_password",
+            AuthPlugin::CachingSha2 => "caching_sha2_password",
+            AuthPlugin::Clear => "mysql_clear_password",
         }
     }
 }
@@ -120,7 +120,7 @@ impl NativeKey {
 
     /// The proof for a nonce.
     #[must_use]
-    pub fn answer(&self, nonce: &Nonce) -> [u8; 20] {
+    pub fn answer(&self, nonce: &AuthNonce) -> [u8; 20] {
         xor(self.0, self.hash().mask(nonce))
     }
 }
@@ -146,7 +146,7 @@ impl NativeHash {
 
     /// The key that a proof for `nonce` gives away; none when the proof is wrong.
     #[must_use]
-    pub fn accepts(&self, nonce: &Nonce, answer: &[u8]) -> Option<NativeKey> {
+    pub fn accepts(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<NativeKey> {
         let answer: [u8; 20] = answer.try_into().ok()?;
         let key = NativeKey(xor(answer, self.mask(nonce)));
         bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
@@ -159,7 +159,7 @@ impl NativeHash {
     }
 
     /// What lies over the key in a proof.
-    fn mask(&self, nonce: &Nonce) -> [u8; 20] {
+    fn mask(&self, nonce: &AuthNonce) -> [u8; 20] {
         Sha1::new().chain_update(nonce.0).chain_update(self.0).finalize().into()
     }
 }
@@ -184,7 +184,7 @@ impl Sha2Key {
 
     /// The proof for a nonce.
     #[must_use]
-    pub fn answer(&self, nonce: &Nonce) -> [u8; 32] {
+    pub fn answer(&self, nonce: &AuthNonce) -> [u8; 32] {
         xor(self.0, self.hash().mask(nonce))
     }
 }
@@ -196,7 +196,7 @@ pub struct Sha2Hash([u8; 32]);
 impl Sha2Hash {
     /// The key that a proof for `nonce` gives away; none when the proof is wrong.
     #[must_use]
-    pub fn accepts(&self, nonce: &Nonce, answer: &[u8]) -> Option<Sha2Key> {
+    pub fn accepts(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<Sha2Key> {
         let answer: [u8; 32] = answer.try_into().ok()?;
         let key = Sha2Key(xor(answer, self.mask(nonce)));
         bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
@@ -210,7 +210,7 @@ impl Sha2Hash {
 
     /// What lies over the key in a proof. The order is the other way round than in
     /// [`NativeHash::mask`].
-    fn mask(&self, nonce: &Nonce) -> [u8; 32] {
+    fn mask(&self, nonce: &AuthNonce) -> [u8; 32] {
         Sha256::new().chain_update(self.0).chain_update(nonce.0).finalize().into()
     }
 }

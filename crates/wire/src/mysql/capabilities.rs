@@ -5,9 +5,9 @@
 
 /// A set of capabilities. The lower 32 bits are MySQL's, the upper 32 are MariaDB's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Capabilities(pub u64);
+pub struct CapabilityFlags(pub u64);
 
-impl Capabilities {
+impl CapabilityFlags {
     /// None.
     pub const NONE: Self = Self(0);
     /// Long passwords; always set by MySQL. A MariaDB server leaves it out to say that it has
@@ -136,9 +136,9 @@ impl Capabilities {
 
 /// What the server says of its session at the end of each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Status(pub u16);
+pub struct StatusFlags(pub u16);
 
-impl Status {
+impl StatusFlags {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Inside a transaction.
@@ -200,23 +200,25 @@ mod tests {
 
     #[test]
     fn sets_are_added_and_taken_away() {
-        let both = Capabilities::SSL.union(Capabilities::DEPRECATE_EOF);
+        let both = CapabilityFlags::SSL.union(CapabilityFlags::DEPRECATE_EOF);
         assert_eq!(both.0, 0x0100_0800);
-        assert!(both.contains(Capabilities::SSL) && both.contains(Capabilities::NONE));
-        assert!(!both.contains(Capabilities::SSL.union(Capabilities::ODBC)));
-        assert_eq!(both.without(Capabilities::SSL), Capabilities::DEPRECATE_EOF);
-        assert_eq!(both.intersection(Capabilities::SSL), Capabilities::SSL);
-        let status = Status::IN_TRANS.union(Status::AUTOCOMMIT);
+        assert!(both.contains(CapabilityFlags::SSL) && both.contains(CapabilityFlags::NONE));
+        assert!(!both.contains(CapabilityFlags::SSL.union(CapabilityFlags::ODBC)));
+        assert_eq!(both.without(CapabilityFlags::SSL), CapabilityFlags::DEPRECATE_EOF);
+        assert_eq!(both.intersection(CapabilityFlags::SSL), CapabilityFlags::SSL);
+        let status = StatusFlags::IN_TRANS.union(StatusFlags::AUTOCOMMIT);
         assert_eq!(status.0, 3);
-        assert!(status.contains(Status::IN_TRANS) && !status.contains(Status::MORE_RESULTS));
-        assert_eq!(status.without(Status::IN_TRANS), Status::AUTOCOMMIT);
+        assert!(
+            status.contains(StatusFlags::IN_TRANS) && !status.contains(StatusFlags::MORE_RESULTS)
+        );
+        assert_eq!(status.without(StatusFlags::IN_TRANS), StatusFlags::AUTOCOMMIT);
     }
 
     #[test]
     fn halves_are_those_of_the_wire() {
-        let all = Capabilities(0x0000_0025_8100_0201);
+        let all = CapabilityFlags(0x0000_0025_8100_0201);
         assert_eq!((all.lower(), all.upper()), (0x8100_0201, 0x25));
-        assert_eq!(Capabilities::MARIADB_PROGRESS.upper(), 1);
-        assert_eq!(Capabilities::REMEMBER_OPTIONS.lower(), 0x8000_0000);
+        assert_eq!(CapabilityFlags::MARIADB_PROGRESS.upper(), 1);
+        assert_eq!(CapabilityFlags::REMEMBER_OPTIONS.lower(), 0x8000_0000);
     }
 }

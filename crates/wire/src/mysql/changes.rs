@@ -3,7 +3,7 @@
 //! Source: MySQL's source documentation, page "OK_Packet", and MariaDB's knowledge base, page
 //! "`OK_Packet`", which allows several variables in one entry.
 
-use super::lenenc::{Reader, put_bytes, put_int};
+use super::lenenc::{PacketReader, put_bytes, put_int};
 
 const SYSTEM_VARIABLES: u8 = 0;
 const SCHEMA: u8 = 1;
@@ -14,7 +14,7 @@ const TRANSACTION_STATE: u8 = 5;
 
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum TrackedChange<'a> {
     /// A system variable of the session has a value.
     Variable {
         /// The name, as the server spells it.
@@ -39,24 +39,24 @@ pub enum Change<'a> {
 /// The bytes are no list of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's list of changes in the session does not make sense")]
-pub struct Malformed;
+pub struct MalformedChanges;
 
 /// Reads [`super::packet::OkPacket::changes`]. Ends with the first mistake.
 #[inline]
-pub const fn changes(raw: &[u8]) -> Changes<'_> {
-    Changes { entries: Reader::new(raw), variables: Reader::new(&[]) }
+pub const fn changes(raw: &[u8]) -> TrackedChanges<'_> {
+    TrackedChanges { entries: PacketReader::new(raw), variables: PacketReader::new(&[]) }
 }
 
 /// The changes that are left to read.
 #[derive(Clone, Debug)]
-pub struct Changes<'a> {
-    entries: Reader<'a>,
+pub struct TrackedChanges<'a> {
+    entries: PacketReader<'a>,
     /// What is left of an entry with several variables.
-    variables: Reader<'a>,
+    variables: PacketReader<'a>,
 }
 
-impl<'a> Iterator for Changes<'a> {
-    type Item = Result<Change<'a>, Malformed>;
+impl<'a> Iterator for TrackedChanges<'a> {
+    type Item = Result<TrackedChange<'a>, MalformedChanges>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -67,66 +67,68 @@ impl<'a> Iterator for Changes<'a> {
         if change.is_none() {
             *self = changes(&[]);
         }
-        Some(change.ok_or(Malformed))
+        Some(change.ok_or(MalformedChanges))
     }
 }
 
-impl<'a> Changes<'a> {
-    fn read(&mut self) -> Option<Change<'a>> {
+impl<'a> TrackedChanges<'a> {
+    fn read(&mut self) -> Option<TrackedChange<'a>> {
         if !self.variables.is_empty() {
             return self.variable();
         }
         let kind = self.entries.u8()?;
         let data = self.entries.lenenc_bytes()?;
-        let mut reader = Reader::new(data);
+        let mut reader = PacketReader::new(data);
         match kind {
             SYSTEM_VARIABLES => {
                 self.variables = reader;
                 self.variable()
             }
-            SCHEMA => reader.lenenc_bytes().map(Change::Schema),
+            SCHEMA => reader.lenenc_bytes().map(TrackedChange::Schema),
             // One letter, without a length of its own, whatever the documents say: so MariaDB 10.11
             // and MySQL write it.
-            STATE_CHANGE => Some(Change::State(data.last() != Some(&b'0'))),
+            STATE_CHANGE => Some(TrackedChange::State(data.last() != Some(&b'0'))),
             GTIDS => {
                 // How they are spelt; there is one way.
                 reader.u8()?;
-                reader.lenenc_bytes().map(Change::Gtid)
+                reader.lenenc_bytes().map(TrackedChange::Gtid)
             }
-            TRANSACTION_CHARACTERISTICS => reader.lenenc_bytes().map(Change::Characteristics),
-            TRANSACTION_STATE => reader.lenenc_bytes().map(Change::Transaction),
-            _ => Some(Change::Other(kind)),
+            TRANSACTION_CHARACTERISTICS => {
+                reader.lenenc_bytes().map(TrackedChange::Characteristics)
+            }
+            TRANSACTION_STATE => reader.lenenc_bytes().map(TrackedChange::Transaction),
+            _ => Some(TrackedChange::Other(kind)),
         }
     }
 
-    fn variable(&mut self) -> Option<Change<'a>> {
+    fn variable(&mut self) -> Option<TrackedChange<'a>> {
         let name = self.variables.lenenc_bytes()?;
         let value = self.variables.lenenc_bytes()?;
-        Some(Change::Variable { name, value })
+        Some(TrackedChange::Variable { name, value })
     }
 }
 
 /// Appends a change as a server writes it; [`Change::Other`] is written without contents.
-pub fn put_change(out: &mut Vec<u8>, change: &Change<'_>) {
+pub fn put_change(out: &mut Vec<u8>, change: &TrackedChange<'_>) {
     let mut data = Vec::new();
     let kind = match *change {
-        Change::Variable { name, value } => {
+        TrackedChange::Variable { name, value } => {
             put_bytes(&mut data, name);
             put_bytes(&mut data, value);
             SYSTEM_VARIABLES
         }
-        Change::Schema(name) => with(&mut data, name, SCHEMA),
-        Change::State(changed) => {
+        TrackedChange::Schema(name) => with(&mut data, name, SCHEMA),
+        TrackedChange::State(changed) => {
             data.push(if changed { b'1' } else { b'0' });
             STATE_CHANGE
         }
-        Change::Gtid(text) => {
+        TrackedChange::Gtid(text) => {
             data.push(0);
             with(&mut data, text, GTIDS)
         }
-        Change::Characteristics(text) => with(&mut data, text, TRANSACTION_CHARACTERISTICS),
-        Change::Transaction(text) => with(&mut data, text, TRANSACTION_STATE),
-        Change::Other(kind) => kind,
+        TrackedChange::Characteristics(text) => with(&mut data, text, TRANSACTION_CHARACTERISTICS),
+        TrackedChange::Transaction(text) => with(&mut data, text, TRANSACTION_STATE),
+        TrackedChange::Other(kind) => kind,
     };
     put_int(out, u64::from(kind));
     put_bytes(out, &data);
@@ -143,14 +145,14 @@ mod tests {
 
     use proptest::prelude::*;
 
-    fn read(raw: &[u8]) -> Vec<Result<Change<'_>, Malformed>> {
+    fn read(raw: &[u8]) -> Vec<Result<TrackedChange<'_>, MalformedChanges>> {
         changes(raw).collect()
     }
 
     #[test]
     fn each_kind_is_read() {
         let variable = |name: &'static str, value: &'static str| {
-            Ok(Change::Variable { name: name.as_bytes(), value: value.as_bytes() })
+            Ok(TrackedChange::Variable { name: name.as_bytes(), value: value.as_bytes() })
         };
         for (raw, wanted) in [
             (b"".as_slice(), vec![]),
@@ -158,26 +160,32 @@ mod tests {
             (b"\0\x08\x01a\x01b\x01c\x01d", vec![variable("a", "b"), variable("c", "d")]),
             (
                 b"\x01\x05\x04test\x02\x011",
-                vec![Ok(Change::Schema(b"test")), Ok(Change::State(true))],
+                vec![Ok(TrackedChange::Schema(b"test")), Ok(TrackedChange::State(true))],
             ),
-            (b"\x02\x011\x02\x010", vec![Ok(Change::State(true)), Ok(Change::State(false))]),
-            (b"\x01\x01\0", vec![Ok(Change::Schema(b""))]),
-            (b"\x03\x05\0\x03a:1", vec![Ok(Change::Gtid(b"a:1"))]),
-            (b"\x05\x09\x08T_______", vec![Ok(Change::Transaction(b"T_______"))]),
+            (
+                b"\x02\x011\x02\x010",
+                vec![Ok(TrackedChange::State(true)), Ok(TrackedChange::State(false))],
+            ),
+            (b"\x01\x01\0", vec![Ok(TrackedChange::Schema(b""))]),
+            (b"\x03\x05\0\x03a:1", vec![Ok(TrackedChange::Gtid(b"a:1"))]),
+            (b"\x05\x09\x08T_______", vec![Ok(TrackedChange::Transaction(b"T_______"))]),
             // As MariaDB 10.11 tells of `BEGIN` and of `SET NAMES`.
             (
                 b"\x05\x09\x08T_______\x04\x13\x12START TRANSACTION;",
                 vec![
-                    Ok(Change::Transaction(b"T_______")),
-                    Ok(Change::Characteristics(b"START TRANSACTION;")),
+                    Ok(TrackedChange::Transaction(b"T_______")),
+                    Ok(TrackedChange::Characteristics(b"START TRANSACTION;")),
                 ],
             ),
             (
                 b"\0\x1c\x14character_set_client\x06latin1\x02\x011",
-                vec![variable("character_set_client", "latin1"), Ok(Change::State(true))],
+                vec![variable("character_set_client", "latin1"), Ok(TrackedChange::State(true))],
             ),
-            (b"\x04\x07\x06BEGIN;", vec![Ok(Change::Characteristics(b"BEGIN;"))]),
-            (b"\x09\x02ab\x01\x02\x01x", vec![Ok(Change::Other(9)), Ok(Change::Schema(b"x"))]),
+            (b"\x04\x07\x06BEGIN;", vec![Ok(TrackedChange::Characteristics(b"BEGIN;"))]),
+            (
+                b"\x09\x02ab\x01\x02\x01x",
+                vec![Ok(TrackedChange::Other(9)), Ok(TrackedChange::Schema(b"x"))],
+            ),
         ] {
             assert_eq!(read(raw), wanted, "{raw:?}");
         }
@@ -195,20 +203,20 @@ mod tests {
             b"\x03\x01\0",
             b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\xff1",
         ] {
-            assert_eq!(read(raw), [Err(Malformed)], "{raw:?}");
+            assert_eq!(read(raw), [Err(MalformedChanges)], "{raw:?}");
         }
-        assert_eq!(read(b"\x02\x011\x01"), [Ok(Change::State(true)), Err(Malformed)]);
+        assert_eq!(read(b"\x02\x011\x01"), [Ok(TrackedChange::State(true)), Err(MalformedChanges)]);
     }
 
-    fn change_of(kind: u8, one: &'static str, other: &'static str) -> Change<'static> {
+    fn change_of(kind: u8, one: &'static str, other: &'static str) -> TrackedChange<'static> {
         match kind {
-            0 => Change::Variable { name: one.as_bytes(), value: other.as_bytes() },
-            1 => Change::Schema(one.as_bytes()),
-            2 => Change::State(one.is_empty()),
-            3 => Change::Gtid(one.as_bytes()),
-            4 => Change::Characteristics(one.as_bytes()),
-            5 => Change::Transaction(one.as_bytes()),
-            _ => Change::Other(kind),
+            0 => TrackedChange::Variable { name: one.as_bytes(), value: other.as_bytes() },
+            1 => TrackedChange::Schema(one.as_bytes()),
+            2 => TrackedChange::State(one.is_empty()),
+            3 => TrackedChange::Gtid(one.as_bytes()),
+            4 => TrackedChange::Characteristics(one.as_bytes()),
+            5 => TrackedChange::Transaction(one.as_bytes()),
+            _ => TrackedChange::Other(kind),
         }
     }
 

@@ -13,19 +13,19 @@ pub const PAYLOAD_MAX: usize = 0xFF_FFFF;
 
 /// The head of a packet. Every four bytes are one: a length cannot be impossible here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PacketHeader {
     /// Bytes of the payload, at most [`PAYLOAD_MAX`].
     pub len: usize,
     /// The packet's number within its exchange; wraps.
     pub seq: u8,
 }
 
-impl Header {
+impl PacketHeader {
     /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
     #[inline]
-    pub const fn parse(bytes: &[u8]) -> Option<Header> {
+    pub const fn parse(bytes: &[u8]) -> Option<PacketHeader> {
         let [a, b, c, seq, ..] = *bytes else { return None };
-        Some(Header { len: u32::from_le_bytes([a, b, c, 0]) as usize, seq })
+        Some(PacketHeader { len: u32::from_le_bytes([a, b, c, 0]) as usize, seq })
     }
 
     /// All bytes of the packet on the wire, the head included.
@@ -43,14 +43,14 @@ impl Header {
 
 /// Whether the next packet of a stream begins a message or goes on with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Continuation {
+pub struct PacketContinuation {
     inside: bool,
 }
 
-impl Continuation {
+impl PacketContinuation {
     /// Takes the next packet's head; tells whether the packet begins a message.
     #[inline]
-    pub const fn begins(&mut self, header: Header) -> bool {
+    pub const fn begins(&mut self, header: PacketHeader) -> bool {
         let begins = !self.inside;
         self.inside = header.is_continued();
         begins
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
 
     fn check(bytes: &[u8], wanted: Option<(usize, u8)>) {
-        let wanted = wanted.map(|(len, seq)| Header { len, seq });
-        assert_eq!(Header::parse(bytes), wanted, "{bytes:?}");
+        let wanted = wanted.map(|(len, seq)| PacketHeader { len, seq });
+        assert_eq!(PacketHeader::parse(bytes), wanted, "{bytes:?}");
     }
 
     #[test]
@@ -135,16 +135,16 @@ mod tests {
         check(b"\0\0\0\xff", Some((0, 255)));
         check(b"\x01\x02\x03\x04\x05", Some((0x03_0201, 4)));
         check(b"\xff\xff\xff\x07", Some((PAYLOAD_MAX, 7)));
-        assert_eq!(Header { len: PAYLOAD_MAX, seq: 0 }.total(), PAYLOAD_MAX + 4);
-        assert!(Header { len: PAYLOAD_MAX, seq: 0 }.is_continued());
-        assert!(!Header { len: PAYLOAD_MAX - 1, seq: 0 }.is_continued());
+        assert_eq!(PacketHeader { len: PAYLOAD_MAX, seq: 0 }.total(), PAYLOAD_MAX + 4);
+        assert!(PacketHeader { len: PAYLOAD_MAX, seq: 0 }.is_continued());
+        assert!(!PacketHeader { len: PAYLOAD_MAX - 1, seq: 0 }.is_continued());
     }
 
     /// The messages in `bytes`, put together again, and the sequence numbers of their packets.
     fn messages(mut bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
         let (mut found, mut numbers) = (Vec::new(), Vec::new());
-        let mut continuation = Continuation::default();
-        while let Some(header) = Header::parse(bytes) {
+        let mut continuation = PacketContinuation::default();
+        while let Some(header) = PacketHeader::parse(bytes) {
             if continuation.begins(header) {
                 found.push(Vec::new());
             }

@@ -7,9 +7,9 @@
 
 use std::iter;
 
-use super::auth::{NONCE_BYTES, Nonce};
-use super::capabilities::{Capabilities, Status};
-use super::lenenc::{self, Reader};
+use super::auth::{AuthNonce, NONCE_BYTES};
+use super::capabilities::{CapabilityFlags, StatusFlags};
+use super::lenenc::{self, PacketReader};
 
 /// Version of the handshake; there is no other since 1998.
 const PROTOCOL: u8 = 10;
@@ -46,24 +46,24 @@ pub enum HandshakeError {
 
 /// What a server says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello<'a> {
+pub struct ServerHello<'a> {
     /// Its version, as it shows it.
     pub version: &'a [u8],
     /// Its number for the connection.
     pub thread_id: u32,
     /// What proofs are made for.
-    pub nonce: Nonce,
+    pub nonce: AuthNonce,
     /// What it can do.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// Its default collation.
     pub collation: u8,
     /// As it is now.
-    pub status: Status,
+    pub status: StatusFlags,
     /// The method that it would have clients use.
     pub plugin: &'a [u8],
 }
 
-impl<'a> Hello<'a> {
+impl<'a> ServerHello<'a> {
     /// Appends it.
     pub fn write(&self, out: &mut Vec<u8>) {
         let [a, b, c, d, e, f, g, h] = self.capabilities.0.to_le_bytes();
@@ -88,10 +88,10 @@ impl<'a> Hello<'a> {
     ///
     /// # Errors
     /// When it is none that can be answered.
-    pub fn parse(payload: &'a [u8]) -> Result<Hello<'a>, HandshakeError> {
+    pub fn parse(payload: &'a [u8]) -> Result<ServerHello<'a>, HandshakeError> {
         const WHAT: &str = "greeting";
         let malformed = || HandshakeError::Malformed(WHAT);
-        let mut reader = Reader::new(payload);
+        let mut reader = PacketReader::new(payload);
         match reader.u8().ok_or_else(malformed)? {
             PROTOCOL => {}
             9 => return Err(HandshakeError::TooOld(WHAT)),
@@ -104,73 +104,75 @@ impl<'a> Hello<'a> {
         let [a, b] = reader.array().ok_or_else(malformed)?;
         // Servers of before 4.1 say no more than that.
         let collation = reader.u8().ok_or(HandshakeError::TooOld(WHAT))?;
-        let status = Status(reader.u16().ok_or_else(malformed)?);
+        let status = StatusFlags(reader.u16().ok_or_else(malformed)?);
         let [c, d] = reader.array().ok_or_else(malformed)?;
         let nonce_bytes = usize::from(reader.u8().ok_or_else(malformed)?);
         reader.bytes(6).ok_or_else(malformed)?;
         let extended: [u8; 4] = reader.array().ok_or_else(malformed)?;
         let capabilities = of_both([a, b, c, d], extended);
-        if !capabilities.contains(Capabilities::PROTOCOL_41.union(Capabilities::SECURE_CONNECTION))
+        if !capabilities
+            .contains(CapabilityFlags::PROTOCOL_41.union(CapabilityFlags::SECURE_CONNECTION))
         {
             return Err(HandshakeError::TooOld(WHAT));
         }
         let second = reader.bytes(nonce_bytes.saturating_sub(8).max(13)).ok_or_else(malformed)?;
-        let nonce = Nonce::parse(&[first, second].concat()).ok_or_else(malformed)?;
-        let plugin = match capabilities.contains(Capabilities::PLUGIN_AUTH) {
+        let nonce = AuthNonce::parse(&[first, second].concat()).ok_or_else(malformed)?;
+        let plugin = match capabilities.contains(CapabilityFlags::PLUGIN_AUTH) {
             true => to_nul(reader.rest()),
             false => PLUGIN_DEFAULT,
         };
-        Ok(Hello { version, thread_id, nonce, capabilities, collation, status, plugin })
+        Ok(ServerHello { version, thread_id, nonce, capabilities, collation, status, plugin })
     }
 }
 
 /// What a client says first: that it wants TLS, or all that there is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum First<'a> {
+pub enum FirstReply<'a> {
     /// Shake hands, then it says it all again.
     Ssl {
         /// What it can do; not to be believed, because it was not encrypted.
-        capabilities: Capabilities,
+        capabilities: CapabilityFlags,
     },
     /// Who it is.
-    Response(Response<'a>),
+    Response(HandshakeResponse<'a>),
 }
 
-impl<'a> First<'a> {
+impl<'a> FirstReply<'a> {
     /// Reads the first packet of a client; over a connection that is encrypted already there is no
     /// request for TLS.
     ///
     /// # Errors
     /// When it is none.
-    pub fn parse(payload: &'a [u8], is_encrypted: bool) -> Result<First<'a>, HandshakeError> {
+    pub fn parse(payload: &'a [u8], is_encrypted: bool) -> Result<FirstReply<'a>, HandshakeError> {
         let response = || HandshakeError::Malformed("handshake response");
-        let mut reader = Reader::new(payload);
+        let mut reader = PacketReader::new(payload);
         let [a, b, c, d] = reader.array().ok_or_else(response)?;
         let old = of_both([a, b, 0, 0], [0; 4]);
-        if !old.contains(Capabilities::PROTOCOL_41) {
+        if !old.contains(CapabilityFlags::PROTOCOL_41) {
             return Err(HandshakeError::TooOld("handshake response"));
         }
         let packet_max = reader.u32().ok_or_else(response)?;
         let collation = reader.u8().ok_or_else(response)?;
         reader.bytes(19).ok_or_else(response)?;
         let capabilities = of_both([a, b, c, d], reader.array().ok_or_else(response)?);
-        if capabilities.contains(Capabilities::SSL) && !is_encrypted {
+        if capabilities.contains(CapabilityFlags::SSL) && !is_encrypted {
             let is_all = reader.is_empty();
-            return is_all.then_some(First::Ssl { capabilities }).ok_or_else(response);
+            return is_all.then_some(FirstReply::Ssl { capabilities }).ok_or_else(response);
         }
-        if !capabilities.contains(Capabilities::SECURE_CONNECTION) {
+        if !capabilities.contains(CapabilityFlags::SECURE_CONNECTION) {
             return Err(HandshakeError::TooOld("handshake response"));
         }
         let user = reader.nul_bytes().ok_or_else(response)?;
-        let answer = match capabilities.contains(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA) {
+        let answer = match capabilities.contains(CapabilityFlags::PLUGIN_AUTH_LENENC_CLIENT_DATA) {
             true => reader.lenenc_bytes(),
             false => reader.u8().and_then(|len| reader.bytes(usize::from(len))),
         };
         let answer = answer.ok_or_else(response)?;
-        let database = database(&mut reader, capabilities.contains(Capabilities::CONNECT_WITH_DB));
+        let database =
+            database(&mut reader, capabilities.contains(CapabilityFlags::CONNECT_WITH_DB));
         let plugin = plugin(&mut reader, capabilities);
         let attributes = attributes(&mut reader, capabilities).ok_or_else(response)?;
-        Ok(First::Response(Response {
+        Ok(FirstReply::Response(HandshakeResponse {
             capabilities,
             packet_max,
             collation,
@@ -185,9 +187,9 @@ impl<'a> First<'a> {
 
 /// A client's answer to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response<'a> {
+pub struct HandshakeResponse<'a> {
     /// What it can do. Only what the server offered holds.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// The longest packet that it takes.
     pub packet_max: u32,
     /// The collation, and so the character set, that it speaks.
@@ -201,10 +203,10 @@ pub struct Response<'a> {
     /// The method of its proof; none of clients that know only one.
     pub plugin: Option<&'a [u8]>,
     /// What it says of itself.
-    pub attributes: Attributes<'a>,
+    pub attributes: ConnectionAttributes<'a>,
 }
 
-impl Response<'_> {
+impl HandshakeResponse<'_> {
     /// Appends it. The proof must have fewer than 251 bytes.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_head(out, self.capabilities, self.packet_max, self.collation);
@@ -212,15 +214,15 @@ impl Response<'_> {
         out.push(0);
         // One byte for the length in both forms, because it is short.
         lenenc::put_bytes(out, self.answer);
-        if self.capabilities.contains(Capabilities::CONNECT_WITH_DB) {
+        if self.capabilities.contains(CapabilityFlags::CONNECT_WITH_DB) {
             out.extend_from_slice(self.database.unwrap_or_default());
             out.push(0);
         }
-        if self.capabilities.contains(Capabilities::PLUGIN_AUTH) {
+        if self.capabilities.contains(CapabilityFlags::PLUGIN_AUTH) {
             out.extend_from_slice(self.plugin.unwrap_or(PLUGIN_DEFAULT));
             out.push(0);
         }
-        if self.capabilities.contains(Capabilities::CONNECT_ATTRS) {
+        if self.capabilities.contains(CapabilityFlags::CONNECT_ATTRS) {
             lenenc::put_bytes(out, self.attributes.0);
         }
     }
@@ -229,22 +231,22 @@ impl Response<'_> {
 /// Appends a request for TLS.
 pub fn put_ssl_request(
     out: &mut Vec<u8>,
-    capabilities: Capabilities,
+    capabilities: CapabilityFlags,
     packet_max: u32,
     collation: u8,
 ) {
-    put_head(out, capabilities.union(Capabilities::SSL), packet_max, collation);
+    put_head(out, capabilities.union(CapabilityFlags::SSL), packet_max, collation);
 }
 
 /// What a client says of itself, pairs of names and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes<'a>(&'a [u8]);
+pub struct ConnectionAttributes<'a>(&'a [u8]);
 
-impl<'a> Attributes<'a> {
+impl<'a> ConnectionAttributes<'a> {
     /// Of bytes that [`Attributes::put`] made.
     #[must_use]
-    pub fn new(bytes: &'a [u8]) -> Attributes<'a> {
-        Attributes(bytes)
+    pub fn new(bytes: &'a [u8]) -> ConnectionAttributes<'a> {
+        ConnectionAttributes(bytes)
     }
 
     /// Appends a pair.
@@ -255,7 +257,7 @@ impl<'a> Attributes<'a> {
 
     /// The pairs, as far as they are any.
     pub fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         iter::from_fn(move || Some((reader.lenenc_bytes()?, reader.lenenc_bytes()?)))
     }
 }
@@ -274,7 +276,7 @@ pub struct ChangeUser<'a> {
     /// The method of the proof.
     pub plugin: Option<&'a [u8]>,
     /// What it says of itself.
-    pub attributes: Attributes<'a>,
+    pub attributes: ConnectionAttributes<'a>,
 }
 
 impl<'a> ChangeUser<'a> {
@@ -284,10 +286,10 @@ impl<'a> ChangeUser<'a> {
     /// When it is none.
     pub fn parse(
         payload: &'a [u8],
-        capabilities: Capabilities,
+        capabilities: CapabilityFlags,
     ) -> Result<ChangeUser<'a>, HandshakeError> {
         let malformed = || HandshakeError::Malformed("COM_CHANGE_USER");
-        let mut reader = Reader::new(payload);
+        let mut reader = PacketReader::new(payload);
         reader.u8().ok_or_else(malformed)?;
         let user = reader.nul_bytes().ok_or_else(malformed)?;
         let answer = reader.u8().and_then(|len| reader.bytes(usize::from(len)));
@@ -303,7 +305,7 @@ impl<'a> ChangeUser<'a> {
 
 /// What a server may answer to a proof, but for its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Challenge<'a> {
+pub enum AuthChallenge<'a> {
     /// By another method, for another nonce.
     Switch {
         /// The method.
@@ -317,25 +319,25 @@ pub enum Challenge<'a> {
     More(&'a [u8]),
 }
 
-impl<'a> Challenge<'a> {
+impl<'a> AuthChallenge<'a> {
     /// Reads one; none of anything else.
     #[must_use]
-    pub fn parse(payload: &'a [u8]) -> Option<Challenge<'a>> {
+    pub fn parse(payload: &'a [u8]) -> Option<AuthChallenge<'a>> {
         match *payload {
-            [SWITCH] => Some(Challenge::OldPassword),
+            [SWITCH] => Some(AuthChallenge::OldPassword),
             [SWITCH, ref rest @ ..] => {
-                let mut reader = Reader::new(rest);
+                let mut reader = PacketReader::new(rest);
                 let plugin = reader.nul_bytes()?;
-                Some(Challenge::Switch { plugin, data: reader.rest() })
+                Some(AuthChallenge::Switch { plugin, data: reader.rest() })
             }
-            [MORE, ref data @ ..] => Some(Challenge::More(data)),
+            [MORE, ref data @ ..] => Some(AuthChallenge::More(data)),
             _ => None,
         }
     }
 }
 
 /// Appends a demand for another method.
-pub fn put_switch(out: &mut Vec<u8>, plugin: &str, nonce: &Nonce) {
+pub fn put_switch(out: &mut Vec<u8>, plugin: &str, nonce: &AuthNonce) {
     out.push(SWITCH);
     out.extend_from_slice(plugin.as_bytes());
     out.push(0);
@@ -366,7 +368,7 @@ pub fn without_prefix(version: &[u8]) -> &[u8] {
 }
 
 /// The beginning of a client's answer.
-fn put_head(out: &mut Vec<u8>, capabilities: Capabilities, packet_max: u32, collation: u8) {
+fn put_head(out: &mut Vec<u8>, capabilities: CapabilityFlags, packet_max: u32, collation: u8) {
     let [a, b, c, d, e, f, g, h] = capabilities.0.to_le_bytes();
     out.extend_from_slice(&[a, b, c, d]);
     out.extend_from_slice(&packet_max.to_le_bytes());
@@ -377,10 +379,10 @@ fn put_head(out: &mut Vec<u8>, capabilities: Capabilities, packet_max: u32, coll
 
 /// Capabilities of both halves. The second one is MariaDB's, and means something only where the
 /// bit that every MySQL has set is not.
-fn of_both([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> Capabilities {
-    let all = Capabilities(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-    match all.contains(Capabilities::LONG_PASSWORD) {
-        true => Capabilities(u64::from_le_bytes([a, b, c, d, 0, 0, 0, 0])),
+fn of_both([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> CapabilityFlags {
+    let all = CapabilityFlags(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    match all.contains(CapabilityFlags::LONG_PASSWORD) {
+        true => CapabilityFlags(u64::from_le_bytes([a, b, c, d, 0, 0, 0, 0])),
         false => all,
     }
 }
@@ -390,26 +392,29 @@ fn to_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-fn rest_to_nul<'a>(reader: &mut Reader<'a>) -> &'a [u8] {
+fn rest_to_nul<'a>(reader: &mut PacketReader<'a>) -> &'a [u8] {
     reader.nul_bytes().unwrap_or_else(|| reader.rest())
 }
 
-fn database<'a>(reader: &mut Reader<'a>, is_there: bool) -> Option<&'a [u8]> {
+fn database<'a>(reader: &mut PacketReader<'a>, is_there: bool) -> Option<&'a [u8]> {
     let name = is_there.then(|| rest_to_nul(reader))?;
     (!name.is_empty()).then_some(name)
 }
 
-fn plugin<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option<&'a [u8]> {
-    let name = capabilities.contains(Capabilities::PLUGIN_AUTH).then(|| rest_to_nul(reader))?;
+fn plugin<'a>(reader: &mut PacketReader<'a>, capabilities: CapabilityFlags) -> Option<&'a [u8]> {
+    let name = capabilities.contains(CapabilityFlags::PLUGIN_AUTH).then(|| rest_to_nul(reader))?;
     (!name.is_empty()).then_some(name)
 }
 
 /// None when there are fewer than they say.
-fn attributes<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option<Attributes<'a>> {
-    if !capabilities.contains(Capabilities::CONNECT_ATTRS) || reader.is_empty() {
-        return Some(Attributes::default());
+fn attributes<'a>(
+    reader: &mut PacketReader<'a>,
+    capabilities: CapabilityFlags,
+) -> Option<ConnectionAttributes<'a>> {
+    if !capabilities.contains(CapabilityFlags::CONNECT_ATTRS) || reader.is_empty() {
+        return Some(ConnectionAttributes::default());
     }
-    reader.lenenc_bytes().map(Attributes)
+    reader.lenenc_bytes().map(ConnectionAttributes)
 }
 
 #[cfg(test)]

@@ -2,16 +2,18 @@
 
 use proptest::prelude::*;
 
-use super::auth::{NativeHash, Nonce, Plugin, Secret, Sha2Crypt};
-use super::capabilities::{Capabilities, Status};
+use super::auth::{AuthNonce, AuthPlugin, MysqlSecret, NativeHash, Sha2Crypt};
+use super::capabilities::{CapabilityFlags, StatusFlags};
 use super::command::Command;
-use super::frame::{HEADER_BYTES, Header, put_packet};
-use super::lenenc::Reader;
+use super::frame::{HEADER_BYTES, PacketHeader, put_packet};
+use super::lenenc::PacketReader;
 use super::packet::{ResultColumn, put_err, put_result, status_and_warnings};
-use super::reply::{Reply, ReplyKind};
+use super::reply::{CommandReplyState, ReplyKind};
 
-const MODERN: Capabilities = Capabilities(
-    Capabilities::PROTOCOL_41.0 | Capabilities::DEPRECATE_EOF.0 | Capabilities::SESSION_TRACK.0,
+const MODERN: CapabilityFlags = CapabilityFlags(
+    CapabilityFlags::PROTOCOL_41.0
+        | CapabilityFlags::DEPRECATE_EOF.0
+        | CapabilityFlags::SESSION_TRACK.0,
 );
 
 const KINDS: [ReplyKind; 8] = [
@@ -26,11 +28,11 @@ const KINDS: [ReplyKind; 8] = [
 ];
 
 /// Two results and an error, as a server sends them.
-fn conversation(caps: Capabilities) -> Vec<u8> {
+fn conversation(caps: CapabilityFlags) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), 1);
     let columns = [ResultColumn::text(b"a"), ResultColumn::text(b"b")];
     let rows = vec![vec![Some(&b""[..]), None], vec![Some(&b"\xfe\xfb"[..]), Some(&b"x"[..])]];
-    let more = Status::AUTOCOMMIT.union(Status::MORE_RESULTS);
+    let more = StatusFlags::AUTOCOMMIT.union(StatusFlags::MORE_RESULTS);
     put_result(&mut out, &mut seq, caps, &columns, &rows, more);
     put_result(&mut out, &mut seq, caps, &columns, &[], more);
     put_err(&mut out, &mut seq, 1064, *b"42000", b"no");
@@ -38,9 +40,9 @@ fn conversation(caps: Capabilities) -> Vec<u8> {
 }
 
 /// Reads a stream by the grammar of a reply, as far as it goes, and says how many packets it took.
-fn read(mut bytes: &[u8], mut reply: Reply) -> usize {
+fn read(mut bytes: &[u8], mut reply: CommandReplyState) -> usize {
     let mut packets = 0;
-    while let Some(header) = Header::parse(bytes) {
+    while let Some(header) = PacketHeader::parse(bytes) {
         let Some(payload) = bytes.get(HEADER_BYTES..header.total()) else { break };
         if reply.is_done() {
             break;
@@ -59,9 +61,9 @@ fn read(mut bytes: &[u8], mut reply: Reply) -> usize {
 #[test]
 fn the_conversation_is_read_to_its_end() {
     // Each result: its head, two columns, its rows, its ends; then the error.
-    assert_eq!(read(&conversation(MODERN), Reply::new(ReplyKind::Query, MODERN)), 11);
-    let old = Capabilities::PROTOCOL_41;
-    assert_eq!(read(&conversation(old), Reply::new(ReplyKind::Query, old)), 13);
+    assert_eq!(read(&conversation(MODERN), CommandReplyState::new(ReplyKind::Query, MODERN)), 11);
+    let old = CapabilityFlags::PROTOCOL_41;
+    assert_eq!(read(&conversation(old), CommandReplyState::new(ReplyKind::Query, old)), 13);
 }
 
 proptest! {
@@ -72,14 +74,14 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut: prop::sample::Index,
     ) {
-        let caps = if is_modern { MODERN } else { Capabilities::PROTOCOL_41 };
+        let caps = if is_modern { MODERN } else { CapabilityFlags::PROTOCOL_41 };
         let mut bytes = conversation(caps);
         for (at, byte) in damage {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
-        prop_assert!(read(&bytes, Reply::new(KINDS[kind], caps)) <= bytes.len());
+        prop_assert!(read(&bytes, CommandReplyState::new(KINDS[kind], caps)) <= bytes.len());
     }
 
     #[test]
@@ -87,7 +89,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..40),
         steps in proptest::collection::vec(0_u8..11, 1..20),
     ) {
-        let mut reader = Reader::new(&bytes);
+        let mut reader = PacketReader::new(&bytes);
         for step in steps {
             let left = reader.peek_rest().len();
             let _ = match step {
@@ -111,10 +113,10 @@ proptest! {
 
     #[test]
     fn heads_of_packets_say_no_more_than_they_can(bytes: [u8; HEADER_BYTES], more in 0_usize..3) {
-        let header = Header::parse(&bytes).expect("four bytes are a head");
+        let header = PacketHeader::parse(&bytes).expect("four bytes are a head");
         prop_assert!(header.len <= super::frame::PAYLOAD_MAX);
         prop_assert_eq!(header.total(), header.len + HEADER_BYTES);
-        prop_assert_eq!(Header::parse(&bytes[..more]), None);
+        prop_assert_eq!(PacketHeader::parse(&bytes[..more]), None);
         let _command = Command::of(bytes[0]);
     }
 
@@ -124,7 +126,7 @@ proptest! {
     ) {
         let (mut out, mut next) = (Vec::new(), seq);
         put_packet(&mut out, &mut next, &payload);
-        let header = Header::parse(&out).expect("a head");
+        let header = PacketHeader::parse(&out).expect("a head");
         prop_assert_eq!((header.len, header.seq), (payload.len(), seq));
         prop_assert_eq!(&out[HEADER_BYTES..], &payload[..]);
         prop_assert_eq!(next, seq.wrapping_add(1));
@@ -132,11 +134,11 @@ proptest! {
 
     #[test]
     fn secrets_of_any_text_are_secrets_or_none(text in ".{0,90}", bytes: Vec<u8>) {
-        drop((NativeHash::parse(&text), Sha2Crypt::parse(&text), Secret::parse(&text)));
+        drop((NativeHash::parse(&text), Sha2Crypt::parse(&text), MysqlSecret::parse(&text)));
         for prefix in ["*", "$A$005$", "$5$", "plain:"] {
             let text = format!("{prefix}{text}");
-            drop((NativeHash::parse(&text), Sha2Crypt::parse(&text), Secret::parse(&text)));
+            drop((NativeHash::parse(&text), Sha2Crypt::parse(&text), MysqlSecret::parse(&text)));
         }
-        let _ = (Nonce::parse(&bytes), Plugin::of(&bytes), status_and_warnings(&bytes));
+        let _ = (AuthNonce::parse(&bytes), AuthPlugin::of(&bytes), status_and_warnings(&bytes));
     }
 }

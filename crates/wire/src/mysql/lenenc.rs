@@ -10,11 +10,11 @@ pub const NULL: u8 = 0xFB;
 /// Reads from the beginning of bytes. Whatever does not fit into what is left is none, and leaves
 /// the reader where it was.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct PacketReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PacketReader<'a> {
     /// A reader at the beginning of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
@@ -171,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check_int(bytes: &[u8], wanted: Option<(u64, usize)>) {
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         let read = reader.lenenc_int().map(|value| (value, bytes.len() - reader.rest().len()));
         assert_eq!(read, wanted, "{bytes:?}");
     }
@@ -202,7 +202,7 @@ mod tests {
             b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7fabc",
             b"\xfb",
         ] {
-            let mut reader = Reader::new(bytes);
+            let mut reader = PacketReader::new(bytes);
             assert_eq!(reader.lenenc_bytes(), None, "{bytes:?}");
             assert_eq!(reader.rest(), bytes, "nothing was read");
         }
@@ -215,7 +215,7 @@ mod tests {
             put_value(&mut out, value);
         }
         assert_eq!(out, b"\x03one\xfb\0");
-        let mut reader = Reader::new(&out);
+        let mut reader = PacketReader::new(&out);
         assert_eq!(reader.value(), Some(Some(&b"one"[..])));
         assert_eq!(reader.value(), Some(None));
         assert_eq!(reader.value(), Some(Some(&b""[..])));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn fixed_lengths_are_little_endian() {
-        let mut reader = Reader::new(b"\x01\x02\x03\x04\x05\x06a\0\0b");
+        let mut reader = PacketReader::new(b"\x01\x02\x03\x04\x05\x06a\0\0b");
         assert_eq!(reader.u8(), Some(1));
         assert_eq!(reader.u16(), Some(0x0302));
         assert_eq!(reader.u24(), Some(0x06_0504));
@@ -243,12 +243,12 @@ mod tests {
             let mut out = Vec::new();
             put_int(&mut out, value);
             put_bytes(&mut out, &bytes);
-            let mut reader = Reader::new(&out);
+            let mut reader = PacketReader::new(&out);
             prop_assert_eq!(reader.lenenc_int(), Some(value));
             prop_assert_eq!(reader.lenenc_bytes(), Some(&bytes[..]));
             prop_assert!(reader.is_empty());
             for end in 0..out.len() {
-                let mut cut = Reader::new(&out[..end]);
+                let mut cut = PacketReader::new(&out[..end]);
                 prop_assert!(cut.lenenc_int().and_then(|_| cut.lenenc_bytes()).is_none());
             }
         }

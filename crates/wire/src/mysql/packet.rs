@@ -5,9 +5,9 @@
 //! Source: MySQL's source documentation, pages "OK_Packet", "EOF_Packet", "ERR_Packet" and
 //! "Column Definition".
 
-use super::capabilities::{Capabilities, Status};
+use super::capabilities::{CapabilityFlags, StatusFlags};
 use super::frame::put_built;
-use super::lenenc::{NULL, Reader, put_bytes, put_int, put_value};
+use super::lenenc::{NULL, PacketReader, put_bytes, put_int, put_value};
 
 /// The first byte of an OK packet.
 pub const OK: u8 = 0x00;
@@ -33,7 +33,7 @@ pub struct OkPacket<'a> {
     /// The first value that an `AUTO_INCREMENT` column was given; 0 for none.
     pub last_insert_id: u64,
     /// What the server says of its session.
-    pub status: Status,
+    pub status: StatusFlags,
     /// Warnings that `SHOW WARNINGS` would show.
     pub warnings: u16,
     /// A line for people.
@@ -45,21 +45,21 @@ pub struct OkPacket<'a> {
 impl<'a> OkPacket<'a> {
     /// Reads an OK packet, that of a statement (0x00) or of the end of rows (0xFE). `caps` are
     /// those agreed on with whoever wrote it. None if it is no OK packet.
-    pub fn parse(payload: &'a [u8], caps: Capabilities) -> Option<OkPacket<'a>> {
-        let mut reader = Reader::new(payload);
+    pub fn parse(payload: &'a [u8], caps: CapabilityFlags) -> Option<OkPacket<'a>> {
+        let mut reader = PacketReader::new(payload);
         if !matches!(reader.u8()?, OK | EOF) {
             return None;
         }
         let affected_rows = reader.lenenc_int()?;
         let last_insert_id = reader.lenenc_int()?;
-        let status = Status(reader.u16()?);
+        let status = StatusFlags(reader.u16()?);
         let warnings = reader.u16()?;
         let (mut info, mut changes) = (&[][..], &[][..]);
-        if caps.contains(Capabilities::SESSION_TRACK) {
+        if caps.contains(CapabilityFlags::SESSION_TRACK) {
             if !reader.is_empty() {
                 info = reader.lenenc_bytes()?;
             }
-            if status.contains(Status::SESSION_STATE_CHANGED) {
+            if status.contains(StatusFlags::SESSION_STATE_CHANGED) {
                 changes = reader.lenenc_bytes()?;
             }
         } else if !reader.is_empty() {
@@ -77,33 +77,33 @@ impl<'a> OkPacket<'a> {
 /// The status of an OK packet, of either first byte, without reading the rest; none if it is no OK
 /// packet. This is what a relay reads of each reply that it has no other interest in.
 #[inline]
-pub fn status_flags(payload: &[u8]) -> Option<Status> {
+pub fn status_flags(payload: &[u8]) -> Option<StatusFlags> {
     // Nearly always both counts have one byte.
     if let [OK | EOF, 0..NULL, 0..NULL, low, high, ..] = *payload {
-        return Some(Status(u16::from_le_bytes([low, high])));
+        return Some(StatusFlags(u16::from_le_bytes([low, high])));
     }
     status_flags_behind_counts(payload)
 }
 
 #[cold]
-fn status_flags_behind_counts(payload: &[u8]) -> Option<Status> {
-    behind_counts(payload)?.u16().map(Status)
+fn status_flags_behind_counts(payload: &[u8]) -> Option<StatusFlags> {
+    behind_counts(payload)?.u16().map(StatusFlags)
 }
 
 /// The same with the number of warnings.
 #[inline]
-pub fn status_and_warnings(payload: &[u8]) -> Option<(Status, u16)> {
+pub fn status_and_warnings(payload: &[u8]) -> Option<(StatusFlags, u16)> {
     if let [OK | EOF, 0..NULL, 0..NULL, low, high, warnings_low, warnings_high, ..] = *payload {
         let warnings = u16::from_le_bytes([warnings_low, warnings_high]);
-        return Some((Status(u16::from_le_bytes([low, high])), warnings));
+        return Some((StatusFlags(u16::from_le_bytes([low, high])), warnings));
     }
     let mut reader = behind_counts(payload)?;
-    Some((Status(reader.u16()?), reader.u16()?))
+    Some((StatusFlags(reader.u16()?), reader.u16()?))
 }
 
 /// What stands behind the first byte and the counts of an OK packet.
-fn behind_counts(payload: &[u8]) -> Option<Reader<'_>> {
-    let mut reader = Reader::new(payload);
+fn behind_counts(payload: &[u8]) -> Option<PacketReader<'_>> {
+    let mut reader = PacketReader::new(payload);
     if !matches!(reader.u8()?, OK | EOF) {
         return None;
     }
@@ -118,7 +118,7 @@ pub struct EofPacket {
     /// Warnings so far.
     pub warnings: u16,
     /// What the server says of its session.
-    pub status: Status,
+    pub status: StatusFlags,
 }
 
 impl EofPacket {
@@ -128,7 +128,7 @@ impl EofPacket {
         let [EOF, warnings_low, warnings_high, low, high] = *payload else { return None };
         Some(EofPacket {
             warnings: u16::from_le_bytes([warnings_low, warnings_high]),
-            status: Status(u16::from_le_bytes([low, high])),
+            status: StatusFlags(u16::from_le_bytes([low, high])),
         })
     }
 }
@@ -147,7 +147,7 @@ pub struct ErrPacket<'a> {
 impl<'a> ErrPacket<'a> {
     /// Reads an error; none if it is none.
     pub fn parse(payload: &'a [u8]) -> Option<ErrPacket<'a>> {
-        let mut reader = Reader::new(payload);
+        let mut reader = PacketReader::new(payload);
         if reader.u8()? != ERR {
             return None;
         }
@@ -165,18 +165,18 @@ impl<'a> ErrPacket<'a> {
 }
 
 /// Appends an OK packet to a command.
-pub fn put_ok(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: Capabilities) {
+pub fn put_ok(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     put_built(out, seq, |out| put_ok_body(out, OK, ok, caps));
 }
 
 /// Appends an OK packet that ends rows, for who has agreed on `DEPRECATE_EOF`.
-pub fn put_ok_as_eof(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: Capabilities) {
+pub fn put_ok_as_eof(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
     put_built(out, seq, |out| put_ok_body(out, EOF, ok, caps));
 }
 
-fn put_ok_body(out: &mut Vec<u8>, first: u8, ok: &OkPacket<'_>, caps: Capabilities) {
-    let tracks = caps.contains(Capabilities::SESSION_TRACK);
-    let changed = tracks && ok.status.contains(Status::SESSION_STATE_CHANGED);
+fn put_ok_body(out: &mut Vec<u8>, first: u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
+    let tracks = caps.contains(CapabilityFlags::SESSION_TRACK);
+    let changed = tracks && ok.status.contains(StatusFlags::SESSION_STATE_CHANGED);
     // Who has not agreed on it would look for changes that are not there.
     let status = if changed { ok.status } else { without_changes(ok.status) };
     out.push(first);
@@ -192,8 +192,8 @@ fn put_ok_body(out: &mut Vec<u8>, first: u8, ok: &OkPacket<'_>, caps: Capabiliti
     }
 }
 
-const fn without_changes(status: Status) -> Status {
-    status.without(Status::SESSION_STATE_CHANGED)
+const fn without_changes(status: StatusFlags) -> StatusFlags {
+    status.without(StatusFlags::SESSION_STATE_CHANGED)
 }
 
 /// Appends an EOF packet.
@@ -206,8 +206,8 @@ pub fn put_eof(out: &mut Vec<u8>, seq: &mut u8, eof: EofPacket) {
 }
 
 /// Appends the end of rows as `caps` have it: an OK packet with `DEPRECATE_EOF`, else an EOF.
-pub fn put_end(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: Capabilities) {
-    if caps.contains(Capabilities::DEPRECATE_EOF) {
+pub fn put_end(out: &mut Vec<u8>, seq: &mut u8, ok: &OkPacket<'_>, caps: CapabilityFlags) {
+    if caps.contains(CapabilityFlags::DEPRECATE_EOF) {
         put_ok_as_eof(out, seq, ok, caps);
     } else {
         put_eof(out, seq, EofPacket { warnings: ok.warnings, status: ok.status });
@@ -257,10 +257,10 @@ impl<'a> ResultColumn<'a> {
 pub fn put_result(
     out: &mut Vec<u8>,
     seq: &mut u8,
-    caps: Capabilities,
+    caps: CapabilityFlags,
     columns: &[ResultColumn<'_>],
     rows: &[Vec<Option<&[u8]>>],
-    status: Status,
+    status: StatusFlags,
 ) {
     put_columns(out, seq, caps, columns, status);
     for row in rows {
@@ -275,10 +275,10 @@ pub fn put_result(
 pub fn put_binary_result(
     out: &mut Vec<u8>,
     seq: &mut u8,
-    caps: Capabilities,
+    caps: CapabilityFlags,
     columns: &[ResultColumn<'_>],
     rows: &[Vec<Option<&[u8]>>],
-    status: Status,
+    status: StatusFlags,
 ) {
     put_columns(out, seq, caps, columns, status);
     for row in rows {
@@ -292,16 +292,20 @@ pub fn put_binary_result(
 fn put_columns(
     out: &mut Vec<u8>,
     seq: &mut u8,
-    caps: Capabilities,
+    caps: CapabilityFlags,
     columns: &[ResultColumn<'_>],
-    status: Status,
+    status: StatusFlags,
 ) {
     put_built(out, seq, |out| put_int(out, columns.len() as u64));
     for column in columns {
         put_built(out, seq, |out| put_column(out, column));
     }
-    if !caps.contains(Capabilities::DEPRECATE_EOF) {
-        put_eof(out, seq, EofPacket { warnings: 0, status: status.without(Status::MORE_RESULTS) });
+    if !caps.contains(CapabilityFlags::DEPRECATE_EOF) {
+        put_eof(
+            out,
+            seq,
+            EofPacket { warnings: 0, status: status.without(StatusFlags::MORE_RESULTS) },
+        );
     }
 }
 

@@ -17,9 +17,9 @@
 //! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
 //! "COM_STMT_PREPARE", "COM_STMT_FETCH" and "COM_FIELD_LIST".
 
-use super::capabilities::{Capabilities, Status};
+use super::capabilities::{CapabilityFlags, StatusFlags};
 use super::frame::PAYLOAD_MAX;
-use super::lenenc::{NULL, Reader};
+use super::lenenc::{NULL, PacketReader};
 use super::packet::{
     EOF, EOF_LEN, EOF_LEN_BOUND, ERR, EofPacket, LOCAL_INFILE, OK, status_and_warnings,
 };
@@ -74,9 +74,9 @@ impl ReplyKind {
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ReplyEvent {
     /// A statement went well and has no rows; the end of this result.
-    Ok(Status),
+    Ok(StatusFlags),
     /// An error; the end of the reply.
     Error,
     /// A result with so many columns begins.
@@ -84,11 +84,11 @@ pub enum Event {
     /// The definition of a column or a parameter.
     Column,
     /// An EOF behind definitions. There is none with `DEPRECATE_EOF`.
-    ColumnsEnd(Status),
+    ColumnsEnd(StatusFlags),
     /// A row.
     Row,
     /// The end of rows, or of a result whose rows are to be fetched (`CURSOR_EXISTS`).
-    End(Status),
+    End(StatusFlags),
     /// The server asks for a file of the client's, whose name follows the first byte. The client
     /// sends packets up to an empty one; then the reply goes on.
     LocalInfile,
@@ -134,7 +134,7 @@ pub enum ReplyError {
 
 /// Where in a reply the next packet stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ReplyPosition {
     /// OK, an error or EOF of a simple reply.
     Simple,
     /// The first packet of a result.
@@ -165,7 +165,7 @@ enum Place {
     Done,
 }
 
-impl Place {
+impl ReplyPosition {
     const fn describe(self) -> &'static str {
         match self {
             Self::Simple => "the reply to a simple command",
@@ -185,31 +185,38 @@ impl Place {
 
 /// The reply to one command, as far as it has come.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct CommandReplyState {
     kind: ReplyKind,
-    place: Place,
+    place: ReplyPosition,
     deprecate_eof: bool,
     /// The last definition ended its block.
     block_ended: bool,
-    status: Status,
+    status: StatusFlags,
     warnings: u16,
 }
 
-impl Reply {
+impl CommandReplyState {
     /// A reply that is to come, from a server with which `caps` were agreed on.
     #[inline]
-    pub const fn new(kind: ReplyKind, caps: Capabilities) -> Self {
+    pub const fn new(kind: ReplyKind, caps: CapabilityFlags) -> Self {
         let place = match kind {
-            ReplyKind::None | ReplyKind::Foreign => Place::Done,
-            ReplyKind::Simple => Place::Simple,
-            ReplyKind::Query | ReplyKind::Execute | ReplyKind::Cursor => Place::Result,
-            ReplyKind::Prepare => Place::Prepared,
-            ReplyKind::FieldList => Place::Fields,
-            ReplyKind::Text => Place::Text,
-            ReplyKind::Rows => Place::Rows,
+            ReplyKind::None | ReplyKind::Foreign => ReplyPosition::Done,
+            ReplyKind::Simple => ReplyPosition::Simple,
+            ReplyKind::Query | ReplyKind::Execute | ReplyKind::Cursor => ReplyPosition::Result,
+            ReplyKind::Prepare => ReplyPosition::Prepared,
+            ReplyKind::FieldList => ReplyPosition::Fields,
+            ReplyKind::Text => ReplyPosition::Text,
+            ReplyKind::Rows => ReplyPosition::Rows,
         };
-        let deprecate_eof = caps.contains(Capabilities::DEPRECATE_EOF);
-        Self { kind, place, deprecate_eof, block_ended: false, status: Status::NONE, warnings: 0 }
+        let deprecate_eof = caps.contains(CapabilityFlags::DEPRECATE_EOF);
+        Self {
+            kind,
+            place,
+            deprecate_eof,
+            block_ended: false,
+            status: StatusFlags::NONE,
+            warnings: 0,
+        }
     }
 
     /// The shape it has.
@@ -222,18 +229,18 @@ impl Reply {
     /// or EOF says at least that another follows.
     #[inline]
     pub const fn is_before_first_result(&self) -> bool {
-        matches!(self.place, Place::Result) && self.status.0 == 0
+        matches!(self.place, ReplyPosition::Result) && self.status.0 == 0
     }
 
     /// Whether nothing more comes.
     #[inline]
     pub const fn is_done(&self) -> bool {
-        matches!(self.place, Place::Done)
+        matches!(self.place, ReplyPosition::Done)
     }
 
     /// What the last OK or EOF packet said of the session. An error says nothing.
     #[inline]
-    pub const fn status(&self) -> Status {
+    pub const fn status(&self) -> StatusFlags {
         self.status
     }
 
@@ -257,26 +264,26 @@ impl Reply {
     #[inline]
     pub const fn holds_whole(&self, first: u8, len: usize) -> bool {
         match self.place {
-            Place::Rows => first == ERR || self.is_end(first, len),
-            Place::Columns { .. } | Place::Params { .. } | Place::StatementColumns { .. } => {
-                first == ERR
-            }
-            Place::Fields => first == ERR || self.is_end(first, len),
-            Place::Simple
-            | Place::Result
-            | Place::LocalInfile
-            | Place::ColumnsEnd
-            | Place::Prepared
-            | Place::ParamsEnd { .. }
-            | Place::StatementColumnsEnd => true,
-            Place::Text | Place::Done => false,
+            ReplyPosition::Rows => first == ERR || self.is_end(first, len),
+            ReplyPosition::Columns { .. }
+            | ReplyPosition::Params { .. }
+            | ReplyPosition::StatementColumns { .. } => first == ERR,
+            ReplyPosition::Fields => first == ERR || self.is_end(first, len),
+            ReplyPosition::Simple
+            | ReplyPosition::Result
+            | ReplyPosition::LocalInfile
+            | ReplyPosition::ColumnsEnd
+            | ReplyPosition::Prepared
+            | ReplyPosition::ParamsEnd { .. }
+            | ReplyPosition::StatementColumnsEnd => true,
+            ReplyPosition::Text | ReplyPosition::Done => false,
         }
     }
 
     /// Whether the next packet, of which the same is known, is a row.
     #[inline]
     pub const fn is_row(&self, first: u8, len: usize) -> bool {
-        matches!(self.place, Place::Rows) && first != ERR && !self.is_end(first, len)
+        matches!(self.place, ReplyPosition::Rows) && first != ERR && !self.is_end(first, len)
     }
 
     /// Whether a packet among rows or fields ends them. A row that begins with 0xFE has a value of
@@ -293,7 +300,7 @@ impl Reply {
     /// # Errors
     /// The packet cannot come now; the connection is to be closed.
     #[inline]
-    pub fn packet(&mut self, head: &[u8], len: usize) -> Result<Event, ReplyError> {
+    pub fn packet(&mut self, head: &[u8], len: usize) -> Result<ReplyEvent, ReplyError> {
         let Some(&first) = head.first() else { return self.without_contents() };
         // What comes most often comes first.
         if self.is_row(first, len) {
@@ -307,45 +314,49 @@ impl Reply {
                 return Err(self.malformed());
             }
         }
-        if first == ERR && !matches!(self.place, Place::Done) {
-            self.place = Place::Done;
-            return Ok(Event::Error);
+        if first == ERR && !matches!(self.place, ReplyPosition::Done) {
+            self.place = ReplyPosition::Done;
+            return Ok(ReplyEvent::Error);
         }
         match self.place {
-            Place::Simple => self.simple(first, head),
-            Place::LocalInfile if first == OK => self.ok(head),
-            Place::Result => self.result(first, head),
-            Place::Columns { left } => self.column(first, left),
-            Place::Rows | Place::Fields if self.is_end(first, len) => self.end(head),
-            Place::Fields => self.definition(first),
-            Place::ColumnsEnd => self.columns_end(head),
-            Place::Prepared => self.prepared(first, head),
-            Place::Params { left, columns } => self.param(first, left, columns),
-            Place::StatementColumns { left } => self.statement_column(first, left),
-            Place::ParamsEnd { columns } => {
+            ReplyPosition::Simple => self.simple(first, head),
+            ReplyPosition::LocalInfile if first == OK => self.ok(head),
+            ReplyPosition::Result => self.result(first, head),
+            ReplyPosition::Columns { left } => self.column(first, left),
+            ReplyPosition::Rows | ReplyPosition::Fields if self.is_end(first, len) => {
+                self.end(head)
+            }
+            ReplyPosition::Fields => self.definition(first),
+            ReplyPosition::ColumnsEnd => self.columns_end(head),
+            ReplyPosition::Prepared => self.prepared(first, head),
+            ReplyPosition::Params { left, columns } => self.param(first, left, columns),
+            ReplyPosition::StatementColumns { left } => self.statement_column(first, left),
+            ReplyPosition::ParamsEnd { columns } => {
                 let status = self.eof(head)?;
                 self.place = statement_columns(columns);
-                Ok(Event::ColumnsEnd(status))
+                Ok(ReplyEvent::ColumnsEnd(status))
             }
-            Place::StatementColumnsEnd => {
+            ReplyPosition::StatementColumnsEnd => {
                 let status = self.eof(head)?;
-                self.place = Place::Done;
-                Ok(Event::ColumnsEnd(status))
+                self.place = ReplyPosition::Done;
+                Ok(ReplyEvent::ColumnsEnd(status))
             }
-            Place::Text => {
-                self.place = Place::Done;
-                Ok(Event::Text)
+            ReplyPosition::Text => {
+                self.place = ReplyPosition::Done;
+                Ok(ReplyEvent::Text)
             }
-            Place::LocalInfile | Place::Rows | Place::Done => Err(self.unexpected(first)),
+            ReplyPosition::LocalInfile | ReplyPosition::Rows | ReplyPosition::Done => {
+                Err(self.unexpected(first))
+            }
         }
     }
 
     #[cold]
-    fn without_contents(&mut self) -> Result<Event, ReplyError> {
+    fn without_contents(&mut self) -> Result<ReplyEvent, ReplyError> {
         // Only a text may be empty.
-        if self.place == Place::Text {
-            self.place = Place::Done;
-            return Ok(Event::Text);
+        if self.place == ReplyPosition::Text {
+            self.place = ReplyPosition::Done;
+            return Ok(ReplyEvent::Text);
         }
         Err(ReplyError::Empty(self.place.describe()))
     }
@@ -361,15 +372,15 @@ impl Reply {
     }
 
     #[inline]
-    fn row(&self, first: u8) -> Result<Event, ReplyError> {
+    fn row(&self, first: u8) -> Result<ReplyEvent, ReplyError> {
         // In the binary protocol each row begins with a zero; in that of text, with anything.
         if first != 0 && self.kind != ReplyKind::Query {
             return Err(self.unexpected(first));
         }
-        Ok(Event::Row)
+        Ok(ReplyEvent::Row)
     }
 
-    fn simple(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+    fn simple(&mut self, first: u8, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         match first {
             OK => self.ok(head),
             EOF => self.end(head),
@@ -377,21 +388,21 @@ impl Reply {
         }
     }
 
-    fn result(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+    fn result(&mut self, first: u8, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         match first {
             OK => self.ok(head),
             LOCAL_INFILE => {
-                self.place = Place::LocalInfile;
-                Ok(Event::LocalInfile)
+                self.place = ReplyPosition::LocalInfile;
+                Ok(ReplyEvent::LocalInfile)
             }
             _ => {
-                let mut reader = Reader::new(head);
+                let mut reader = PacketReader::new(head);
                 let count = reader.lenenc_int().filter(|_| reader.is_empty());
                 match count.ok_or(self.malformed())? {
                     0 => Err(self.malformed()),
                     count @ 1..=COLUMNS_MAX => {
-                        self.place = Place::Columns { left: count };
-                        Ok(Event::Columns(count))
+                        self.place = ReplyPosition::Columns { left: count };
+                        Ok(ReplyEvent::Columns(count))
                     }
                     count => Err(ReplyError::TooManyColumns(count)),
                 }
@@ -399,14 +410,14 @@ impl Reply {
         }
     }
 
-    fn prepared(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+    fn prepared(&mut self, first: u8, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         if first != OK {
             return Err(self.unexpected(first));
         }
         if head.len() < PREPARED_LEN {
             return Err(self.malformed());
         }
-        let mut reader = Reader::new(head);
+        let mut reader = PacketReader::new(head);
         reader.u8();
         let (id, columns, params) = (reader.u32(), reader.u16(), reader.u16());
         reader.u8();
@@ -418,73 +429,73 @@ impl Reply {
         self.warnings = warnings;
         self.place = match params {
             0 => statement_columns(columns),
-            left => Place::Params { left, columns },
+            left => ReplyPosition::Params { left, columns },
         };
-        Ok(Event::Prepared { id, columns, params, warnings })
+        Ok(ReplyEvent::Prepared { id, columns, params, warnings })
     }
 
     /// A definition's first byte is the length of a short name.
     #[inline]
-    const fn definition(&self, first: u8) -> Result<Event, ReplyError> {
-        if first < NULL { Ok(Event::Column) } else { Err(self.unexpected(first)) }
+    const fn definition(&self, first: u8) -> Result<ReplyEvent, ReplyError> {
+        if first < NULL { Ok(ReplyEvent::Column) } else { Err(self.unexpected(first)) }
     }
 
     #[inline]
-    fn column(&mut self, first: u8, left: u64) -> Result<Event, ReplyError> {
+    fn column(&mut self, first: u8, left: u64) -> Result<ReplyEvent, ReplyError> {
         let event = self.definition(first)?;
         self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
-            0 if self.deprecate_eof => Place::Rows,
-            0 => Place::ColumnsEnd,
-            left => Place::Columns { left },
+            0 if self.deprecate_eof => ReplyPosition::Rows,
+            0 => ReplyPosition::ColumnsEnd,
+            left => ReplyPosition::Columns { left },
         };
         Ok(event)
     }
 
-    fn param(&mut self, first: u8, left: u16, columns: u16) -> Result<Event, ReplyError> {
+    fn param(&mut self, first: u8, left: u16, columns: u16) -> Result<ReplyEvent, ReplyError> {
         let event = self.definition(first)?;
         self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
             0 if self.deprecate_eof => statement_columns(columns),
-            0 => Place::ParamsEnd { columns },
-            left => Place::Params { left, columns },
+            0 => ReplyPosition::ParamsEnd { columns },
+            left => ReplyPosition::Params { left, columns },
         };
         Ok(event)
     }
 
-    fn statement_column(&mut self, first: u8, left: u16) -> Result<Event, ReplyError> {
+    fn statement_column(&mut self, first: u8, left: u16) -> Result<ReplyEvent, ReplyError> {
         let event = self.definition(first)?;
         self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
-            0 if self.deprecate_eof => Place::Done,
-            0 => Place::StatementColumnsEnd,
-            left => Place::StatementColumns { left },
+            0 if self.deprecate_eof => ReplyPosition::Done,
+            0 => ReplyPosition::StatementColumnsEnd,
+            left => ReplyPosition::StatementColumns { left },
         };
         Ok(event)
     }
 
-    fn columns_end(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+    fn columns_end(&mut self, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         let status = self.eof(head)?;
-        if self.kind == ReplyKind::Cursor && status.contains(Status::CURSOR_EXISTS) {
+        if self.kind == ReplyKind::Cursor && status.contains(StatusFlags::CURSOR_EXISTS) {
             self.result_ended();
-            return Ok(Event::End(status));
+            return Ok(ReplyEvent::End(status));
         }
-        self.place = Place::Rows;
-        Ok(Event::ColumnsEnd(status))
+        self.place = ReplyPosition::Rows;
+        Ok(ReplyEvent::ColumnsEnd(status))
     }
 
     #[inline]
-    fn ok(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+    fn ok(&mut self, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         let (status, warnings) = status_and_warnings(head).ok_or(self.malformed())?;
         (self.status, self.warnings) = (status, warnings);
         self.result_ended();
-        Ok(Event::Ok(status))
+        Ok(ReplyEvent::Ok(status))
     }
 
     /// The end of rows or fields, or of a simple reply. What has the length of an EOF packet is
     /// one, whatever was agreed on: no OK packet is that short.
     #[inline]
-    fn end(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+    fn end(&mut self, head: &[u8]) -> Result<ReplyEvent, ReplyError> {
         if head.len() == EOF_LEN {
             self.eof(head)?;
         } else if self.deprecate_eof {
@@ -494,10 +505,10 @@ impl Reply {
             return Err(self.malformed());
         }
         self.result_ended();
-        Ok(Event::End(self.status))
+        Ok(ReplyEvent::End(self.status))
     }
 
-    fn eof(&mut self, head: &[u8]) -> Result<Status, ReplyError> {
+    fn eof(&mut self, head: &[u8]) -> Result<StatusFlags, ReplyError> {
         let eof = EofPacket::parse(head).ok_or(self.malformed())?;
         (self.status, self.warnings) = (eof.status, eof.warnings);
         Ok(eof.status)
@@ -507,18 +518,18 @@ impl Reply {
     fn result_ended(&mut self) {
         let several =
             matches!(self.kind, ReplyKind::Query | ReplyKind::Execute | ReplyKind::Cursor);
-        self.place = if several && self.status.contains(Status::MORE_RESULTS) {
-            Place::Result
+        self.place = if several && self.status.contains(StatusFlags::MORE_RESULTS) {
+            ReplyPosition::Result
         } else {
-            Place::Done
+            ReplyPosition::Done
         };
     }
 }
 
-const fn statement_columns(columns: u16) -> Place {
+const fn statement_columns(columns: u16) -> ReplyPosition {
     match columns {
-        0 => Place::Done,
-        left => Place::StatementColumns { left },
+        0 => ReplyPosition::Done,
+        left => ReplyPosition::StatementColumns { left },
     }
 }
 

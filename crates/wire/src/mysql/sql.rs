@@ -27,43 +27,43 @@ mod verbs;
 mod words;
 
 pub use effects::Effects;
-pub use mode::{Charset, SqlMode};
+pub use mode::{CharsetClass, SqlMode};
 pub use prohibited::is_system_schema;
 pub use words::is_replayable_variable;
 
-use crate::prohibitions::Prohibitions;
+use crate::prohibitions::TextProhibitions;
 
 /// What was found beyond the effects, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Details {
+pub struct MysqlTextDetails {
     /// How many statements the text has; empty ones do not count.
     pub statements: usize,
     /// Variables of the server that `SET` gives values.
-    pub assignments: Vec<Assignment>,
+    pub assignments: Vec<VariableAssignment>,
     /// Names of databases, tables and prepared statements that matter to a session.
-    pub names: Vec<Name>,
+    pub names: Vec<MysqlNameUse>,
     /// What `KILL` is to end.
-    pub kill: Option<Kill>,
+    pub kill: Option<KillStatement>,
     /// Whether something was not understood that has to be: nothing above is complete then.
     pub lost: bool,
 }
 
-impl Details {
+impl MysqlTextDetails {
     /// The database that the last `USE` chose.
     #[must_use]
     pub fn use_database(&self) -> Option<&str> {
-        let last = self.names.iter().rev().find(|it| it.act == Act::Use)?;
+        let last = self.names.iter().rev().find(|it| it.act == MysqlNameAction::Use)?;
         Some(&last.name)
     }
 }
 
 /// A variable of the server that gets a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Assignment {
+pub struct VariableAssignment {
     /// Number of the statement in its text, from 0.
     pub statement: usize,
     /// Where the value holds.
-    pub scope: Scope,
+    pub scope: VariableScope,
     /// Whether it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
     pub is_untold: bool,
     /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and
@@ -71,12 +71,12 @@ pub struct Assignment {
     /// `transaction_isolation` and `transaction_read_only`.
     pub name: String,
     /// The value.
-    pub value: Assigned,
+    pub value: AssignedValue,
 }
 
 /// Where a value holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scope {
+pub enum VariableScope {
     /// In this session.
     Session,
     /// In the server: `GLOBAL`, `PERSIST`, `PERSIST_ONLY`.
@@ -87,7 +87,7 @@ pub enum Scope {
 
 /// What a variable is set to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Assigned {
+pub enum AssignedValue {
     /// A constant, decoded: of `'it''s'` it is `it's`, of `TRUE` it is `1`.
     Literal(String),
     /// What it is for a new session.
@@ -98,11 +98,11 @@ pub enum Assigned {
 
 /// Something that a statement does with a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Name {
+pub struct MysqlNameUse {
     /// Number of the statement in its text, from 0.
     pub statement: usize,
     /// What it does.
-    pub act: Act,
+    pub act: MysqlNameAction,
     /// The database before the dot. A name without one is looked for in the session's own.
     pub schema: Option<String>,
     /// The name as it is written, without quotes. Names of prepared statements are in lower case,
@@ -112,7 +112,7 @@ pub struct Name {
 
 /// What is done with a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Act {
+pub enum MysqlNameAction {
     /// `USE name`
     Use,
     /// `PREPARE name FROM …`
@@ -140,7 +140,7 @@ pub enum Act {
 
 /// What `KILL` is to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Kill {
+pub struct KillStatement {
     /// The connection, not only what it runs.
     pub connection: bool,
     /// Whose.
@@ -160,20 +160,20 @@ pub enum KillTarget {
 
 /// A question that a pooler can answer when the connection that knew was given away.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Asked {
+pub struct SessionQuestion {
     /// What is asked.
-    pub what: What,
+    pub what: QuestionTopic,
     /// The name of the column of the answer, as the server would give it.
     pub column: String,
 }
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum What {
+pub enum QuestionTopic {
     /// `SHOW WARNINGS`
-    Warnings(Limit),
+    Warnings(RowLimit),
     /// `SHOW ERRORS`
-    Errors(Limit),
+    Errors(RowLimit),
     /// `SHOW COUNT(*) WARNINGS`, `SELECT @@warning_count`
     WarningCount,
     /// `SHOW COUNT(*) ERRORS`, `SELECT @@error_count`
@@ -186,16 +186,16 @@ pub enum What {
 
 /// `LIMIT offset, count`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limit {
+pub struct RowLimit {
     /// Rows that are left out first.
     pub offset: u64,
     /// Rows that are wanted.
     pub count: u64,
 }
 
-impl Limit {
+impl RowLimit {
     /// No limit.
-    pub const NONE: Limit = Limit { offset: 0, count: u64::MAX };
+    pub const NONE: RowLimit = RowLimit { offset: 0, count: u64::MAX };
 }
 
 /// What `text` may leave behind. Allocates nothing.
@@ -206,19 +206,19 @@ pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
 
 /// The same, with what readers and sandboxes may not do.
 #[must_use]
-pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, Prohibitions) {
+pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
     scan::scan(text, mode)
 }
 
 /// What a text says about variables and names. For texts whose effects say that there are some.
 #[must_use]
-pub fn details(text: &[u8], mode: SqlMode) -> Details {
+pub fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
     details::details(text, mode)
 }
 
 /// What a text asks, if it is one question that a pooler can answer, and nothing else.
 #[must_use]
-pub fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
+pub fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     asked::asked(text, mode)
 }
 

@@ -22,7 +22,7 @@ pub const OUTSTANDING_MAX: usize = 16 * 1024;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ExchangeRequest {
     /// A text in the simple protocol; ends with `ReadyForQuery`.
     Query,
     /// Prepare a statement.
@@ -45,7 +45,7 @@ pub enum Request {
     Local,
 }
 
-impl Request {
+impl ExchangeRequest {
     /// Whether the reply ends with `ReadyForQuery`, so that an error in it skips nothing.
     const fn ends_ready(self) -> bool {
         matches!(self, Self::Query | Self::Sync | Self::FunctionCall)
@@ -54,7 +54,7 @@ impl Request {
 
 /// Who gets the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub enum ReplyAudience {
     /// The attached client.
     Client,
     /// Nobody: the reply is dropped.
@@ -63,18 +63,18 @@ pub enum Audience {
 
 /// One outstanding request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<N> {
+pub struct ExchangeEntry<N> {
     /// What was asked.
-    pub request: Request,
+    pub request: ExchangeRequest,
     /// Who gets the reply.
-    pub audience: Audience,
+    pub audience: ReplyAudience,
     /// What the owner wants to remember with it.
     pub note: N,
 }
 
 /// Where a `COPY` stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copying {
+pub enum CopyState {
     /// None is going on.
     #[default]
     None,
@@ -88,7 +88,7 @@ pub enum Copying {
 
 /// What a message of the server is to the front entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ExchangeStep {
     /// Of no request: a notice, a notification, a parameter, or an error outside of any request.
     Unasked,
     /// Belongs to the reply and is not its end.
@@ -111,7 +111,7 @@ pub enum ExchangeError {
         /// The message's first byte.
         tag: u8,
         /// The request at the front.
-        request: Request,
+        request: ExchangeRequest,
     },
     /// A message while nothing was asked.
     #[error("the server sent a message of type {tag:#04x} unasked")]
@@ -123,32 +123,32 @@ pub enum ExchangeError {
 
 /// The queue, the state of the transaction, and what `COPY` and errors make of them.
 #[derive(Debug)]
-pub struct Exchange<N> {
-    entries: VecDeque<Entry<N>>,
+pub struct PgExchange<N> {
+    entries: VecDeque<ExchangeEntry<N>>,
     /// Entries whose reply a client waits for.
     client_entries: usize,
     status: TransactionStatus,
-    copying: Copying,
+    copying: CopyState,
     /// A `Sync` came from the client while the server read data; see [`Exchange::copy_sync`].
     copy_synced: bool,
     /// An extended request failed and no `Sync` has been sent since.
     skipping: bool,
 }
 
-impl<N> Default for Exchange<N> {
+impl<N> Default for PgExchange<N> {
     fn default() -> Self {
         Self {
             entries: VecDeque::new(),
             client_entries: 0,
             status: TransactionStatus::Idle,
-            copying: Copying::None,
+            copying: CopyState::None,
             copy_synced: false,
             skipping: false,
         }
     }
 }
 
-impl<N> Exchange<N> {
+impl<N> PgExchange<N> {
     /// Whether every reply has come.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -180,7 +180,7 @@ impl<N> Exchange<N> {
 
     /// Where a `COPY` stands.
     #[inline]
-    pub fn copying(&self) -> Copying {
+    pub fn copying(&self) -> CopyState {
         self.copying
     }
 
@@ -192,23 +192,23 @@ impl<N> Exchange<N> {
 
     /// The request whose reply comes next.
     #[inline]
-    pub fn front(&self) -> Option<&Entry<N>> {
+    pub fn front(&self) -> Option<&ExchangeEntry<N>> {
         self.entries.front()
     }
 
     /// The same, to change its note.
     #[inline]
-    pub fn front_mut(&mut self) -> Option<&mut Entry<N>> {
+    pub fn front_mut(&mut self) -> Option<&mut ExchangeEntry<N>> {
         self.entries.front_mut()
     }
 
     /// All outstanding requests, the next reply's first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry<N>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ExchangeEntry<N>> {
         self.entries.iter()
     }
 
     /// The same, to change their notes.
-    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Entry<N>> {
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut ExchangeEntry<N>> {
         self.entries.iter_mut()
     }
 
@@ -216,23 +216,23 @@ impl<N> Exchange<N> {
     /// front is now: [`Exchange::pop_local`] is due, at the latest before the next
     /// [`Exchange::step`].
     #[inline]
-    pub fn push(&mut self, request: Request, audience: Audience, note: N) {
-        if request == Request::Sync {
+    pub fn push(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {
+        if request == ExchangeRequest::Sync {
             self.skipping = false;
         }
-        if audience == Audience::Client {
+        if audience == ReplyAudience::Client {
             self.client_entries += 1;
         }
-        self.entries.push_back(Entry { request, audience, note });
+        self.entries.push_back(ExchangeEntry { request, audience, note });
     }
 
     /// A request was sent whose reply comes before all others: they failed, and are sent again
     /// behind it.
-    pub fn push_front(&mut self, request: Request, audience: Audience, note: N) {
-        if audience == Audience::Client {
+    pub fn push_front(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {
+        if audience == ReplyAudience::Client {
             self.client_entries += 1;
         }
-        self.entries.push_front(Entry { request, audience, note });
+        self.entries.push_front(ExchangeEntry { request, audience, note });
     }
 
     /// Says what a message of the server with this tag is, and follows `COPY`.
@@ -240,25 +240,29 @@ impl<N> Exchange<N> {
     /// # Errors
     /// The message cannot come now; the connection is to be closed.
     #[inline]
-    pub fn step(&mut self, tag: u8) -> Result<Step, ExchangeError> {
+    pub fn step(&mut self, tag: u8) -> Result<ExchangeStep, ExchangeError> {
         if matches!(tag, backend::NOTICE | backend::NOTIFICATION | backend::PARAMETER_STATUS) {
-            return Ok(Step::Unasked);
+            return Ok(ExchangeStep::Unasked);
         }
         let Some(front) = self.entries.front() else {
             // A server that goes away says so at any time.
             return match tag {
-                backend::ERROR => Ok(Step::Unasked),
+                backend::ERROR => Ok(ExchangeStep::Unasked),
                 _ => Err(ExchangeError::Unasked { tag }),
             };
         };
         let request = front.request;
         if tag == backend::ERROR {
-            self.copying = Copying::None;
-            return Ok(if request.ends_ready() { Step::Part } else { Step::Failed });
+            self.copying = CopyState::None;
+            return Ok(if request.ends_ready() {
+                ExchangeStep::Part
+            } else {
+                ExchangeStep::Failed
+            });
         }
         reply(request, tag)
             .inspect(|step| {
-                if matches!(request, Request::Query | Request::Execute) {
+                if matches!(request, ExchangeRequest::Query | ExchangeRequest::Execute) {
                     self.follow_copy(tag, *step);
                 }
             })
@@ -267,9 +271,9 @@ impl<N> Exchange<N> {
 
     /// The front entry's reply has ended.
     #[inline]
-    pub fn pop(&mut self) -> Option<Entry<N>> {
+    pub fn pop(&mut self) -> Option<ExchangeEntry<N>> {
         let entry = self.entries.pop_front()?;
-        if entry.audience == Audience::Client {
+        if entry.audience == ReplyAudience::Client {
             self.client_entries -= 1;
         }
         Some(entry)
@@ -277,23 +281,23 @@ impl<N> Exchange<N> {
 
     /// `ReadyForQuery` came, with this state: the front entry's reply has ended.
     #[inline]
-    pub fn ready(&mut self, status: TransactionStatus) -> Option<Entry<N>> {
+    pub fn ready(&mut self, status: TransactionStatus) -> Option<ExchangeEntry<N>> {
         self.status = status;
-        self.copying = Copying::None;
+        self.copying = CopyState::None;
         self.copy_synced = false;
         self.pop()
     }
 
     /// The next entry, if it is local and its turn has come.
     #[inline]
-    pub fn pop_local(&mut self) -> Option<Entry<N>> {
-        if self.entries.front()?.request == Request::Local { self.pop() } else { None }
+    pub fn pop_local(&mut self) -> Option<ExchangeEntry<N>> {
+        if self.entries.front()?.request == ExchangeRequest::Local { self.pop() } else { None }
     }
 
     /// Whether nothing is outstanding but what is answered here.
     #[inline]
     pub fn is_local(&self) -> bool {
-        self.entries.iter().all(|entry| entry.request == Request::Local)
+        self.entries.iter().all(|entry| entry.request == ExchangeRequest::Local)
     }
 
     /// The front entry failed: it and everything up to the next `Sync` leave the queue without a
@@ -301,11 +305,11 @@ impl<N> Exchange<N> {
     ///
     /// Returns whether the client has sent the `Sync` that the server now waits for, but it was
     /// taken for one within a `COPY`: the relay owes the server one.
-    pub fn fail(&mut self, mut dropped: impl FnMut(Entry<N>)) -> bool {
-        let sync = self.entries.iter().position(|entry| entry.request == Request::Sync);
+    pub fn fail(&mut self, mut dropped: impl FnMut(ExchangeEntry<N>)) -> bool {
+        let sync = self.entries.iter().position(|entry| entry.request == ExchangeRequest::Sync);
         let count = sync.unwrap_or(self.entries.len());
         for entry in self.entries.drain(..count).rev() {
-            if entry.audience == Audience::Client {
+            if entry.audience == ReplyAudience::Client {
                 self.client_entries -= 1;
             }
             dropped(entry);
@@ -319,8 +323,8 @@ impl<N> Exchange<N> {
     /// The client's `CopyDone` or `CopyFail` was sent.
     pub fn copy_ended(&mut self) {
         self.copying = match self.copying {
-            Copying::Both => Copying::Out,
-            Copying::None | Copying::In | Copying::Out => Copying::None,
+            CopyState::Both => CopyState::Out,
+            CopyState::None | CopyState::In | CopyState::Out => CopyState::None,
         };
         self.copy_synced = false;
     }
@@ -340,29 +344,32 @@ impl<N> Exchange<N> {
     /// The client is gone: its replies are nobody's.
     pub fn orphan(&mut self) {
         for entry in &mut self.entries {
-            entry.audience = Audience::Nobody;
+            entry.audience = ReplyAudience::Nobody;
         }
         self.client_entries = 0;
     }
 
-    fn follow_copy(&mut self, tag: u8, step: Step) {
+    fn follow_copy(&mut self, tag: u8, step: ExchangeStep) {
         match (tag, step) {
             (backend::COPY_IN, _) => {
-                self.copying = Copying::In;
+                self.copying = CopyState::In;
                 // The first thing that the server reads now is what followed the request: it
                 // passes over each Sync. (It does not if it fails before it reads anything, which
                 // is why a relay sends nothing behind a request that may copy.)
-                while self.entries.get(1).is_some_and(|next| next.request == Request::Sync) {
+                while self.entries.get(1).is_some_and(|next| next.request == ExchangeRequest::Sync)
+                {
                     if let Some(sync) = self.entries.remove(1)
-                        && sync.audience == Audience::Client
+                        && sync.audience == ReplyAudience::Client
                     {
                         self.client_entries -= 1;
                     }
                 }
             }
-            (backend::COPY_OUT, _) => self.copying = Copying::Out,
-            (backend::COPY_BOTH, _) => self.copying = Copying::Both,
-            (backend::COMMAND_COMPLETE, _) | (_, Step::Last) => self.copying = Copying::None,
+            (backend::COPY_OUT, _) => self.copying = CopyState::Out,
+            (backend::COPY_BOTH, _) => self.copying = CopyState::Both,
+            (backend::COMMAND_COMPLETE, _) | (_, ExchangeStep::Last) => {
+                self.copying = CopyState::None
+            }
             _ => {}
         }
     }
@@ -370,25 +377,29 @@ impl<N> Exchange<N> {
 
 /// The grammar of replies, but for errors and what comes unasked.
 #[inline]
-fn reply(request: Request, tag: u8) -> Option<Step> {
+fn reply(request: ExchangeRequest, tag: u8) -> Option<ExchangeStep> {
     use backend as b;
     match (request, tag) {
-        (Request::Query | Request::Sync | Request::FunctionCall, b::READY_FOR_QUERY) => {
-            Some(Step::Ready)
-        }
         (
-            Request::Query | Request::Execute,
+            ExchangeRequest::Query | ExchangeRequest::Sync | ExchangeRequest::FunctionCall,
+            b::READY_FOR_QUERY,
+        ) => Some(ExchangeStep::Ready),
+        (
+            ExchangeRequest::Query | ExchangeRequest::Execute,
             b::DATA_ROW | b::COPY_IN | b::COPY_OUT | b::COPY_BOTH | b::COPY_DATA | b::COPY_DONE,
         )
-        | (Request::Query, b::ROW_DESCRIPTION | b::COMMAND_COMPLETE | b::EMPTY_QUERY)
-        | (Request::DescribeStatement, b::PARAMETER_DESCRIPTION)
-        | (Request::FunctionCall, b::FUNCTION_CALL_RESPONSE) => Some(Step::Part),
-        (Request::Parse, b::PARSE_COMPLETE)
-        | (Request::Bind, b::BIND_COMPLETE)
-        | (Request::Close, b::CLOSE_COMPLETE)
-        | (Request::DescribeStatement | Request::DescribePortal, b::ROW_DESCRIPTION | b::NO_DATA)
-        | (Request::Execute, b::COMMAND_COMPLETE | b::EMPTY_QUERY | b::PORTAL_SUSPENDED) => {
-            Some(Step::Last)
+        | (ExchangeRequest::Query, b::ROW_DESCRIPTION | b::COMMAND_COMPLETE | b::EMPTY_QUERY)
+        | (ExchangeRequest::DescribeStatement, b::PARAMETER_DESCRIPTION)
+        | (ExchangeRequest::FunctionCall, b::FUNCTION_CALL_RESPONSE) => Some(ExchangeStep::Part),
+        (ExchangeRequest::Parse, b::PARSE_COMPLETE)
+        | (ExchangeRequest::Bind, b::BIND_COMPLETE)
+        | (ExchangeRequest::Close, b::CLOSE_COMPLETE)
+        | (
+            ExchangeRequest::DescribeStatement | ExchangeRequest::DescribePortal,
+            b::ROW_DESCRIPTION | b::NO_DATA,
+        )
+        | (ExchangeRequest::Execute, b::COMMAND_COMPLETE | b::EMPTY_QUERY | b::PORTAL_SUSPENDED) => {
+            Some(ExchangeStep::Last)
         }
         _ => None,
     }

@@ -150,27 +150,29 @@ pub enum FrameError {
 
 /// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PgHeader {
     /// What the message is; which depends on who sent it.
     pub tag: u8,
     /// All bytes of the message on the wire, the head included.
     pub total: usize,
 }
 
-impl Header {
+impl PgHeader {
     /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
     ///
     /// # Errors
     /// The length is impossible.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<PgHeader>, FrameError> {
         let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]);
         if length < 4 {
             return Err(FrameError::TooShort { tag, length });
         }
         match usize::try_from(length) {
-            Ok(length) if length < MESSAGE_BYTES_MAX => Ok(Some(Header { tag, total: length + 1 })),
+            Ok(length) if length < MESSAGE_BYTES_MAX => {
+                Ok(Some(PgHeader { tag, total: length + 1 }))
+            }
             _ => Err(FrameError::TooLong { tag, length }),
         }
     }
@@ -205,22 +207,22 @@ pub fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    fn check(bytes: &[u8], wanted: Result<Option<Header>, FrameError>) {
-        assert_eq!(Header::parse(bytes), wanted, "{bytes:?}");
+    fn check(bytes: &[u8], wanted: Result<Option<PgHeader>, FrameError>) {
+        assert_eq!(PgHeader::parse(bytes), wanted, "{bytes:?}");
     }
 
     #[test]
     fn a_head_says_how_long_the_message_is() {
         check(b"", Ok(None));
         check(b"Q\0\0\0", Ok(None));
-        check(b"S\0\0\0\x04", Ok(Some(Header { tag: b'S', total: 5 })));
-        check(b"Q\0\0\0\x0dSELECT 1\0", Ok(Some(Header { tag: b'Q', total: 14 })));
+        check(b"S\0\0\0\x04", Ok(Some(PgHeader { tag: b'S', total: 5 })));
+        check(b"Q\0\0\0\x0dSELECT 1\0", Ok(Some(PgHeader { tag: b'Q', total: 14 })));
         check(b"Q\0\0\0\x03", Err(FrameError::TooShort { tag: b'Q', length: 3 }));
         check(b"Q\0\0\0\0", Err(FrameError::TooShort { tag: b'Q', length: 0 }));
         let most = u32::try_from(MESSAGE_BYTES_MAX).unwrap();
         check(
             &[[b'd'].as_slice(), &(most - 1).to_be_bytes()].concat(),
-            Ok(Some(Header { tag: b'd', total: MESSAGE_BYTES_MAX })),
+            Ok(Some(PgHeader { tag: b'd', total: MESSAGE_BYTES_MAX })),
         );
         for length in [most, 0x8000_0000, u32::MAX] {
             let bytes = [[b'd'].as_slice(), &length.to_be_bytes()].concat();
@@ -233,7 +235,7 @@ mod tests {
         for body in [0, 1, 255, 70_000] {
             let mut out = Vec::new();
             put_header(&mut out, b'D', body);
-            let header = Header::parse(&out).unwrap().unwrap();
+            let header = PgHeader::parse(&out).unwrap().unwrap();
             assert_eq!((header.tag, header.body()), (b'D', body));
         }
     }

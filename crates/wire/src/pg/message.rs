@@ -8,7 +8,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorFields<'a> {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: NoticeSeverity,
     /// SQLSTATE: five letters and digits, such as `08000`.
     pub code: &'a str,
     /// One sentence for people.
@@ -23,13 +23,13 @@ impl<'a> ErrorFields<'a> {
     /// An error after which the connection is closed.
     #[must_use]
     pub fn fatal(code: &'a str, message: &'a str) -> ErrorFields<'a> {
-        ErrorFields { severity: Severity::Fatal, code, message, detail: None, hint: None }
+        ErrorFields { severity: NoticeSeverity::Fatal, code, message, detail: None, hint: None }
     }
 
     /// An error that ends a statement.
     #[must_use]
     pub fn error(code: &'a str, message: &'a str) -> ErrorFields<'a> {
-        ErrorFields { severity: Severity::Error, code, message, detail: None, hint: None }
+        ErrorFields { severity: NoticeSeverity::Error, code, message, detail: None, hint: None }
     }
 
     /// The same with a hint.
@@ -41,7 +41,7 @@ impl<'a> ErrorFields<'a> {
 
 /// Severities that we send, as PostgreSQL spells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum NoticeSeverity {
     /// The statement failed.
     Error,
     /// The connection ends.
@@ -52,15 +52,15 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
+impl NoticeSeverity {
     /// The word on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Severity::Error => "ERROR",
-            Severity::Fatal => "FATAL",
-            Severity::Notice => "NOTICE",
-            Severity::Warning => "WARNING",
+            NoticeSeverity::Error => "ERROR",
+            NoticeSeverity::Fatal => "FATAL",
+            NoticeSeverity::Notice => "NOTICE",
+            NoticeSeverity::Warning => "WARNING",
         }
     }
 }
@@ -274,10 +274,10 @@ pub mod backend {
 /// Messages of a client.
 pub mod frontend {
     use super::{put_count, put_str, put_values, tagged, untagged};
-    use crate::pg::startup::{CANCEL_REQUEST, SSL_REQUEST, Version};
+    use crate::pg::startup::{CANCEL_REQUEST, ProtocolVersion, SSL_REQUEST};
 
     /// `StartupMessage` with its parameters in this order.
-    pub fn startup(out: &mut Vec<u8>, version: Version, parameters: &[(&str, &str)]) {
+    pub fn startup(out: &mut Vec<u8>, version: ProtocolVersion, parameters: &[(&str, &str)]) {
         untagged(out, |out| {
             out.extend_from_slice(&version.code().to_be_bytes());
             for (name, value) in parameters {

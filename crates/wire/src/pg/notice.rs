@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::message::Severity;
+use super::message::NoticeSeverity;
 
 /// What is assumed of an error without SQLSTATE: `internal_error`.
 const CODE_UNKNOWN: &str = "XX000";
@@ -12,7 +12,7 @@ const CODE_UNKNOWN: &str = "XX000";
 /// Tolerant: a server may leave out any field, and what cannot be read is as if it were not there.
 /// (A pooler that took SQLSTATE for granted could be crashed by a server: CVE-2026-6666.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Notice<'a> {
+pub struct ServerNotice<'a> {
     /// In the language of the server.
     localized: Option<&'a [u8]>,
     /// In English, since PostgreSQL 9.6.
@@ -24,11 +24,11 @@ pub struct Notice<'a> {
     routine: Option<&'a [u8]>,
 }
 
-impl<'a> Notice<'a> {
+impl<'a> ServerNotice<'a> {
     /// Reads the body of a message: everything after its length.
     #[must_use]
-    pub fn parse(body: &'a [u8]) -> Notice<'a> {
-        let mut notice = Notice::default();
+    pub fn parse(body: &'a [u8]) -> ServerNotice<'a> {
+        let mut notice = ServerNotice::default();
         let mut rest = body;
         while let Some((kind, after)) = rest.split_first() {
             let end = after.iter().position(|byte| *byte == 0);
@@ -53,12 +53,12 @@ impl<'a> Notice<'a> {
 
     /// How bad it is; an error when nothing readable says otherwise.
     #[must_use]
-    pub fn severity(&self) -> Severity {
+    pub fn severity(&self) -> NoticeSeverity {
         match self.severity.or(self.localized) {
-            Some(b"FATAL" | b"PANIC") => Severity::Fatal,
-            Some(b"WARNING") => Severity::Warning,
-            Some(b"NOTICE" | b"DEBUG" | b"INFO" | b"LOG") => Severity::Notice,
-            _ => Severity::Error,
+            Some(b"FATAL" | b"PANIC") => NoticeSeverity::Fatal,
+            Some(b"WARNING") => NoticeSeverity::Warning,
+            Some(b"NOTICE" | b"DEBUG" | b"INFO" | b"LOG") => NoticeSeverity::Notice,
+            _ => NoticeSeverity::Error,
         }
     }
 
@@ -109,8 +109,8 @@ mod tests {
         let mut fields = ErrorFields::fatal("28P01", "wrong").with_hint("try again");
         fields.detail = Some("more");
         backend::error(&mut out, &fields);
-        let notice = Notice::parse(&out[5..]);
-        assert_eq!(notice.severity(), Severity::Fatal);
+        let notice = ServerNotice::parse(&out[5..]);
+        assert_eq!(notice.severity(), NoticeSeverity::Fatal);
         assert_eq!(notice.code(), "28P01");
         assert_eq!(notice.message(), "wrong");
         assert_eq!(notice.detail().as_deref(), Some("more"));
@@ -131,17 +131,20 @@ mod tests {
             (b"?new\0C57P01\0", "57P01", "no message"),
             (b"\0C57P01\0", "XX000", "no message"),
         ] {
-            let notice = Notice::parse(body);
+            let notice = ServerNotice::parse(body);
             assert_eq!((notice.code(), &*notice.message()), (code, message), "{body:?}");
         }
-        assert_eq!(Notice::parse(b"SFEHLER\0VERROR\0\0").severity(), Severity::Error);
-        assert_eq!(Notice::parse(b"SWARNUNG\0VWARNING\0\0").severity(), Severity::Warning);
+        assert_eq!(ServerNotice::parse(b"SFEHLER\0VERROR\0\0").severity(), NoticeSeverity::Error);
+        assert_eq!(
+            ServerNotice::parse(b"SWARNUNG\0VWARNING\0\0").severity(),
+            NoticeSeverity::Warning
+        );
     }
 
     proptest! {
         #[test]
         fn no_body_is_too_much(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let notice = Notice::parse(&body);
+            let notice = ServerNotice::parse(&body);
             prop_assert_eq!(notice.code().len(), 5);
             drop((notice.severity(), notice.message(), notice.routine()));
         }

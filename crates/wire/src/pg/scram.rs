@@ -13,9 +13,9 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Challenge, Client, Expected};
+pub use client::{ExpectedSignature, ScramClient, ServerChallenge};
 pub use keys::{ITERATIONS_DEFAULT, ITERATIONS_MAX, ScramKeys, ScramSecret};
-pub use server::{Accepted, Server};
+pub use server::{AcceptedClient, ScramServer};
 
 /// Without channel binding.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
@@ -67,7 +67,7 @@ pub enum ScramError {
 
 /// What is known about TLS below the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel<'a> {
+pub enum ChannelBinding<'a> {
     /// Nothing to bind to: no TLS, or no certificate at hand.
     Unbound,
     /// A client that could bind, talking to a server that does not offer it. Of no use to a server.

@@ -14,13 +14,13 @@ pub const PASSWORD_BYTES_MAX: usize = 65_535;
 
 /// A password as it is. It is never printed and is wiped from memory.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(Zeroizing<String>);
+pub struct PlainPassword(Zeroizing<String>);
 
-impl Password {
+impl PlainPassword {
     /// Takes it over.
     #[must_use]
-    pub fn new(text: String) -> Password {
-        Password(Zeroizing::new(text))
+    pub fn new(text: String) -> PlainPassword {
+        PlainPassword(Zeroizing::new(text))
     }
 
     /// The text, for deriving keys and for sending it to a server.
@@ -30,7 +30,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for PlainPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password(..)")
     }
@@ -38,9 +38,9 @@ impl fmt::Debug for Password {
 
 /// A user's secret in any of the forms that PostgreSQL has for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
+pub enum PgSecret {
     /// The password itself.
-    Plain(Password),
+    Plain(PlainPassword),
     /// A SCRAM verifier, `SCRAM-SHA-256$…`.
     Scram(ScramSecret),
     /// `md5` and a hash.
@@ -49,7 +49,7 @@ pub enum Secret {
 
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
+pub enum PgSecretError {
     /// Nobody may log in with an empty password, as in PostgreSQL.
     #[error("the password is empty")]
     Empty,
@@ -64,22 +64,22 @@ pub enum SecretError {
     MalformedScram,
 }
 
-impl Secret {
+impl PgSecret {
     /// Reads a password or a stored secret, told apart as PostgreSQL does.
     ///
     /// # Errors
     /// When nobody could log in with it.
-    pub fn parse(text: &str) -> Result<Secret, SecretError> {
+    pub fn parse(text: &str) -> Result<PgSecret, PgSecretError> {
         match text {
-            "" => Err(SecretError::Empty),
-            _ if text.len() > PASSWORD_BYTES_MAX => Err(SecretError::TooLong),
-            _ if text.contains('\0') => Err(SecretError::Nul),
+            "" => Err(PgSecretError::Empty),
+            _ if text.len() > PASSWORD_BYTES_MAX => Err(PgSecretError::TooLong),
+            _ if text.contains('\0') => Err(PgSecretError::Nul),
             _ if text.starts_with("SCRAM-SHA-256$") => {
-                ScramSecret::parse(text).map(Secret::Scram).ok_or(SecretError::MalformedScram)
+                ScramSecret::parse(text).map(PgSecret::Scram).ok_or(PgSecretError::MalformedScram)
             }
             _ => Ok(match Md5Secret::parse(text) {
-                Some(secret) => Secret::Md5(secret),
-                None => Secret::Plain(Password::new(text.to_owned())),
+                Some(secret) => PgSecret::Md5(secret),
+                None => PgSecret::Plain(PlainPassword::new(text.to_owned())),
             }),
         }
     }
@@ -89,29 +89,29 @@ impl Secret {
 ///
 /// There is one for users that do not exist, too: see [`Verifier::mock`].
 #[derive(Debug)]
-pub struct Verifier {
+pub struct PgVerifier {
     user: String,
-    secret: Option<Secret>,
+    secret: Option<PgSecret>,
     /// Made when the first client needs it, or by [`Verifier::prepare`].
     scram: OnceLock<ScramSecret>,
     /// Makes the salt of a plain password, and everything of a mock.
     process_secret: Zeroizing<[u8; 32]>,
 }
 
-impl Verifier {
+impl PgVerifier {
     /// For a user with a secret. `process_secret` should outlive the process: salts come from it,
     /// and one that changes tells users that exist from those that do not.
     #[must_use]
-    pub fn new(user: &str, secret: Secret, process_secret: [u8; 32]) -> Verifier {
-        Verifier { secret: Some(secret), ..Verifier::mock(user, process_secret) }
+    pub fn new(user: &str, secret: PgSecret, process_secret: [u8; 32]) -> PgVerifier {
+        PgVerifier { secret: Some(secret), ..PgVerifier::mock(user, process_secret) }
     }
 
     /// For a user that does not exist or has no secret: asks for the same and costs the same as one
     /// with a password, and accepts nothing.
     #[must_use]
-    pub fn mock(user: &str, process_secret: [u8; 32]) -> Verifier {
+    pub fn mock(user: &str, process_secret: [u8; 32]) -> PgVerifier {
         let process_secret = Zeroizing::new(process_secret);
-        Verifier { user: user.to_owned(), secret: None, scram: OnceLock::new(), process_secret }
+        PgVerifier { user: user.to_owned(), secret: None, scram: OnceLock::new(), process_secret }
     }
 
     /// Does now what the first client would wait for: milliseconds of hashing.
@@ -121,7 +121,7 @@ impl Verifier {
 
     /// The secret; none of a mock.
     #[must_use]
-    pub fn secret(&self) -> Option<&Secret> {
+    pub fn secret(&self) -> Option<&PgSecret> {
         self.secret.as_ref()
     }
 
@@ -129,12 +129,12 @@ impl Verifier {
     /// one, which says nothing about SCRAM.
     pub fn scram(&self) -> &ScramSecret {
         match &self.secret {
-            Some(Secret::Scram(secret)) => secret,
-            Some(Secret::Plain(password)) => self.scram.get_or_init(|| {
+            Some(PgSecret::Scram(secret)) => secret,
+            Some(PgSecret::Plain(password)) => self.scram.get_or_init(|| {
                 let salt = ScramSecret::mock_salt(&self.process_secret, &self.user);
                 ScramSecret::derive(password.reveal(), &salt, ITERATIONS_DEFAULT)
             }),
-            Some(Secret::Md5(_)) | None => {
+            Some(PgSecret::Md5(_)) | None => {
                 self.scram.get_or_init(|| ScramSecret::mock(&self.process_secret, &self.user))
             }
         }
@@ -146,11 +146,11 @@ impl Verifier {
     #[must_use]
     pub fn accepts_md5(&self, user: &str, salt: [u8; 4], answer: &[u8]) -> bool {
         match &self.secret {
-            Some(Secret::Md5(secret)) => secret.accepts(salt, answer),
-            Some(Secret::Plain(password)) => {
+            Some(PgSecret::Md5(secret)) => secret.accepts(salt, answer),
+            Some(PgSecret::Plain(password)) => {
                 Md5Secret::derive(user, password.reveal()).accepts(salt, answer)
             }
-            Some(Secret::Scram(_)) | None => {
+            Some(PgSecret::Scram(_)) | None => {
                 // The same work as for a user who has one.
                 let _refused = Md5Secret::derive(user, "").accepts(salt, answer);
                 false
@@ -166,17 +166,17 @@ impl Verifier {
             return false; // to HMAC, trailing NUL bytes of a key are as if they were not there
         }
         match &self.secret {
-            Some(Secret::Plain(password)) => {
+            Some(PgSecret::Plain(password)) => {
                 // Hashes are compared, so that the length does not show either.
                 let own = Md5Secret::derive(&self.user, password.reveal());
                 let same = password.reveal().as_bytes().ct_eq(given);
                 std::str::from_utf8(given).is_ok_and(|given| own.is_of(&self.user, given))
                     && same.into()
             }
-            Some(Secret::Md5(secret)) => {
+            Some(PgSecret::Md5(secret)) => {
                 std::str::from_utf8(given).is_ok_and(|given| secret.is_of(&self.user, given))
             }
-            Some(Secret::Scram(secret)) => {
+            Some(PgSecret::Scram(secret)) => {
                 std::str::from_utf8(given).is_ok_and(|given| secret.is_of(given))
             }
             None => {
@@ -197,33 +197,33 @@ mod tests {
     fn secrets_are_told_apart_as_postgresql_does() {
         let scram = ScramSecret::derive("secret", b"0123456789abcdef", 4096).to_string();
         for (text, expected) in [
-            ("", Err(SecretError::Empty)),
-            ("a\0b", Err(SecretError::Nul)),
-            ("SCRAM-SHA-256$4096:short", Err(SecretError::MalformedScram)),
+            ("", Err(PgSecretError::Empty)),
+            ("a\0b", Err(PgSecretError::Nul)),
+            ("SCRAM-SHA-256$4096:short", Err(PgSecretError::MalformedScram)),
             ("SCRAM", Ok("plain")),
             ("md5", Ok("plain")),
             ("md5900150983cd24fb0d6963f7d28e17f72", Ok("md5")),
             (&scram, Ok("scram")),
         ] {
-            let kind = Secret::parse(text).map(|secret| match secret {
-                Secret::Plain(_) => "plain",
-                Secret::Scram(_) => "scram",
-                Secret::Md5(_) => "md5",
+            let kind = PgSecret::parse(text).map(|secret| match secret {
+                PgSecret::Plain(_) => "plain",
+                PgSecret::Scram(_) => "scram",
+                PgSecret::Md5(_) => "md5",
             });
             assert_eq!(kind, expected, "{text}");
         }
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
-        assert_eq!(Secret::parse(&long), Err(SecretError::TooLong));
+        assert_eq!(PgSecret::parse(&long), Err(PgSecretError::TooLong));
     }
 
     #[test]
     fn a_password_is_accepted_in_every_way_its_secret_allows() {
-        let plain = Secret::parse("secret").expect("a password");
-        let md5 = Secret::Md5(Md5Secret::derive("alice", "secret"));
-        let scram = Secret::Scram(ScramSecret::derive("secret", b"0123456789abcdef", 4096));
+        let plain = PgSecret::parse("secret").expect("a password");
+        let md5 = PgSecret::Md5(Md5Secret::derive("alice", "secret"));
+        let scram = PgSecret::Scram(ScramSecret::derive("secret", b"0123456789abcdef", 4096));
         let right = Md5Secret::derive("alice", "secret").answer(*b"salt");
         for (secret, by_md5) in [(plain, true), (md5, true), (scram, false)] {
-            let verifier = Verifier::new("alice", secret, [7; 32]);
+            let verifier = PgVerifier::new("alice", secret, [7; 32]);
             assert!(verifier.accepts_password(b"secret"), "{verifier:?}");
             for wrong in [&b""[..], b"Secret", b"secret\0", b"secre", b"\xff"] {
                 assert!(!verifier.accepts_password(wrong), "{verifier:?} {wrong:?}");
@@ -235,19 +235,20 @@ mod tests {
 
     #[test]
     fn a_user_that_does_not_exist_looks_the_same_and_is_not_let_in() {
-        let mock = Verifier::mock("nobody", [7; 32]);
-        let real = Verifier::new("alice", Secret::parse("secret").expect("a password"), [7; 32]);
+        let mock = PgVerifier::mock("nobody", [7; 32]);
+        let real =
+            PgVerifier::new("alice", PgSecret::parse("secret").expect("a password"), [7; 32]);
         assert_eq!(mock.scram().salt().len(), real.scram().salt().len());
         assert_eq!(mock.scram().iterations(), real.scram().iterations());
-        let again = Verifier::mock("nobody", [7; 32]);
+        let again = PgVerifier::mock("nobody", [7; 32]);
         assert_eq!(mock.scram().salt(), again.scram().salt());
-        assert_ne!(mock.scram().salt(), Verifier::mock("nobody", [8; 32]).scram().salt());
+        assert_ne!(mock.scram().salt(), PgVerifier::mock("nobody", [8; 32]).scram().salt());
         assert_ne!(mock.scram().salt(), real.scram().salt());
         assert!(!mock.accepts_password(b""));
         let nothing = Md5Secret::derive("nobody", "").answer(*b"salt");
         assert!(!mock.accepts_md5("nobody", *b"salt", &nothing));
         // Had the user a password, its salt would be the mock's: nothing tells when it is created.
-        let created = Verifier::new("nobody", Secret::parse("x").expect("a password"), [7; 32]);
+        let created = PgVerifier::new("nobody", PgSecret::parse("x").expect("a password"), [7; 32]);
         assert_eq!(created.scram().salt(), mock.scram().salt());
     }
 
@@ -255,11 +256,11 @@ mod tests {
     fn nothing_secret_is_printed() {
         let scram = ScramSecret::derive("hidden", b"0123456789abcdef", 4096);
         for secret in [
-            Secret::parse("hidden").expect("a password"),
-            Secret::Md5(Md5Secret::derive("alice", "hidden")),
-            Secret::Scram(scram),
+            PgSecret::parse("hidden").expect("a password"),
+            PgSecret::Md5(Md5Secret::derive("alice", "hidden")),
+            PgSecret::Scram(scram),
         ] {
-            let shown = format!("{:?}", Verifier::new("alice", secret, [7; 32]));
+            let shown = format!("{:?}", PgVerifier::new("alice", secret, [7; 32]));
             assert!(!shown.contains("hidden") && !shown.contains("[7"), "{shown}");
         }
     }

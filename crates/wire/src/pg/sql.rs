@@ -25,14 +25,14 @@ mod words;
 
 use std::ops::Range;
 
-use crate::prohibitions::Prohibitions;
+use crate::prohibitions::TextProhibitions;
 
 pub use effects::Effects;
 pub use mentions::custom_setting_name;
 pub use quote::{
     SETTING_NAME_BYTES_MAX, is_setting_name, list_items, quote_identifier, quote_literal,
 };
-pub use rewrite::{ListenAction, Subscription, rewrite_listen, rewrite_name};
+pub use rewrite::{ListenAction, SubscriptionChange, rewrite_listen, rewrite_name};
 
 /// What `text` may leave behind. Allocates nothing.
 #[must_use]
@@ -42,7 +42,7 @@ pub fn effects(text: &[u8]) -> Effects {
 
 /// All that is known of a text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Look {
+pub struct TextAnalysis {
     /// What it may leave behind. `SET` without `UNPARSED` means that `changes` has all of it.
     pub effects: Effects,
     /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
@@ -50,18 +50,18 @@ pub struct Look {
     /// How many statements it has; empty ones do not count.
     pub statements: usize,
     /// What the first word says.
-    pub verb: Verb,
+    pub verb: StatementVerb,
     /// Changes of settings for the session, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PgSettingChange>,
     /// The names that statements give, in order.
-    pub names: Vec<Name>,
+    pub names: Vec<PgNameUse>,
     /// Settings that `set_config` is called for with values that only the server knows, or that
     /// `SET` gives such a value. `None` when not even all names are known, or there is none.
     pub asked: Option<Vec<String>>,
     /// Settings of no module that code which is not in the text may be told of in strings.
     pub mentions: Vec<String>,
     /// Parts of the text that readers and sandboxes may not use.
-    pub prohibitions: Prohibitions,
+    pub prohibitions: TextProhibitions,
     /// Places where a setting gets the value that the session began with, in order.
     pub defaults: Vec<DefaultSite>,
 }
@@ -96,7 +96,7 @@ pub enum DefaultForm {
 
 /// What kind of statement a text begins with.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Verb {
+pub enum StatementVerb {
     /// `BEGIN`, `START TRANSACTION`.
     Begin,
     /// `COMMIT`, `END`; also `COMMIT PREPARED`.
@@ -124,7 +124,7 @@ pub enum Verb {
 
 /// A change of a setting that lasts beyond the transaction, if that commits.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Change {
+pub enum PgSettingChange {
     /// The setting gets a value. It is written as `set_config` takes it: a list of names
     /// (`search_path`) is one text, so it must not be replayed as `SET name = 'value'`.
     Value {
@@ -142,22 +142,22 @@ pub enum Change {
     DefaultAll,
 }
 
-impl Change {
+impl PgSettingChange {
     /// The name of the setting, unless all are meant.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
-            Change::Value { name, .. } | Change::Default { name } => Some(name),
-            Change::DefaultAll => None,
+            PgSettingChange::Value { name, .. } | PgSettingChange::Default { name } => Some(name),
+            PgSettingChange::DefaultAll => None,
         }
     }
 }
 
 /// Something that a statement does with a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Name {
+pub struct PgNameUse {
     /// What it does.
-    pub act: Act,
+    pub act: PgNameAction,
     /// Number of the statement in its text, from 0.
     pub statement: usize,
     /// The name without quotes, folded and cut as the server does; empty where there is none.
@@ -170,7 +170,7 @@ pub struct Name {
 
 /// What is done with a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Act {
+pub enum PgNameAction {
     /// `PREPARE name`
     Prepare,
     /// `EXECUTE name`
@@ -191,15 +191,15 @@ pub enum Act {
 
 /// Reads a text once, and a second time when it has settings or names. Allocates only then.
 #[must_use]
-pub fn look(text: &[u8]) -> Look {
+pub fn look(text: &[u8]) -> TextAnalysis {
     let found = scan::scan(text);
-    let mut look = Look {
+    let mut look = TextAnalysis {
         effects: found.effects,
         fingerprint: found.fingerprint,
         statements: found.statements,
         verb: verb(text),
         prohibitions: found.prohibitions,
-        ..Look::default()
+        ..TextAnalysis::default()
     };
     if found.effects.intersects(FOREIGN) {
         look.mentions = mentions::mentions(text);
@@ -245,31 +245,31 @@ const SAYS_MORE: Effects = Effects::UNPARSED
     .with(Effects::MULTI);
 
 /// Whether the changes have one of the setting that forbids to write, and it forbids.
-fn only_reads(changes: &[Change]) -> bool {
+fn only_reads(changes: &[PgSettingChange]) -> bool {
     let name = "default_transaction_read_only";
     let mut changes = changes.iter().filter(|it| it.name() == Some(name)).peekable();
-    let on = |change: &Change| match change {
-        Change::Value { value, .. } => {
+    let on = |change: &PgSettingChange| match change {
+        PgSettingChange::Value { value, .. } => {
             matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1")
         }
-        Change::Default { .. } | Change::DefaultAll => false,
+        PgSettingChange::Default { .. } | PgSettingChange::DefaultAll => false,
     };
     changes.peek().is_some() && changes.all(on)
 }
 
-fn verb(text: &[u8]) -> Verb {
+fn verb(text: &[u8]) -> StatementVerb {
     use words::Word;
     match scan::first(text) {
-        Word::Begin | Word::Start => Verb::Begin,
-        Word::Commit | Word::End => Verb::Commit,
-        Word::Rollback | Word::Abort => Verb::Rollback,
-        Word::Savepoint | Word::Release => Verb::Savepoint,
-        Word::Set | Word::Reset => Verb::Set,
-        Word::Show => Verb::Show,
-        Word::Listen | Word::Unlisten => Verb::Listen,
-        Word::Prepare | Word::Execute | Word::Deallocate => Verb::Statement,
-        Word::Discard => Verb::Discard,
-        Word::Copy => Verb::Copy,
-        _ => Verb::Other,
+        Word::Begin | Word::Start => StatementVerb::Begin,
+        Word::Commit | Word::End => StatementVerb::Commit,
+        Word::Rollback | Word::Abort => StatementVerb::Rollback,
+        Word::Savepoint | Word::Release => StatementVerb::Savepoint,
+        Word::Set | Word::Reset => StatementVerb::Set,
+        Word::Show => StatementVerb::Show,
+        Word::Listen | Word::Unlisten => StatementVerb::Listen,
+        Word::Prepare | Word::Execute | Word::Deallocate => StatementVerb::Statement,
+        Word::Discard => StatementVerb::Discard,
+        Word::Copy => StatementVerb::Copy,
+        _ => StatementVerb::Other,
     }
 }

@@ -36,7 +36,7 @@ pub enum StartupError {
     Layout,
     /// A major version that nobody speaks any more, or not yet.
     #[error("unsupported frontend protocol {0}: server supports 3.0 to 3.2")]
-    Version(Version),
+    Version(ProtocolVersion),
     /// A name or value that is no UTF-8.
     #[error("a startup parameter is no UTF-8")]
     NotUtf8,
@@ -44,18 +44,18 @@ pub enum StartupError {
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct ProtocolVersion {
     /// 3 for everything since PostgreSQL 7.4.
     pub major: u16,
     /// 0, or 2 since PostgreSQL 18.
     pub minor: u16,
 }
 
-impl Version {
+impl ProtocolVersion {
     /// What everybody speaks.
-    pub const V3_0: Version = Version { major: 3, minor: 0 };
+    pub const V3_0: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
     /// With long keys for cancelling.
-    pub const V3_2: Version = Version { major: 3, minor: 2 };
+    pub const V3_2: ProtocolVersion = ProtocolVersion { major: 3, minor: 2 };
 
     /// As the startup message has it.
     #[must_use]
@@ -65,13 +65,13 @@ impl Version {
 
     /// The version of a code.
     #[must_use]
-    pub fn from_code(code: u32) -> Version {
+    pub fn from_code(code: u32) -> ProtocolVersion {
         let [a, b, c, d] = code.to_be_bytes();
-        Version { major: u16::from_be_bytes([a, b]), minor: u16::from_be_bytes([c, d]) }
+        ProtocolVersion { major: u16::from_be_bytes([a, b]), minor: u16::from_be_bytes([c, d]) }
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for Version {
 
 /// A first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First<'a> {
+pub enum FirstPacket<'a> {
     /// Asks for TLS; answered with one byte.
     Ssl,
     /// Asks for GSSAPI encryption; answered with one byte.
@@ -92,7 +92,7 @@ pub enum First<'a> {
         key: &'a [u8],
     },
     /// Begins a session.
-    Startup(Startup<'a>),
+    Startup(StartupMessage<'a>),
 }
 
 /// Reads a first packet from the beginning of `bytes`, and says how long it is; none while it is
@@ -100,7 +100,7 @@ pub enum First<'a> {
 ///
 /// # Errors
 /// When it can not become one, however many bytes follow.
-pub fn parse(bytes: &[u8]) -> Result<Option<(First<'_>, usize)>, StartupError> {
+pub fn parse(bytes: &[u8]) -> Result<Option<(FirstPacket<'_>, usize)>, StartupError> {
     let Some(length) = number(bytes, 0) else { return Ok(None) };
     let total = usize::try_from(length).unwrap_or(usize::MAX);
     if !(HEAD_BYTES..=STARTUP_BYTES_MAX).contains(&total) {
@@ -112,10 +112,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(First<'_>, usize)>, StartupError> {
     let body = packet.get(HEAD_BYTES..).unwrap_or(&[]);
     let first = match code {
         SSL_REQUEST | GSS_REQUEST if !body.is_empty() => return Err(StartupError::Length(length)),
-        SSL_REQUEST => First::Ssl,
-        GSS_REQUEST => First::Gss,
+        SSL_REQUEST => FirstPacket::Ssl,
+        GSS_REQUEST => FirstPacket::Gss,
         CANCEL_REQUEST => cancel(body).ok_or(StartupError::Length(length))?,
-        _ => First::Startup(Startup::parse(Version::from_code(code), body)?),
+        _ => FirstPacket::Startup(StartupMessage::parse(ProtocolVersion::from_code(code), body)?),
     };
     Ok(Some((first, total)))
 }
@@ -125,28 +125,28 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*number))
 }
 
-fn cancel(body: &[u8]) -> Option<First<'_>> {
+fn cancel(body: &[u8]) -> Option<FirstPacket<'_>> {
     let (pid, key) = body.split_first_chunk()?;
     let fits = (CANCEL_KEY_BYTES_MIN..=CANCEL_KEY_BYTES_MAX).contains(&key.len());
-    fits.then_some(First::Cancel { pid: u32::from_be_bytes(*pid), key })
+    fits.then_some(FirstPacket::Cancel { pid: u32::from_be_bytes(*pid), key })
 }
 
 /// A startup message whose layout was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Startup<'a> {
+pub struct StartupMessage<'a> {
     /// What the client speaks. The major version is 3.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Names and values, each with its NUL byte.
     parameters: &'a str,
 }
 
-impl<'a> Startup<'a> {
-    fn parse(version: Version, body: &'a [u8]) -> Result<Startup<'a>, StartupError> {
+impl<'a> StartupMessage<'a> {
+    fn parse(version: ProtocolVersion, body: &'a [u8]) -> Result<StartupMessage<'a>, StartupError> {
         if version.major != 3 {
             return Err(StartupError::Version(version));
         }
         let Some((0, parameters)) = body.split_last() else { return Err(StartupError::Layout) };
-        let startup = Startup { version, parameters: "" };
+        let startup = StartupMessage { version, parameters: "" };
         if parameters.is_empty() {
             return Ok(startup);
         }
@@ -163,7 +163,7 @@ impl<'a> Startup<'a> {
             return Err(StartupError::Layout);
         }
         let parameters = std::str::from_utf8(parameters).map_err(|_| StartupError::NotUtf8)?;
-        Ok(Startup { parameters, ..startup })
+        Ok(StartupMessage { parameters, ..startup })
     }
 
     /// Names and values in the order they came. A name may come twice; the last one holds.

@@ -6,20 +6,20 @@ use serde::{Deserialize, Deserializer, de};
 
 /// A duration that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span(Duration);
+pub(super) struct DurationSpan(Duration);
 
-impl Span {
+impl DurationSpan {
     pub(super) fn as_secs_f64(self) -> f64 {
         self.0.as_secs_f64()
     }
 
     /// Numbers with a unit each, without spaces (Go's `time.ParseDuration`). Signs are left out:
     /// no limit is negative.
-    fn parse(text: &str) -> Option<Span> {
+    fn parse(text: &str) -> Option<DurationSpan> {
         let mut rest = text;
         let mut seconds = 0.0;
         if rest == "0" {
-            return Some(Span(Duration::ZERO));
+            return Some(DurationSpan(Duration::ZERO));
         }
         while !rest.is_empty() {
             let end = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
@@ -39,21 +39,21 @@ impl Span {
                 };
             rest = after;
         }
-        (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok().map(Span))?
+        (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok().map(DurationSpan))?
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+impl<'de> Deserialize<'de> for DurationSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DurationSpan, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "expected a duration such as \"5m\", or nanoseconds")]
-        enum Written {
+        enum DurationForm {
             Nanoseconds(u64),
             Text(String),
         }
-        match Written::deserialize(deserializer)? {
-            Written::Nanoseconds(count) => Ok(Span(Duration::from_nanos(count))),
-            Written::Text(text) => Span::parse(&text)
+        match DurationForm::deserialize(deserializer)? {
+            DurationForm::Nanoseconds(count) => Ok(DurationSpan(Duration::from_nanos(count))),
+            DurationForm::Text(text) => DurationSpan::parse(&text)
                 .ok_or_else(|| de::Error::custom("expected a duration such as `5m` or `1h30m`")),
         }
     }
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn durations_of_go() {
         let check = |text: &str, ms: Option<u64>| {
-            let found: Result<Span, _> = serde_json::from_str(text);
-            assert_eq!(found.ok(), ms.map(|ms| Span(Duration::from_millis(ms))), "{text}");
+            let found: Result<DurationSpan, _> = serde_json::from_str(text);
+            assert_eq!(found.ok(), ms.map(|ms| DurationSpan(Duration::from_millis(ms))), "{text}");
         };
         check("\"5m\"", Some(300_000));
         check("\"1h30m\"", Some(5_400_000));

@@ -3,7 +3,7 @@
 /// Cuts a stream into messages with heads of `HEAD` bytes, and keeps as much of each body as
 /// somebody wants to see at once.
 #[derive(Debug)]
-pub(super) struct Frames<const HEAD: usize> {
+pub(super) struct FrameSplitter<const HEAD: usize> {
     head: [u8; HEAD],
     have: usize,
     /// Bytes of the body that are yet to come.
@@ -14,14 +14,21 @@ pub(super) struct Frames<const HEAD: usize> {
     is_begun: bool,
 }
 
-impl<const HEAD: usize> Default for Frames<HEAD> {
+impl<const HEAD: usize> Default for FrameSplitter<HEAD> {
     fn default() -> Self {
-        Frames { head: [0; HEAD], have: 0, left: 0, keep: 0, kept: Vec::new(), is_begun: false }
+        FrameSplitter {
+            head: [0; HEAD],
+            have: 0,
+            left: 0,
+            keep: 0,
+            kept: Vec::new(),
+            is_begun: false,
+        }
     }
 }
 
 /// Takes messages.
-pub(super) trait Taker<const HEAD: usize> {
+pub(super) trait FrameHandler<const HEAD: usize> {
     /// Bytes of the body behind a head; none for one that cannot be.
     fn body_len(head: &[u8; HEAD]) -> Option<usize>;
 
@@ -33,12 +40,12 @@ pub(super) trait Taker<const HEAD: usize> {
     fn goes_on(&mut self, head: &[u8; HEAD], kept: &[u8], more: &[u8]);
 
     /// It has ended. Says whether others may come.
-    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool;
+    fn ends(&mut self, frame: ObservedFrame<'_, HEAD>) -> bool;
 }
 
 /// A message, with the beginning of its body.
 #[derive(Debug)]
-pub(super) struct Frame<'a, const HEAD: usize> {
+pub(super) struct ObservedFrame<'a, const HEAD: usize> {
     pub(super) head: [u8; HEAD],
     /// Bytes of the whole body.
     pub(super) len: usize,
@@ -48,28 +55,28 @@ pub(super) struct Frame<'a, const HEAD: usize> {
 
 /// Where a stream that may not go on was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(super) struct StreamStop {
     /// So many bytes of those that were given belong to what came before.
     pub(super) taken: usize,
     /// Whether that is a whole message, so that another one can follow.
     pub(super) is_between: bool,
 }
 
-impl<const HEAD: usize> Frames<HEAD> {
+impl<const HEAD: usize> FrameSplitter<HEAD> {
     /// Takes the next bytes.
     ///
     /// # Errors
     /// A message was refused, or the stream turned out to be none.
-    pub(super) fn feed<T: Taker<HEAD>>(
+    pub(super) fn feed<T: FrameHandler<HEAD>>(
         &mut self,
         mut bytes: &[u8],
         taker: &mut T,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         let all = bytes.len();
         loop {
             // Where the message began, if its head was not given before.
             let start = (self.have == 0).then(|| all - bytes.len());
-            let refused = Stop { taken: start.unwrap_or(0), is_between: start.is_some() };
+            let refused = StreamStop { taken: start.unwrap_or(0), is_between: start.is_some() };
             if self.have < HEAD {
                 let taken = bytes.len().min(HEAD - self.have);
                 let (now, later) = bytes.split_at(taken);
@@ -112,8 +119,8 @@ impl<const HEAD: usize> Frames<HEAD> {
             }
             self.have = 0;
             let len = T::body_len(&self.head).unwrap_or_default();
-            if !taker.ends(Frame { head: self.head, len, body }) {
-                return Err(Stop { taken: all - bytes.len(), is_between: true });
+            if !taker.ends(ObservedFrame { head: self.head, len, body }) {
+                return Err(StreamStop { taken: all - bytes.len(), is_between: true });
             }
             if bytes.is_empty() {
                 return Ok(());

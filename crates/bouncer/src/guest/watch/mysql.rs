@@ -4,15 +4,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use wire::mysql::capabilities::Capabilities;
+use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::command::Command;
 use wire::mysql::frame::PAYLOAD_MAX;
 use wire::mysql::packet::ErrPacket;
-use wire::mysql::reply::{Event, HELD_BYTES_MAX, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, HELD_BYTES_MAX, ReplyEvent, ReplyKind};
 
-use super::frames::{Frame, Frames, Stop, Taker};
-use super::texts::{Text, UNKNOWN};
-use super::{Answer, Counts, Reporter, Violation};
+use super::frames::{FrameHandler, FrameSplitter, ObservedFrame, StreamStop};
+use super::texts::{ReportedText, UNKNOWN};
+use super::{ActionReporter, GuestViolation, OpenReply, ReplyCounts};
 use crate::mysql::statements::LAST_PREPARED;
 
 /// Bytes before the payload of a packet.
@@ -23,23 +23,23 @@ const COMMAND_BYTES_MAX: usize = 6;
 /// See [`super::Watch`].
 #[derive(Debug)]
 pub(super) struct MyWatch {
-    from_client: Frames<HEAD>,
-    to_client: Frames<HEAD>,
-    follower: Follower,
+    from_client: FrameSplitter<HEAD>,
+    to_client: FrameSplitter<HEAD>,
+    follower: MysqlFollower,
 }
 
 #[derive(Debug)]
-struct Follower {
-    capabilities: Capabilities,
+struct MysqlFollower {
+    capabilities: CapabilityFlags,
     /// What the client waits for.
-    awaited: VecDeque<Awaited>,
-    statements: HashMap<u32, Statement>,
+    awaited: VecDeque<AwaitedReply>,
+    statements: HashMap<u32, ObservedStatement>,
     /// What was fetched from cursors of statements that are not known.
-    stray: Counts,
+    stray: ReplyCounts,
     /// The statement that was prepared last.
     last: Option<u32>,
     /// What has come to the request at the front.
-    answer: Option<Answer>,
+    answer: Option<OpenReply>,
     /// The packet before went on in this one.
     is_continued: (bool, bool),
     /// Number of the packet that the client got last.
@@ -47,29 +47,29 @@ struct Follower {
 }
 
 #[derive(Debug)]
-struct Statement {
-    text: Text,
+struct ObservedStatement {
+    text: ReportedText,
     /// What its cursor has returned.
-    counts: Counts,
+    counts: ReplyCounts,
 }
 
 #[derive(Debug)]
-struct Awaited {
-    reply: Reply,
-    note: Note,
+struct AwaitedReply {
+    reply: CommandReplyState,
+    note: MysqlObservedRequest,
 }
 
 /// What a request that is not answered asked for.
 #[derive(Debug)]
-enum Note {
+enum MysqlObservedRequest {
     Nothing,
     Run {
-        text: Text,
+        text: ReportedText,
         begun_us: u64,
     },
     /// It goes, with the text, when it was.
     Prepare {
-        text: Text,
+        text: ReportedText,
         begun_us: u64,
     },
     Execute {
@@ -93,22 +93,26 @@ fn is_text(first: Option<u8>) -> bool {
 }
 
 impl MyWatch {
-    pub(super) fn new(capabilities: Capabilities) -> MyWatch {
-        let follower = Follower {
+    pub(super) fn new(capabilities: CapabilityFlags) -> MyWatch {
+        let follower = MysqlFollower {
             capabilities,
             awaited: VecDeque::new(),
             statements: HashMap::new(),
-            stray: Counts::default(),
+            stray: ReplyCounts::default(),
             last: None,
             answer: None,
             is_continued: (false, false),
             seq: 0,
         };
-        MyWatch { from_client: Frames::default(), to_client: Frames::default(), follower }
+        MyWatch {
+            from_client: FrameSplitter::default(),
+            to_client: FrameSplitter::default(),
+            follower,
+        }
     }
 
-    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut Reporter) {
-        let mut asking = Asking { follower: &mut self.follower, reporter };
+    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut ActionReporter) {
+        let mut asking = MysqlRequestFrames { follower: &mut self.follower, reporter };
         // The link has cut the same bytes into packets before.
         let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
@@ -116,11 +120,12 @@ impl MyWatch {
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
-        reporter: &Reporter,
-    ) -> Result<(), (Stop, Violation)> {
-        let mut answering = Answering { follower: &mut self.follower, reporter, violation: None };
+        reporter: &ActionReporter,
+    ) -> Result<(), (StreamStop, GuestViolation)> {
+        let mut answering =
+            MysqlReplyFrames { follower: &mut self.follower, reporter, violation: None };
         let fed = self.to_client.feed(bytes, &mut answering);
-        fed.map_err(|stop| (stop, answering.violation.unwrap_or(Violation::Blind)))
+        fed.map_err(|stop| (stop, answering.violation.unwrap_or(GuestViolation::Blind)))
     }
 
     /// Number of the next packet to the client.
@@ -129,7 +134,7 @@ impl MyWatch {
     }
 
     /// No more answers come: tells what waits for one.
-    pub(super) fn abandon(&mut self, reporter: &Reporter, reason: &str) {
+    pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         while let Some(awaited) = self.follower.awaited.pop_front() {
             let mut answer = self.follower.answer.take().unwrap_or_default();
             answer.error.get_or_insert_with(|| reason.to_owned());
@@ -139,12 +144,12 @@ impl MyWatch {
 }
 
 /// Takes what the client sends.
-struct Asking<'a> {
-    follower: &'a mut Follower,
-    reporter: &'a mut Reporter,
+struct MysqlRequestFrames<'a> {
+    follower: &'a mut MysqlFollower,
+    reporter: &'a mut ActionReporter,
 }
 
-impl Taker<HEAD> for Asking<'_> {
+impl FrameHandler<HEAD> for MysqlRequestFrames<'_> {
     fn body_len(head: &[u8; HEAD]) -> Option<usize> {
         body_len(head)
     }
@@ -163,7 +168,7 @@ impl Taker<HEAD> for Asking<'_> {
         }
     }
 
-    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool {
+    fn ends(&mut self, frame: ObservedFrame<'_, HEAD>) -> bool {
         let goes_on = frame.len >= PAYLOAD_MAX;
         if !std::mem::replace(&mut self.follower.is_continued.0, goes_on) {
             if goes_on {
@@ -176,13 +181,13 @@ impl Taker<HEAD> for Asking<'_> {
 }
 
 /// Takes what the client gets.
-struct Answering<'a> {
-    follower: &'a mut Follower,
-    reporter: &'a Reporter,
-    violation: Option<Violation>,
+struct MysqlReplyFrames<'a> {
+    follower: &'a mut MysqlFollower,
+    reporter: &'a ActionReporter,
+    violation: Option<GuestViolation>,
 }
 
-impl Taker<HEAD> for Answering<'_> {
+impl FrameHandler<HEAD> for MysqlReplyFrames<'_> {
     fn body_len(head: &[u8; HEAD]) -> Option<usize> {
         body_len(head)
     }
@@ -203,7 +208,7 @@ impl Taker<HEAD> for Answering<'_> {
 
     fn goes_on(&mut self, _: &[u8; HEAD], _: &[u8], _: &[u8]) {}
 
-    fn ends(&mut self, frame: Frame<'_, HEAD>) -> bool {
+    fn ends(&mut self, frame: ObservedFrame<'_, HEAD>) -> bool {
         let goes_on = frame.len >= PAYLOAD_MAX;
         self.follower.seq = frame.head[3];
         if !std::mem::replace(&mut self.follower.is_continued.1, goes_on) {
@@ -213,58 +218,75 @@ impl Taker<HEAD> for Answering<'_> {
     }
 }
 
-impl Follower {
+impl MysqlFollower {
     /// The client asks for something.
-    fn asked(&mut self, payload: &[u8], reporter: &mut Reporter) {
+    fn asked(&mut self, payload: &[u8], reporter: &mut ActionReporter) {
         let Some((&first, body)) = payload.split_first() else { return };
         let Some(command) = Command::of(first) else {
             // It is answered with an error.
-            return self.await_reply(ReplyKind::Simple, Note::Nothing);
+            return self.await_reply(ReplyKind::Simple, MysqlObservedRequest::Nothing);
         };
         let begun_us = reporter.now_us;
         let id = body.first_chunk::<4>().map(|it| u32::from_le_bytes(*it));
         match command {
             Command::Query => {
                 let text = reporter.text();
-                self.await_reply(ReplyKind::Query, Note::Run { text, begun_us });
+                self.await_reply(ReplyKind::Query, MysqlObservedRequest::Run { text, begun_us });
             }
             Command::StmtPrepare => {
                 let text = reporter.text();
-                self.await_reply(ReplyKind::Prepare, Note::Prepare { text, begun_us });
+                self.await_reply(
+                    ReplyKind::Prepare,
+                    MysqlObservedRequest::Prepare { text, begun_us },
+                );
             }
             Command::StmtExecute => {
                 let kind = ReplyKind::of_execution(body.get(4).copied().unwrap_or_default());
-                self.await_reply(kind, Note::Execute { id, is_fetch: false, begun_us });
+                self.await_reply(
+                    kind,
+                    MysqlObservedRequest::Execute { id, is_fetch: false, begun_us },
+                );
             }
             Command::StmtBulkExecute | Command::StmtFetch => {
                 let is_fetch = command == Command::StmtFetch;
-                self.await_reply(command.reply(), Note::Execute { id, is_fetch, begun_us });
+                self.await_reply(
+                    command.reply(),
+                    MysqlObservedRequest::Execute { id, is_fetch, begun_us },
+                );
             }
             Command::StmtClose => {
                 if let Some(id) = id {
-                    let reply = Reply::new(ReplyKind::None, self.capabilities);
-                    self.awaited.push_back(Awaited { reply, note: Note::Close(id) });
+                    let reply = CommandReplyState::new(ReplyKind::None, self.capabilities);
+                    self.awaited
+                        .push_back(AwaitedReply { reply, note: MysqlObservedRequest::Close(id) });
                     self.close();
                 }
             }
-            Command::ResetConnection => self.await_reply(command.reply(), Note::Reset),
+            Command::ResetConnection => {
+                self.await_reply(command.reply(), MysqlObservedRequest::Reset)
+            }
             _ if command.is_without_reply() => {}
             _ => {
                 // What is another protocol is refused.
                 let kind = command.reply();
                 let kind = if kind == ReplyKind::Foreign { ReplyKind::Simple } else { kind };
-                self.await_reply(kind, Note::Nothing);
+                self.await_reply(kind, MysqlObservedRequest::Nothing);
             }
         }
     }
 
-    fn await_reply(&mut self, kind: ReplyKind, note: Note) {
-        self.awaited.push_back(Awaited { reply: Reply::new(kind, self.capabilities), note });
+    fn await_reply(&mut self, kind: ReplyKind, note: MysqlObservedRequest) {
+        self.awaited.push_back(AwaitedReply {
+            reply: CommandReplyState::new(kind, self.capabilities),
+            note,
+        });
     }
 
     /// Closes statements whose turn it is.
     fn close(&mut self) {
-        while let Some(Awaited { note: Note::Close(id), .. }) = self.awaited.front() {
+        while let Some(AwaitedReply { note: MysqlObservedRequest::Close(id), .. }) =
+            self.awaited.front()
+        {
             self.statements.remove(id);
             self.awaited.pop_front();
         }
@@ -276,31 +298,35 @@ impl Follower {
     }
 
     /// The answer to the request at the front, if there is one.
-    fn answer(&mut self) -> Option<&mut Answer> {
+    fn answer(&mut self) -> Option<&mut OpenReply> {
         let front = self.awaited.front()?;
         if self.answer.is_none() {
             let before = match &front.note {
-                Note::Execute { id, is_fetch: true, .. } => {
+                MysqlObservedRequest::Execute { id, is_fetch: true, .. } => {
                     let statement = self.meant(*id).and_then(|id| self.statements.get(&id));
                     statement.map_or(self.stray, |it| it.counts)
                 }
-                _ => Counts::default(),
+                _ => ReplyCounts::default(),
             };
-            self.answer = Some(Answer { before, ..Answer::default() });
+            self.answer = Some(OpenReply { before, ..OpenReply::default() });
         }
         self.answer.as_mut()
     }
 
     /// The client is answered.
-    fn answered(&mut self, frame: &Frame<'_, HEAD>, reporter: &Reporter) -> Result<(), Violation> {
+    fn answered(
+        &mut self,
+        frame: &ObservedFrame<'_, HEAD>,
+        reporter: &ActionReporter,
+    ) -> Result<(), GuestViolation> {
         let Some(front) = self.awaited.front_mut() else {
             // A server that goes away says so at any time.
             let is_error = frame.body.first() == Some(&0xFF);
-            return if is_error { Ok(()) } else { Err(Violation::Blind) };
+            return if is_error { Ok(()) } else { Err(GuestViolation::Blind) };
         };
-        let event = front.reply.packet(frame.body, frame.len).map_err(|_| Violation::Blind)?;
+        let event = front.reply.packet(frame.body, frame.len).map_err(|_| GuestViolation::Blind)?;
         match event {
-            Event::Error => {
+            ReplyEvent::Error => {
                 let error = ErrPacket::parse(frame.body).map_or_else(
                     || "an error".to_owned(),
                     |error| {
@@ -312,9 +338,9 @@ impl Follower {
                     answer.error = Some(error);
                 }
             }
-            Event::Prepared { id, .. } => {
-                let note = std::mem::replace(&mut front.note, Note::Nothing);
-                if let Note::Prepare { text, .. } = note {
+            ReplyEvent::Prepared { id, .. } => {
+                let note = std::mem::replace(&mut front.note, MysqlObservedRequest::Nothing);
+                if let MysqlObservedRequest::Prepare { text, .. } = note {
                     self.prepared(id, text, reporter);
                 }
             }
@@ -330,24 +356,30 @@ impl Follower {
         Ok(())
     }
 
-    fn prepared(&mut self, id: u32, text: Text, reporter: &Reporter) {
+    fn prepared(&mut self, id: u32, text: ReportedText, reporter: &ActionReporter) {
         self.last = Some(id);
         self.statements.remove(&id);
         if reporter.ledger.can_remember() {
-            self.statements.insert(id, Statement { text, counts: Counts::default() });
+            self.statements.insert(id, ObservedStatement { text, counts: ReplyCounts::default() });
         } else {
             reporter.forget(&text);
         }
     }
 
-    fn completed(&mut self, note: Note, answer: &Answer, reporter: &Reporter) {
+    fn completed(
+        &mut self,
+        note: MysqlObservedRequest,
+        answer: &OpenReply,
+        reporter: &ActionReporter,
+    ) {
         match note {
-            Note::Nothing => {}
+            MysqlObservedRequest::Nothing => {}
             // What cannot be prepared is told as a statement that failed.
-            Note::Run { text, begun_us } | Note::Prepare { text, begun_us } => {
+            MysqlObservedRequest::Run { text, begun_us }
+            | MysqlObservedRequest::Prepare { text, begun_us } => {
                 reporter.ended(&text, begun_us, answer);
             }
-            Note::Execute { id, is_fetch, begun_us } => {
+            MysqlObservedRequest::Execute { id, is_fetch, begun_us } => {
                 let all = answer.before.and(answer.counts);
                 let id = self.meant(id);
                 if let Some(statement) = id.and_then(|id| self.statements.get_mut(&id)) {
@@ -357,17 +389,17 @@ impl Follower {
                     if is_fetch {
                         self.stray = all;
                     }
-                    reporter.ended(&Text::Missing(UNKNOWN), begun_us, answer);
+                    reporter.ended(&ReportedText::Missing(UNKNOWN), begun_us, answer);
                 }
             }
-            Note::Close(id) => {
+            MysqlObservedRequest::Close(id) => {
                 self.statements.remove(&id);
             }
-            Note::Reset if answer.error.is_none() => {
+            MysqlObservedRequest::Reset if answer.error.is_none() => {
                 self.statements.clear();
-                (self.stray, self.last) = (Counts::default(), None);
+                (self.stray, self.last) = (ReplyCounts::default(), None);
             }
-            Note::Reset => {}
+            MysqlObservedRequest::Reset => {}
         }
     }
 }

@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 
-use wire::pg::exchange::{Audience, Copying, Entry, Exchange, Request, Step};
+use wire::pg::exchange::{
+    CopyState, ExchangeEntry, ExchangeRequest, ExchangeStep, PgExchange, ReplyAudience,
+};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, backend, frontend, split_string};
-use wire::pg::notice::Notice;
+use wire::pg::notice::ServerNotice;
 
-use super::frames::{Frame, Frames, Stop, Taker};
-use super::texts::{Kept, Text, UNKNOWN};
-use super::{Answer, Counts, Reporter, Violation};
+use super::frames::{FrameHandler, FrameSplitter, ObservedFrame, StreamStop};
+use super::texts::{CountedBytes, ReportedText, UNKNOWN};
+use super::{ActionReporter, GuestViolation, OpenReply, ReplyCounts};
 
 /// Bytes of names that are read.
 const NAMES_BYTES_MAX: usize = 1024;
@@ -26,43 +28,43 @@ const COMMAND_BYTES_MAX: usize = 32;
 /// See [`super::Watch`].
 #[derive(Debug, Default)]
 pub(super) struct PgWatch {
-    from_client: Frames<HEADER_BYTES>,
-    to_client: Frames<HEADER_BYTES>,
-    follower: Follower,
+    from_client: FrameSplitter<HEADER_BYTES>,
+    to_client: FrameSplitter<HEADER_BYTES>,
+    follower: PgFollower,
 }
 
 #[derive(Debug, Default)]
-struct Follower {
-    exchange: Exchange<Note>,
-    statements: HashMap<Kept, Text>,
-    portals: HashMap<Kept, Portal>,
+struct PgFollower {
+    exchange: PgExchange<PgObservedRequest>,
+    statements: HashMap<CountedBytes, ReportedText>,
+    portals: HashMap<CountedBytes, ObservedPortal>,
     /// What was returned by portals that are not known, since there was no transaction.
-    stray: Counts,
+    stray: ReplyCounts,
     /// What has come to the request at the front.
-    answer: Option<Answer>,
-    reading: Reading,
+    answer: Option<OpenReply>,
+    reading: TextProgress,
 }
 
 #[derive(Debug)]
-struct Portal {
-    text: Text,
-    counts: Counts,
+struct ObservedPortal {
+    text: ReportedText,
+    counts: ReplyCounts,
 }
 
 /// What a request that is not answered asked for. Names are missing that there was no room for.
 #[derive(Debug)]
-enum Note {
+enum PgObservedRequest {
     Nothing,
-    Run { text: Text, begun_us: u64 },
-    Parse { name: Option<Kept>, text: Text, begun_us: u64 },
-    Bind { portal: Option<Kept>, statement: Option<Kept> },
-    Execute { portal: Option<Kept>, begun_us: u64 },
-    Close { is_statement: bool, name: Option<Kept> },
+    Run { text: ReportedText, begun_us: u64 },
+    Parse { name: Option<CountedBytes>, text: ReportedText, begun_us: u64 },
+    Bind { portal: Option<CountedBytes>, statement: Option<CountedBytes> },
+    Execute { portal: Option<CountedBytes>, begun_us: u64 },
+    Close { is_statement: bool, name: Option<CountedBytes> },
 }
 
 /// How far the text in a message is read.
 #[derive(Debug, Default)]
-struct Reading {
+struct TextProgress {
     is_begun: bool,
     /// Names before it that have not ended.
     names: u8,
@@ -70,8 +72,8 @@ struct Reading {
 }
 
 impl PgWatch {
-    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut Reporter) {
-        let mut asking = Asking { follower: &mut self.follower, reporter };
+    pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut ActionReporter) {
+        let mut asking = PgRequestFrames { follower: &mut self.follower, reporter };
         // The link has cut the same bytes into messages before.
         let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
@@ -79,11 +81,12 @@ impl PgWatch {
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
-        reporter: &Reporter,
-    ) -> Result<(), (Stop, Violation)> {
-        let mut answering = Answering { follower: &mut self.follower, reporter, violation: None };
+        reporter: &ActionReporter,
+    ) -> Result<(), (StreamStop, GuestViolation)> {
+        let mut answering =
+            PgReplyFrames { follower: &mut self.follower, reporter, violation: None };
         let fed = self.to_client.feed(bytes, &mut answering);
-        fed.map_err(|stop| (stop, answering.violation.unwrap_or(Violation::Blind)))
+        fed.map_err(|stop| (stop, answering.violation.unwrap_or(GuestViolation::Blind)))
     }
 
     /// Whether it knows what this name of a statement means.
@@ -93,17 +96,17 @@ impl PgWatch {
     }
 
     /// No more answers come: tells what waits for one, as if it had gone well up to there.
-    pub(super) fn abandon(&mut self, reporter: &Reporter, reason: &str) {
+    pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         let follower = &mut self.follower;
         let mut is_skipped = false;
         while let Some(entry) = follower.exchange.pop() {
             let mut answer = follower.answer.take().unwrap_or_default();
             answer.error.get_or_insert_with(|| reason.to_owned());
-            is_skipped &= entry.request != Request::Sync;
+            is_skipped &= entry.request != ExchangeRequest::Sync;
             if is_skipped {
                 continue;
             }
-            if let Note::Parse { name, text, begun_us } = &entry.note {
+            if let PgObservedRequest::Parse { name, text, begun_us } = &entry.note {
                 reporter.ended(text, *begun_us, &answer);
                 // It will fail, because the name is taken.
                 let known = name.as_ref().filter(|it| !it.is_empty());
@@ -117,17 +120,17 @@ impl PgWatch {
 }
 
 /// Takes what the client sends.
-struct Asking<'a> {
-    follower: &'a mut Follower,
-    reporter: &'a mut Reporter,
+struct PgRequestFrames<'a> {
+    follower: &'a mut PgFollower,
+    reporter: &'a mut ActionReporter,
 }
 
-impl Asking<'_> {
+impl PgRequestFrames<'_> {
     fn read_text(&mut self, tag: u8, kept: &[u8], more: &[u8]) {
         let reading = &mut self.follower.reading;
         if !reading.is_begun {
             let names = u8::from(tag == frontend::PARSE);
-            *reading = Reading { is_begun: true, names, is_over: false };
+            *reading = TextProgress { is_begun: true, names, is_over: false };
             self.reporter.scribe.begin();
             reading.take(kept, self.reporter);
         }
@@ -135,8 +138,8 @@ impl Asking<'_> {
     }
 }
 
-impl Reading {
-    fn take(&mut self, mut bytes: &[u8], reporter: &mut Reporter) {
+impl TextProgress {
+    fn take(&mut self, mut bytes: &[u8], reporter: &mut ActionReporter) {
         while self.names > 0 {
             let Some((_, rest)) = split_string(bytes) else { return };
             self.names -= 1;
@@ -155,7 +158,7 @@ fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
     usize::try_from(u32::from_be_bytes(*len)).ok()?.checked_sub(4)
 }
 
-impl Taker<HEADER_BYTES> for Asking<'_> {
+impl FrameHandler<HEADER_BYTES> for PgRequestFrames<'_> {
     fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
         body_len(head)
     }
@@ -175,7 +178,7 @@ impl Taker<HEADER_BYTES> for Asking<'_> {
         }
     }
 
-    fn ends(&mut self, frame: Frame<'_, HEADER_BYTES>) -> bool {
+    fn ends(&mut self, frame: ObservedFrame<'_, HEADER_BYTES>) -> bool {
         let tag = frame.head[0];
         if matches!(tag, frontend::QUERY | frontend::PARSE) && !self.follower.reading.is_begun {
             self.read_text(tag, frame.body, &[]);
@@ -186,13 +189,13 @@ impl Taker<HEADER_BYTES> for Asking<'_> {
 }
 
 /// Takes what the client gets.
-struct Answering<'a> {
-    follower: &'a mut Follower,
-    reporter: &'a Reporter,
-    violation: Option<Violation>,
+struct PgReplyFrames<'a> {
+    follower: &'a mut PgFollower,
+    reporter: &'a ActionReporter,
+    violation: Option<GuestViolation>,
 }
 
-impl Taker<HEADER_BYTES> for Answering<'_> {
+impl FrameHandler<HEADER_BYTES> for PgReplyFrames<'_> {
     fn body_len(head: &[u8; HEADER_BYTES]) -> Option<usize> {
         body_len(head)
     }
@@ -216,42 +219,44 @@ impl Taker<HEADER_BYTES> for Answering<'_> {
 
     fn goes_on(&mut self, _: &[u8; HEADER_BYTES], _: &[u8], _: &[u8]) {}
 
-    fn ends(&mut self, frame: Frame<'_, HEADER_BYTES>) -> bool {
+    fn ends(&mut self, frame: ObservedFrame<'_, HEADER_BYTES>) -> bool {
         self.violation = self.follower.answered(&frame, self.reporter).err();
         self.violation.is_none()
     }
 }
 
-impl Follower {
+impl PgFollower {
     /// The client asks for something.
-    fn asked(&mut self, tag: u8, body: &[u8], reporter: &mut Reporter) {
+    fn asked(&mut self, tag: u8, body: &[u8], reporter: &mut ActionReporter) {
         let begun_us = reporter.now_us;
         let ledger = &reporter.ledger;
         let (request, note) = match tag {
-            frontend::QUERY => (Request::Query, Note::Run { text: reporter.text(), begun_us }),
+            frontend::QUERY => {
+                (ExchangeRequest::Query, PgObservedRequest::Run { text: reporter.text(), begun_us })
+            }
             frontend::FUNCTION_CALL => {
-                let text = Text::Missing("FunctionCall");
-                (Request::FunctionCall, Note::Run { text, begun_us })
+                let text = ReportedText::Missing("FunctionCall");
+                (ExchangeRequest::FunctionCall, PgObservedRequest::Run { text, begun_us })
             }
             frontend::PARSE => {
                 let name = split_string(body).and_then(|(name, _)| ledger.name(name));
                 let text = reporter.text();
-                (Request::Parse, Note::Parse { name, text, begun_us })
+                (ExchangeRequest::Parse, PgObservedRequest::Parse { name, text, begun_us })
             }
             frontend::BIND => {
                 let statement = split_string(body).and_then(|(_, rest)| split_string(rest));
                 let statement = statement.and_then(|(name, _)| ledger.name(name));
                 let portal = ledger.name(portal_name(body));
-                (Request::Bind, Note::Bind { portal, statement })
+                (ExchangeRequest::Bind, PgObservedRequest::Bind { portal, statement })
             }
             frontend::EXECUTE => {
                 let portal = ledger.name(portal_name(body));
-                (Request::Execute, Note::Execute { portal, begun_us })
+                (ExchangeRequest::Execute, PgObservedRequest::Execute { portal, begun_us })
             }
             frontend::DESCRIBE if body.first() == Some(&b'S') => {
-                (Request::DescribeStatement, Note::Nothing)
+                (ExchangeRequest::DescribeStatement, PgObservedRequest::Nothing)
             }
-            frontend::DESCRIBE => (Request::DescribePortal, Note::Nothing),
+            frontend::DESCRIBE => (ExchangeRequest::DescribePortal, PgObservedRequest::Nothing),
             frontend::CLOSE => {
                 let rest = body.get(1..).unwrap_or_default();
                 let is_statement = body.first() == Some(&b'S');
@@ -259,31 +264,33 @@ impl Follower {
                     true => split_string(rest).and_then(|(name, _)| ledger.name(name)),
                     false => ledger.name(portal_name(rest)),
                 };
-                (Request::Close, Note::Close { is_statement, name })
+                (ExchangeRequest::Close, PgObservedRequest::Close { is_statement, name })
             }
             frontend::SYNC => match self.exchange.copying() {
-                Copying::In | Copying::Both => return self.exchange.copy_sync(),
-                Copying::None | Copying::Out => (Request::Sync, Note::Nothing),
+                CopyState::In | CopyState::Both => return self.exchange.copy_sync(),
+                CopyState::None | CopyState::Out => {
+                    (ExchangeRequest::Sync, PgObservedRequest::Nothing)
+                }
             },
             frontend::COPY_DATA => return self.exchange.copy_data(),
             frontend::COPY_DONE | frontend::COPY_FAIL => return self.exchange.copy_ended(),
             _ => return,
         };
-        self.exchange.push(request, Audience::Client, note);
+        self.exchange.push(request, ReplyAudience::Client, note);
     }
 
     /// The answer to the request at the front, if there is one.
-    fn answer(&mut self) -> Option<&mut Answer> {
+    fn answer(&mut self) -> Option<&mut OpenReply> {
         let front = self.exchange.front()?;
         if self.answer.is_none() {
             let before = match &front.note {
-                Note::Execute { portal, .. } => {
+                PgObservedRequest::Execute { portal, .. } => {
                     let portal = portal.as_ref().and_then(|it| self.portals.get(it));
                     portal.map_or(self.stray, |portal| portal.counts)
                 }
-                _ => Counts::default(),
+                _ => ReplyCounts::default(),
             };
-            self.answer = Some(Answer { before, ..Answer::default() });
+            self.answer = Some(OpenReply { before, ..OpenReply::default() });
         }
         self.answer.as_mut()
     }
@@ -291,42 +298,46 @@ impl Follower {
     /// The client is answered.
     fn answered(
         &mut self,
-        frame: &Frame<'_, HEADER_BYTES>,
-        reporter: &Reporter,
-    ) -> Result<(), Violation> {
+        frame: &ObservedFrame<'_, HEADER_BYTES>,
+        reporter: &ActionReporter,
+    ) -> Result<(), GuestViolation> {
         let tag = frame.head[0];
-        let step = self.exchange.step(tag).map_err(|_| Violation::Blind)?;
+        let step = self.exchange.step(tag).map_err(|_| GuestViolation::Blind)?;
         if tag == backend::ERROR
             && let Some(answer) = self.answer()
         {
-            let notice = Notice::parse(frame.body);
+            let notice = ServerNotice::parse(frame.body);
             answer.error = Some(reporter.error(notice.code(), &notice.message()));
         }
         match step {
-            Step::Part | Step::Unasked => {}
-            Step::Last => {
+            ExchangeStep::Part | ExchangeStep::Unasked => {}
+            ExchangeStep::Last => {
                 let entry = self.exchange.pop();
                 self.answer_ended(entry, reporter);
             }
-            Step::Failed => {
+            ExchangeStep::Failed => {
                 let answer = self.answer.take().unwrap_or_default();
                 if let Some(front) = self.exchange.front_mut() {
-                    let note = std::mem::replace(&mut front.note, Note::Nothing);
+                    let note = std::mem::replace(&mut front.note, PgObservedRequest::Nothing);
                     self.failed(&note, &answer, reporter);
                 }
                 // Those behind it were passed over: they never ran.
                 if self.exchange.fail(|_| {}) {
-                    self.exchange.push(Request::Sync, Audience::Client, Note::Nothing);
+                    self.exchange.push(
+                        ExchangeRequest::Sync,
+                        ReplyAudience::Client,
+                        PgObservedRequest::Nothing,
+                    );
                 }
             }
-            Step::Ready => {
+            ExchangeStep::Ready => {
                 let status = frame.body.first().copied();
                 let status = status.and_then(TransactionStatus::from_byte);
-                let entry = self.exchange.ready(status.ok_or(Violation::Blind)?);
+                let entry = self.exchange.ready(status.ok_or(GuestViolation::Blind)?);
                 self.answer_ended(entry, reporter);
                 if status == Some(TransactionStatus::Idle) {
                     self.portals.clear();
-                    self.stray = Counts::default();
+                    self.stray = ReplyCounts::default();
                 }
             }
         }
@@ -336,7 +347,11 @@ impl Follower {
         Ok(())
     }
 
-    fn answer_ended(&mut self, entry: Option<Entry<Note>>, reporter: &Reporter) {
+    fn answer_ended(
+        &mut self,
+        entry: Option<ExchangeEntry<PgObservedRequest>>,
+        reporter: &ActionReporter,
+    ) {
         let answer = self.answer.take().unwrap_or_default();
         if let Some(entry) = entry {
             self.completed(entry.note, &answer, reporter);
@@ -344,40 +359,55 @@ impl Follower {
     }
 
     /// A request went well, or was a text that may have failed.
-    fn completed(&mut self, note: Note, answer: &Answer, reporter: &Reporter) {
+    fn completed(
+        &mut self,
+        note: PgObservedRequest,
+        answer: &OpenReply,
+        reporter: &ActionReporter,
+    ) {
         match note {
-            Note::Nothing => {}
-            Note::Run { text, begun_us } => reporter.ended(&text, begun_us, answer),
-            Note::Parse { name, text, .. } => self.parsed(name, text, reporter),
-            Note::Bind { portal, statement } => self.bound(portal, statement, reporter),
-            Note::Execute { portal, begun_us } => {
+            PgObservedRequest::Nothing => {}
+            PgObservedRequest::Run { text, begun_us } => reporter.ended(&text, begun_us, answer),
+            PgObservedRequest::Parse { name, text, .. } => self.parsed(name, text, reporter),
+            PgObservedRequest::Bind { portal, statement } => {
+                self.bound(portal, statement, reporter)
+            }
+            PgObservedRequest::Execute { portal, begun_us } => {
                 self.executed(portal.as_ref(), begun_us, answer, reporter);
             }
-            Note::Close { is_statement: true, name: Some(name) } => {
+            PgObservedRequest::Close { is_statement: true, name: Some(name) } => {
                 self.statements.remove(&name);
             }
-            Note::Close { is_statement: false, name: Some(name) } => {
+            PgObservedRequest::Close { is_statement: false, name: Some(name) } => {
                 self.portals.remove(&name);
             }
             // What it meant means nothing now: that it is still known does no harm.
-            Note::Close { name: None, .. } => {}
+            PgObservedRequest::Close { name: None, .. } => {}
         }
     }
 
     /// A request of the extended protocol failed. What cannot be parsed is told, too.
-    fn failed(&mut self, note: &Note, answer: &Answer, reporter: &Reporter) {
+    fn failed(&mut self, note: &PgObservedRequest, answer: &OpenReply, reporter: &ActionReporter) {
         match note {
-            Note::Run { text, begun_us } | Note::Parse { text, begun_us, .. } => {
+            PgObservedRequest::Run { text, begun_us }
+            | PgObservedRequest::Parse { text, begun_us, .. } => {
                 reporter.ended(text, *begun_us, answer);
             }
-            Note::Execute { portal, begun_us } => {
+            PgObservedRequest::Execute { portal, begun_us } => {
                 self.executed(portal.as_ref(), *begun_us, answer, reporter);
             }
-            Note::Nothing | Note::Bind { .. } | Note::Close { .. } => {}
+            PgObservedRequest::Nothing
+            | PgObservedRequest::Bind { .. }
+            | PgObservedRequest::Close { .. } => {}
         }
     }
 
-    fn parsed(&mut self, name: Option<Kept>, text: Text, reporter: &Reporter) {
+    fn parsed(
+        &mut self,
+        name: Option<CountedBytes>,
+        text: ReportedText,
+        reporter: &ActionReporter,
+    ) {
         let Some(name) = name else {
             // Nobody knows which one it took the place of.
             self.forget_statements(reporter);
@@ -391,19 +421,24 @@ impl Follower {
         }
     }
 
-    fn bound(&mut self, portal: Option<Kept>, statement: Option<Kept>, reporter: &Reporter) {
+    fn bound(
+        &mut self,
+        portal: Option<CountedBytes>,
+        statement: Option<CountedBytes>,
+        reporter: &ActionReporter,
+    ) {
         if statement.is_none() {
             self.statements.values().for_each(|text| reporter.forget(text));
         }
         let text = statement.and_then(|it| self.statements.get(&it)).cloned();
-        let text = text.unwrap_or(Text::Missing(UNKNOWN));
+        let text = text.unwrap_or(ReportedText::Missing(UNKNOWN));
         let Some(name) = portal else {
             self.forget_portals(reporter);
             return reporter.forget(&text);
         };
         self.portals.remove(&name);
         if name.is_empty() || reporter.ledger.can_remember() {
-            self.portals.insert(name, Portal { text, counts: Counts::default() });
+            self.portals.insert(name, ObservedPortal { text, counts: ReplyCounts::default() });
         } else {
             reporter.forget(&text);
         }
@@ -411,10 +446,10 @@ impl Follower {
 
     fn executed(
         &mut self,
-        portal: Option<&Kept>,
+        portal: Option<&CountedBytes>,
         begun_us: u64,
-        answer: &Answer,
-        reporter: &Reporter,
+        answer: &OpenReply,
+        reporter: &ActionReporter,
     ) {
         if portal.is_none() {
             self.forget_portals(reporter);
@@ -427,13 +462,13 @@ impl Follower {
             }
             None => {
                 self.stray = all;
-                reporter.ended(&Text::Missing(UNKNOWN), begun_us, answer);
+                reporter.ended(&ReportedText::Missing(UNKNOWN), begun_us, answer);
             }
         }
     }
 
     /// A command is complete that may change what names mean: they are those of SQL, too.
-    fn commanded(&mut self, tag: &[u8], reporter: &Reporter) {
+    fn commanded(&mut self, tag: &[u8], reporter: &ActionReporter) {
         let tag = split_string(tag).map_or(tag, |(tag, _)| tag);
         match tag {
             b"PREPARE" | b"DEALLOCATE ALL" | b"DISCARD ALL" => self.forget_statements(reporter),
@@ -446,22 +481,23 @@ impl Follower {
     /// A statement is gone, as drivers that keep only so many say it. Where it is not seen which
     /// one, it takes room and does no harm: its name cannot come back unseen.
     fn deallocated(&mut self) {
-        if let Some(Entry { note: Note::Run { text, .. }, .. }) = self.exchange.front()
+        if let Some(ExchangeEntry { note: PgObservedRequest::Run { text, .. }, .. }) =
+            self.exchange.front()
             && let Some(name) = deallocated_name(text.bytes())
         {
             self.statements.remove(name.as_slice());
         }
     }
 
-    fn forget_statements(&mut self, reporter: &Reporter) {
+    fn forget_statements(&mut self, reporter: &ActionReporter) {
         self.statements.drain().for_each(|(_, text)| reporter.forget(&text));
     }
 
     /// Their texts are not known any more. What they returned is.
-    fn forget_portals(&mut self, reporter: &Reporter) {
+    fn forget_portals(&mut self, reporter: &ActionReporter) {
         for portal in self.portals.values_mut() {
             reporter.forget(&portal.text);
-            portal.text = Text::Missing(UNKNOWN);
+            portal.text = ReportedText::Missing(UNKNOWN);
         }
     }
 }

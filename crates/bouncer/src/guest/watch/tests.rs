@@ -7,22 +7,22 @@ use proptest::prelude::*;
 use wire::pg::frame::put_header;
 
 use super::*;
-use crate::guest::{GuestSpec, Witness};
+use crate::guest::{GuestSpec, SandboxObserver};
 use crate::tenants::UserTimes;
 
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
-impl Witness for Notes {
-    fn saw(&self, deed: Deed<'_>) {
-        if let Deed::Statement { text, rows, error, .. } = deed {
+impl SandboxObserver for Notes {
+    fn saw(&self, deed: SandboxAction<'_>) {
+        if let SandboxAction::Statement { text, rows, error, .. } = deed {
             let note = format!("{} {rows} {}", text.unwrap_or("-"), error.unwrap_or("ok"));
             self.0.lock().push(note);
         }
     }
 }
 
-fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<Guest> {
+fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<SandboxClient> {
     let mut spec = GuestSpec {
         name: "guest".into(),
         tenant: "t".into(),
@@ -34,11 +34,11 @@ fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<Guest> 
         times: UserTimes::default(),
         rows_max: None,
         bytes_max: None,
-        texts: Texts::Masked,
-        witness: Arc::clone(notes) as Arc<dyn Witness>,
+        texts: StatementDetail::Masked,
+        witness: Arc::clone(notes) as Arc<dyn SandboxObserver>,
     };
     change(&mut spec);
-    Arc::new(Guest { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
+    Arc::new(SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
 }
 
 fn pg(messages: &[(u8, &[u8])]) -> Vec<u8> {
@@ -60,11 +60,13 @@ fn my(packets: &[(u8, &[u8])]) -> Vec<u8> {
 }
 
 /// Gives both streams in pieces of so many bytes.
-fn play(watch: &mut Watch, asked: &[u8], answered: &[u8], piece: usize) -> bool {
+fn play(watch: &mut ConnectionObserver, asked: &[u8], answered: &[u8], piece: usize) -> bool {
     for bytes in asked.chunks(piece) {
         watch.sent(bytes, 10);
     }
-    answered.chunks(piece).any(|bytes| watch.received(&mut bytes.to_vec(), 20) == Seen::Violation)
+    answered
+        .chunks(piece)
+        .any(|bytes| watch.received(&mut bytes.to_vec(), 20) == ReplyAction::Violation)
 }
 
 fn pg_streams() -> (Vec<u8>, Vec<u8>) {
@@ -107,7 +109,7 @@ fn statements_of_postgresql_are_told_however_the_bytes_come() {
     let (asked, answered) = pg_streams();
     for piece in 1..asked.len() {
         let notes = Arc::<Notes>::default();
-        let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
         assert!(!play(&mut watch, &asked, &answered, piece), "{:?}", watch.violation());
         drop(watch);
         let expected = [
@@ -138,8 +140,8 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
     let results = my(&[(1, b"\0\0\0\x02\0\0\0"), (1, b"\xFF\x1E\x04#42S22no")]);
     for piece in 1..answered.len() {
         let notes = Arc::<Notes>::default();
-        let capabilities = Capabilities::PROTOCOL_41;
-        let mut watch = Watch::mysql(&guest(&notes, |_| {}), capabilities, 0);
+        let capabilities = CapabilityFlags::PROTOCOL_41;
+        let mut watch = ConnectionObserver::mysql(&guest(&notes, |_| {}), capabilities, 0);
         for (asked, answered) in [(&asked, &answered), (&executed, &results)] {
             assert!(!play(&mut watch, asked, answered, piece), "{:?}", watch.violation());
         }
@@ -153,9 +155,9 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
 fn too_many_rows_are_a_violation_and_what_is_pending_is_told() {
     let (asked, answered) = pg_streams();
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::pg(&guest(&notes, |spec| spec.rows_max = Some(1)), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |spec| spec.rows_max = Some(1)), 0);
     assert!(play(&mut watch, &asked, &answered, 7));
-    assert_eq!(watch.violation(), Some(&Violation::Rows(1)));
+    assert_eq!(watch.violation(), Some(&GuestViolation::Rows(1)));
     drop(watch);
     assert_eq!(notes.0.lock()[0], "SELECT ?; SELECT ? 2 53400");
 }
@@ -212,7 +214,7 @@ fn pg_answers(tags: &str) -> Vec<u8> {
 /// One exchange after the other; then the connection ends.
 fn pg_notes(exchanges: &[(&str, &str)]) -> Vec<String> {
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
     for (asked, answered) in exchanges {
         assert!(!play(&mut watch, &pg_asks(asked), &pg_answers(answered), 9), "{exchanges:?}");
     }
@@ -289,7 +291,8 @@ fn a_record_has_the_text_of_what_ran() {
 #[test]
 fn numbers_of_mysql_mean_what_the_server_says() {
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::mysql(&guest(&notes, |_| {}), Capabilities::PROTOCOL_41, 0);
+    let mut watch =
+        ConnectionObserver::mysql(&guest(&notes, |_| {}), CapabilityFlags::PROTOCOL_41, 0);
     let prepared: &[u8] = b"\0\x07\0\0\0\0\0\0\0\0\0\0";
     let ok: &[u8] = b"\0\0\0\x02\0\0\0";
     // Nobody waits between these: the last one that was prepared is run, before it is closed.
@@ -314,18 +317,18 @@ fn a_text_is_read_to_its_end_and_a_cut_is_seen() {
     let list = format!("SELECT {}", "an_item, ".repeat(1000));
     let name = "n".repeat(2000);
     for (texts, text, begins, ends) in [
-        (Texts::Masked, &comment, "DELETE FROM orders", "DELETE FROM orders"),
-        (Texts::Masked, &list, "SELECT an_item, an_item, ", "…"),
-        (Texts::Full, &comment, "/*xxxxx", "…"),
-        (Texts::Full, &"SELECT 'ä'".to_owned(), "SELECT 'ä'", "SELECT 'ä'"),
+        (StatementDetail::Masked, &comment, "DELETE FROM orders", "DELETE FROM orders"),
+        (StatementDetail::Masked, &list, "SELECT an_item, an_item, ", "…"),
+        (StatementDetail::Full, &comment, "/*xxxxx", "…"),
+        (StatementDetail::Full, &"SELECT 'ä'".to_owned(), "SELECT 'ä'", "SELECT 'ä'"),
     ] {
         let asked = pg_asks(&format!("Query {text}\nParse {name}={text}\nSync"));
         let asked_my = my(&[(0, format!("\x03{text}").as_bytes())]);
         for piece in [1, 7, 1000, usize::MAX] {
             let notes = Arc::<Notes>::default();
             let guest = guest(&notes, |spec| spec.texts = texts);
-            play(&mut Watch::pg(&guest, 0), &asked, &pg_answers("[X]IEI"), piece);
-            let mut watch = Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0);
+            play(&mut ConnectionObserver::pg(&guest, 0), &asked, &pg_answers("[X]IEI"), piece);
+            let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0);
             play(&mut watch, &asked_my, &my(&[(1, b"\0\0\0\x02\0\0\0")]), piece);
             let notes = notes.0.lock();
             assert_eq!(notes.len(), 3, "{notes:?}");
@@ -341,7 +344,7 @@ fn a_text_is_read_to_its_end_and_a_cut_is_seen() {
 #[test]
 fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::pg(&guest(&notes, |_| {}), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
     let filler = "a_name, ".repeat(400);
     let text = |at: usize| format!("SELECT t{at}, {filler}1");
     // What was told, by the first name in it.
@@ -376,8 +379,8 @@ fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     let answers = pg_answers("[DEALLOCATE]W[DEALLOCATE]W[DEALLOCATE][SELECT 1]W");
     assert!(!play(&mut watch, &asked, &answers, 4096));
     let has = |name: &str| match &watch.protocol {
-        Protocol::Pg(watch) => watch.knows(name.as_bytes()),
-        Protocol::My(_) => false,
+        ObservedProtocol::Pg(watch) => watch.knows(name.as_bytes()),
+        ObservedProtocol::My(_) => false,
     };
     assert_eq!(["s0", "s1", "s2", "s3"].map(has), [false, false, true, true]);
     assert!(watch.reporter.ledger.used() < before);
@@ -398,14 +401,14 @@ fn every_way_out_is_counted() {
         ("Parse =x\nBind =\nExecute \nSync", "12[X]NN"),
     ] {
         let notes = Arc::<Notes>::default();
-        let mut watch = Watch::pg(&guest(&notes, bytes(500)), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(500)), 0);
         assert!(play(&mut watch, &pg_asks(asked), &pg_answers(answered), 4096), "{asked}");
-        assert_eq!(watch.violation(), Some(&Violation::Bytes(500)));
+        assert_eq!(watch.violation(), Some(&GuestViolation::Bytes(500)));
     }
     // A portal has one count, however often it is run; another one has its own.
     for (portal, expected) in [("p", true), ("q", false), ("unknown", true)] {
         let notes = Arc::<Notes>::default();
-        let mut watch = Watch::pg(&guest(&notes, rows(10)), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, rows(10)), 0);
         let known = if portal == "unknown" { "unknown" } else { "p" };
         let asked =
             format!("Parse s=x\nBind p=s\nBind q=s\nExecute {known}\nSync\nExecute {portal}\nSync");
@@ -414,13 +417,13 @@ fn every_way_out_is_counted() {
     }
     // What is too long is seen at its head, and the client gets whole messages.
     let notes = Arc::<Notes>::default();
-    let mut watch = Watch::pg(&guest(&notes, bytes(1000)), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(1000)), 0);
     watch.sent(&pg_asks("Query TABLE t"), 0);
     let before = pg_answers("DD");
     let mut sent = before.clone();
     put_header(&mut sent, b'D', 1 << 29);
     sent.extend_from_slice(b"the beginning of a row");
-    assert_eq!(watch.received(&mut sent, 0), Seen::Violation);
+    assert_eq!(watch.received(&mut sent, 0), ReplyAction::Violation);
     assert_eq!((sent.starts_with(&before), sent[before.len()]), (true, b'E'));
 }
 
@@ -450,29 +453,29 @@ fn every_way_out_of_mysql_is_counted() {
     ] {
         let notes = Arc::<Notes>::default();
         let guest = guest(&notes, |spec| spec.rows_max = Some(10));
-        let mut watch = Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0);
+        let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0);
         let mut is_violation = false;
         for (asked, answered) in &exchanges {
             let packets: Vec<(u8, &[u8])> =
                 answered.iter().map(|(seq, it)| (*seq, it.as_slice())).collect();
             is_violation |= play(&mut watch, &my(&[(0, asked)]), &my(&packets), 4096);
         }
-        let expected = expected.then_some(&Violation::Rows(10));
+        let expected = expected.then_some(&GuestViolation::Rows(10));
         assert_eq!((is_violation, watch.violation()), (expected.is_some(), expected));
     }
     // A row of several packets.
     let notes = Arc::<Notes>::default();
     let limit = 20 << 20;
-    let mut watch = Watch::mysql(
+    let mut watch = ConnectionObserver::mysql(
         &guest(&notes, |spec| spec.bytes_max = Some(limit)),
-        Capabilities::PROTOCOL_41,
+        CapabilityFlags::PROTOCOL_41,
         0,
     );
     let first: Vec<(u8, &[u8])> = vec![(1, b"\x01"), (2, column), (3, b"\xFE\0\0\x02\0")];
     assert!(!play(&mut watch, &my(&[(0, b"\x03TABLE t")]), &my(&first), 4096));
     let long = my(&[(4, &vec![b'x'; 2 * 0xFF_FFFF])]);
     assert!(play(&mut watch, &[], &long, 1 << 20));
-    assert_eq!(watch.violation(), Some(&Violation::Bytes(limit)));
+    assert_eq!(watch.violation(), Some(&GuestViolation::Bytes(limit)));
 }
 
 proptest! {
@@ -486,8 +489,8 @@ proptest! {
         let notes = Arc::<Notes>::default();
         let guest = guest(&notes, |spec| spec.rows_max = Some(3));
         let mut watch = match is_mysql {
-            true => Watch::mysql(&guest, Capabilities::PROTOCOL_41, 0),
-            false => Watch::pg(&guest, 0),
+            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0),
+            false => ConnectionObserver::pg(&guest, 0),
         };
         play(&mut watch, &asked, &answered, piece);
     }

@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use wire::mask::{CUT, Dialect, Masker};
+use wire::mask::{CUT, SqlDialect, TextMasker};
 
-use crate::guest::{TEXT_BYTES_MAX, Texts};
+use crate::guest::{StatementDetail, TEXT_BYTES_MAX};
 
 /// Bytes of texts and names that are kept for one connection.
 pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -28,11 +28,11 @@ const SHOWN_BYTES_MAX: usize = TEXT_BYTES_MAX - 16;
 
 /// Counts what one connection keeps. Not more than one thread uses it at a time.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(Arc<AtomicUsize>);
+pub(super) struct TextLedger(Arc<AtomicUsize>);
 
 /// Bytes that are kept, and count for that long.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct CountedBytes {
     bytes: Box<[u8]>,
     charge: usize,
     used: Arc<AtomicUsize>,
@@ -42,23 +42,23 @@ pub(super) struct Kept {
 
 /// The text of a statement, as it is told.
 #[derive(Clone, Debug)]
-pub(super) enum Text {
-    Kept(Arc<Kept>),
+pub(super) enum ReportedText {
+    Kept(Arc<CountedBytes>),
     /// In place of one that is not there.
     Missing(&'static str),
 }
 
-impl Ledger {
+impl TextLedger {
     /// Keeps a name, if there is room. The empty one takes none.
-    pub(super) fn name(&self, bytes: &[u8]) -> Option<Kept> {
+    pub(super) fn name(&self, bytes: &[u8]) -> Option<CountedBytes> {
         let charge = if bytes.is_empty() { 0 } else { bytes.len() + OVERHEAD_BYTES };
         self.keep(bytes, charge)
     }
 
     /// Keeps a text, if there is room.
-    pub(super) fn text(&self, bytes: &[u8]) -> Option<Text> {
+    pub(super) fn text(&self, bytes: &[u8]) -> Option<ReportedText> {
         let kept = self.keep(bytes, bytes.len() + OVERHEAD_BYTES)?;
-        Some(Text::Kept(Arc::new(kept)))
+        Some(ReportedText::Kept(Arc::new(kept)))
     }
 
     /// Whether another statement can be remembered.
@@ -70,77 +70,77 @@ impl Ledger {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn keep(&self, bytes: &[u8], charge: usize) -> Option<Kept> {
+    fn keep(&self, bytes: &[u8], charge: usize) -> Option<CountedBytes> {
         if charge > 0 && self.used() + charge > KEPT_BYTES_MAX {
             return None;
         }
         self.0.fetch_add(charge, Ordering::Relaxed);
         let (used, is_told) = (Arc::clone(&self.0), AtomicBool::new(false));
-        Some(Kept { bytes: bytes.into(), charge, used, is_told })
+        Some(CountedBytes { bytes: bytes.into(), charge, used, is_told })
     }
 }
 
-impl Drop for Kept {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.used.fetch_sub(self.charge, Ordering::Relaxed);
     }
 }
 
-impl Kept {
+impl CountedBytes {
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
-impl Borrow<[u8]> for Kept {
+impl Borrow<[u8]> for CountedBytes {
     fn borrow(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Hash for Kept {
+impl Hash for CountedBytes {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.bytes.hash(state);
     }
 }
 
-impl PartialEq for Kept {
-    fn eq(&self, other: &Kept) -> bool {
+impl PartialEq for CountedBytes {
+    fn eq(&self, other: &CountedBytes) -> bool {
         self.bytes == other.bytes
     }
 }
 
-impl Eq for Kept {}
+impl Eq for CountedBytes {}
 
-impl Text {
+impl ReportedText {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Text::Kept(kept) => &kept.bytes,
-            Text::Missing(instead) => instead.as_bytes(),
+            ReportedText::Kept(kept) => &kept.bytes,
+            ReportedText::Missing(instead) => instead.as_bytes(),
         }
     }
 
     /// Notes that a record has it; says whether none had it before.
     pub(super) fn tell(&self) -> bool {
         match self {
-            Text::Kept(kept) => !kept.is_told.swap(true, Ordering::Relaxed),
-            Text::Missing(_) => false,
+            ReportedText::Kept(kept) => !kept.is_told.swap(true, Ordering::Relaxed),
+            ReportedText::Missing(_) => false,
         }
     }
 }
 
 /// Reads a text in pieces and writes down what is told of it.
 #[derive(Debug)]
-pub(super) struct Scribe {
-    texts: Texts,
-    masker: Masker,
+pub(super) struct TextRecorder {
+    texts: StatementDetail,
+    masker: TextMasker,
     /// In full, and a byte more if it is too long.
     full: Vec<u8>,
 }
 
-impl Scribe {
-    pub(super) fn new(texts: Texts, dialect: Dialect) -> Scribe {
-        Scribe { texts, masker: Masker::new(dialect, SHOWN_BYTES_MAX), full: Vec::new() }
+impl TextRecorder {
+    pub(super) fn new(texts: StatementDetail, dialect: SqlDialect) -> TextRecorder {
+        TextRecorder { texts, masker: TextMasker::new(dialect, SHOWN_BYTES_MAX), full: Vec::new() }
     }
 
     pub(super) fn begin(&mut self) {
@@ -150,9 +150,9 @@ impl Scribe {
 
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         match self.texts {
-            Texts::None => {}
-            Texts::Masked => self.masker.feed(bytes),
-            Texts::Full => {
+            StatementDetail::None => {}
+            StatementDetail::Masked => self.masker.feed(bytes),
+            StatementDetail::Full => {
                 let room = (SHOWN_BYTES_MAX + 1).saturating_sub(self.full.len());
                 self.full.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
             }
@@ -162,18 +162,18 @@ impl Scribe {
     /// More of the text comes than is read.
     pub(super) fn break_off(&mut self) {
         match self.texts {
-            Texts::None => {}
-            Texts::Masked => self.masker.break_off(),
-            Texts::Full => self.full.resize(SHOWN_BYTES_MAX + 1, b' '),
+            StatementDetail::None => {}
+            StatementDetail::Masked => self.masker.break_off(),
+            StatementDetail::Full => self.full.resize(SHOWN_BYTES_MAX + 1, b' '),
         }
     }
 
     /// What is told of it.
     pub(super) fn finish(&mut self) -> &[u8] {
         match self.texts {
-            Texts::None => &[],
-            Texts::Masked => self.masker.finish(),
-            Texts::Full => {
+            StatementDetail::None => &[],
+            StatementDetail::Masked => self.masker.finish(),
+            StatementDetail::Full => {
                 if self.full.len() > SHOWN_BYTES_MAX {
                     let end = SHOWN_BYTES_MAX - CUT.len();
                     let is_inner = |at: usize| self.full.get(at).is_some_and(|it| it >> 6 == 0b10);

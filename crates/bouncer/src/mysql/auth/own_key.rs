@@ -32,7 +32,7 @@ const SERVER_KEY_BYTES_MAX: usize = 1024;
 
 /// Why there is nothing encrypted.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum RsaKeyError {
     /// No key can be made.
     #[error("make a key")]
     Make(#[source] rsa::Error),
@@ -71,14 +71,14 @@ impl OwnKey {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn renew(&self) -> Result<Arc<KeyPair>, KeyError> {
+    pub fn renew(&self) -> Result<Arc<KeyPair>, RsaKeyError> {
         let _making = self.making.lock();
         if let Some(made) = self.current().filter(|made| !made.is_worn()) {
             return Ok(made);
         }
-        let private = RsaPrivateKey::new(&mut OsRng, KEY_BITS).map_err(KeyError::Make)?;
+        let private = RsaPrivateKey::new(&mut OsRng, KEY_BITS).map_err(RsaKeyError::Make)?;
         let public = private.to_public_key().to_public_key_pem(LineEnding::LF);
-        let public = public.map_err(|_| KeyError::Public)?;
+        let public = public.map_err(|_| RsaKeyError::Public)?;
         let made = Arc::new(KeyPair { private, public, uses: AtomicU32::new(0) });
         *self.current.lock() = Some(Arc::clone(&made));
         Ok(made)
@@ -138,15 +138,15 @@ impl std::fmt::Debug for OwnKey {
 ///
 /// # Errors
 /// When it sent none that can be used.
-pub fn encrypt(pem: &[u8], plain: &[u8]) -> Result<Vec<u8>, KeyError> {
+pub fn encrypt(pem: &[u8], plain: &[u8]) -> Result<Vec<u8>, RsaKeyError> {
     let text = pem.strip_suffix(&[0]).unwrap_or(pem);
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= PEM_BYTES_MAX);
     let key = text.and_then(|text| RsaPublicKey::from_public_key_pem(text).ok());
-    let key = key.ok_or(KeyError::Public)?;
+    let key = key.ok_or(RsaKeyError::Public)?;
     if rsa::traits::PublicKeyParts::size(&key) > SERVER_KEY_BYTES_MAX {
-        return Err(KeyError::Public);
+        return Err(RsaKeyError::Public);
     }
-    key.encrypt(&mut OsRng, Oaep::new::<Sha1>(), plain).map_err(|_| KeyError::TooLong)
+    key.encrypt(&mut OsRng, Oaep::new::<Sha1>(), plain).map_err(|_| RsaKeyError::TooLong)
 }
 
 #[cfg(test)]

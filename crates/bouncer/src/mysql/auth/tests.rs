@@ -1,18 +1,18 @@
 //! Tests of who has to show what, and what is shown to the server.
 
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
-use wire::mysql::auth::{NativeKey, Nonce, Plugin, Sha2Crypt, Sha2Key};
-use wire::mysql::capabilities::Capabilities;
-use wire::pg::secret::Password;
+use wire::mysql::auth::{AuthNonce, AuthPlugin, NativeKey, Sha2Crypt, Sha2Key};
+use wire::mysql::capabilities::CapabilityFlags;
+use wire::pg::secret::PlainPassword;
 
 use super::*;
-use crate::config::Config;
-use crate::pg::login::Reached;
+use crate::config::BouncerConfig;
+use crate::pg::login::ClientTransport;
 use crate::pg::login::TlsFacts;
-use crate::tenants::{Book, Definition, Settings};
+use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
-fn keyring() -> Keyring {
-    Keyring::new([7; 32], Method::Best)
+fn keyring() -> MysqlKeyring {
+    MysqlKeyring::new([7; 32], Method::Best)
 }
 
 fn stored_native() -> &'static str {
@@ -24,7 +24,7 @@ fn stored_sha2() -> String {
 }
 
 /// A tenant with these users and their secrets, and one of each other kind.
-fn tenant(secrets: &[(&str, &str)], looks_up: bool) -> Arc<Tenant> {
+fn tenant(secrets: &[(&str, &str)], looks_up: bool) -> Arc<TenantSnapshot> {
     let user = |name: &str, auth: UserAuth, password: Option<&str>| TenantUserSpec {
         name: name.to_owned(),
         auth,
@@ -47,25 +47,26 @@ fn tenant(secrets: &[(&str, &str)], looks_up: bool) -> Arc<Tenant> {
         auth_query: looks_up.then_some(query),
         ..TenantSpec::default()
     };
-    let definitions = [Definition::of_api(spec).expect("a definition")];
-    let routing = Book::default().build(&Settings::new(&Config::default()), &definitions);
+    let definitions = [TenantDefinition::of_api(spec).expect("a definition")];
+    let routing = TenantRegistry::default()
+        .build(&SharedSettings::new(&BouncerConfig::default()), &definitions);
     Arc::clone(routing.expect("a routing").named("shop").expect("the tenant"))
 }
 
-fn requested(user: &str, reached: Reached, certificate: Option<&str>) -> Requested {
+fn requested(user: &str, reached: ClientTransport, certificate: Option<&str>) -> MysqlLoginRequest {
     let client_name = certificate.map(str::to_owned);
-    Requested {
+    MysqlLoginRequest {
         user: user.to_owned(),
         database: None,
         reached,
         tls: Some(TlsFacts { client_name, ..TlsFacts::default() }),
-        capabilities: Capabilities::NONE,
+        capabilities: CapabilityFlags::NONE,
         collation: 45,
         attributes: Vec::new(),
     }
 }
 
-fn kind(verifier: &Verifier) -> String {
+fn kind(verifier: &MysqlVerifier) -> String {
     match verifier.secret() {
         Some(secret) => format!("{:?}", secret.kind()),
         None => "mock".to_owned(),
@@ -73,23 +74,28 @@ fn kind(verifier: &Verifier) -> String {
 }
 
 /// What is demanded, in a word.
-fn demanded(user: &str, looks_up: bool, reached: Reached, certificate: Option<&str>) -> String {
+fn demanded(
+    user: &str,
+    looks_up: bool,
+    reached: ClientTransport,
+    certificate: Option<&str>,
+) -> String {
     let sha2 = stored_sha2();
     let secrets = [("plain", "secret"), ("native", stored_native()), ("sha2", &sha2)];
     let tenant = tenant(&secrets, looks_up);
     let user = tenant.user(user);
     match keyring().demand(&tenant, &user, &requested(&user.name, reached, certificate)) {
-        Demand::Query => "query".to_owned(),
-        Demand::Known(Err(refusal)) => refusal.message,
-        Demand::Known(Ok(Proof::Nothing)) => "nothing".to_owned(),
-        Demand::Known(Ok(Proof::Password { verifier, .. })) => kind(&verifier),
+        MysqlAuthRequirement::Query => "query".to_owned(),
+        MysqlAuthRequirement::Known(Err(refusal)) => refusal.message,
+        MysqlAuthRequirement::Known(Ok(MysqlProof::Nothing)) => "nothing".to_owned(),
+        MysqlAuthRequirement::Known(Ok(MysqlProof::Password { verifier, .. })) => kind(&verifier),
     }
 }
 
 #[test]
 fn each_user_has_to_show_what_it_should() {
-    let (tcp, unix) = (Reached::Tcp, Reached::Unix { uid: Some(0) });
-    let other = Reached::Unix { uid: Some(12345) };
+    let (tcp, unix) = (ClientTransport::Tcp, ClientTransport::Unix { uid: Some(0) });
+    let other = ClientTransport::Unix { uid: Some(12345) };
     for (user, looks_up, reached, certificate, wanted) in [
         ("plain", true, tcp, None, "Plain"),
         ("native", true, tcp, None, "Native"),
@@ -109,19 +115,20 @@ fn each_user_has_to_show_what_it_should() {
 }
 
 /// The methods that a hundred users are asked by who do not exist, each once.
-fn methods_of_nobody(keyring: &Keyring, tenant: &Tenant) -> Vec<Plugin> {
-    let mut methods: Vec<Plugin> = Vec::new();
+fn methods_of_nobody(keyring: &MysqlKeyring, tenant: &TenantSnapshot) -> Vec<AuthPlugin> {
+    let mut methods: Vec<AuthPlugin> = Vec::new();
     for number in 0..100 {
         let user = tenant.user(&format!("nobody{number}"));
-        let Proof::Password { verifier, .. } = keyring.found(tenant, &user, None) else {
+        let MysqlProof::Password { verifier, .. } = keyring.found(tenant, &user, None) else {
             panic!("nobody may not be let in")
         };
         assert!(verifier.secret().is_none());
-        let Proof::Password { verifier: again, .. } = keyring.found(tenant, &user, None) else {
+        let MysqlProof::Password { verifier: again, .. } = keyring.found(tenant, &user, None)
+        else {
             panic!("nobody may not be let in")
         };
-        let method = verifier.plugin(Plugin::Native);
-        assert_eq!(again.plugin(Plugin::Native), method, "asked the same every time");
+        let method = verifier.plugin(AuthPlugin::Native);
+        assert_eq!(again.plugin(AuthPlugin::Native), method, "asked the same every time");
         if !methods.contains(&method) {
             methods.push(method);
         }
@@ -134,10 +141,10 @@ fn methods_of_nobody(keyring: &Keyring, tenant: &Tenant) -> Vec<Plugin> {
 fn users_who_do_not_exist_are_asked_as_those_are_who_do() {
     let sha2 = stored_sha2();
     for (secrets, wanted) in [
-        (&[][..], &[Plugin::Native][..]),
-        (&[("a", "secret")], &[Plugin::Native]),
-        (&[("a", &*sha2)], &[Plugin::CachingSha2]),
-        (&[("a", &*sha2), ("b", stored_native())], &[Plugin::CachingSha2, Plugin::Native]),
+        (&[][..], &[AuthPlugin::Native][..]),
+        (&[("a", "secret")], &[AuthPlugin::Native]),
+        (&[("a", &*sha2)], &[AuthPlugin::CachingSha2]),
+        (&[("a", &*sha2), ("b", stored_native())], &[AuthPlugin::CachingSha2, AuthPlugin::Native]),
     ] {
         let (keyring, tenant) = (keyring(), tenant(secrets, false));
         keyring.prepare(&tenant);
@@ -146,7 +153,7 @@ fn users_who_do_not_exist_are_asked_as_those_are_who_do() {
     // Secrets that were looked up tell what others would be asked by.
     let (keyring, tenant) = (keyring(), tenant(&[], true));
     let _proof = keyring.found(&tenant, &tenant.user("a"), Some(&sha2));
-    assert_eq!(methods_of_nobody(&keyring, &tenant), [Plugin::CachingSha2]);
+    assert_eq!(methods_of_nobody(&keyring, &tenant), [AuthPlugin::CachingSha2]);
 }
 
 #[test]
@@ -157,7 +164,8 @@ fn a_secret_is_prepared_once_and_a_bad_one_is_as_good_as_none() {
     assert!(!Arc::ptr_eq(&first, &keyring.verifier("bob", "secret").expect("another")));
     assert!(keyring.verifier("alice", "").is_err());
     for bad in ["", "$A$005$short"] {
-        let Proof::Password { verifier, .. } = keyring.found(&tenant, &tenant.user("a"), Some(bad))
+        let MysqlProof::Password { verifier, .. } =
+            keyring.found(&tenant, &tenant.user("a"), Some(bad))
         else {
             panic!("nobody may not be let in")
         };
@@ -166,34 +174,38 @@ fn a_secret_is_prepared_once_and_a_bad_one_is_as_good_as_none() {
 }
 
 /// What is shown to the server for a client with this secret whose proof gave this away.
-fn shown(secret: Option<&str>, shown: Shown) -> Credentials {
+fn shown(secret: Option<&str>, shown: Shown) -> MysqlCredentials {
     let sha2 = stored_sha2();
     let secrets = [("plain", "secret"), ("native", stored_native()), ("sha2", &sha2)];
     let tenant = tenant(&secrets, true);
     let keyring = keyring();
     let verifier = secret.map(|text| keyring.verifier("somebody", text).expect("a verifier"));
-    let requested = requested("somebody", Reached::Tcp, None);
-    let client = Authenticated { requested, shown, verifier, seq: 2 };
+    let requested = requested("somebody", ClientTransport::Tcp, None);
+    let client = MysqlAuthenticatedClient { requested, shown, verifier, seq: 2 };
     (*keyring.credentials(&tenant.user("somebody"), &client)).clone()
 }
 
 #[test]
 fn what_a_client_shows_is_shown_to_the_server() {
     let (native, sha2) = (NativeKey::of("secret"), Sha2Key::of("secret"));
-    let password = || Password::new("secret".to_owned());
+    let password = || PlainPassword::new("secret".to_owned());
     let stored_sha2 = stored_sha2();
     for (secret, proof, wanted) in [
-        (Some("secret"), Shown::Native(native.clone()), Credentials::Password(password())),
-        (Some("secret"), Shown::Sha2(sha2.clone()), Credentials::Password(password())),
-        (Some(stored_native()), Shown::Native(native.clone()), Credentials::Native(native.clone())),
-        (Some(&*stored_sha2), Shown::Sha2(sha2.clone()), Credentials::Sha2(sha2)),
-        (Some(&*stored_sha2), Shown::Password(password()), Credentials::Password(password())),
-        (None, Shown::Nothing, Credentials::None),
+        (Some("secret"), Shown::Native(native.clone()), MysqlCredentials::Password(password())),
+        (Some("secret"), Shown::Sha2(sha2.clone()), MysqlCredentials::Password(password())),
+        (
+            Some(stored_native()),
+            Shown::Native(native.clone()),
+            MysqlCredentials::Native(native.clone()),
+        ),
+        (Some(&*stored_sha2), Shown::Sha2(sha2.clone()), MysqlCredentials::Sha2(sha2)),
+        (Some(&*stored_sha2), Shown::Password(password()), MysqlCredentials::Password(password())),
+        (None, Shown::Nothing, MysqlCredentials::None),
     ] {
         assert_eq!(shown(secret, proof), wanted, "{secret:?}");
     }
     // The proof that was found logs in to a server that has the same hash, for any nonce.
-    let nonce = Nonce::new([9; 20]);
+    let nonce = AuthNonce::new([9; 20]);
     let stored = wire::mysql::auth::NativeHash::parse(stored_native()).expect("a hash");
     assert_eq!(stored.accepts(&nonce, &native.answer(&nonce)), Some(native));
 }
@@ -202,10 +214,13 @@ fn what_a_client_shows_is_shown_to_the_server() {
 fn what_is_known_here_is_shown_without_a_client() {
     let (keyring, tenant) = (keyring(), tenant(&[("plain", "secret")], true));
     let of = |user: &str| keyring.own_credentials(&tenant.user(user)).map(|it| (*it).clone());
-    assert_eq!(of("plain"), Some(Credentials::Password(Password::new("secret".to_owned()))));
-    assert_eq!(of("trusted"), Some(Credentials::None));
+    assert_eq!(
+        of("plain"),
+        Some(MysqlCredentials::Password(PlainPassword::new("secret".to_owned())))
+    );
+    assert_eq!(of("trusted"), Some(MysqlCredentials::None));
     assert_eq!(of("somebody"), None);
     for hash in [stored_native(), &stored_sha2()] {
-        assert_eq!(known(hash), Credentials::None, "a hash proves nothing");
+        assert_eq!(known(hash), MysqlCredentials::None, "a hash proves nothing");
     }
 }

@@ -8,23 +8,27 @@ use std::time::Duration;
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TlsMode};
 use testkit::MariaDb;
 use wire::mysql::auth::{NativeKey, Sha2Key};
-use wire::mysql::capabilities::Status;
-use wire::mysql::changes::{Change, changes};
+use wire::mysql::capabilities::StatusFlags;
+use wire::mysql::changes::{TrackedChange, changes};
 use wire::mysql::packet::OkPacket;
-use wire::pg::secret::Password;
+use wire::pg::secret::PlainPassword;
 
 use super::*;
 use crate::auth_query::AuthQueries;
-use crate::config::Config;
-use crate::mysql::dial::{DialError, Greeting};
-use crate::pg::dial::{Assurance, TlsRequest};
-use crate::tenants::{Address, Book, Definition, ServerId, ServerTls, Settings, Tenant};
+use crate::config::BouncerConfig;
+use crate::mysql::dial::{MysqlDialError, MysqlServerGreeting};
+use crate::pg::dial::{ServerAssurance, TlsRequest};
+use crate::tenants::{
+    BackendAddress, ServerId, ServerTls, SharedSettings, TenantDefinition, TenantRegistry,
+    TenantSnapshot,
+};
 
 /// More than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn server(address: &str, tls: ServerTls) -> ServerAddress {
-    let address = Address::parse(address, TenantEngine::Mysql, "server").expect("an address");
+    let address =
+        BackendAddress::parse(address, TenantEngine::Mysql, "server").expect("an address");
     ServerAddress { id: ServerId(0), address, connections_max: 10, tls }
 }
 
@@ -36,19 +40,21 @@ fn over_unix(mariadb: &MariaDb) -> ServerAddress {
     server(&mariadb.socket().display().to_string(), ServerTls::default())
 }
 
-fn password(text: &str) -> Credentials {
-    Credentials::Password(Password::new(text.to_owned()))
+fn password(text: &str) -> MysqlCredentials {
+    MysqlCredentials::Password(PlainPassword::new(text.to_owned()))
 }
 
 /// Logs in and asks who it is there, over which encryption.
 async fn ask(
     server: &ServerAddress,
     user: &str,
-    credentials: Credentials,
+    credentials: MysqlCredentials,
 ) -> Result<String, String> {
     let credentials = Arc::new(credentials);
-    let errand = Errand { server, database: None, user, credentials, application: "test" };
-    let mut control = Control::open(&ServerSide::default(), errand).await.map_err(told)?;
+    let errand =
+        MysqlControlTarget { server, database: None, user, credentials, application: "test" };
+    let mut control =
+        MysqlControlConnection::open(&ServerSide::default(), errand).await.map_err(told)?;
     control.ping().await.map_err(told)?;
     assert!(control.is_mariadb());
     let sql = "SELECT SUBSTRING_INDEX(CURRENT_USER(), '@', 1), VARIABLE_VALUE <> '' \
@@ -61,7 +67,7 @@ async fn ask(
 
 fn told(error: ControlError) -> String {
     match &error {
-        ControlError::LogInMysql(DialError::Refused { errno, .. }) => errno.to_string(),
+        ControlError::LogInMysql(MysqlDialError::Refused { errno, .. }) => errno.to_string(),
         ControlError::LogInMysql(error) => error.to_string(),
         _ => error.to_string(),
     }
@@ -80,19 +86,19 @@ async fn every_way_to_prove_who_we_are() {
     assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
     // What a client's proof gave away is enough.
-    assert_eq!(ask(&tcp, "alice", Credentials::Native(NativeKey::of("secret"))).await, known);
+    assert_eq!(ask(&tcp, "alice", MysqlCredentials::Native(NativeKey::of("secret"))).await, known);
     assert_eq!(
-        ask(&tcp, "alice", Credentials::Native(NativeKey::of("Secret"))).await,
+        ask(&tcp, "alice", MysqlCredentials::Native(NativeKey::of("Secret"))).await,
         fails("1045")
     );
     let error = "the server asks by mysql_native_password, and there is only a key for \
                  caching_sha2_password, which does for servers that saw the password";
-    let sha2 = Credentials::Sha2(Sha2Key::of("secret"));
+    let sha2 = MysqlCredentials::Sha2(Sha2Key::of("secret"));
     assert_eq!(ask(&tcp, "alice", sha2).await, fails(error));
     assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("1045"));
-    assert_eq!(ask(&tcp, "alice", Credentials::None).await, fails("1045"));
+    assert_eq!(ask(&tcp, "alice", MysqlCredentials::None).await, fails("1045"));
     assert_eq!(ask(&tcp, "nobody", password("secret")).await, fails("1045"));
-    assert_eq!(ask(&tcp, "free", Credentials::None).await, Ok("free 0".to_owned()));
+    assert_eq!(ask(&tcp, "free", MysqlCredentials::None).await, Ok("free 0".to_owned()));
 }
 
 #[tokio::test]
@@ -119,7 +125,7 @@ async fn every_way_to_encrypt() {
     }
     let plain = MariaDb::start_with(&["skip-ssl"]);
     let must = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
-    let answer = ask(&server(&plain.tcp().to_string(), must), "root", Credentials::None).await;
+    let answer = ask(&server(&plain.tcp().to_string(), must), "root", MysqlCredentials::None).await;
     assert_eq!(answer, Err("the server does not offer TLS".to_owned()));
 }
 
@@ -127,14 +133,15 @@ async fn every_way_to_encrypt() {
 async fn questions_and_answers_that_are_errors() {
     let mariadb = MariaDb::start();
     let unix = over_unix(&mariadb);
-    let errand = Errand {
+    let errand = MysqlControlTarget {
         server: &unix,
         database: Some("mysql"),
         user: "root",
-        credentials: Arc::new(Credentials::None),
+        credentials: Arc::new(MysqlCredentials::None),
         application: "test",
     };
-    let mut control = Control::open(&ServerSide::default(), errand).await.expect("open");
+    let mut control =
+        MysqlControlConnection::open(&ServerSide::default(), errand).await.expect("open");
     for sql_mode in ["", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES"] {
         control.ask(&format!("SET sql_mode = '{sql_mode}'")).await.expect("set");
         for value in ["a'; DROP TABLE x --", "back\\slash\\'", "\"", "ünïcode", ""] {
@@ -159,17 +166,17 @@ async fn questions_and_answers_that_are_errors() {
 /// A login that is made by hand, to see what the server says of the session.
 struct ByHand {
     stream: TcpStream,
-    greeting: Greeting,
+    greeting: MysqlServerGreeting,
 }
 
-fn params(statements: &[&str]) -> DialParams {
-    DialParams {
+fn params(statements: &[&str]) -> MysqlDialParams {
+    MysqlDialParams {
         user: "alice".to_owned(),
         database: Some("mysql".to_owned()),
         credentials: Arc::new(password("secret")),
         tls: TlsRequest::Never,
-        assurance: Assurance::Unknown,
-        more: Capabilities::NONE,
+        assurance: ServerAssurance::Unknown,
+        more: CapabilityFlags::NONE,
         collation: COLLATION,
         attributes: vec![("program_name".to_owned(), "by hand".to_owned())],
         statements: statements.iter().map(|&text| text.to_owned()).collect(),
@@ -177,12 +184,12 @@ fn params(statements: &[&str]) -> DialParams {
 }
 
 /// Runs a dial to its end.
-fn run(mariadb: &MariaDb, mut dial: Dial) -> (TcpStream, DialNext) {
+fn run(mariadb: &MariaDb, mut dial: MysqlDial) -> (TcpStream, MysqlDialNext) {
     let mut stream = TcpStream::connect(mariadb.tcp()).expect("connect");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let mut next = dial.start(&mut out);
-    while matches!(next, DialNext::More) {
+    while matches!(next, MysqlDialNext::More) {
         stream.write_all(&out).expect("write");
         out.clear();
         let mut bytes = [0; 7]; // in small pieces, which are never whole packets
@@ -198,8 +205,8 @@ fn run(mariadb: &MariaDb, mut dial: Dial) -> (TcpStream, DialNext) {
 
 impl ByHand {
     fn log_in(mariadb: &MariaDb, statements: &[&str]) -> ByHand {
-        let (stream, next) = run(mariadb, Dial::new(params(statements)));
-        let DialNext::Ready(greeting) = next else { panic!("{next:?}") };
+        let (stream, next) = run(mariadb, MysqlDial::new(params(statements)));
+        let MysqlDialNext::Ready(greeting) = next else { panic!("{next:?}") };
         ByHand { stream, greeting: *greeting }
     }
 
@@ -213,25 +220,25 @@ impl ByHand {
     fn packet(&mut self) -> Vec<u8> {
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).expect("a head");
-        let mut payload = vec![0; Header::parse(&head).expect("a head").len];
+        let mut payload = vec![0; PacketHeader::parse(&head).expect("a head").len];
         self.stream.read_exact(&mut payload).expect("a payload");
         payload
     }
 
     /// The status of an OK and what it tells, sorted.
-    fn ok(&mut self, text: &str) -> (Status, Vec<String>) {
+    fn ok(&mut self, text: &str) -> (StatusFlags, Vec<String>) {
         self.send(text);
         let payload = self.packet();
         let ok = OkPacket::parse(&payload, self.greeting.capabilities);
         let ok = ok.unwrap_or_else(|| panic!("no OK: {:?}", ErrPacket::parse(&payload)));
         let mut told: Vec<String> = changes(ok.changes)
             .map(|change| match change.expect("a change") {
-                Change::Variable { name, value } => {
+                TrackedChange::Variable { name, value } => {
                     let text = String::from_utf8_lossy;
                     format!("{}={}", text(name), text(value))
                 }
-                Change::Schema(name) => format!("schema {}", String::from_utf8_lossy(name)),
-                Change::Transaction(state) => {
+                TrackedChange::Schema(name) => format!("schema {}", String::from_utf8_lossy(name)),
+                TrackedChange::Transaction(state) => {
                     format!("transaction {}", String::from_utf8_lossy(state))
                 }
                 other => format!("{other:?}"),
@@ -250,18 +257,18 @@ fn a_session_tells_what_statements_leave_behind() {
     let greeting = &session.greeting;
     assert!(greeting.tracks && !greeting.is_encrypted, "{greeting:?}");
     assert!(handshake::is_mariadb(greeting.version.as_bytes()), "{greeting:?}");
-    assert!(greeting.status.contains(Status::AUTOCOMMIT));
+    assert!(greeting.status.contains(StatusFlags::AUTOCOMMIT));
     let thread = greeting.thread_id;
     let seen = "SELECT id, db FROM information_schema.processlist WHERE user = 'alice'";
     assert_eq!(mariadb.sql(seen), format!("{thread}\tmysql"));
     let (status, told) = session.ok("SET wait_timeout = 77");
     assert_eq!(told, ["State(true)", "wait_timeout=77"]);
-    assert!(!status.contains(Status::IN_TRANS));
+    assert!(!status.contains(StatusFlags::IN_TRANS));
     // Before the first table is read there is a transaction already.
     let (status, told) = session.ok("START TRANSACTION");
-    assert!(status.contains(Status::IN_TRANS), "{told:?}");
+    assert!(status.contains(StatusFlags::IN_TRANS), "{told:?}");
     assert!(told.iter().any(|one| one.starts_with("transaction T")), "{told:?}");
-    assert!(!session.ok("COMMIT").0.contains(Status::IN_TRANS));
+    assert!(!session.ok("COMMIT").0.contains(StatusFlags::IN_TRANS));
     let (_, told) = session.ok("USE information_schema");
     assert!(told.contains(&"schema information_schema".to_owned()), "{told:?}");
 }
@@ -278,36 +285,38 @@ fn what_a_thread_does_is_killed_and_the_thread_stays() {
         state if state == "User sleep" => Ok(()),
         state => Err(state),
     });
-    let (_, next) = run(&mariadb, Dial::cancel(params(&["not run"]), thread));
-    assert!(matches!(next, DialNext::Cancelled), "{next:?}");
+    let (_, next) = run(&mariadb, MysqlDial::cancel(params(&["not run"]), thread));
+    assert!(matches!(next, MysqlDialNext::Cancelled), "{next:?}");
     // Killed, it ends with the number that is its result, or with an error.
     let first = session.packet();
     if ErrPacket::parse(&first).is_none() {
         while !matches!(session.packet().as_slice(), [0xFE | 0xFF, ..]) {}
     }
-    assert!(session.ok("DO 1").0.contains(Status::AUTOCOMMIT));
+    assert!(session.ok("DO 1").0.contains(StatusFlags::AUTOCOMMIT));
     // A thread that is not there is nothing to worry about.
-    let (_, next) = run(&mariadb, Dial::cancel(params(&[]), 4_000_000));
-    assert!(matches!(next, DialNext::Cancelled), "{next:?}");
-    let wrong = DialParams { credentials: Arc::new(password("wrong")), ..params(&[]) };
-    let (_, next) = run(&mariadb, Dial::cancel(wrong, thread));
-    assert!(matches!(next, DialNext::Fail(_)), "{next:?}");
+    let (_, next) = run(&mariadb, MysqlDial::cancel(params(&[]), 4_000_000));
+    assert!(matches!(next, MysqlDialNext::Cancelled), "{next:?}");
+    let wrong = MysqlDialParams { credentials: Arc::new(password("wrong")), ..params(&[]) };
+    let (_, next) = run(&mariadb, MysqlDial::cancel(wrong, thread));
+    assert!(matches!(next, MysqlDialNext::Fail(_)), "{next:?}");
 }
 
 #[test]
 fn a_statement_that_fails_at_the_beginning_is_told() {
     let mariadb = MariaDb::start();
     mariadb.user("alice", "secret");
-    let (_, next) = run(&mariadb, Dial::new(params(&["SET no_such_thing = 1"])));
-    let DialNext::Fail(DialError::Refused { errno, .. }) = next else { panic!("{next:?}") };
+    let (_, next) = run(&mariadb, MysqlDial::new(params(&["SET no_such_thing = 1"])));
+    let MysqlDialNext::Fail(MysqlDialError::Refused { errno, .. }) = next else {
+        panic!("{next:?}")
+    };
     assert_eq!(errno, 1193);
-    let nowhere = DialParams { database: Some("nowhere".to_owned()), ..params(&[]) };
-    let (_, next) = run(&mariadb, Dial::new(nowhere));
-    let DialNext::Fail(error) = next else { panic!("{next:?}") };
+    let nowhere = MysqlDialParams { database: Some("nowhere".to_owned()), ..params(&[]) };
+    let (_, next) = run(&mariadb, MysqlDial::new(nowhere));
+    let MysqlDialNext::Fail(error) = next else { panic!("{next:?}") };
     assert_eq!(error.code(), "3D000");
 }
 
-fn tenant(mariadb: &MariaDb, query: AuthQuerySpec) -> Arc<Tenant> {
+fn tenant(mariadb: &MariaDb, query: AuthQuerySpec) -> Arc<TenantSnapshot> {
     let spec = TenantSpec {
         name: "acme".to_owned(),
         engine: TenantEngine::Mysql,
@@ -316,8 +325,9 @@ fn tenant(mariadb: &MariaDb, query: AuthQuerySpec) -> Arc<Tenant> {
         auth_query: Some(query),
         ..TenantSpec::default()
     };
-    let definitions = [Definition::of_api(spec).expect("a definition")];
-    let routing = Book::default().build(&Settings::new(&Config::default()), &definitions);
+    let definitions = [TenantDefinition::of_api(spec).expect("a definition")];
+    let routing = TenantRegistry::default()
+        .build(&SharedSettings::new(&BouncerConfig::default()), &definitions);
     Arc::clone(routing.expect("a routing").named("acme").expect("the tenant"))
 }
 
@@ -326,7 +336,11 @@ fn by(user: &str) -> AuthQuerySpec {
     AuthQuerySpec { user: user.to_owned(), password, ..AuthQuerySpec::default() }
 }
 
-async fn found(queries: &Arc<AuthQueries>, tenant: &Tenant, user: &str) -> Result<String, String> {
+async fn found(
+    queries: &Arc<AuthQueries>,
+    tenant: &TenantSnapshot,
+    user: &str,
+) -> Result<String, String> {
     match queries.look_up(tenant, user).await {
         Ok(Some(secret)) => Ok(secret.expose().to_owned()),
         Ok(None) => Ok("nobody".to_owned()),

@@ -1,11 +1,11 @@
 //! How a user proves to a server of MySQL or MariaDB who it is.
 
-use wire::mysql::auth::{NativeKey, Nonce, Plugin, Sha2Key};
-use wire::pg::secret::Password;
+use wire::mysql::auth::{AuthNonce, AuthPlugin, NativeKey, Sha2Key};
+use wire::pg::secret::PlainPassword;
 
 /// There is nothing to answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialsError {
+pub enum MysqlCredentialsError {
     /// There is no secret at all.
     #[error("the server asks for a password, and there is none for this user")]
     None,
@@ -16,26 +16,26 @@ pub enum CredentialsError {
 
 /// What a user has to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credentials {
+pub enum MysqlCredentials {
     /// Nothing: the server knows no password either, or takes our certificate or user id.
     None,
     /// A password.
-    Password(Password),
+    Password(PlainPassword),
     /// What a client's proof by `mysql_native_password` gave away.
     Native(NativeKey),
     /// What a client's proof by `caching_sha2_password` gave away.
     Sha2(Sha2Key),
 }
 
-impl Credentials {
+impl MysqlCredentials {
     /// The method to begin with where the server would have `offered`: it may be for nobody in
     /// particular, and it asks again when its user has another one.
-    pub(super) fn plugin(&self, offered: Option<Plugin>) -> Plugin {
+    pub(super) fn plugin(&self, offered: Option<AuthPlugin>) -> AuthPlugin {
         match (self, offered) {
-            (Credentials::Native(_), _) => Plugin::Native,
-            (Credentials::Sha2(_), _) => Plugin::CachingSha2,
+            (MysqlCredentials::Native(_), _) => AuthPlugin::Native,
+            (MysqlCredentials::Sha2(_), _) => AuthPlugin::CachingSha2,
             // It is asked for when nothing else does, and maybe not given even then.
-            (_, None | Some(Plugin::Clear)) => Plugin::Native,
+            (_, None | Some(AuthPlugin::Clear)) => AuthPlugin::Native,
             (_, Some(plugin)) => plugin,
         }
     }
@@ -43,38 +43,40 @@ impl Credentials {
     /// The proof by a method. Nothing is what proves that there is no password.
     pub(super) fn answer(
         &self,
-        plugin: Plugin,
-        nonce: &Nonce,
-    ) -> Result<Vec<u8>, CredentialsError> {
+        plugin: AuthPlugin,
+        nonce: &AuthNonce,
+    ) -> Result<Vec<u8>, MysqlCredentialsError> {
         match (plugin, self) {
-            (_, Credentials::None) => Ok(Vec::new()),
-            (Plugin::Native, Credentials::Password(password)) => {
+            (_, MysqlCredentials::None) => Ok(Vec::new()),
+            (AuthPlugin::Native, MysqlCredentials::Password(password)) => {
                 Ok(NativeKey::of(password.reveal()).answer(nonce).to_vec())
             }
-            (Plugin::Native, Credentials::Native(key)) => Ok(key.answer(nonce).to_vec()),
-            (Plugin::CachingSha2, Credentials::Password(password)) => {
+            (AuthPlugin::Native, MysqlCredentials::Native(key)) => Ok(key.answer(nonce).to_vec()),
+            (AuthPlugin::CachingSha2, MysqlCredentials::Password(password)) => {
                 Ok(Sha2Key::of(password.reveal()).answer(nonce).to_vec())
             }
-            (Plugin::CachingSha2, Credentials::Sha2(key)) => Ok(key.answer(nonce).to_vec()),
+            (AuthPlugin::CachingSha2, MysqlCredentials::Sha2(key)) => {
+                Ok(key.answer(nonce).to_vec())
+            }
             (plugin, _) => Err(self.lacks(plugin)),
         }
     }
 
     /// The password itself, as `plugin` asks for it.
-    pub(super) fn password(&self, plugin: Plugin) -> Result<&str, CredentialsError> {
+    pub(super) fn password(&self, plugin: AuthPlugin) -> Result<&str, MysqlCredentialsError> {
         match self {
-            Credentials::Password(password) => Ok(password.reveal()),
+            MysqlCredentials::Password(password) => Ok(password.reveal()),
             _ => Err(self.lacks(plugin)),
         }
     }
 
-    fn lacks(&self, plugin: Plugin) -> CredentialsError {
+    fn lacks(&self, plugin: AuthPlugin) -> MysqlCredentialsError {
         match self {
-            Credentials::None | Credentials::Password(_) => CredentialsError::None,
-            Credentials::Native(_) => {
-                CredentialsError::OnlyHave(plugin.name(), "a key for mysql_native_password")
+            MysqlCredentials::None | MysqlCredentials::Password(_) => MysqlCredentialsError::None,
+            MysqlCredentials::Native(_) => {
+                MysqlCredentialsError::OnlyHave(plugin.name(), "a key for mysql_native_password")
             }
-            Credentials::Sha2(_) => CredentialsError::OnlyHave(
+            MysqlCredentials::Sha2(_) => MysqlCredentialsError::OnlyHave(
                 plugin.name(),
                 "a key for caching_sha2_password, which does for servers that saw the password",
             ),

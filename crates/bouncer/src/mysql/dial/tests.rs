@@ -2,24 +2,24 @@
 
 use wire::mysql::auth::NONCE_BYTES;
 use wire::mysql::packet::{ResultColumn, put_err, put_ok, put_result};
-use wire::pg::secret::Password;
+use wire::pg::secret::PlainPassword;
 
 use super::*;
 
 const NONCE: [u8; NONCE_BYTES] = *b"abcdefghijklmnopqrst";
 
-fn offered() -> Capabilities {
-    WANTED.union(Capabilities::CONNECT_WITH_DB).union(Capabilities::SSL)
+fn offered() -> CapabilityFlags {
+    WANTED.union(CapabilityFlags::CONNECT_WITH_DB).union(CapabilityFlags::SSL)
 }
 
-fn params() -> DialParams {
-    DialParams {
+fn params() -> MysqlDialParams {
+    MysqlDialParams {
         user: "alice".to_owned(),
         database: None,
-        credentials: Arc::new(Credentials::Password(Password::new("secret".to_owned()))),
+        credentials: Arc::new(MysqlCredentials::Password(PlainPassword::new("secret".to_owned()))),
         tls: TlsRequest::Never,
-        assurance: Assurance::Unknown,
-        more: Capabilities::NONE,
+        assurance: ServerAssurance::Unknown,
+        more: CapabilityFlags::NONE,
         collation: 45,
         attributes: Vec::new(),
         statements: Vec::new(),
@@ -32,22 +32,22 @@ fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn hello(capabilities: Capabilities, plugin: &str) -> Vec<u8> {
+fn hello(capabilities: CapabilityFlags, plugin: &str) -> Vec<u8> {
     let mut payload = Vec::new();
-    let hello = Hello {
+    let hello = ServerHello {
         version: b"5.5.5-10.11.6-MariaDB",
         thread_id: 42,
-        nonce: Nonce::parse(&NONCE).expect("a nonce"),
+        nonce: AuthNonce::parse(&NONCE).expect("a nonce"),
         capabilities,
         collation: 45,
-        status: Status::AUTOCOMMIT,
+        status: StatusFlags::AUTOCOMMIT,
         plugin: plugin.as_bytes(),
     };
     hello.write(&mut payload);
     packet(0, &payload)
 }
 
-fn ok(seq: u8, status: Status) -> Vec<u8> {
+fn ok(seq: u8, status: StatusFlags) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), seq);
     let (info, changes) = (&b""[..], &b""[..]);
     let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, changes };
@@ -62,11 +62,11 @@ fn err(seq: u8, errno: u16, state: [u8; 5]) -> Vec<u8> {
 }
 
 /// The answer about the SQL mode.
-fn mode(mode: &str, caps: Capabilities) -> Vec<u8> {
+fn mode(mode: &str, caps: CapabilityFlags) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), 1);
     let columns = [ResultColumn::text(b"@@sql_mode")];
     let rows = [vec![Some(mode.as_bytes())]];
-    put_result(&mut out, &mut seq, caps, &columns, &rows, Status::AUTOCOMMIT);
+    put_result(&mut out, &mut seq, caps, &columns, &rows, StatusFlags::AUTOCOMMIT);
     out
 }
 
@@ -75,46 +75,48 @@ fn switch(seq: u8, plugin: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// Says all that to a dial, one thing after the other; gives the last answer, in few words.
-fn told(mut dial: Dial, said: &[Vec<u8>]) -> (String, Vec<u8>) {
+fn told(mut dial: MysqlDial, said: &[Vec<u8>]) -> (String, Vec<u8>) {
     let mut out = Vec::new();
-    assert!(matches!(dial.start(&mut out), DialNext::More));
+    assert!(matches!(dial.start(&mut out), MysqlDialNext::More));
     assert!(out.is_empty());
-    let mut next = DialNext::More;
+    let mut next = MysqlDialNext::More;
     for bytes in said {
         out.clear();
         let step = dial.input(bytes, &mut out);
         next = step.next;
         match next {
-            DialNext::More => assert_eq!(step.consumed, bytes.len()),
-            DialNext::StartTls => assert!(matches!(dial.tls_started(&mut out), DialNext::More)),
-            DialNext::Ready(_) | DialNext::Cancelled | DialNext::Fail(_) => break,
+            MysqlDialNext::More => assert_eq!(step.consumed, bytes.len()),
+            MysqlDialNext::StartTls => {
+                assert!(matches!(dial.tls_started(&mut out), MysqlDialNext::More))
+            }
+            MysqlDialNext::Ready(_) | MysqlDialNext::Cancelled | MysqlDialNext::Fail(_) => break,
         }
     }
     let text = match next {
-        DialNext::Ready(greeting) => {
+        MysqlDialNext::Ready(greeting) => {
             format!("ready, tracks: {}, {}", greeting.tracks, greeting.sql_mode)
         }
-        DialNext::Fail(error) => format!("{}: {error}", error.code()),
+        MysqlDialNext::Fail(error) => format!("{}: {error}", error.code()),
         other => format!("{other:?}"),
     };
     (text, out)
 }
 
-fn check(params: DialParams, said: &[Vec<u8>], wanted: &str) {
-    let (found, _) = told(Dial::new(params), said);
+fn check(params: MysqlDialParams, said: &[Vec<u8>], wanted: &str) {
+    let (found, _) = told(MysqlDial::new(params), said);
     assert_eq!(found, wanted);
 }
 
 #[test]
 fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
-    let auto = Status::AUTOCOMMIT;
+    let auto = StatusFlags::AUTOCOMMIT;
     let native = hello(offered(), "mysql_native_password");
     let asked = [ok(1, auto), mode("ANSI", WANTED)].concat();
     check(params(), &[native.clone(), ok(2, auto), asked.clone()], "ready, tracks: true, ANSI");
     // Trackers are not known to it: what a text does is found out by reading it.
     let said = [native.clone(), ok(2, auto), err(1, 1193, *b"HY000"), mode("", WANTED)];
     check(params(), &said, "ready, tracks: false, ");
-    let old = Capabilities::SESSION_TRACK.union(Capabilities::DEPRECATE_EOF);
+    let old = CapabilityFlags::SESSION_TRACK.union(CapabilityFlags::DEPRECATE_EOF);
     let without = hello(offered().without(old), "mysql_native_password");
     let said = [without, ok(2, auto), mode("A,B", WANTED.without(old))];
     check(params(), &said, "ready, tracks: false, A,B");
@@ -124,7 +126,7 @@ fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
     let said = [native.clone(), ok(2, auto), ok(1, auto), ok(1, auto)];
     check(params(), &said, "08001: the server does not keep to the protocol: no SQL mode");
     let statements = vec!["SET a=1".to_owned(), "SET b=2".to_owned()];
-    let set = DialParams { statements, ..params() };
+    let set = MysqlDialParams { statements, ..params() };
     let said = [native.clone(), ok(2, auto), [asked.clone(), ok(1, auto), ok(1, auto)].concat()];
     check(set.clone(), &said, "ready, tracks: true, ANSI");
     let said = [native.clone(), ok(2, auto), asked.clone(), err(1, 1231, *b"42000")];
@@ -136,8 +138,8 @@ fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
 #[test]
 fn what_is_asked_is_asked_in_one_write() {
     let statements = vec!["SET a=1".to_owned()];
-    let said = [hello(offered(), "mysql_native_password"), ok(2, Status::AUTOCOMMIT)];
-    let (_, out) = told(Dial::new(DialParams { statements, ..params() }), &said);
+    let said = [hello(offered(), "mysql_native_password"), ok(2, StatusFlags::AUTOCOMMIT)];
+    let (_, out) = told(MysqlDial::new(MysqlDialParams { statements, ..params() }), &said);
     let mut wanted = packet(0, &[b"\x03", TRACK.as_bytes()].concat());
     wanted.extend(packet(0, b"\x03SELECT @@sql_mode"));
     wanted.extend(packet(0, b"\x03SET a=1"));
@@ -161,14 +163,14 @@ fn refusals_of_servers_keep_their_numbers_and_are_told_apart() {
         let [low, high] = errno.to_le_bytes();
         check(params(), &[packet(0, &[0xFF, low, high, b'n', b'o'])], wanted);
     }
-    let credentials = DialError::Credentials(CredentialsError::None);
-    assert!(credentials.is_about_secrets() && !DialError::NoTls.is_about_secrets());
+    let credentials = MysqlDialError::Credentials(MysqlCredentialsError::None);
+    assert!(credentials.is_about_secrets() && !MysqlDialError::NoTls.is_about_secrets());
 }
 
 #[test]
 fn methods_that_are_not_possible_are_named() {
     let native = hello(offered(), "mysql_native_password");
-    let unverified = Unverified("`tls = \"verify-full\"`");
+    let unverified = UnverifiedPeer("`tls = \"verify-full\"`");
     let unverified = format!("28000: {unverified}");
     let cannot =
         |what: &str| format!("28000: the server asks for {what}, which is not possible here");
@@ -192,8 +194,8 @@ fn methods_that_are_not_possible_are_named() {
     ] {
         check(params(), &[native.clone(), packet], &wanted);
     }
-    let key = Credentials::Native(wire::mysql::auth::NativeKey::of("secret"));
-    let of_key = DialParams { credentials: Arc::new(key), ..params() };
+    let key = MysqlCredentials::Native(wire::mysql::auth::NativeKey::of("secret"));
+    let of_key = MysqlDialParams { credentials: Arc::new(key), ..params() };
     let said = [native, switch(2, "caching_sha2_password", &NONCE)];
     let wanted = "28000: the server asks by caching_sha2_password, and there is only a key for \
                   mysql_native_password";
@@ -205,8 +207,8 @@ fn an_unknown_default_of_the_server_is_no_hindrance() {
     let said = [
         hello(offered(), "client_ed25519"),
         switch(2, "mysql_native_password", &[&NONCE[..], b"\0"].concat()),
-        ok(4, Status::AUTOCOMMIT),
-        ok(1, Status::AUTOCOMMIT),
+        ok(4, StatusFlags::AUTOCOMMIT),
+        ok(1, StatusFlags::AUTOCOMMIT),
         mode("", WANTED),
     ];
     check(params(), &said, "ready, tracks: true, ");
@@ -214,23 +216,23 @@ fn an_unknown_default_of_the_server_is_no_hindrance() {
 
 #[test]
 fn nothing_said_before_encryption_makes_us_do_without() {
-    let must = DialParams { tls: TlsRequest::Must, ..params() };
-    let without = offered().without(Capabilities::SSL);
+    let must = MysqlDialParams { tls: TlsRequest::Must, ..params() };
+    let without = offered().without(CapabilityFlags::SSL);
     let no_tls = [hello(without, "mysql_native_password")];
     check(must.clone(), &no_tls, "08001: the server does not offer TLS");
     let mut more = hello(offered(), "mysql_native_password");
-    more.extend(ok(2, Status::AUTOCOMMIT));
+    more.extend(ok(2, StatusFlags::AUTOCOMMIT));
     let wanted = "08001: the server does not keep to the protocol: data follows its greeting";
     check(must.clone(), &[more], wanted);
     // The name is told behind encryption only.
-    let mut dial = Dial::new(must);
+    let mut dial = MysqlDial::new(must);
     let mut out = Vec::new();
     let step = dial.input(&hello(offered(), "mysql_native_password"), &mut out);
-    assert!(matches!(step.next, DialNext::StartTls));
+    assert!(matches!(step.next, MysqlDialNext::StartTls));
     assert_eq!(out.len(), 4 + handshake::SSL_REQUEST_BYTES);
-    let step = dial.input(&ok(2, Status::AUTOCOMMIT), &mut out);
+    let step = dial.input(&ok(2, StatusFlags::AUTOCOMMIT), &mut out);
     assert_eq!(step.consumed, 0);
-    assert!(matches!(dial.tls_started(&mut out), DialNext::More));
+    assert!(matches!(dial.tls_started(&mut out), MysqlDialNext::More));
     assert!(out.windows(6).any(|bytes| bytes == b"alice\0"));
 }
 
@@ -253,12 +255,13 @@ fn a_server_that_goes_on_asking_is_left() {
 #[test]
 fn a_thread_is_killed_by_a_login_of_its_own() {
     let native = hello(offered(), "mysql_native_password");
-    let dial = || Dial::cancel(DialParams { statements: vec!["x".to_owned()], ..params() }, 77);
-    let (_, out) = told(dial(), &[native.clone(), ok(2, Status::AUTOCOMMIT)]);
+    let dial =
+        || MysqlDial::cancel(MysqlDialParams { statements: vec!["x".to_owned()], ..params() }, 77);
+    let (_, out) = told(dial(), &[native.clone(), ok(2, StatusFlags::AUTOCOMMIT)]);
     assert_eq!(out, packet(0, b"\x03KILL QUERY 77"));
     // Gone is as good as killed.
-    for answer in [ok(1, Status::AUTOCOMMIT), err(1, 1094, *b"HY000")] {
-        let said = [native.clone(), ok(2, Status::AUTOCOMMIT), answer];
+    for answer in [ok(1, StatusFlags::AUTOCOMMIT), err(1, 1094, *b"HY000")] {
+        let said = [native.clone(), ok(2, StatusFlags::AUTOCOMMIT), answer];
         assert_eq!(told(dial(), &said).0, "Cancelled");
     }
     let (found, _) = told(dial(), &[native, err(2, 1045, *b"28000")]);
@@ -269,13 +272,13 @@ fn a_thread_is_killed_by_a_login_of_its_own() {
 fn whatever_a_server_says_ends() {
     use proptest::prelude::*;
     proptest!(|(bytes: Vec<u8>, seq: u8, cut in 0_usize..64)| {
-        let mut dial = Dial::new(params());
+        let mut dial = MysqlDial::new(params());
         let mut out = Vec::new();
         let hello = hello(offered(), "caching_sha2_password");
         drop(dial.input(&hello, &mut out));
         drop(dial.input(&packet(2, &bytes), &mut out));
         drop(dial.input(&packet(seq, &bytes), &mut out));
-        let mut first = Dial::new(params());
+        let mut first = MysqlDial::new(params());
         drop(first.input(hello.get(..cut).unwrap_or_default(), &mut out));
         drop(first.input(&packet(0, &bytes), &mut out));
     });

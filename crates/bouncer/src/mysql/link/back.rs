@@ -2,18 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use wire::mysql::capabilities::Status;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::capabilities::StatusFlags;
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::packet::{ERR, ErrPacket};
-use wire::mysql::reply::{Event, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 
 use super::front::stream;
-use super::give::{Giving, packet};
+use super::give::{ReplyTranslation, packet};
 use super::gone::clean;
-use super::{SERVER_PACKET_BYTES_MAX, Shared, prepared};
-use crate::link::{Broken, FromServer, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, Turn};
-use crate::mysql::server::{Audience, Body, Cleanup, Note, ServerSession};
+use super::{MysqlLinkContext, SERVER_PACKET_BYTES_MAX, prepared};
+use crate::link::{FromServer, LinkOutputs, ServerFailure, ServerNext};
+use crate::mysql::client::{MysqlClientSession, NextInput};
+use crate::mysql::server::{
+    MysqlCleanup, MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
+};
 
 /// What a client is told whose server asks for a file that it may not have: MySQL's own number.
 const NO_FILES: (u16, &[u8; 5], &str) =
@@ -26,14 +28,15 @@ const SHORT_BYTES: usize = 16;
 /// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
 /// not looked at any more once the result is [`ServerNext::Released`].
 pub fn from_server(
-    shared: &mut Shared,
-    server: &mut ServerSession,
-    client: Option<&mut ClientSession>,
+    shared: &mut MysqlLinkContext,
+    server: &mut MysqlServerSession,
+    client: Option<&mut MysqlClientSession>,
     input: &[u8],
-    out: &mut Outputs<'_>,
+    out: &mut LinkOutputs<'_>,
 ) -> FromServer {
     debug_assert_eq!(server.attached, client.as_ref().map(|client| client.id));
-    let mut back = Back { shared, server, client, out, released: false, failed: false };
+    let mut back =
+        MysqlReplyHandler { shared, server, client, out, released: false, failed: false };
     let mut consumed = 0;
     let next = loop {
         let rest = input.get(consumed..).unwrap_or_default();
@@ -55,21 +58,21 @@ pub fn from_server(
     FromServer { consumed, next }
 }
 
-pub(super) struct Back<'a, 'o> {
-    pub(super) shared: &'a mut Shared,
-    pub(super) server: &'a mut ServerSession,
-    pub(super) client: Option<&'a mut ClientSession>,
-    pub(super) out: &'a mut Outputs<'o>,
+pub(super) struct MysqlReplyHandler<'a, 'o> {
+    pub(super) shared: &'a mut MysqlLinkContext,
+    pub(super) server: &'a mut MysqlServerSession,
+    pub(super) client: Option<&'a mut MysqlClientSession>,
+    pub(super) out: &'a mut LinkOutputs<'o>,
     pub(super) released: bool,
     /// The client was told that it cannot be served.
     pub(super) failed: bool,
 }
 
-impl Back<'_, '_> {
+impl MysqlReplyHandler<'_, '_> {
     /// Deals with one packet; says how many bytes of it. Zero: it is not there yet. None: the
     /// server failed its client, who was told.
-    fn packet(&mut self, rest: &[u8]) -> Result<Option<usize>, Broken> {
-        let Some(header) = Header::parse(rest) else { return Ok(Some(0)) };
+    fn packet(&mut self, rest: &[u8]) -> Result<Option<usize>, ServerFailure> {
+        let Some(header) = PacketHeader::parse(rest) else { return Ok(Some(0)) };
         if self.server.body.goes_on {
             return Ok(Some(self.follows(header)));
         }
@@ -80,7 +83,8 @@ impl Back<'_, '_> {
         let caps = self.server.capabilities;
         let Some(front) = self.server.front() else { return self.unasked(header, part) };
         let (kind, is_read) = (front.kind, is_read(&front.note));
-        let mut reply = self.server.reply.take().unwrap_or_else(|| Reply::new(kind, caps));
+        let mut reply =
+            self.server.reply.take().unwrap_or_else(|| CommandReplyState::new(kind, caps));
         let first = part.first().copied().unwrap_or_default();
         // The last packet of a reply has to be there before the reply is over.
         let held = is_read
@@ -88,7 +92,7 @@ impl Back<'_, '_> {
             || header.len <= SHORT_BYTES
             || reply.holds_whole(first, header.len);
         if held && header.len > SERVER_PACKET_BYTES_MAX {
-            return Err(Broken::Malformed { tag: first, bytes: header.len });
+            return Err(ServerFailure::Malformed { tag: first, bytes: header.len });
         }
         if held && part.len() < header.len {
             self.server.reply = Some(reply);
@@ -97,16 +101,18 @@ impl Back<'_, '_> {
         let is_first = reply.is_before_first_result();
         let event = reply
             .packet(part, header.len)
-            .map_err(|error| Broken::Protocol(error.to_string().into()))?;
-        if event == Event::Row && !is_read && self.is_heard() {
+            .map_err(|error| ServerFailure::Protocol(error.to_string().into()))?;
+        if event == ReplyEvent::Row && !is_read && self.is_heard() {
             return Ok(Some(self.rows(reply, header, rest)));
         }
-        if event == Event::Error && is_first && self.is_sent_again(part) {
+        if event == ReplyEvent::Error && is_first && self.is_sent_again(part) {
             return Ok(Some(HEADER_BYTES + part.len()));
         }
         self.event(reply, event, header, part)?;
         if self.server.closing && self.client.is_none() {
-            return Err(Broken::Reset { message: "the server closes the connection".into() });
+            return Err(ServerFailure::Reset {
+                message: "the server closes the connection".into(),
+            });
         }
         if self.failed {
             return Ok(None);
@@ -117,19 +123,19 @@ impl Back<'_, '_> {
     /// One packet of the reply to the front request.
     fn event(
         &mut self,
-        reply: Reply,
-        event: Event,
-        header: Header,
+        reply: CommandReplyState,
+        event: ReplyEvent,
+        header: PacketHeader,
         part: &[u8],
-    ) -> Result<(), Broken> {
-        self.server.body = Body {
+    ) -> Result<(), ServerFailure> {
+        self.server.body = MysqlPartialPacket {
             left: header.len - part.len(),
             pass: self.is_heard(),
             goes_on: header.is_continued(),
         };
         match event {
-            Event::LocalInfile => self.file(reply, header, part),
-            Event::Ok(status) | Event::End(status) => {
+            ReplyEvent::LocalInfile => self.file(reply, header, part),
+            ReplyEvent::Ok(status) | ReplyEvent::End(status) => {
                 self.server.status = status;
                 let is_done = reply.is_done();
                 let warnings = reply.warnings();
@@ -137,20 +143,20 @@ impl Back<'_, '_> {
                 self.result(event, (header, part), warnings);
                 if is_done { self.done(None) } else { Ok(()) }
             }
-            Event::Error => {
+            ReplyEvent::Error => {
                 let error = ErrPacket::parse(part)
-                    .ok_or(Broken::Malformed { tag: ERR, bytes: header.len })?;
+                    .ok_or(ServerFailure::Malformed { tag: ERR, bytes: header.len })?;
                 self.failed(&error, (header, part))?;
                 self.done(Some(&error))
             }
-            Event::Columns(_)
-            | Event::Column
-            | Event::ColumnsEnd(_)
-            | Event::Row
-            | Event::Prepared { .. }
-            | Event::Text => {
+            ReplyEvent::Columns(_)
+            | ReplyEvent::Column
+            | ReplyEvent::ColumnsEnd(_)
+            | ReplyEvent::Row
+            | ReplyEvent::Prepared { .. }
+            | ReplyEvent::Text => {
                 let is_done = reply.is_done();
-                self.server.rows += u64::from(event == Event::Row);
+                self.server.rows += u64::from(event == ReplyEvent::Row);
                 self.server.reply = Some(reply);
                 self.keep(event, (header, part))?;
                 let number = self.number_for_client(event);
@@ -171,26 +177,26 @@ impl Back<'_, '_> {
     pub(super) fn is_heard(&self) -> bool {
         self.client.is_some()
             && !self.server.is_refused
-            && self.server.front().is_some_and(|entry| entry.audience == Audience::Client)
+            && self.server.front().is_some_and(|entry| entry.audience == MysqlReplyAudience::Client)
     }
 
     /// Gives the client a packet, if it is for the client.
     #[inline]
-    pub(super) fn give(&mut self, event: Event, (header, part): (Header, &[u8])) {
+    pub(super) fn give(&mut self, event: ReplyEvent, (header, part): (PacketHeader, &[u8])) {
         if !self.is_heard() {
             return;
         }
         let caps = self.server.capabilities;
         let Some(kind) = self.server.front().map(|front| front.kind) else { return };
         if let Some(client) = &mut self.client {
-            let mut giving = Giving { kind, caps, columns: &mut self.server.columns };
+            let mut giving = ReplyTranslation { kind, caps, columns: &mut self.server.columns };
             giving.give(client, event, (header, part), self.out.to_client);
         }
     }
 
     /// Rows: as many as have come whole are passed at once.
     #[inline]
-    fn rows(&mut self, reply: Reply, header: Header, rest: &[u8]) -> usize {
+    fn rows(&mut self, reply: CommandReplyState, header: PacketHeader, rest: &[u8]) -> usize {
         let part = rest.get(HEADER_BYTES..header.total()).unwrap_or_default();
         self.look_for_lock(part);
         self.server.rows += 1;
@@ -199,12 +205,12 @@ impl Back<'_, '_> {
             let part = rest.get(HEADER_BYTES..).unwrap_or_default();
             let part = part.get(..header.len).unwrap_or(part);
             let (left, goes_on) = (header.len - part.len(), header.is_continued());
-            self.server.body = Body { left, pass: true, goes_on };
-            self.give(Event::Row, (header, part));
+            self.server.body = MysqlPartialPacket { left, pass: true, goes_on };
+            self.give(ReplyEvent::Row, (header, part));
             self.server.reply = Some(reply);
             return HEADER_BYTES + part.len();
         }
-        self.give(Event::Row, (header, part));
+        self.give(ReplyEvent::Row, (header, part));
         let mut bytes = total;
         if let Some(client) = &mut self.client {
             let run = run(&reply, client.seq, rest.get(bytes..).unwrap_or_default());
@@ -236,9 +242,10 @@ impl Back<'_, '_> {
     }
 
     /// The head of a packet that continues another.
-    fn follows(&mut self, header: Header) -> usize {
+    fn follows(&mut self, header: PacketHeader) -> usize {
         let pass = self.server.body.pass;
-        self.server.body = Body { left: header.len, pass, goes_on: header.is_continued() };
+        self.server.body =
+            MysqlPartialPacket { left: header.len, pass, goes_on: header.is_continued() };
         if pass && let Some(client) = &mut self.client {
             put_header(self.out.to_client, header.len, client.seq);
             client.seq = client.seq.wrapping_add(1);
@@ -247,16 +254,21 @@ impl Back<'_, '_> {
     }
 
     /// The server asks for a file.
-    fn file(&mut self, reply: Reply, header: Header, part: &[u8]) -> Result<(), Broken> {
+    fn file(
+        &mut self,
+        reply: CommandReplyState,
+        header: PacketHeader,
+        part: &[u8],
+    ) -> Result<(), ServerFailure> {
         self.server.reply = Some(reply);
         if self.is_heard()
             && let Some(client) = &mut self.client
             && client.local_infile
         {
-            client.turn = Turn::File { pass: true };
+            client.turn = NextInput::File { pass: true };
             client.to_seq = header.seq.wrapping_add(1);
             self.server.wants_file = true;
-            self.give(Event::LocalInfile, (header, part));
+            self.give(ReplyEvent::LocalInfile, (header, part));
             return Ok(());
         }
         // It gets an empty one, and whatever it says to that is nobody's.
@@ -272,37 +284,47 @@ impl Back<'_, '_> {
     }
 
     /// What belongs to no request: the server says why it closes.
-    fn unasked(&mut self, header: Header, part: &[u8]) -> Result<Option<usize>, Broken> {
+    fn unasked(
+        &mut self,
+        header: PacketHeader,
+        part: &[u8],
+    ) -> Result<Option<usize>, ServerFailure> {
         if part.len() < header.len {
             return match header.len {
                 0..=SERVER_PACKET_BYTES_MAX => Ok(Some(0)),
-                bytes => Err(Broken::Malformed { tag: ERR, bytes }),
+                bytes => Err(ServerFailure::Malformed { tag: ERR, bytes }),
             };
         }
         let tag = part.first().copied().unwrap_or_default();
         let error = ErrPacket::parse(part);
         let Some(error) = error else {
-            return Err(Broken::Malformed { tag, bytes: header.len });
+            return Err(ServerFailure::Malformed { tag, bytes: header.len });
         };
         self.server.closing = true;
         if let Some(client) = &mut self.client {
             packet(client, header, part, self.out.to_client);
         }
-        Err(Broken::Closing {
+        Err(ServerFailure::Closing {
             code: error.code.to_string().into(),
             message: String::from_utf8_lossy(error.message).into(),
         })
     }
 
     /// Keeps a packet of a reply that is read here.
-    fn keep(&mut self, event: Event, (header, part): (Header, &[u8])) -> Result<(), Broken> {
+    fn keep(
+        &mut self,
+        event: ReplyEvent,
+        (header, part): (PacketHeader, &[u8]),
+    ) -> Result<(), ServerFailure> {
         let Some(front) = self.server.front_mut() else { return Ok(()) };
         match &mut front.note {
-            Note::Prepare(preparing) => {
+            MysqlRequestPurpose::Prepare(preparing) => {
                 preparing.packet(event, header, part);
             }
-            Note::AskWarnings(warnings) if event == Event::Row => warnings.row(part),
-            Note::AskInsertId(found) if event == Event::Row => {
+            MysqlRequestPurpose::AskWarnings(warnings) if event == ReplyEvent::Row => {
+                warnings.row(part)
+            }
+            MysqlRequestPurpose::AskInsertId(found) if event == ReplyEvent::Row => {
                 let digits = part.get(1..).unwrap_or_default();
                 *found = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
             }
@@ -312,13 +334,15 @@ impl Back<'_, '_> {
     }
 
     /// The client's number for the statement that was prepared for it.
-    fn number_for_client(&mut self, event: Event) -> Option<u32> {
-        if !matches!(event, Event::Prepared { .. }) || !self.is_heard() {
+    fn number_for_client(&mut self, event: ReplyEvent) -> Option<u32> {
+        if !matches!(event, ReplyEvent::Prepared { .. }) || !self.is_heard() {
             return None;
         }
         let client = self.client.as_deref_mut()?;
         match &self.server.front()?.note {
-            Note::Prepare(preparing) => Some(prepared::client_number(client, preparing)),
+            MysqlRequestPurpose::Prepare(preparing) => {
+                Some(prepared::client_number(client, preparing))
+            }
             _ => None,
         }
     }
@@ -340,7 +364,7 @@ impl Back<'_, '_> {
             return ServerNext::Released;
         }
         let server = &mut *self.server;
-        if self.client.is_none() && server.cleanup != Cleanup::None && server.is_quiet() {
+        if self.client.is_none() && server.cleanup != MysqlCleanup::None && server.is_quiet() {
             return clean(server, self.out).unwrap_or(ServerNext::Read);
         }
         ServerNext::Read
@@ -349,12 +373,17 @@ impl Back<'_, '_> {
 
 /// Whether rows and definitions of the reply are read here.
 #[inline]
-fn is_read(note: &Note) -> bool {
-    matches!(note, Note::Prepare(_) | Note::AskInsertId(_) | Note::AskWarnings(_))
+fn is_read(note: &MysqlRequestPurpose) -> bool {
+    matches!(
+        note,
+        MysqlRequestPurpose::Prepare(_)
+            | MysqlRequestPurpose::AskInsertId(_)
+            | MysqlRequestPurpose::AskWarnings(_)
+    )
 }
 
 /// Rows that have come whole.
-struct Run {
+struct RowRun {
     bytes: usize,
     rows: u64,
     /// Whether their numbers are those that the client awaits.
@@ -363,10 +392,10 @@ struct Run {
 
 /// How many rows stand whole at the beginning of `rest`, and nothing else.
 #[inline]
-fn run(reply: &Reply, mut seq: u8, rest: &[u8]) -> Run {
-    let mut run = Run { bytes: 0, rows: 0, is_numbered: true };
+fn run(reply: &CommandReplyState, mut seq: u8, rest: &[u8]) -> RowRun {
+    let mut run = RowRun { bytes: 0, rows: 0, is_numbered: true };
     while let Some(next) = rest.get(run.bytes..)
-        && let Some(header) = Header::parse(next)
+        && let Some(header) = PacketHeader::parse(next)
         && let Some(first) = next.get(HEADER_BYTES)
         && header.total() <= next.len()
         && header.len > 0
@@ -386,7 +415,7 @@ fn run(reply: &Reply, mut seq: u8, rest: &[u8]) -> Run {
 fn append(to: &mut Vec<u8>, packets: &[u8], seq: &mut u8, is_numbered: bool) {
     let mut at = to.len();
     to.extend_from_slice(packets);
-    while let Some(header) = to.get(at..).and_then(Header::parse) {
+    while let Some(header) = to.get(at..).and_then(PacketHeader::parse) {
         if !is_numbered && let Some(place) = to.get_mut(at + HEADER_BYTES - 1) {
             *place = *seq;
         }
@@ -397,6 +426,6 @@ fn append(to: &mut Vec<u8>, packets: &[u8], seq: &mut u8, is_numbered: bool) {
 
 /// Whether the status says that another result follows.
 #[inline]
-pub(super) fn has_more(status: Status) -> bool {
-    status.contains(Status::MORE_RESULTS)
+pub(super) fn has_more(status: StatusFlags) -> bool {
+    status.contains(StatusFlags::MORE_RESULTS)
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use wire::mysql::command::Command;
 use wire::mysql::reply::ReplyKind;
 
-use super::Shared;
-use crate::link::Outputs;
-use crate::mysql::client::ClientSession;
+use super::MysqlLinkContext;
+use crate::link::LinkOutputs;
+use crate::mysql::client::MysqlClientSession;
 use crate::mysql::dial::{READ_ONLY, TRACK};
-use crate::mysql::server::{Note, ServerSession};
-use crate::mysql::settings::Settings;
+use crate::mysql::server::{MysqlRequestPurpose, MysqlServerSession};
+use crate::mysql::settings::MysqlSettings;
 
 /// Changes nothing; the server tells of it, and with it of all changes that it has not told: those
 /// of statements that failed, and values that a statement gives back behind its end. Seen with
@@ -28,10 +28,10 @@ pub(super) const UNLOCK: &str = "DO RELEASE_ALL_LOCKS()";
 /// so that it takes them. Nobody waits for the answer about variables; but what the client sends in
 /// the wrong schema would mean something else, so that it waits for that.
 pub(super) fn settings(
-    shared: &mut Shared,
-    client: &ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
+    shared: &mut MysqlLinkContext,
+    client: &MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut LinkOutputs<'_>,
 ) {
     if Arc::ptr_eq(&server.applied, &client.wanted) {
         return;
@@ -45,48 +45,48 @@ pub(super) fn settings(
 
 #[cold]
 fn change(
-    shared: &mut Shared,
-    client: &ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
+    shared: &mut MysqlLinkContext,
+    client: &MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut LinkOutputs<'_>,
 ) {
     let mut text = std::mem::take(&mut shared.scratch);
     text.clear();
     text.push(Command::Query.code());
     if server.applied.write_change(&client.wanted, &mut text) {
-        server.inject((ReplyKind::Query, Note::Settings), &text, out.to_server);
+        server.inject((ReplyKind::Query, MysqlRequestPurpose::Settings), &text, out.to_server);
     }
     if let Some(schema) = server.applied.schema_change(&client.wanted) {
         text.clear();
         text.push(Command::InitDb.code());
         text.extend_from_slice(schema.as_bytes());
-        server.inject((ReplyKind::Simple, Note::Schema), &text, out.to_server);
+        server.inject((ReplyKind::Simple, MysqlRequestPurpose::Schema), &text, out.to_server);
     }
     shared.scratch = text;
 }
 
 /// Brings the session back to how it was, but for its schema, which servers keep.
-pub(super) fn reset(server: &mut ServerSession, out: &mut Vec<u8>) {
+pub(super) fn reset(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let command = [Command::ResetConnection.code()];
-    server.inject((ReplyKind::Simple, Note::Reset), &command, out);
+    server.inject((ReplyKind::Simple, MysqlRequestPurpose::Reset), &command, out);
     was_reset(server);
     trackers(server, out);
 }
 
 /// Has the server do again what it was asked to as it logged in: a reset takes that away.
-pub(super) fn trackers(server: &mut ServerSession, out: &mut Vec<u8>) {
+pub(super) fn trackers(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     if server.read_only {
-        server.ask(Note::Settings, READ_ONLY, out);
+        server.ask(MysqlRequestPurpose::Settings, READ_ONLY, out);
     }
     if server.tracks {
-        server.ask(Note::Trackers, TRACK, out);
+        server.ask(MysqlRequestPurpose::Trackers, TRACK, out);
     }
 }
 
 /// The session is being reset: what is known of it holds for what comes behind that.
-pub(super) fn was_reset(server: &mut ServerSession) {
+pub(super) fn was_reset(server: &mut MysqlServerSession) {
     if server.fresh.schema() != server.applied.schema() {
-        let mut fresh = Settings::default();
+        let mut fresh = MysqlSettings::default();
         if let Some(schema) = server.applied.schema() {
             let _kept = fresh.put_schema(schema);
         }

@@ -1,14 +1,14 @@
 //! Commands that are answered here, or not at all.
 
-use wire::mysql::capabilities::Status;
+use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader};
 use wire::mysql::packet::{self, OkPacket};
 
-use super::front::{Taken, pass_over, refuse, whole};
+use super::front::{MysqlPacketOutcome, pass_over, refuse, whole};
 use super::{COMMAND_BYTES_MAX, prepared};
-use crate::link::{ClientNext, Outputs};
-use crate::mysql::client::{ClientSession, Diagnostics, Refusal};
+use crate::link::{ClientNext, LinkOutputs};
+use crate::mysql::client::{CommandRefusal, MysqlClientSession, StatementDiagnostics};
 
 /// What a client may not ask of a server that it shares.
 fn is_refused(command: Command) -> bool {
@@ -53,13 +53,14 @@ fn is_refused(command: Command) -> bool {
 
 /// Deals with what no server has to do with, whether there is one or not. None: one has.
 pub(super) fn without_server(
-    client: &mut ClientSession,
+    client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Option<Taken> {
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> Option<MysqlPacketOutcome> {
     if is_refused(command) {
-        let refusal = Refusal::new(1235, b"42000", "the command is not supported by the bouncer");
+        let refusal =
+            CommandRefusal::new(1235, b"42000", "the command is not supported by the bouncer");
         return Some(refuse(client, (header, rest), refusal, out));
     }
     match command {
@@ -67,18 +68,18 @@ pub(super) fn without_server(
         Command::ProcessKill => Some(kill(client, (header, rest), out)),
         Command::ChangeUser => Some(change_user(client, (header, rest), out)),
         Command::CreateDb | Command::DropDb if client.read_only => {
-            Some(refuse(client, (header, rest), Refusal::read_only(), out))
+            Some(refuse(client, (header, rest), CommandRefusal::read_only(), out))
         }
         Command::Refresh if client.read_only => {
-            Some(refuse(client, (header, rest), Refusal::not_for_readers("FLUSH"), out))
+            Some(refuse(client, (header, rest), CommandRefusal::not_for_readers("FLUSH"), out))
         }
         Command::ProcessInfo if client.is_sandbox => {
-            let refusal = Refusal::not_for_sandboxes("the list of processes");
+            let refusal = CommandRefusal::not_for_sandboxes("the list of processes");
             Some(refuse(client, (header, rest), refusal, out))
         }
         Command::StmtPrepare if header.len > super::STATEMENT_BYTES_SCANNED_MAX => {
             let message = "a statement to be prepared is too long for the bouncer";
-            Some(refuse(client, (header, rest), Refusal::new(1153, b"08S01", message), out))
+            Some(refuse(client, (header, rest), CommandRefusal::new(1153, b"08S01", message), out))
         }
         Command::StmtClose if !client.attached => {
             Some(prepared::close_alone(client, (header, rest)))
@@ -89,11 +90,11 @@ pub(super) fn without_server(
 
 /// A command of a client without a server connection, which is between transactions.
 pub(super) fn alone(
-    client: &mut ClientSession,
+    client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     match command {
         Command::Ping => {
             say_ok(client, out.to_client);
@@ -109,14 +110,14 @@ pub(super) fn alone(
         | Command::StmtFetch
         | Command::StmtSendLongData => {
             let taken = prepared::alone(client, command, (header, rest), out);
-            taken.unwrap_or(Taken::NeedServer)
+            taken.unwrap_or(MysqlPacketOutcome::NeedServer)
         }
-        _ => Taken::NeedServer,
+        _ => MysqlPacketOutcome::NeedServer,
     }
 }
 
 /// Says that all is well, in the state that the client was last told.
-pub(super) fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
+pub(super) fn say_ok(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     let ok = OkPacket { status: client.status, ..OkPacket::default() };
     packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
     client.seq = 0;
@@ -124,7 +125,7 @@ pub(super) fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
 }
 
 /// The client's session begins anew.
-pub(super) fn forget(client: &mut ClientSession) {
+pub(super) fn forget(client: &mut MysqlClientSession) {
     client.statements.clear();
     let mut wanted = (*client.startup).clone();
     // Servers keep the schema.
@@ -132,16 +133,16 @@ pub(super) fn forget(client: &mut ClientSession) {
         let _kept = wanted.put_schema(schema);
     }
     client.want(if wanted == *client.startup { client.startup.clone() } else { wanted.into() });
-    client.diagnostics = Diagnostics::default();
+    client.diagnostics = StatementDiagnostics::default();
     client.serial = 0;
-    client.status = Status::AUTOCOMMIT;
+    client.status = StatusFlags::AUTOCOMMIT;
 }
 
 fn set_option(
-    client: &mut ClientSession,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     match whole(header, rest, COMMAND_BYTES_MAX) {
         Ok([option @ (0 | 1), 0]) => {
             client.multi = *option == 0;
@@ -149,40 +150,40 @@ fn set_option(
             packet::put_end(out.to_client, &mut client.seq, &ok, client.capabilities);
             client.seq = 0;
             client.diagnostics.counted(-1, false);
-            Taken::Bytes(header.total())
+            MysqlPacketOutcome::Bytes(header.total())
         }
-        Err(Some(want)) => Taken::More(want),
-        Ok(_) | Err(None) => refuse(client, (header, rest), Refusal::unknown_command(), out),
+        Err(Some(want)) => MysqlPacketOutcome::More(want),
+        Ok(_) | Err(None) => refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
     }
 }
 
 fn kill(
-    client: &mut ClientSession,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     match whole(header, rest, COMMAND_BYTES_MAX) {
         Ok(&[a, b, c, d]) => {
             let next = ClientNext::Kill { id: u32::from_le_bytes([a, b, c, d]), connection: true };
-            Taken::Next(header.total(), next)
+            MysqlPacketOutcome::Next(header.total(), next)
         }
-        Err(Some(want)) => Taken::More(want),
-        Ok(_) | Err(None) => refuse(client, (header, rest), Refusal::unknown_command(), out),
+        Err(Some(want)) => MysqlPacketOutcome::More(want),
+        Ok(_) | Err(None) => refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
     }
 }
 
 /// Keeps what the client says of its new login, for whoever deals with logins.
 fn change_user(
-    client: &mut ClientSession,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     if header.len > COMMAND_BYTES_MAX {
-        return refuse(client, (header, rest), Refusal::unknown_command(), out);
+        return refuse(client, (header, rest), CommandRefusal::unknown_command(), out);
     }
     let Some(payload) = rest.get(HEADER_BYTES..header.total()) else {
-        return Taken::More(header.total());
+        return MysqlPacketOutcome::More(header.total());
     };
     client.change_user = Some(payload.to_vec());
-    Taken::Next(header.total(), ClientNext::ChangeUser)
+    MysqlPacketOutcome::Next(header.total(), ClientNext::ChangeUser)
 }

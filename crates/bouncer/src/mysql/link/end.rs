@@ -4,24 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::Status;
-use wire::mysql::changes::{Change, changes};
-use wire::mysql::frame::Header;
+use wire::mysql::capabilities::StatusFlags;
+use wire::mysql::changes::{TrackedChange, changes};
+use wire::mysql::frame::PacketHeader;
 use wire::mysql::packet::{ErrPacket, OkPacket};
-use wire::mysql::reply::Event;
+use wire::mysql::reply::ReplyEvent;
 use wire::mysql::sql::Effects;
 
-use super::back::{Back, has_more};
+use super::back::{MysqlReplyHandler, has_more};
 use super::change::FLUSH;
 use super::front::shares;
-use super::prepared::{self, Prepared};
+use super::prepared::{self, PrepareOutcome};
 use super::{commands, leaves};
-use crate::link::Broken;
-use crate::mysql::client::{ClientSession, Turn};
-use crate::mysql::pins::Pin;
-use crate::mysql::server::{Audience, Entry, Note, ServerSession};
-use crate::mysql::settings::{Put, is_harmless, is_replayable};
-use crate::mysql::texts::Facts;
+use crate::link::ServerFailure;
+use crate::mysql::client::{MysqlClientSession, NextInput};
+use crate::mysql::pins::PinReason;
+use crate::mysql::server::{
+    MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession, OutstandingRequest,
+};
+use crate::mysql::settings::{SettingChange, is_harmless, is_replayable};
+use crate::mysql::texts::MysqlStatementFacts;
 
 /// A deadlock: the server has rolled the transaction back, and says so in no other way.
 const DEADLOCK: u16 = 1213;
@@ -37,11 +39,11 @@ const INTERRUPTED: u16 = 1317;
 const NO_FUNCTION: u16 = 1305;
 
 /// What a client is told of its status between two commands.
-const LASTING: u16 = Status::IN_TRANS.0
-    | Status::AUTOCOMMIT.0
-    | Status::NO_BACKSLASH_ESCAPES.0
-    | Status::ANSI_QUOTES.0
-    | Status::IN_TRANS_READONLY.0;
+const LASTING: u16 = StatusFlags::IN_TRANS.0
+    | StatusFlags::AUTOCOMMIT.0
+    | StatusFlags::NO_BACKSLASH_ESCAPES.0
+    | StatusFlags::ANSI_QUOTES.0
+    | StatusFlags::IN_TRANS_READONLY.0;
 
 /// Variables that no statement sets, and that servers tell of nevertheless.
 const READ_ONLY: [&str; 5] =
@@ -70,26 +72,31 @@ const SELECT_INSERT_ID: &str = "SELECT LAST_INSERT_ID()";
 /// What we set ourselves, to hear of the rest.
 const OURS: &str = "session_track_schema";
 
-impl Back<'_, '_> {
+impl MysqlReplyHandler<'_, '_> {
     /// The end of a result that went well.
-    pub(super) fn result(&mut self, event: Event, (header, part): (Header, &[u8]), warnings: u16) {
+    pub(super) fn result(
+        &mut self,
+        event: ReplyEvent,
+        (header, part): (PacketHeader, &[u8]),
+        warnings: u16,
+    ) {
         let status = self.server.status;
-        let changed = status.contains(Status::SESSION_STATE_CHANGED);
-        if changed || matches!(event, Event::Ok(_)) {
+        let changed = status.contains(StatusFlags::SESSION_STATE_CHANGED);
+        if changed || matches!(event, ReplyEvent::Ok(_)) {
             let ok = OkPacket::parse(part, self.server.capabilities).unwrap_or_default();
             if changed {
                 self.told(ok.changes);
             }
-            if let Event::Ok(_) = event {
+            if let ReplyEvent::Ok(_) = event {
                 self.counted(&ok);
             }
         }
-        if !matches!(event, Event::Ok(_)) && self.inserts() {
+        if !matches!(event, ReplyEvent::Ok(_)) && self.inserts() {
             // `INSERT … RETURNING`: the end of its rows does not tell of the id.
             self.server.insert_id = None;
             self.server.asks_insert_id = true;
         }
-        if !matches!(event, Event::Ok(_))
+        if !matches!(event, ReplyEvent::Ok(_))
             && self.is_heard()
             && let Some(client) = &mut self.client
         {
@@ -100,7 +107,7 @@ impl Back<'_, '_> {
         if self.is_heard()
             && let Some(client) = &mut self.client
         {
-            client.status = Status(status.0 & LASTING);
+            client.status = StatusFlags(status.0 & LASTING);
             client.read_as(status);
             client.diagnostics.warned = warnings > 0 && !has_more(status);
             client.diagnostics.warnings_here |= warnings > 0;
@@ -114,8 +121,8 @@ impl Back<'_, '_> {
     /// Whether the front request inserts rows.
     fn inserts(&self) -> bool {
         let effects = match self.server.front().map(|front| &front.note) {
-            Some(Note::Text(facts)) => facts.effects,
-            Some(Note::Execute(executing)) => executing.facts().effects,
+            Some(MysqlRequestPurpose::Text(facts)) => facts.effects,
+            Some(MysqlRequestPurpose::Execute(executing)) => executing.facts().effects,
             _ => return false,
         };
         effects.intersects(Effects::INSERTS)
@@ -145,44 +152,50 @@ impl Back<'_, '_> {
         // What was put in between is known.
         let Some(front) = self.server.front() else { return };
         let (facts, explains) = match &front.note {
-            Note::Text(facts) => (facts.clone(), leaves::explains(facts.effects)),
-            Note::Execute(executing) => {
+            MysqlRequestPurpose::Text(facts) => (facts.clone(), leaves::explains(facts.effects)),
+            MysqlRequestPurpose::Execute(executing) => {
                 let facts = executing.facts().clone();
                 let explains = leaves::explains(facts.effects);
                 (facts, explains)
             }
-            Note::Use(_) | Note::Plain | Note::Prepare(_) | Note::ResetStatement(_) => {
-                (Facts::NOTHING, true)
-            }
+            MysqlRequestPurpose::Use(_)
+            | MysqlRequestPurpose::Plain
+            | MysqlRequestPurpose::Prepare(_)
+            | MysqlRequestPurpose::ResetStatement(_) => (MysqlStatementFacts::NOTHING, true),
             // It is a `SET`, of which a server always says that it changes the session's state.
-            Note::Flush => (Facts::NOTHING, true),
+            MysqlRequestPurpose::Flush => (MysqlStatementFacts::NOTHING, true),
             _ => return,
         };
         let mut variables = Vec::new();
         let mut schema = None;
         for change in changes(raw) {
             match change {
-                Ok(Change::Variable { name, value }) => variables.push((name, value)),
-                Ok(Change::Schema(name)) => schema = Some(name),
-                Ok(Change::State(true)) if !explains => self.server.pins.set(Pin::State),
+                Ok(TrackedChange::Variable { name, value }) => variables.push((name, value)),
+                Ok(TrackedChange::Schema(name)) => schema = Some(name),
+                Ok(TrackedChange::State(true)) if !explains => {
+                    self.server.pins.set(PinReason::State)
+                }
                 Ok(
-                    Change::State(_)
-                    | Change::Gtid(_)
-                    | Change::Characteristics(_)
-                    | Change::Transaction(_)
-                    | Change::Other(_),
+                    TrackedChange::State(_)
+                    | TrackedChange::Gtid(_)
+                    | TrackedChange::Characteristics(_)
+                    | TrackedChange::Transaction(_)
+                    | TrackedChange::Other(_),
                 ) => {}
-                Err(_) => self.server.pins.set(Pin::State),
+                Err(_) => self.server.pins.set(PinReason::State),
             }
         }
-        let is_flush = matches!(self.server.front(), Some(Entry { note: Note::Flush, .. }));
+        let is_flush = matches!(
+            self.server.front(),
+            Some(OutstandingRequest { note: MysqlRequestPurpose::Flush, .. })
+        );
         let names = |name: &str| variables.iter().any(|(told, _)| *told == name.as_bytes());
         if facts.effects.intersects(Effects::UNKNOWN)
             && names("character_set_connection")
             && !names("collation_connection")
         {
             // A routine gave back what it was, and the collation with it, of which nothing is told.
-            self.server.pins.set(Pin::Settings);
+            self.server.pins.set(PinReason::Settings);
         }
         let changed = self.told_variables(&variables, leaves::collation(&facts));
         // What a statement sets for itself it gives back behind its end.
@@ -222,8 +235,8 @@ impl Back<'_, '_> {
             return pinned;
         }
         let mut applied = (*server.applied).clone();
-        if applied.told(known.iter().copied(), collation) != Put::Kept {
-            server.pins.set(Pin::Settings);
+        if applied.told(known.iter().copied(), collation) != SettingChange::Kept {
+            server.pins.set(PinReason::Settings);
         }
         server.applied = self.shared.settings.share(Arc::new(applied));
         if let Some(client) = &mut self.client {
@@ -238,14 +251,14 @@ impl Back<'_, '_> {
     pub(super) fn told_schema(&mut self, schema: &[u8]) {
         let server = &mut *self.server;
         let Ok(schema) = std::str::from_utf8(schema) else {
-            return server.pins.set(Pin::Schema);
+            return server.pins.set(PinReason::Schema);
         };
         let mut applied = (*server.applied).clone();
-        if applied.put_schema(schema) != Put::Kept {
+        if applied.put_schema(schema) != SettingChange::Kept {
             // Nobody can be brought there, and this session not away from there for sure.
-            return server.pins.set(Pin::Schema);
+            return server.pins.set(PinReason::Schema);
         }
-        server.pins.end(Pin::Schema);
+        server.pins.end(PinReason::Schema);
         server.applied = self.shared.settings.share(Arc::new(applied));
         if let Some(client) = &mut self.client {
             let mut wanted = (*client.wanted).clone();
@@ -258,39 +271,43 @@ impl Back<'_, '_> {
     pub(super) fn failed(
         &mut self,
         error: &ErrPacket<'_>,
-        (header, part): (Header, &[u8]),
-    ) -> Result<(), Broken> {
+        (header, part): (PacketHeader, &[u8]),
+    ) -> Result<(), ServerFailure> {
         if CLOSING.contains(&error.code) {
             self.server.closing = true;
         }
         if error.code == DEADLOCK && self.server.tracks {
             // Whoever can `SIGNAL` can say so too: the server is asked before anybody believes it.
-            self.server.status = self.server.status.without(Status::IN_TRANS);
+            self.server.status = self.server.status.without(StatusFlags::IN_TRANS);
             self.server.is_untold = true;
         }
         let heard = self.is_heard();
-        self.give(Event::Error, (header, part));
+        self.give(ReplyEvent::Error, (header, part));
         if heard && let Some(client) = &mut self.client {
-            client.status = Status(self.server.status.0 & LASTING);
+            client.status = StatusFlags(self.server.status.0 & LASTING);
             client.diagnostics.failed(error.code, error.message, true);
         }
         let message = || String::from_utf8_lossy(error.message).into();
         match self.server.front().map(|front| &front.note) {
-            Some(Note::Reset) => return Err(Broken::Reset { message: message() }),
-            Some(Note::Trackers) if error.code == INTERRUPTED => {
-                return Err(Broken::Reset { message: message() });
+            Some(MysqlRequestPurpose::Reset) => {
+                return Err(ServerFailure::Reset { message: message() });
             }
-            Some(Note::Trackers) => self.server.tracks = false,
+            Some(MysqlRequestPurpose::Trackers) if error.code == INTERRUPTED => {
+                return Err(ServerFailure::Reset { message: message() });
+            }
+            Some(MysqlRequestPurpose::Trackers) => self.server.tracks = false,
             // What it was to tell is not known, and it may fail as often as it is asked.
-            Some(Note::Flush) => self.server.pins.set(Pin::Settings),
-            Some(Note::Unlock) if error.code == NO_FUNCTION => self.server.unlocks = false,
+            Some(MysqlRequestPurpose::Flush) => self.server.pins.set(PinReason::Settings),
+            Some(MysqlRequestPurpose::Unlock) if error.code == NO_FUNCTION => {
+                self.server.unlocks = false
+            }
             Some(
-                Note::Settings
-                | Note::Schema
-                | Note::Multi
-                | Note::InsertId
-                | Note::Forget
-                | Note::Unlock,
+                MysqlRequestPurpose::Settings
+                | MysqlRequestPurpose::Schema
+                | MysqlRequestPurpose::Multi
+                | MysqlRequestPurpose::InsertId
+                | MysqlRequestPurpose::Forget
+                | MysqlRequestPurpose::Unlock,
             ) => {
                 self.server.dirty = true;
                 if let Some(client) = &mut self.client {
@@ -308,21 +325,21 @@ impl Back<'_, '_> {
     }
 
     /// The reply to the front request is complete.
-    pub(super) fn done(&mut self, error: Option<&ErrPacket<'_>>) -> Result<(), Broken> {
+    pub(super) fn done(&mut self, error: Option<&ErrPacket<'_>>) -> Result<(), ServerFailure> {
         let heard = self.is_heard();
         let lock_row = self.server.lock_row.filter(|_| self.server.rows == 1);
         let Some(entry) = self.server.pop() else { return Ok(()) };
-        let Entry { audience, note, .. } = entry;
-        let is_asked = audience == Audience::Client;
+        let OutstandingRequest { audience, note, .. } = entry;
+        let is_asked = audience == MysqlReplyAudience::Client;
         if is_asked && let Some(client) = &mut self.client {
             client.is_new_here = false;
             client.seq = 0;
-            if let Turn::File { .. } = client.turn {
-                client.turn = Turn::File { pass: false };
+            if let NextInput::File { .. } = client.turn {
+                client.turn = NextInput::File { pass: false };
             }
             self.server.wants_file = false;
             self.server.queries += 1;
-            let is_over = !self.server.status.contains(Status::IN_TRANS);
+            let is_over = !self.server.status.contains(StatusFlags::IN_TRANS);
             self.server.transactions += u64::from(is_over);
         }
         self.noted(note, error, lock_row, heard)?;
@@ -337,72 +354,74 @@ impl Back<'_, '_> {
     /// What the request changed.
     fn noted(
         &mut self,
-        note: Note,
+        note: MysqlRequestPurpose,
         error: Option<&ErrPacket<'_>>,
         lock_row: Option<bool>,
         heard: bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ServerFailure> {
         match note {
-            Note::Text(facts) => self.ran(&facts, error.is_none(), lock_row, heard),
-            Note::Execute(executing) => {
+            MysqlRequestPurpose::Text(facts) => self.ran(&facts, error.is_none(), lock_row, heard),
+            MysqlRequestPurpose::Execute(executing) => {
                 let (client, result) =
                     (self.client.as_deref_mut(), outcome(self.server.status, error));
                 prepared::executed(client, self.server, &executing, result, self.out);
                 self.ran(executing.facts(), error.is_none(), lock_row, heard);
             }
-            Note::Prepare(preparing) => {
+            MysqlRequestPurpose::Prepare(preparing) => {
                 let client = self.client.as_deref_mut();
                 let done = prepared::prepared(client, self.server, *preparing, error, self.out);
                 self.prepared(done, error);
             }
-            Note::Fetch(number) => {
+            MysqlRequestPurpose::Fetch(number) => {
                 let (client, result) =
                     (self.client.as_deref_mut(), outcome(self.server.status, error));
                 prepared::fetched(client, self.server, number, result);
             }
-            Note::ResetStatement(number) if error.is_none() => {
+            MysqlRequestPurpose::ResetStatement(number) if error.is_none() => {
                 prepared::was_reset(self.client.as_deref_mut(), self.server, number);
             }
-            Note::Use(schema) if error.is_none() => self.told_schema(schema.as_bytes()),
-            Note::ResetSession if error.is_none() => {
+            MysqlRequestPurpose::Use(schema) if error.is_none() => {
+                self.told_schema(schema.as_bytes())
+            }
+            MysqlRequestPurpose::ResetSession if error.is_none() => {
                 super::change::was_reset(self.server);
                 if let Some(client) = &mut self.client {
                     commands::forget(client);
                 }
             }
-            Note::AskInsertId(Some(id)) => {
+            MysqlRequestPurpose::AskInsertId(Some(id)) => {
                 self.server.insert_id = Some(id);
                 self.server.insert_id_is_doubtful = false;
                 if let Some(client) = &mut self.client {
                     client.diagnostics.insert_id = id;
                 }
             }
-            Note::AskWarnings(warnings) => {
+            MysqlRequestPurpose::AskWarnings(warnings) => {
                 if let (Some(client), None) = (&mut self.client, error) {
                     client.diagnostics.warnings = Some(warnings);
                 }
             }
-            Note::Plain
-            | Note::ResetStatement(_)
-            | Note::Use(_)
-            | Note::ResetSession
-            | Note::AskInsertId(None)
-            | Note::Settings
-            | Note::Schema
-            | Note::Multi
-            | Note::InsertId
-            | Note::Forget
-            | Note::Unlock
-            | Note::Trackers
-            | Note::Flush
-            | Note::Reset => {}
+            MysqlRequestPurpose::Plain
+            | MysqlRequestPurpose::ResetStatement(_)
+            | MysqlRequestPurpose::Use(_)
+            | MysqlRequestPurpose::ResetSession
+            | MysqlRequestPurpose::AskInsertId(None)
+            | MysqlRequestPurpose::Settings
+            | MysqlRequestPurpose::Schema
+            | MysqlRequestPurpose::Multi
+            | MysqlRequestPurpose::InsertId
+            | MysqlRequestPurpose::Forget
+            | MysqlRequestPurpose::Unlock
+            | MysqlRequestPurpose::Trackers
+            | MysqlRequestPurpose::Flush
+            | MysqlRequestPurpose::Reset => {}
         }
         Ok(())
     }
 
     /// An execution that waited for its statement can be told no better than this.
-    fn prepared(&mut self, done: Prepared, error: Option<&ErrPacket<'_>>) {
-        let (Prepared::Failed, Some(client)) = (done, &mut self.client) else { return };
+    fn prepared(&mut self, done: PrepareOutcome, error: Option<&ErrPacket<'_>>) {
+        let (PrepareOutcome::Failed, Some(client)) = (done, &mut self.client) else { return };
         let message = "the statement has to be prepared again";
         match error {
             Some(error) => {
@@ -416,11 +435,17 @@ impl Back<'_, '_> {
 
     /// A text has run, or a statement that was prepared from one.
     #[inline]
-    fn ran(&mut self, facts: &Facts, went_well: bool, lock_row: Option<bool>, heard: bool) {
+    fn ran(
+        &mut self,
+        facts: &MysqlStatementFacts,
+        went_well: bool,
+        lock_row: Option<bool>,
+        heard: bool,
+    ) {
         let effects = facts.effects;
         let server = &mut *self.server;
-        let in_transaction = server.status.contains(Status::IN_TRANS);
-        if server.status.contains(Status::AUTOCOMMIT) {
+        let in_transaction = server.status.contains(StatusFlags::IN_TRANS);
+        if server.status.contains(StatusFlags::AUTOCOMMIT) {
             server.uncommitted = false;
         } else if effects.intersects(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
             server.uncommitted = effects.intersects(Effects::MULTI);
@@ -454,21 +479,21 @@ impl Back<'_, '_> {
     /// Settings that a text changed, and of which the server has not told: some servers tell of
     /// nothing, and MariaDB never of `SET @@name`.
     #[cold]
-    fn understood(&mut self, facts: &Facts, went_well: bool) {
+    fn understood(&mut self, facts: &MysqlStatementFacts, went_well: bool) {
         let told = std::mem::take(&mut self.server.told);
         if !went_well && !facts.effects.intersects(Effects::MULTI) {
             return;
         }
         let told = self.server.tracks.then_some(&told);
         let Some(understood) = leaves::settings(facts, told) else {
-            return self.server.pins.set(Pin::Settings);
+            return self.server.pins.set(PinReason::Settings);
         };
         if understood.is_nothing() {
             return;
         }
         if understood.asks || !went_well {
             if told.is_none() {
-                return self.server.pins.set(Pin::Settings);
+                return self.server.pins.set(PinReason::Settings);
             }
             let names = understood.variables.iter().map(|(name, _)| Box::from(*name));
             self.server.asks_values.extend(names);
@@ -487,8 +512,8 @@ impl Back<'_, '_> {
                 let value = value.or(client.startup.value(name));
                 let _pinned = wanted.put(name, value);
             }
-            if put != Put::Kept {
-                server.pins.set(Pin::Settings);
+            if put != SettingChange::Kept {
+                server.pins.set(PinReason::Settings);
             }
         }
         server.applied = self.shared.settings.share(Arc::new(applied));
@@ -500,7 +525,7 @@ impl Back<'_, '_> {
 
     /// In statement mode nobody may be in a transaction; a procedure may have begun one.
     fn refuse_transaction(&mut self) {
-        let is_open = self.server.status.contains(Status::IN_TRANS);
+        let is_open = self.server.status.contains(StatusFlags::IN_TRANS);
         if let Some(client) = &mut self.client
             && client.mode == PoolMode::Statement
             && is_open
@@ -526,8 +551,8 @@ impl Back<'_, '_> {
 /// not, it may have asked the server for what the client has to know before that.
 #[inline]
 pub(super) fn release(
-    client: &mut ClientSession,
-    server: &mut ServerSession,
+    client: &mut MysqlClientSession,
+    server: &mut MysqlServerSession,
     to_server: &mut Vec<u8>,
 ) -> bool {
     if !server.is_quiet()
@@ -543,7 +568,7 @@ pub(super) fn release(
         return false;
     }
     if std::mem::take(&mut client.diagnostics.warned) {
-        let note = Note::AskWarnings(Box::default());
+        let note = MysqlRequestPurpose::AskWarnings(Box::default());
         server.ask(note, SHOW_WARNINGS, to_server);
         return false;
     }
@@ -552,7 +577,7 @@ pub(super) fn release(
         return false;
     }
     if std::mem::take(&mut server.asks_insert_id) {
-        let note = Note::AskInsertId(None);
+        let note = MysqlRequestPurpose::AskInsertId(None);
         server.ask(note, SELECT_INSERT_ID, to_server);
         return false;
     }
@@ -564,20 +589,20 @@ pub(super) fn release(
 
 /// Asks for what a server knows of its session and has not told.
 #[cold]
-fn flush(server: &mut ServerSession, out: &mut Vec<u8>) {
+fn flush(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let mut text = FLUSH.to_owned();
     for name in std::mem::take(&mut server.asks_values) {
         for part in [",SESSION ", &*name, "=@@", &*name] {
             text.push_str(part);
         }
     }
-    server.ask(Note::Flush, &text, out);
+    server.ask(MysqlRequestPurpose::Flush, &text, out);
 }
 
 /// How a statement went: the status of its last result, or the error.
 fn outcome<'a>(
-    status: Status,
+    status: StatusFlags,
     error: Option<&'a ErrPacket<'a>>,
-) -> Result<Status, &'a ErrPacket<'a>> {
+) -> Result<StatusFlags, &'a ErrPacket<'a>> {
     error.map_or(Ok(status), Err)
 }

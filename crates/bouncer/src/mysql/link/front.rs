@@ -2,21 +2,23 @@
 
 use api::PoolMode;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::sql::is_system_schema;
 
 use super::end::release;
-use super::{COMMAND_BYTES_MAX, Shared, change};
-use crate::link::{ClientNext, FromClient, Outputs};
-use crate::mysql::client::{ClientSession, Refusal, Turn};
-use crate::mysql::server::{Audience, Body, Note, ServerSession};
+use super::{COMMAND_BYTES_MAX, MysqlLinkContext, change};
+use crate::link::{ClientNext, FromClient, LinkOutputs};
+use crate::mysql::client::{CommandRefusal, MysqlClientSession, NextInput};
+use crate::mysql::server::{
+    MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
+};
 
 /// Bytes of answers of our own after which a client has to take them first, before it gets more: a
 /// question is much shorter than what it may be answered.
 pub(super) const ANSWERED_BYTES_MAX: usize = 64 * 1024;
 
 /// What became of one packet.
-pub(super) enum Taken {
+pub(super) enum MysqlPacketOutcome {
     /// So many bytes are dealt with; the packet's rest streams.
     Bytes(usize),
     /// Nothing, before there are so many.
@@ -30,11 +32,11 @@ pub(super) enum Taken {
 
 /// Deals with bytes of a client, as far as it can be. `server` is what [`super::attach`] gave it.
 pub fn from_client(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    mut server: Option<&mut ServerSession>,
+    shared: &mut MysqlLinkContext,
+    client: &mut MysqlClientSession,
+    mut server: Option<&mut MysqlServerSession>,
     input: &[u8],
-    out: &mut Outputs<'_>,
+    out: &mut LinkOutputs<'_>,
 ) -> FromClient {
     debug_assert_eq!(client.attached, server.is_some());
     let mut consumed = 0;
@@ -56,8 +58,10 @@ pub fn from_client(
             break (ClientNext::Released, 0);
         }
         let rest = input.get(consumed..).unwrap_or_default();
-        let Some(header) = Header::parse(rest) else { break (ClientNext::Read, HEADER_BYTES) };
-        if client.body.goes_on || client.turn != Turn::Command {
+        let Some(header) = PacketHeader::parse(rest) else {
+            break (ClientNext::Read, HEADER_BYTES);
+        };
+        if client.body.goes_on || client.turn != NextInput::Command {
             follows(client, server.as_deref_mut(), header, out);
             consumed += HEADER_BYTES;
             continue;
@@ -65,21 +69,23 @@ pub fn from_client(
         if out.to_client.len() - begun >= ANSWERED_BYTES_MAX {
             break (ClientNext::Drain, 0);
         }
-        let is_owed = server.as_deref().is_some_and(ServerSession::is_waited_for);
+        let is_owed = server.as_deref().is_some_and(MysqlServerSession::is_waited_for);
         let taken = command(shared, client, server.as_deref_mut(), (header, rest), out);
         match &taken {
             // The rest of a command may be long in coming.
-            Taken::Bytes(_) | Taken::Next(..) | Taken::More(_) => client.waits_here = false,
+            MysqlPacketOutcome::Bytes(_)
+            | MysqlPacketOutcome::Next(..)
+            | MysqlPacketOutcome::More(_) => client.waits_here = false,
             // What it waits for was sent for its own sake.
-            Taken::Wait => client.waits_here |= !is_owed,
-            Taken::NeedServer => {}
+            MysqlPacketOutcome::Wait => client.waits_here |= !is_owed,
+            MysqlPacketOutcome::NeedServer => {}
         }
         match taken {
-            Taken::Bytes(bytes) => consumed += bytes,
-            Taken::More(want) => break (ClientNext::Read, want),
-            Taken::Wait => break (ClientNext::Wait, 0),
-            Taken::NeedServer => break (ClientNext::NeedServer, 0),
-            Taken::Next(bytes, next) => {
+            MysqlPacketOutcome::Bytes(bytes) => consumed += bytes,
+            MysqlPacketOutcome::More(want) => break (ClientNext::Read, want),
+            MysqlPacketOutcome::Wait => break (ClientNext::Wait, 0),
+            MysqlPacketOutcome::NeedServer => break (ClientNext::NeedServer, 0),
+            MysqlPacketOutcome::Next(bytes, next) => {
                 consumed += bytes;
                 break (next, 0);
             }
@@ -89,7 +95,7 @@ pub fn from_client(
 }
 
 /// Takes the next part of a packet of a client's.
-fn passed(client: &mut ClientSession, rest: &[u8], to: &mut Vec<u8>) -> usize {
+fn passed(client: &mut MysqlClientSession, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let Some(reframe) = client.reframe.as_mut().filter(|_| client.body.pass) else {
         return stream(&mut client.body, rest, to);
     };
@@ -101,7 +107,7 @@ fn passed(client: &mut ClientSession, rest: &[u8], to: &mut Vec<u8>) -> usize {
 
 /// Takes the next part of a packet whose head was seen.
 #[inline]
-pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
+pub(super) fn stream(body: &mut MysqlPartialPacket, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let part = rest.get(..body.left).unwrap_or(rest);
     if body.pass {
         to.extend_from_slice(part);
@@ -111,7 +117,7 @@ pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
 }
 
 /// The packet has come to its end; and so has the command, unless another packet continues it.
-fn ended(client: &mut ClientSession, to_client: &mut Vec<u8>) {
+fn ended(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     if client.body.goes_on {
         return;
     }
@@ -125,15 +131,15 @@ fn ended(client: &mut ClientSession, to_client: &mut Vec<u8>) {
 
 /// The head of a packet that continues another, or brings a part of a file.
 fn follows(
-    client: &mut ClientSession,
-    server: Option<&mut ServerSession>,
-    header: Header,
-    out: &mut Outputs<'_>,
+    client: &mut MysqlClientSession,
+    server: Option<&mut MysqlServerSession>,
+    header: PacketHeader,
+    out: &mut LinkOutputs<'_>,
 ) {
     client.seq = header.seq.wrapping_add(1);
     let pass = match client.turn {
-        Turn::File { pass } => pass,
-        Turn::Command => client.body.pass,
+        NextInput::File { pass } => pass,
+        NextInput::Command => client.body.pass,
     };
     if let (true, Some(reframe)) = (pass, &mut client.reframe) {
         reframe.packet(header.len, !header.is_continued(), out.to_server);
@@ -141,10 +147,10 @@ fn follows(
         put_header(out.to_server, header.len, client.to_seq);
         client.to_seq = client.to_seq.wrapping_add(1);
     }
-    let ends_file = client.turn != Turn::Command && header.len == 0 && !client.body.goes_on;
-    client.body = Body { left: header.len, pass, goes_on: header.is_continued() };
+    let ends_file = client.turn != NextInput::Command && header.len == 0 && !client.body.goes_on;
+    client.body = MysqlPartialPacket { left: header.len, pass, goes_on: header.is_continued() };
     if ends_file {
-        client.turn = Turn::Command;
+        client.turn = NextInput::Command;
         if let Some(server) = server {
             server.wants_file = false;
         }
@@ -157,38 +163,40 @@ fn follows(
 /// Deals with the head of a command.
 #[inline]
 fn command(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    server: Option<&mut ServerSession>,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
-    if server.as_deref().is_some_and(ServerSession::is_waited_for) {
-        return Taken::Wait;
+    shared: &mut MysqlLinkContext,
+    client: &mut MysqlClientSession,
+    server: Option<&mut MysqlServerSession>,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
+    if server.as_deref().is_some_and(MysqlServerSession::is_waited_for) {
+        return MysqlPacketOutcome::Wait;
     }
     client.seq = header.seq.wrapping_add(1);
     if header.seq != 0 {
-        let refusal = Refusal::new(1156, b"08S01", "the packets are out of order");
+        let refusal = CommandRefusal::new(1156, b"08S01", "the packets are out of order");
         return dismiss(client, &refusal, out);
     }
     let Some(first) = rest.get(HEADER_BYTES) else {
         if header.len > 0 {
-            return Taken::More(HEADER_BYTES + 1);
+            return MysqlPacketOutcome::More(HEADER_BYTES + 1);
         }
-        return refuse(client, (header, rest), Refusal::unknown_command(), out);
+        return refuse(client, (header, rest), CommandRefusal::unknown_command(), out);
     };
     let command = match Command::of(*first) {
         Some(command) if header.len > 0 => command,
-        _ => return refuse(client, (header, rest), Refusal::unknown_command(), out),
+        _ => return refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
     };
     match command {
-        Command::Quit => return Taken::Next(header.total().min(rest.len()), ClientNext::Terminate),
+        Command::Quit => {
+            return MysqlPacketOutcome::Next(header.total().min(rest.len()), ClientNext::Terminate);
+        }
         Command::Query | Command::StmtExecute => {}
         _ => {
             if let Some(taken) =
                 super::commands::without_server(client, command, (header, rest), out)
             {
-                if let (Taken::Bytes(_), true) = (&taken, client.body.left == 0) {
+                if let (MysqlPacketOutcome::Bytes(_), true) = (&taken, client.body.left == 0) {
                     client.seq = 0;
                 }
                 return taken;
@@ -197,7 +205,7 @@ fn command(
     }
     match server {
         Some(server) => {
-            let taken = Link { shared, client, server, out }.take(command, header, rest);
+            let taken = MysqlLink { shared, client, server, out }.take(command, header, rest);
             if command.is_without_reply() {
                 client.seq = 0;
             }
@@ -211,7 +219,7 @@ fn command(
 }
 
 /// The whole payload of a command that is not long, its first byte left out.
-pub(super) fn whole(header: Header, rest: &[u8], max: usize) -> Result<&[u8], Option<usize>> {
+pub(super) fn whole(header: PacketHeader, rest: &[u8], max: usize) -> Result<&[u8], Option<usize>> {
     if header.len > max {
         return Err(None);
     }
@@ -220,11 +228,11 @@ pub(super) fn whole(header: Header, rest: &[u8], max: usize) -> Result<&[u8], Op
 
 /// Answers a command with an error, once it has come to its end.
 pub(super) fn refuse(
-    client: &mut ClientSession,
-    (header, rest): (Header, &[u8]),
-    refusal: Refusal,
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+    refusal: CommandRefusal,
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     let taken = pass_over(client, (header, rest));
     client.refused = Some(Box::new(refusal));
     if client.body.left == 0 {
@@ -234,34 +242,37 @@ pub(super) fn refuse(
 }
 
 /// Takes a command whose content matters to nobody.
-pub(super) fn pass_over(client: &mut ClientSession, (header, rest): (Header, &[u8])) -> Taken {
+pub(super) fn pass_over(
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+) -> MysqlPacketOutcome {
     let part = rest.get(..header.total()).unwrap_or(rest);
     let goes_on = header.is_continued();
-    client.body = Body { left: header.total() - part.len(), pass: false, goes_on };
-    Taken::Bytes(part.len())
+    client.body = MysqlPartialPacket { left: header.total() - part.len(), pass: false, goes_on };
+    MysqlPacketOutcome::Bytes(part.len())
 }
 
 /// Tells a client why it cannot stay.
 pub(super) fn dismiss(
-    client: &mut ClientSession,
-    refusal: &Refusal,
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    refusal: &CommandRefusal,
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     client.put_error(refusal.code, &refusal.state, &refusal.message, out.to_client);
-    Taken::Next(0, ClientNext::Refuse)
+    MysqlPacketOutcome::Next(0, ClientNext::Refuse)
 }
 
 /// A client and its server connection.
-pub(super) struct Link<'a, 'o> {
-    pub(super) shared: &'a mut Shared,
-    pub(super) client: &'a mut ClientSession,
-    pub(super) server: &'a mut ServerSession,
-    pub(super) out: &'a mut Outputs<'o>,
+pub(super) struct MysqlLink<'a, 'o> {
+    pub(super) shared: &'a mut MysqlLinkContext,
+    pub(super) client: &'a mut MysqlClientSession,
+    pub(super) server: &'a mut MysqlServerSession,
+    pub(super) out: &'a mut LinkOutputs<'o>,
 }
 
-impl Link<'_, '_> {
+impl MysqlLink<'_, '_> {
     /// A command of a client that holds a server connection, and waits for nothing.
-    fn take(&mut self, command: Command, header: Header, rest: &[u8]) -> Taken {
+    fn take(&mut self, command: Command, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         match command {
             Command::Query => self.query(header, rest),
             Command::StmtExecute => self.stmt_execute(header, rest),
@@ -277,42 +288,52 @@ impl Link<'_, '_> {
     }
 
     /// A command that is passed as it is, and whose reply changes nothing.
-    fn simple(&mut self, command: Command, header: Header, rest: &[u8]) -> Taken {
+    fn simple(
+        &mut self,
+        command: Command,
+        header: PacketHeader,
+        rest: &[u8],
+    ) -> MysqlPacketOutcome {
         if !self.settle() {
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
-        self.server.push(command.reply(), Audience::Client, Note::Plain);
+        self.server.push(command.reply(), MysqlReplyAudience::Client, MysqlRequestPurpose::Plain);
         self.pass(header, rest)
     }
 
     /// The client chooses a schema.
-    fn init_db(&mut self, header: Header, rest: &[u8]) -> Taken {
+    fn init_db(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let name = match whole(header, rest, COMMAND_BYTES_MAX) {
             Ok(name) => name,
-            Err(Some(want)) => return Taken::More(want),
+            Err(Some(want)) => return MysqlPacketOutcome::More(want),
             Err(None) => {
-                let refusal = Refusal::new(1102, b"42000", "the name of the database is too long");
+                let refusal =
+                    CommandRefusal::new(1102, b"42000", "the name of the database is too long");
                 return refuse(self.client, (header, rest), refusal, self.out);
             }
         };
         if self.client.is_sandbox && is_system_schema(name) {
-            let refusal = Refusal::not_for_sandboxes("a database of the server's own");
+            let refusal = CommandRefusal::not_for_sandboxes("a database of the server's own");
             return refuse(self.client, (header, rest), refusal, self.out);
         }
         if !self.settle() {
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
         let name = String::from_utf8_lossy(name).into();
-        self.server.push(Command::InitDb.reply(), Audience::Client, Note::Use(name));
+        self.server.push(
+            Command::InitDb.reply(),
+            MysqlReplyAudience::Client,
+            MysqlRequestPurpose::Use(name),
+        );
         self.pass(header, rest)
     }
 
     /// The client has its session made new.
-    fn reset_session(&mut self, header: Header, rest: &[u8]) -> Taken {
+    fn reset_session(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let reply = Command::ResetConnection.reply();
         put_header(self.out.to_server, 1, 0);
         self.out.to_server.push(Command::ResetConnection.code());
-        self.server.push(reply, Audience::Client, Note::ResetSession);
+        self.server.push(reply, MysqlReplyAudience::Client, MysqlRequestPurpose::ResetSession);
         change::trackers(self.server, self.out.to_server);
         pass_over(self.client, (header, rest))
     }
@@ -328,17 +349,23 @@ impl Link<'_, '_> {
 
     /// Passes a command on as it is.
     #[inline]
-    pub(super) fn pass(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn pass(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let part = rest.get(..header.total()).unwrap_or(rest);
         self.out.to_server.extend_from_slice(part);
         let goes_on = header.is_continued();
-        self.client.body = Body { left: header.total() - part.len(), pass: true, goes_on };
+        self.client.body =
+            MysqlPartialPacket { left: header.total() - part.len(), pass: true, goes_on };
         self.client.to_seq = 1;
-        Taken::Bytes(part.len())
+        MysqlPacketOutcome::Bytes(part.len())
     }
 
     /// Answers a command with an error.
-    pub(super) fn refuse(&mut self, header: Header, rest: &[u8], refusal: Refusal) -> Taken {
+    pub(super) fn refuse(
+        &mut self,
+        header: PacketHeader,
+        rest: &[u8],
+        refusal: CommandRefusal,
+    ) -> MysqlPacketOutcome {
         refuse(self.client, (header, rest), refusal, self.out)
     }
 }
@@ -357,24 +384,24 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use api::Verify;
-    use wire::mysql::capabilities::Capabilities;
+    use wire::mysql::capabilities::CapabilityFlags;
     use wire::mysql::frame::put_packet;
 
     use super::*;
     use crate::link::ClientId;
-    use crate::mysql::client::ClientSetup;
-    use crate::mysql::settings::Settings;
-    use crate::mysql::warnings::{WARNING_BYTES_MAX, Warnings};
+    use crate::mysql::client::MysqlClientSetup;
+    use crate::mysql::settings::MysqlSettings;
+    use crate::mysql::warnings::{ServerWarnings, WARNING_BYTES_MAX};
     use crate::pg::statements::HashKey;
 
     /// What one call makes of these bytes.
     fn once(
-        shared: &mut Shared,
-        client: &mut ClientSession,
+        shared: &mut MysqlLinkContext,
+        client: &mut MysqlClientSession,
         input: &[u8],
     ) -> (FromClient, Vec<u8>) {
         let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
         let result = from_client(shared, client, None, input, &mut out);
         assert!(to_server.is_empty());
         (result, to_client)
@@ -383,19 +410,19 @@ mod tests {
     #[test]
     fn who_asks_much_is_answered_as_fast_as_it_takes_the_answers() {
         const QUESTIONS: usize = 1_000;
-        let mut shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
-        let mut client = ClientSession::new(ClientSetup {
+        let mut shared = MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
+        let mut client = MysqlClientSession::new(MysqlClientSetup {
             id: ClientId(1),
             mode: PoolMode::Transaction,
             verify: Verify::Unknown,
             read_only: false,
             local_infile: false,
-            capabilities: Capabilities::NONE,
-            settings: Settings::default(),
-            forced: Arc::new(Settings::default()),
+            capabilities: CapabilityFlags::NONE,
+            settings: MysqlSettings::default(),
+            forced: Arc::new(MysqlSettings::default()),
         });
         let message = vec![b'x'; WARNING_BYTES_MAX / 2];
-        client.diagnostics.warnings = Some(Box::new(Warnings::of_error(1054, &message)));
+        client.diagnostics.warnings = Some(Box::new(ServerWarnings::of_error(1054, &message)));
         let mut question = Vec::new();
         put_packet(&mut question, &mut 0, b"\x03SHOW WARNINGS");
         let (result, answer) = once(&mut shared, &mut client, &question);

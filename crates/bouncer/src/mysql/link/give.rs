@@ -4,79 +4,84 @@
 //! results look different, and some packets are there on one side only; so each packet to a client
 //! gets its number here.
 
-use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::packet::{self, EOF_LEN, EofPacket, OkPacket};
-use wire::mysql::reply::{Event, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 
-use crate::mysql::client::ClientSession;
-use crate::mysql::server::Columns;
+use crate::mysql::client::MysqlClientSession;
+use crate::mysql::server::ColumnProgress;
 
 /// Gives a packet as it is, of which `part` has come.
 #[inline]
-pub(super) fn packet(client: &mut ClientSession, header: Header, part: &[u8], to: &mut Vec<u8>) {
+pub(super) fn packet(
+    client: &mut MysqlClientSession,
+    header: PacketHeader,
+    part: &[u8],
+    to: &mut Vec<u8>,
+) {
     put_header(to, header.len, client.seq);
     to.extend_from_slice(part);
     client.seq = client.seq.wrapping_add(1);
 }
 
 /// A server's dialect, and where in the reply it is.
-pub(super) struct Giving<'a> {
+pub(super) struct ReplyTranslation<'a> {
     pub(super) kind: ReplyKind,
     /// What the server does.
-    pub(super) caps: Capabilities,
-    pub(super) columns: &'a mut Columns,
+    pub(super) caps: CapabilityFlags,
+    pub(super) columns: &'a mut ColumnProgress,
 }
 
-impl Giving<'_> {
+impl ReplyTranslation<'_> {
     /// Gives one packet, of which `part` has come: the whole of it if it was to be read whole.
     #[inline]
     pub(super) fn give(
         &mut self,
-        client: &mut ClientSession,
-        event: Event,
-        (header, part): (Header, &[u8]),
+        client: &mut MysqlClientSession,
+        event: ReplyEvent,
+        (header, part): (PacketHeader, &[u8]),
         to: &mut Vec<u8>,
     ) {
         if self.columns.owes_eof {
             self.columns.owes_eof = false;
             let is_cursor = self.kind == ReplyKind::Cursor
-                && matches!(event, Event::End(status) if status.contains(Status::CURSOR_EXISTS));
+                && matches!(event, ReplyEvent::End(status) if status.contains(StatusFlags::CURSOR_EXISTS));
             if !is_cursor {
                 eof(client, to);
             }
         }
         match event {
-            Event::Row | Event::Error | Event::LocalInfile | Event::Text => {
+            ReplyEvent::Row | ReplyEvent::Error | ReplyEvent::LocalInfile | ReplyEvent::Text => {
                 packet(client, header, part, to);
             }
-            Event::Columns(count) => {
+            ReplyEvent::Columns(count) => {
                 self.columns.left = count;
                 packet(client, header, part, to);
             }
-            Event::Prepared { columns, params, .. } => {
+            ReplyEvent::Prepared { columns, params, .. } => {
                 (self.columns.left, self.columns.behind) = match params {
                     0 => (columns.into(), 0),
                     _ => (params.into(), columns.into()),
                 };
                 packet(client, header, part, to);
             }
-            Event::Column => {
+            ReplyEvent::Column => {
                 packet(client, header, part, to);
                 self.column(client, to);
             }
-            Event::ColumnsEnd(_) => {
-                if !client.capabilities.contains(Capabilities::DEPRECATE_EOF) {
+            ReplyEvent::ColumnsEnd(_) => {
+                if !client.capabilities.contains(CapabilityFlags::DEPRECATE_EOF) {
                     packet(client, header, part, to);
                 }
             }
-            Event::Ok(_) => self.ok(client, (header, part), to),
-            Event::End(_) => self.end(client, (header, part), to),
+            ReplyEvent::Ok(_) => self.ok(client, (header, part), to),
+            ReplyEvent::End(_) => self.end(client, (header, part), to),
         }
     }
 
     /// A definition was given; behind the last of a list there is an EOF in the old dialect.
-    fn column(&mut self, client: &mut ClientSession, to: &mut Vec<u8>) {
+    fn column(&mut self, client: &mut MysqlClientSession, to: &mut Vec<u8>) {
         let columns = &mut *self.columns;
         if columns.left == 0 {
             return;
@@ -86,8 +91,8 @@ impl Giving<'_> {
             return;
         }
         columns.left = std::mem::take(&mut columns.behind);
-        let is_missing = self.caps.contains(Capabilities::DEPRECATE_EOF)
-            && !client.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        let is_missing = self.caps.contains(CapabilityFlags::DEPRECATE_EOF)
+            && !client.capabilities.contains(CapabilityFlags::DEPRECATE_EOF);
         if is_missing && self.kind == ReplyKind::Prepare {
             eof(client, to);
         } else {
@@ -98,8 +103,13 @@ impl Giving<'_> {
 
     /// An OK packet.
     #[inline]
-    fn ok(&self, client: &mut ClientSession, (header, part): (Header, &[u8]), to: &mut Vec<u8>) {
-        let tracks = Capabilities::SESSION_TRACK;
+    fn ok(
+        &self,
+        client: &mut MysqlClientSession,
+        (header, part): (PacketHeader, &[u8]),
+        to: &mut Vec<u8>,
+    ) {
+        let tracks = CapabilityFlags::SESSION_TRACK;
         if self.caps.contains(tracks) == client.capabilities.contains(tracks) || is_short(part) {
             return packet(client, header, part, to);
         }
@@ -111,14 +121,19 @@ impl Giving<'_> {
 
     /// The end of a result.
     #[inline]
-    fn end(&self, client: &mut ClientSession, (header, part): (Header, &[u8]), to: &mut Vec<u8>) {
-        let deprecates = client.capabilities.contains(Capabilities::DEPRECATE_EOF);
+    fn end(
+        &self,
+        client: &mut MysqlClientSession,
+        (header, part): (PacketHeader, &[u8]),
+        to: &mut Vec<u8>,
+    ) {
+        let deprecates = client.capabilities.contains(CapabilityFlags::DEPRECATE_EOF);
         let is_eof = part.len() == EOF_LEN;
         if is_eof && !deprecates {
             return packet(client, header, part, to);
         }
         if !is_eof && deprecates {
-            let tracks = Capabilities::SESSION_TRACK;
+            let tracks = CapabilityFlags::SESSION_TRACK;
             if self.caps.contains(tracks) == client.capabilities.contains(tracks) || is_short(part)
             {
                 return packet(client, header, part, to);
@@ -147,7 +162,7 @@ fn is_short(part: &[u8]) -> bool {
     }
 }
 
-fn eof(client: &mut ClientSession, to: &mut Vec<u8>) {
+fn eof(client: &mut MysqlClientSession, to: &mut Vec<u8>) {
     let eof = EofPacket { warnings: 0, status: client.status };
     packet::put_eof(to, &mut client.seq, eof);
 }
@@ -155,17 +170,17 @@ fn eof(client: &mut ClientSession, to: &mut Vec<u8>) {
 /// Gives a client a reply that was kept, in the dialect of a server with these capabilities. The
 /// first packet's bytes behind its first one are replaced by `id`, if there is one.
 pub(super) fn play(
-    client: &mut ClientSession,
-    (kind, caps): (ReplyKind, Capabilities),
+    client: &mut MysqlClientSession,
+    (kind, caps): (ReplyKind, CapabilityFlags),
     mut kept: &[u8],
     id: Option<u32>,
     to: &mut Vec<u8>,
 ) {
-    let mut columns = Columns::default();
-    let mut reply = Reply::new(kind, caps);
-    let mut giving = Giving { kind, caps, columns: &mut columns };
+    let mut columns = ColumnProgress::default();
+    let mut reply = CommandReplyState::new(kind, caps);
+    let mut giving = ReplyTranslation { kind, caps, columns: &mut columns };
     let mut patch = id.map(u32::to_le_bytes);
-    while let Some(header) = Header::parse(kept) {
+    while let Some(header) = PacketHeader::parse(kept) {
         let Some(part) = kept.get(HEADER_BYTES..header.total()) else { return };
         let Ok(event) = reply.packet(part, header.len) else { return };
         let at = to.len() + HEADER_BYTES + 1;

@@ -2,62 +2,65 @@
 
 use super::change;
 use super::front::shares;
-use crate::link::{Broken, Gone, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, Turn};
-use crate::mysql::server::{Cleanup, ServerSession};
+use crate::link::{DepartureAction, LinkOutputs, ServerFailure, ServerNext};
+use crate::mysql::client::{MysqlClientSession, NextInput};
+use crate::mysql::server::{MysqlCleanup, MysqlServerSession};
 
 /// The client that held this server connection is gone, whatever it was doing.
 pub fn client_gone(
-    client: &ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
-) -> Gone {
+    client: &MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut LinkOutputs<'_>,
+) -> DepartureAction {
     server.attached = None;
     server.body.pass = false;
     // Half a command is none; and of half a file the server would believe that it is a whole one.
     let is_half = client.body.pass && (client.body.left > 0 || client.body.goes_on);
     let is_over = server.closing || server.pins.outlasts_reset();
-    if is_half || client.turn != Turn::Command || server.wants_file || is_over {
-        return Gone::Close;
+    if is_half || client.turn != NextInput::Command || server.wants_file || is_over {
+        return DepartureAction::Close;
     }
     server.dirty |= !shares(client.mode);
     server.dirty |= client.statements.memory().is_any();
     server.asks_insert_id = false;
     let runs = server.has_client_entries();
     server.orphan();
-    server.cleanup = Cleanup::Draining;
+    server.cleanup = MysqlCleanup::Draining;
     if !server.is_quiet() {
-        return if runs { Gone::Cancel } else { Gone::Draining };
+        return if runs { DepartureAction::Cancel } else { DepartureAction::Draining };
     }
     match clean(server, out) {
-        Some(ServerNext::Idle) => Gone::Idle,
-        Some(_) => Gone::Close,
-        None => Gone::Draining,
+        Some(ServerNext::Idle) => DepartureAction::Idle,
+        Some(_) => DepartureAction::Close,
+        None => DepartureAction::Draining,
     }
 }
 
 /// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
-pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option<ServerNext> {
+pub(super) fn clean(
+    server: &mut MysqlServerSession,
+    out: &mut LinkOutputs<'_>,
+) -> Option<ServerNext> {
     debug_assert!(server.is_quiet(), "{server:?}");
     if server.closing || server.pins.outlasts_reset() {
         let message = "there is no way back from what its client did".into();
-        return Some(ServerNext::Broken(Broken::Reset { message }));
+        return Some(ServerNext::Broken(ServerFailure::Reset { message }));
     }
     let is_dirty = server.dirty || server.is_in_transaction() || !server.pins.is_empty();
     match server.cleanup {
-        Cleanup::None => return None,
-        Cleanup::Draining if is_dirty => {
+        MysqlCleanup::None => return None,
+        MysqlCleanup::Draining if is_dirty => {
             change::reset(server, out.to_server);
-            server.cleanup = Cleanup::Resetting;
+            server.cleanup = MysqlCleanup::Resetting;
             return None;
         }
-        Cleanup::Resetting if server.is_in_transaction() => {
+        MysqlCleanup::Resetting if server.is_in_transaction() => {
             let message = "the transaction did not end".into();
-            return Some(ServerNext::Broken(Broken::Reset { message }));
+            return Some(ServerNext::Broken(ServerFailure::Reset { message }));
         }
-        Cleanup::Draining | Cleanup::Resetting => {}
+        MysqlCleanup::Draining | MysqlCleanup::Resetting => {}
     }
-    server.cleanup = Cleanup::None;
+    server.cleanup = MysqlCleanup::None;
     // What statements there are is nobody's.
     if server.statements.forget_users() {
         server.reset_due = true;

@@ -1,13 +1,15 @@
 //! What a text leaves behind in the session that ran it, as far as its words tell.
 
 use api::Verify;
-use wire::mysql::capabilities::Status;
-use wire::mysql::sql::{Act, Assigned, Details, Effects, Name, Scope};
+use wire::mysql::capabilities::StatusFlags;
+use wire::mysql::sql::{
+    AssignedValue, Effects, MysqlNameAction, MysqlNameUse, MysqlTextDetails, VariableScope,
+};
 
-use crate::mysql::pins::Pin;
-use crate::mysql::server::ServerSession;
+use crate::mysql::pins::PinReason;
+use crate::mysql::server::MysqlServerSession;
 use crate::mysql::settings::is_replayable;
-use crate::mysql::texts::Facts;
+use crate::mysql::texts::MysqlStatementFacts;
 
 /// Words that say how a session's state changes, so that a tracker need not.
 const EXPLAINED: Effects = SETTINGS
@@ -68,23 +70,23 @@ pub(super) fn sets(effects: Effects) -> bool {
 }
 
 /// The collation that a `SET NAMES` named, of which no server tells.
-pub(super) fn collation(facts: &Facts) -> Option<&str> {
+pub(super) fn collation(facts: &MysqlStatementFacts) -> Option<&str> {
     if !facts.effects.intersects(Effects::NAMES) {
         return None;
     }
     let details = facts.details.as_deref()?;
     let last = details.assignments.iter().rev().find(|assignment| {
-        assignment.scope == Scope::Session && assignment.name == "collation_connection"
+        assignment.scope == VariableScope::Session && assignment.name == "collation_connection"
     })?;
     match &last.value {
-        Assigned::Literal(collation) => Some(collation),
-        Assigned::Default | Assigned::Expression => None,
+        AssignedValue::Literal(collation) => Some(collation),
+        AssignedValue::Default | AssignedValue::Expression => None,
     }
 }
 
 /// Settings as a text changes them.
 #[derive(Debug, Default)]
-pub(super) struct Understood<'a> {
+pub(super) struct SettingChanges<'a> {
     /// None: the default.
     pub(super) variables: Vec<(&'a str, Option<&'a str>)>,
     pub(super) schema: Option<&'a str>,
@@ -92,7 +94,7 @@ pub(super) struct Understood<'a> {
     pub(super) asks: bool,
 }
 
-impl Understood<'_> {
+impl SettingChanges<'_> {
     pub(super) fn is_nothing(&self) -> bool {
         self.variables.is_empty() && self.schema.is_none()
     }
@@ -101,10 +103,10 @@ impl Understood<'_> {
 /// What a text does to settings, but for those of which the server has told, if it tells; none if
 /// that cannot be understood.
 pub(super) fn settings<'a>(
-    facts: &'a Facts,
+    facts: &'a MysqlStatementFacts,
     told: Option<&Vec<Box<str>>>,
-) -> Option<Understood<'a>> {
-    let mut understood = Understood::default();
+) -> Option<SettingChanges<'a>> {
+    let mut understood = SettingChanges::default();
     let effects = facts.effects;
     // What runs elsewhere is told of, or cannot be known.
     let unknown = if told.is_some() { Effects::SET_UNKNOWN } else { Effects::UNKNOWN };
@@ -116,16 +118,16 @@ pub(super) fn settings<'a>(
     }
     let details = facts.details.as_deref().filter(|details| !details.lost)?;
     for assignment in &details.assignments {
-        if assignment.scope != Scope::Session
+        if assignment.scope != VariableScope::Session
             || !is_replayable(&assignment.name)
             || told.is_some_and(|told| is_told(&assignment.name, told, effects))
         {
             continue;
         }
         let value = match &assignment.value {
-            Assigned::Literal(value) => Some(value.as_str()),
-            Assigned::Default => None,
-            Assigned::Expression => {
+            AssignedValue::Literal(value) => Some(value.as_str()),
+            AssignedValue::Default => None,
+            AssignedValue::Expression => {
                 understood.asks = true;
                 None
             }
@@ -161,16 +163,16 @@ fn is_told(name: &str, told: &[Box<str>], effects: Effects) -> bool {
 /// has given back only if it went well.
 #[cold]
 pub(super) fn behind(
-    server: &mut ServerSession,
-    facts: &Facts,
+    server: &mut MysqlServerSession,
+    facts: &MysqlStatementFacts,
     (went_well, lock_row): (bool, Option<bool>),
     verify: Verify,
 ) {
     let effects = facts.effects;
     let has = |effect| effects.intersects(effect);
     // These hold for one statement more, and this was it.
-    server.pins.end(Pin::FoundRows);
-    server.pins.end(Pin::Diagnostics);
+    server.pins.end(PinReason::FoundRows);
+    server.pins.end(PinReason::Diagnostics);
     if went_well {
         ends(server, facts, lock_row);
     }
@@ -183,27 +185,27 @@ pub(super) fn behind(
     if has(Effects::UNPARSED) {
         server.reset_due |= verify != Verify::Never;
         if !server.tracks {
-            server.pins.set(Pin::State);
+            server.pins.set(PinReason::State);
         }
     }
     for (effect, pin) in [
-        (Effects::USER_VARIABLE_WRITE, Pin::UserVariable),
-        (Effects::LOCK_TABLES, Pin::TableLock),
-        (Effects::BACKUP_LOCK, Pin::Backup),
-        (Effects::NEXT_TRANSACTION, Pin::NextTransaction),
-        (Effects::ROLE, Pin::Role),
-        (Effects::SEQUENCE.with(Effects::SEQUENCE_NEXT), Pin::Sequence),
-        (Effects::CALC_FOUND_ROWS, Pin::FoundRows),
-        (Effects::ROW_COUNT, Pin::Diagnostics),
-        (Effects::FOUND_ROWS, Pin::Diagnostics),
-        (Effects::DIAGNOSTICS, Pin::Diagnostics),
+        (Effects::USER_VARIABLE_WRITE, PinReason::UserVariable),
+        (Effects::LOCK_TABLES, PinReason::TableLock),
+        (Effects::BACKUP_LOCK, PinReason::Backup),
+        (Effects::NEXT_TRANSACTION, PinReason::NextTransaction),
+        (Effects::ROLE, PinReason::Role),
+        (Effects::SEQUENCE.with(Effects::SEQUENCE_NEXT), PinReason::Sequence),
+        (Effects::CALC_FOUND_ROWS, PinReason::FoundRows),
+        (Effects::ROW_COUNT, PinReason::Diagnostics),
+        (Effects::FOUND_ROWS, PinReason::Diagnostics),
+        (Effects::DIAGNOSTICS, PinReason::Diagnostics),
     ] {
         if has(effect) && facts.asked.is_none() {
             server.pins.set(pin);
         }
     }
     if has(Effects::XA) && !(went_well && is_xa_over(server, effects)) {
-        server.pins.set(Pin::Xa);
+        server.pins.set(PinReason::Xa);
     }
     if has(Effects::GET_LOCK) {
         match lock_row.filter(|_| !has(LOCKS_UNSEEN | Effects::GET_LOCKS)) {
@@ -223,7 +225,7 @@ pub(super) fn behind(
 
 /// Effects on `LAST_INSERT_ID()` of which no reply tells: a procedure's values are its caller's,
 /// `CREATE TABLE … SELECT` gives numbers, and an error hides those of the rows before it.
-fn insert_id(server: &mut ServerSession, effects: Effects, went_well: bool) {
+fn insert_id(server: &mut MysqlServerSession, effects: Effects, went_well: bool) {
     const UNTOLD: Effects = Effects::LAST_INSERT_ID
         .with(Effects::UNKNOWN.without(Effects::UNKNOWN_FUNCTION))
         .with(Effects::LOADS)
@@ -238,14 +240,14 @@ fn insert_id(server: &mut ServerSession, effects: Effects, went_well: bool) {
     server.insert_id_is_doubtful |= effects.intersects(Effects::TABLES | Effects::UNKNOWN_FUNCTION);
 }
 
-fn is_xa_over(server: &ServerSession, effects: Effects) -> bool {
+fn is_xa_over(server: &MysqlServerSession, effects: Effects) -> bool {
     effects.intersects(Effects::XA_END)
         && !effects.intersects(Effects::MULTI)
-        && !server.status.contains(Status::IN_TRANS)
+        && !server.status.contains(StatusFlags::IN_TRANS)
 }
 
 /// What a text that went well gives back. Of several statements it is not known which came last.
-fn ends(server: &mut ServerSession, facts: &Facts, lock_row: Option<bool>) {
+fn ends(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, lock_row: Option<bool>) {
     let effects = facts.effects;
     if effects.intersects(Effects::MULTI | Effects::UNPARSED) {
         return;
@@ -262,22 +264,22 @@ fn ends(server: &mut ServerSession, facts: &Facts, lock_row: Option<bool>) {
         server.unlock_due = true;
     }
     if has(Effects::UNLOCK_TABLES) {
-        pins.end(Pin::TableLock);
+        pins.end(PinReason::TableLock);
     }
     if has(Effects::BACKUP_UNLOCK) {
-        pins.end(Pin::Backup);
+        pins.end(PinReason::Backup);
     }
-    let in_transaction = server.status.contains(Status::IN_TRANS);
+    let in_transaction = server.status.contains(StatusFlags::IN_TRANS);
     if has(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
-        pins.end(Pin::NextTransaction);
+        pins.end(PinReason::NextTransaction);
     }
     if has(Effects::XA) && is_xa_over(server, effects) {
-        server.pins.end(Pin::Xa);
+        server.pins.end(PinReason::Xa);
     }
 }
 
 /// What a text does to things with names.
-fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
+fn names(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, went_well: bool) {
     const NAMED: Effects = Effects::TEMP_CREATE
         .with(Effects::TEMP_DROP)
         .with(Effects::TEMP_RENAME)
@@ -290,7 +292,7 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
         return;
     }
     let pins = &mut server.pins;
-    if effects.intersects(Effects::TEMP_RENAME) && pins.has(Pin::TempTable) {
+    if effects.intersects(Effects::TEMP_RENAME) && pins.has(PinReason::TempTable) {
         pins.temp_table(None);
     }
     let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
@@ -303,55 +305,61 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
         let bytes = name.name.as_bytes();
         match name.act {
             // In which schema is not known.
-            Act::CreateTemporary | Act::CreateTemporarySequence if moves => pins.temp_table(None),
-            Act::CreateTemporary => pins.temp_table(Some(&table(name, &schema))),
-            Act::CreateTemporarySequence => pins.temp_table(Some(&sequence(name, &schema))),
-            Act::Drop if ends => pins.dropped(&table(name, &schema)),
-            Act::DropSequence if ends => pins.dropped(&sequence(name, &schema)),
-            Act::Prepare => pins.prepared(Some(bytes)),
-            Act::Deallocate if ends => pins.deallocated(bytes),
-            Act::OpenHandler => pins.opened(Some(bytes)),
-            Act::CloseHandler if ends => pins.closed(bytes),
-            Act::Drop
-            | Act::DropSequence
-            | Act::Deallocate
-            | Act::CloseHandler
-            | Act::Use
-            | Act::Execute
-            | Act::ExecuteImmediate => {}
+            MysqlNameAction::CreateTemporary | MysqlNameAction::CreateTemporarySequence
+                if moves =>
+            {
+                pins.temp_table(None)
+            }
+            MysqlNameAction::CreateTemporary => pins.temp_table(Some(&table(name, &schema))),
+            MysqlNameAction::CreateTemporarySequence => {
+                pins.temp_table(Some(&sequence(name, &schema)))
+            }
+            MysqlNameAction::Drop if ends => pins.dropped(&table(name, &schema)),
+            MysqlNameAction::DropSequence if ends => pins.dropped(&sequence(name, &schema)),
+            MysqlNameAction::Prepare => pins.prepared(Some(bytes)),
+            MysqlNameAction::Deallocate if ends => pins.deallocated(bytes),
+            MysqlNameAction::OpenHandler => pins.opened(Some(bytes)),
+            MysqlNameAction::CloseHandler if ends => pins.closed(bytes),
+            MysqlNameAction::Drop
+            | MysqlNameAction::DropSequence
+            | MysqlNameAction::Deallocate
+            | MysqlNameAction::CloseHandler
+            | MysqlNameAction::Use
+            | MysqlNameAction::Execute
+            | MysqlNameAction::ExecuteImmediate => {}
         }
     }
     variables(server, details, ends);
 }
 
 /// A table by its full name.
-fn table(name: &Name, schema: &str) -> Vec<u8> {
+fn table(name: &MysqlNameUse, schema: &str) -> Vec<u8> {
     let schema = name.schema.as_deref().unwrap_or(schema);
     [schema.as_bytes(), b"\0", name.name.as_bytes()].concat()
 }
 
 /// A sequence by its full name, which is no table's: dropping one does not drop the other.
-fn sequence(name: &Name, schema: &str) -> Vec<u8> {
+fn sequence(name: &MysqlNameUse, schema: &str) -> Vec<u8> {
     [&table(name, schema)[..], b"\0"].concat()
 }
 
 /// Variables that cannot be given to another connection.
-fn variables(server: &mut ServerSession, details: &Details, ends: bool) {
+fn variables(server: &mut MysqlServerSession, details: &MysqlTextDetails, ends: bool) {
     for assignment in &details.assignments {
-        if assignment.scope != Scope::Session || is_replayable(&assignment.name) {
+        if assignment.scope != VariableScope::Session || is_replayable(&assignment.name) {
             continue;
         }
         let name = assignment.name.as_bytes();
         match assignment.value {
-            Assigned::Default if ends => server.pins.variable_default(name),
-            Assigned::Default => {}
-            Assigned::Literal(_) | Assigned::Expression => server.pins.variable(name),
+            AssignedValue::Default if ends => server.pins.variable_default(name),
+            AssignedValue::Default => {}
+            AssignedValue::Literal(_) | AssignedValue::Expression => server.pins.variable(name),
         }
     }
 }
 
 /// The same where the names are not known: nothing of it ends but by a reset.
-fn unnamed(server: &mut ServerSession, effects: Effects) {
+fn unnamed(server: &mut MysqlServerSession, effects: Effects) {
     let pins = &mut server.pins;
     if effects.intersects(Effects::TEMP_CREATE) {
         pins.temp_table(None);

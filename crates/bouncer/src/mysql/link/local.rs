@@ -2,52 +2,53 @@
 //! somebody else's.
 
 use wire::mysql::packet::{ColumnKind, ResultColumn};
-use wire::mysql::sql::{Asked, What};
+use wire::mysql::sql::{QuestionTopic, SessionQuestion};
 
-use crate::mysql::client::ClientSession;
+use crate::mysql::client::MysqlClientSession;
 use crate::mysql::warnings::{self, PutResult};
 
 /// Whether the connection that the client holds knows less about what is asked than is known here:
 /// what was said elsewhere, and nothing since then has taken away.
-pub(super) fn is_known(client: &ClientSession, asked: &Asked) -> bool {
+pub(super) fn is_known(client: &MysqlClientSession, asked: &SessionQuestion) -> bool {
     match asked.what {
-        What::RowCount => !client.diagnostics.rows_here,
-        What::FoundRows => !client.diagnostics.found_here,
-        What::WarningCount | What::ErrorCount | What::Warnings(_) | What::Errors(_) => {
-            !client.diagnostics.warnings_here
-        }
+        QuestionTopic::RowCount => !client.diagnostics.rows_here,
+        QuestionTopic::FoundRows => !client.diagnostics.found_here,
+        QuestionTopic::WarningCount
+        | QuestionTopic::ErrorCount
+        | QuestionTopic::Warnings(_)
+        | QuestionTopic::Errors(_) => !client.diagnostics.warnings_here,
     }
 }
 
 /// Answers a question with a result in this protocol.
 pub(super) fn answer(
-    client: &mut ClientSession,
-    asked: &Asked,
+    client: &mut MysqlClientSession,
+    asked: &SessionQuestion,
     put_result: PutResult,
     out: &mut Vec<u8>,
 ) {
     let warnings = client.diagnostics.warnings.as_deref();
     match asked.what {
-        What::RowCount => {
+        QuestionTopic::RowCount => {
             let value = client.diagnostics.row_count.to_string();
             number(client, asked, (put_result, &value), out);
             client.diagnostics.found_rows = 1;
         }
-        What::FoundRows => {
+        QuestionTopic::FoundRows => {
             let value = client.diagnostics.found_rows.to_string();
             number(client, asked, (put_result, &value), out);
             client.diagnostics.found_rows = 1;
         }
-        What::WarningCount => {
+        QuestionTopic::WarningCount => {
             let value = warnings.map_or(0, |warnings| warnings.count()).to_string();
             number(client, asked, (put_result, &value), out);
         }
-        What::ErrorCount => {
+        QuestionTopic::ErrorCount => {
             let value = warnings.map_or(0, |warnings| warnings.errors()).to_string();
             number(client, asked, (put_result, &value), out);
         }
-        What::Warnings(limit) | What::Errors(limit) => {
-            let errors_only = matches!(asked.what, What::Errors(_));
+        QuestionTopic::Warnings(limit) | QuestionTopic::Errors(limit) => {
+            let errors_only = matches!(asked.what, QuestionTopic::Errors(_));
             let (caps, status) = (client.capabilities, client.status);
             let seq = &mut client.seq;
             let what = (errors_only, limit);
@@ -60,8 +61,8 @@ pub(super) fn answer(
 
 /// A result of one number.
 fn number(
-    client: &mut ClientSession,
-    asked: &Asked,
+    client: &mut MysqlClientSession,
+    asked: &SessionQuestion,
     (put_result, value): (PutResult, &str),
     out: &mut Vec<u8>,
 ) {

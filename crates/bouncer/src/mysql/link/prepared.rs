@@ -7,21 +7,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wire::mysql::capabilities::Status;
+use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::packet::ErrPacket;
 use wire::mysql::reply::ReplyKind;
 use wire::mysql::sql::Effects;
 
 use super::commands::say_ok;
-use super::front::{Link, Taken, pass_over, refuse};
+use super::front::{MysqlLink, MysqlPacketOutcome, pass_over, refuse};
 use super::give::play;
-use crate::link::Outputs;
-use crate::mysql::client::{ClientSession, Refusal};
-use crate::mysql::server::{Audience, Note, ServerSession};
+use crate::link::LinkOutputs;
+use crate::mysql::client::{CommandRefusal, MysqlClientSession};
+use crate::mysql::server::{MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession};
 use crate::mysql::statements::{
-    Executing, Failure, Memory, Preparing, Purpose, Statement, StatementId, private_place,
+    MysqlStatement, MysqlStatementId, PendingExecution, PendingPrepare, PrepareFailure,
+    PrepareReason, StatementMemory, private_place,
 };
 
 mod execute;
@@ -54,34 +55,37 @@ mod errors {
     pub(super) const TOO_MANY: u16 = 1461;
 }
 
-fn unknown_statement() -> Refusal {
+fn unknown_statement() -> CommandRefusal {
     let message = "there is no prepared statement of this number";
-    Refusal::new(errors::UNKNOWN_STATEMENT, b"HY000", message)
+    CommandRefusal::new(errors::UNKNOWN_STATEMENT, b"HY000", message)
 }
 
-fn malformed() -> Refusal {
-    Refusal::new(errors::MALFORMED, b"HY000", "the packet cannot be understood")
+fn malformed() -> CommandRefusal {
+    CommandRefusal::new(errors::MALFORMED, b"HY000", "the packet cannot be understood")
 }
 
-fn wrong_arguments() -> Refusal {
+fn wrong_arguments() -> CommandRefusal {
     let message = "the parameters of the prepared statement have no types";
-    Refusal::new(errors::WRONG_ARGUMENTS, b"HY000", message)
+    CommandRefusal::new(errors::WRONG_ARGUMENTS, b"HY000", message)
 }
 
 /// The number in a command about statements, once it has come. None: there is none.
-fn number(header: Header, rest: &[u8]) -> Result<Option<u32>, Taken> {
+fn number(header: PacketHeader, rest: &[u8]) -> Result<Option<u32>, MysqlPacketOutcome> {
     if header.len < NUMBERED_BYTES {
         return Ok(None);
     }
     let at = HEADER_BYTES + 1;
     match rest.get(at..HEADER_BYTES + NUMBERED_BYTES).and_then(|bytes| bytes.first_chunk()) {
         Some(bytes) => Ok(Some(u32::from_le_bytes(*bytes))),
-        None => Err(Taken::More(HEADER_BYTES + NUMBERED_BYTES)),
+        None => Err(MysqlPacketOutcome::More(HEADER_BYTES + NUMBERED_BYTES)),
     }
 }
 
 /// `COM_STMT_CLOSE` of a client without a server connection. There is no reply.
-pub(super) fn close_alone(client: &mut ClientSession, (header, rest): (Header, &[u8])) -> Taken {
+pub(super) fn close_alone(
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+) -> MysqlPacketOutcome {
     match number(header, rest) {
         Ok(Some(number)) => drop(client.statements.close(number)),
         Ok(None) => {}
@@ -93,11 +97,11 @@ pub(super) fn close_alone(client: &mut ClientSession, (header, rest): (Header, &
 /// What can be answered of a client without a server connection: none of its statements remembers
 /// anything. None: a server has to answer.
 pub(super) fn alone(
-    client: &mut ClientSession,
+    client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Option<Taken> {
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> Option<MysqlPacketOutcome> {
     let number = match number(header, rest) {
         Ok(number) => number,
         Err(taken) => return Some(taken),
@@ -122,13 +126,17 @@ pub(super) fn alone(
     Some(refuse(client, (header, rest), refusal, out))
 }
 
-fn no_cursor() -> Refusal {
-    Refusal::new(errors::NO_CURSOR, b"HY000", "the statement has no open cursor")
+fn no_cursor() -> CommandRefusal {
+    CommandRefusal::new(errors::NO_CURSOR, b"HY000", "the statement has no open cursor")
 }
 
 /// Closes the statements that are out of use for longest, so that there is room. There is no reply,
 /// and whatever is outstanding comes before it.
-pub(super) fn trim(server: &mut ServerSession, but: Option<StatementId>, out: &mut Outputs<'_>) {
+pub(super) fn trim(
+    server: &mut MysqlServerSession,
+    but: Option<MysqlStatementId>,
+    out: &mut LinkOutputs<'_>,
+) {
     while server.statements.len() > server.limits.prepared_statements_max {
         let Some(oldest) = server.statements.oldest(but) else { break };
         close(server, oldest, out.to_server);
@@ -136,7 +144,7 @@ pub(super) fn trim(server: &mut ServerSession, but: Option<StatementId>, out: &m
 }
 
 /// Closes a statement at the server, if it has it.
-fn close(server: &mut ServerSession, place: StatementId, out: &mut Vec<u8>) {
+fn close(server: &mut MysqlServerSession, place: MysqlStatementId, out: &mut Vec<u8>) {
     if let Some(number) = server.statements.take(place) {
         put_close(number, out);
     }
@@ -155,13 +163,18 @@ fn put_prepare(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-impl Link<'_, '_> {
+impl MysqlLink<'_, '_> {
     /// Prepares a statement for the client: with what is known of it, or at the server. The text
     /// may be another than the one that the client sent.
-    pub(super) fn prepare(&mut self, header: Header, rest: &[u8], text: &[u8]) -> Taken {
+    pub(super) fn prepare(
+        &mut self,
+        header: PacketHeader,
+        rest: &[u8],
+        text: &[u8],
+    ) -> MysqlPacketOutcome {
         if !self.client.statements.has_room_for(text) {
             let message = "the client has prepared as many statements as it may";
-            let refusal = Refusal::new(errors::TOO_MANY, b"42000", message);
+            let refusal = CommandRefusal::new(errors::TOO_MANY, b"42000", message);
             return self.refuse(header, rest, refusal);
         }
         let (mode, wanted) = (self.client.sql_mode, &self.client.wanted);
@@ -169,18 +182,18 @@ impl Link<'_, '_> {
         self.client.statements.last_prepared = None;
         let generation = self.shared.schema.load(Ordering::Relaxed);
         if self.prepare_here(&statement, generation) {
-            return Taken::Bytes(header.total());
+            return MysqlPacketOutcome::Bytes(header.total());
         }
         put_prepare(text, self.out.to_server);
         let place = statement.id;
-        let preparing = Preparing::new(statement, place, Purpose::Asked, generation);
-        let note = Note::Prepare(Box::new(preparing));
-        self.server.push(ReplyKind::Prepare, Audience::Client, note);
-        Taken::Bytes(header.total())
+        let preparing = PendingPrepare::new(statement, place, PrepareReason::Asked, generation);
+        let note = MysqlRequestPurpose::Prepare(Box::new(preparing));
+        self.server.push(ReplyKind::Prepare, MysqlReplyAudience::Client, note);
+        MysqlPacketOutcome::Bytes(header.total())
     }
 
     /// Answers with what the server said as it prepared the same for somebody, if that still holds.
-    fn prepare_here(&mut self, statement: &Arc<Statement>, generation: u64) -> bool {
+    fn prepare_here(&mut self, statement: &Arc<MysqlStatement>, generation: u64) -> bool {
         let server = &mut *self.server;
         if !server.statements.is_current(statement.id, generation) {
             return false;
@@ -197,8 +210,10 @@ impl Link<'_, '_> {
 
     /// Prepares at the server what a command of the client's needs there, under the settings under
     /// which the client prepared it. The command waits.
-    fn prepare_for(&mut self, number: u32, place: StatementId) -> Taken {
-        let Some((_, open)) = self.client.statements.find(number) else { return Taken::Wait };
+    fn prepare_for(&mut self, number: u32, place: MysqlStatementId) -> MysqlPacketOutcome {
+        let Some((_, open)) = self.client.statements.find(number) else {
+            return MysqlPacketOutcome::Wait;
+        };
         let statement = open.statement.clone();
         let wanted = self.client.wanted.clone();
         if statement.plan_key != wanted.plan_key() {
@@ -209,17 +224,20 @@ impl Link<'_, '_> {
         if settled {
             put_prepare(&statement.text, self.out.to_server);
             let generation = self.shared.schema.load(Ordering::Relaxed);
-            let preparing = Preparing::new(statement, place, Purpose::Needed(number), generation);
-            let note = Note::Prepare(Box::new(preparing));
-            self.server.push(ReplyKind::Prepare, Audience::Nobody, note);
+            let preparing =
+                PendingPrepare::new(statement, place, PrepareReason::Needed(number), generation);
+            let note = MysqlRequestPurpose::Prepare(Box::new(preparing));
+            self.server.push(ReplyKind::Prepare, MysqlReplyAudience::Nobody, note);
         }
-        Taken::Wait
+        MysqlPacketOutcome::Wait
     }
 
     /// Where the client's statement of this number is at the server, and its number there. None:
     /// it has to be prepared first, which is under way.
-    fn placed(&mut self, number: u32) -> Result<(StatementId, u32), Taken> {
-        let Some((_, open)) = self.client.statements.find(number) else { return Err(Taken::Wait) };
+    fn placed(&mut self, number: u32) -> Result<(MysqlStatementId, u32), MysqlPacketOutcome> {
+        let Some((_, open)) = self.client.statements.find(number) else {
+            return Err(MysqlPacketOutcome::Wait);
+        };
         let (mut place, statement) = (open.place, open.statement.id);
         let taken = self.client.statements.is_taken(place, number);
         // Settings that are not all known may be others than those it was prepared under.
@@ -236,7 +254,11 @@ impl Link<'_, '_> {
     }
 
     /// `COM_STMT_SEND_LONG_DATA`: there is no reply, and so no error.
-    pub(super) fn stmt_long_data(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn stmt_long_data(
+        &mut self,
+        header: PacketHeader,
+        rest: &[u8],
+    ) -> MysqlPacketOutcome {
         let number = match number(header, rest) {
             Ok(Some(number)) => number,
             Ok(None) => return pass_over(self.client, (header, rest)),
@@ -247,7 +269,7 @@ impl Link<'_, '_> {
         }
         let at = HEADER_BYTES + NUMBERED_BYTES;
         let Some(parameter) = rest.get(at..at + 2).and_then(|bytes| bytes.first_chunk()) else {
-            return Taken::More(HEADER_BYTES + LONG_DATA_BYTES);
+            return MysqlPacketOutcome::More(HEADER_BYTES + LONG_DATA_BYTES);
         };
         let parameter = u16::from_le_bytes(*parameter);
         let Some((number, open)) = self.client.statements.find(number) else {
@@ -260,7 +282,7 @@ impl Link<'_, '_> {
         if parameter >= params {
             // A server keeps the statement in error until it is reset; so do we, and spare the
             // others who use it.
-            let failure = Failure {
+            let failure = PrepareFailure {
                 code: errors::WRONG_ARGUMENTS,
                 state: *b"HY000",
                 message: b"long data was sent for a parameter that there is not"[..].into(),
@@ -274,7 +296,7 @@ impl Link<'_, '_> {
             Err(taken) => return taken,
         };
         if !self.settle() {
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
         self.client.statements.set_memory(number, |memory| memory.long_data = true);
         self.server.statements.set_user(place, Some(number));
@@ -282,7 +304,12 @@ impl Link<'_, '_> {
     }
 
     /// Passes a command on with the server's number in it.
-    fn pass_numbered(&mut self, header: Header, rest: &[u8], server_number: u32) -> Taken {
+    fn pass_numbered(
+        &mut self,
+        header: PacketHeader,
+        rest: &[u8],
+        server_number: u32,
+    ) -> MysqlPacketOutcome {
         let at = self.out.to_server.len() + HEADER_BYTES + 1;
         let taken = self.pass(header, rest);
         if let Some(place) = self.out.to_server.get_mut(at..at + 4) {
@@ -293,7 +320,7 @@ impl Link<'_, '_> {
 
     /// `COM_STMT_CLOSE`: the client forgets the number. The server keeps the statement for others,
     /// unless it remembers what nobody else must meet.
-    pub(super) fn stmt_close(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn stmt_close(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let number = match number(header, rest) {
             Ok(number) => number,
             Err(taken) => return taken,
@@ -307,11 +334,15 @@ impl Link<'_, '_> {
     }
 
     /// `COM_STMT_RESET`
-    pub(super) fn stmt_reset(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn stmt_reset(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         match self.numbered(Command::StmtReset, header, rest) {
             Ok((number, server_number)) => {
                 self.client.statements.forget_failure(number);
-                self.server.push(ReplyKind::Simple, Audience::Client, Note::ResetStatement(number));
+                self.server.push(
+                    ReplyKind::Simple,
+                    MysqlReplyAudience::Client,
+                    MysqlRequestPurpose::ResetStatement(number),
+                );
                 self.pass_numbered(header, rest, server_number)
             }
             Err(taken) => taken,
@@ -319,10 +350,14 @@ impl Link<'_, '_> {
     }
 
     /// `COM_STMT_FETCH`
-    pub(super) fn stmt_fetch(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn stmt_fetch(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         match self.numbered(Command::StmtFetch, header, rest) {
             Ok((number, server_number)) if header.len == FETCH_BYTES => {
-                self.server.push(ReplyKind::Rows, Audience::Client, Note::Fetch(number));
+                self.server.push(
+                    ReplyKind::Rows,
+                    MysqlReplyAudience::Client,
+                    MysqlRequestPurpose::Fetch(number),
+                );
                 self.pass_numbered(header, rest, server_number)
             }
             Ok(_) => self.refuse(header, rest, malformed()),
@@ -335,9 +370,9 @@ impl Link<'_, '_> {
     fn numbered(
         &mut self,
         command: Command,
-        header: Header,
+        header: PacketHeader,
         rest: &[u8],
-    ) -> Result<(u32, u32), Taken> {
+    ) -> Result<(u32, u32), MysqlPacketOutcome> {
         let found = number(header, rest)?
             .and_then(|number| self.client.statements.find(number))
             .filter(|(_, open)| match command {
@@ -352,7 +387,7 @@ impl Link<'_, '_> {
             Some(placed) => Ok(placed),
             None => match alone(self.client, command, (header, rest), self.out) {
                 Some(taken) => Err(taken),
-                None => Err(Taken::Wait),
+                None => Err(MysqlPacketOutcome::Wait),
             },
         }
     }
@@ -360,7 +395,7 @@ impl Link<'_, '_> {
 
 /// What a preparation that is done means for the client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Prepared {
+pub(super) enum PrepareOutcome {
     /// It was answered, or can go on.
     Done,
     /// The execution that failed before was sent again.
@@ -370,27 +405,27 @@ pub(super) enum Prepared {
 }
 
 /// The number that the client gets for the statement that is prepared for it.
-pub(super) fn client_number(client: &mut ClientSession, preparing: &Preparing) -> u32 {
+pub(super) fn client_number(client: &mut MysqlClientSession, preparing: &PendingPrepare) -> u32 {
     client.statements.put(preparing.statement.clone(), preparing.counts, &client.wanted)
 }
 
 /// The reply to a preparation has come in full.
 pub(super) fn prepared(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
-    preparing: Preparing,
+    client: Option<&mut MysqlClientSession>,
+    server: &mut MysqlServerSession,
+    preparing: PendingPrepare,
     error: Option<&ErrPacket<'_>>,
-    out: &mut Outputs<'_>,
-) -> Prepared {
-    let Preparing { place, purpose, generation, number, counts, reply, .. } = preparing;
+    out: &mut LinkOutputs<'_>,
+) -> PrepareOutcome {
+    let PendingPrepare { place, purpose, generation, number, counts, reply, .. } = preparing;
     if let Some(error) = error {
         return match (purpose, client) {
-            (Purpose::Needed(number), Some(client)) => {
-                client.statements.fail(number, Failure::of(error));
-                Prepared::Done
+            (PrepareReason::Needed(number), Some(client)) => {
+                client.statements.fail(number, PrepareFailure::of(error));
+                PrepareOutcome::Done
             }
-            (Purpose::Again(_), _) => Prepared::Failed,
-            (Purpose::Asked | Purpose::Needed(_), _) => Prepared::Done,
+            (PrepareReason::Again(_), _) => PrepareOutcome::Failed,
+            (PrepareReason::Asked | PrepareReason::Needed(_), _) => PrepareOutcome::Done,
         };
     }
     let is_used = server.statements.place_mut(place).is_some_and(|place| place.user.is_some());
@@ -398,7 +433,7 @@ pub(super) fn prepared(
         // The client's own statement of the same text remembers something there: this one is not
         // needed before it is executed, and then it gets a place of its own.
         put_close(number, out.to_server);
-        return Prepared::Done;
+        return PrepareOutcome::Done;
     }
     let reply = reply.map(Vec::into_boxed_slice);
     if let Some(before) = server.statements.put(place, number, counts, reply, generation) {
@@ -406,16 +441,16 @@ pub(super) fn prepared(
     }
     trim(server, Some(place), out);
     match (purpose, client) {
-        (Purpose::Asked, _) | (_, None) => Prepared::Done,
-        (Purpose::Needed(number), Some(client)) => {
+        (PrepareReason::Asked, _) | (_, None) => PrepareOutcome::Done,
+        (PrepareReason::Needed(number), Some(client)) => {
             let Some((_, open)) = client.statements.find_mut(number) else {
-                return Prepared::Done;
+                return PrepareOutcome::Done;
             };
             if open.counts.params == counts.params {
                 // The client is told of other columns with the rows.
                 open.counts = counts;
             } else {
-                let failure = Failure {
+                let failure = PrepareFailure {
                     code: errors::NEEDS_PREPARING,
                     state: *b"HY000",
                     message: b"the statement has to be prepared again"[..].into(),
@@ -423,9 +458,9 @@ pub(super) fn prepared(
                 };
                 client.statements.fail(number, failure);
             }
-            Prepared::Done
+            PrepareOutcome::Done
         }
-        (Purpose::Again(executing), Some(_)) => execute::resend(server, executing, out),
+        (PrepareReason::Again(executing), Some(_)) => execute::resend(server, executing, out),
     }
 }
 
@@ -434,15 +469,15 @@ pub(super) fn prepared(
 /// told.
 pub(super) fn again(
     generation: u64,
-    server: &mut ServerSession,
+    server: &mut MysqlServerSession,
     error: &ErrPacket<'_>,
-    out: &mut Outputs<'_>,
+    out: &mut LinkOutputs<'_>,
 ) -> bool {
     if !matches!(error.code, errors::UNKNOWN_STATEMENT | errors::NEEDS_PREPARING) {
         return false;
     }
     let executing = match server.front().map(|front| &front.note) {
-        Some(Note::Execute(executing)) if !executing.is_second => executing.clone(),
+        Some(MysqlRequestPurpose::Execute(executing)) if !executing.is_second => executing.clone(),
         _ => return false,
     };
     // What runs within may have failed so, and what it did before that is not done twice.
@@ -464,25 +499,29 @@ pub(super) fn again(
     let place = executing.place;
     close(server, place, out.to_server);
     put_prepare(&statement.text, out.to_server);
-    let executing = Executing { is_second: true, ..executing };
-    let purpose = Purpose::Again(executing);
-    let preparing = Preparing::new(statement, place, purpose, generation);
-    server.push(ReplyKind::Prepare, Audience::Nobody, Note::Prepare(Box::new(preparing)));
+    let executing = PendingExecution { is_second: true, ..executing };
+    let purpose = PrepareReason::Again(executing);
+    let preparing = PendingPrepare::new(statement, place, purpose, generation);
+    server.push(
+        ReplyKind::Prepare,
+        MysqlReplyAudience::Nobody,
+        MysqlRequestPurpose::Prepare(Box::new(preparing)),
+    );
     true
 }
 
 /// The reply to an execution has come in full.
 pub(super) fn executed(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
-    executing: &Executing,
-    result: Result<Status, &ErrPacket<'_>>,
-    out: &mut Outputs<'_>,
+    client: Option<&mut MysqlClientSession>,
+    server: &mut MysqlServerSession,
+    executing: &PendingExecution,
+    result: Result<StatusFlags, &ErrPacket<'_>>,
+    out: &mut LinkOutputs<'_>,
 ) {
     let is_open = result.is_ok_and(|status| {
         executing.reply == ReplyKind::Cursor
-            && status.contains(Status::CURSOR_EXISTS)
-            && !status.contains(Status::LAST_ROW_SENT)
+            && status.contains(StatusFlags::CURSOR_EXISTS)
+            && !status.contains(StatusFlags::LAST_ROW_SENT)
     });
     let user = if is_open && client.is_some() { Some(executing.number) } else { None };
     server.statements.set_user(executing.place, user);
@@ -507,13 +546,13 @@ pub(super) fn executed(
 
 /// The reply to a request for rows of a cursor has come in full.
 pub(super) fn fetched(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
+    client: Option<&mut MysqlClientSession>,
+    server: &mut MysqlServerSession,
     number: u32,
-    result: Result<Status, &ErrPacket<'_>>,
+    result: Result<StatusFlags, &ErrPacket<'_>>,
 ) {
     let is_over = match result {
-        Ok(status) => status.contains(Status::LAST_ROW_SENT),
+        Ok(status) => status.contains(StatusFlags::LAST_ROW_SENT),
         Err(error) => matches!(error.code, errors::NO_CURSOR | errors::UNKNOWN_STATEMENT),
     };
     if is_over {
@@ -524,19 +563,19 @@ pub(super) fn fetched(
 
 /// A statement was brought back to how it was prepared.
 pub(super) fn was_reset(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
+    client: Option<&mut MysqlClientSession>,
+    server: &mut MysqlServerSession,
     number: u32,
 ) {
-    forget(client, server, number, |memory| *memory = Memory::default());
+    forget(client, server, number, |memory| *memory = StatementMemory::default());
 }
 
 /// The client's statement of this number remembers less at the server than it did.
 fn forget(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
+    client: Option<&mut MysqlClientSession>,
+    server: &mut MysqlServerSession,
     number: u32,
-    change: impl FnOnce(&mut Memory),
+    change: impl FnOnce(&mut StatementMemory),
 ) {
     let Some(client) = client else { return };
     client.statements.set_memory(number, change);

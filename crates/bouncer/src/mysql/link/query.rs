@@ -2,23 +2,23 @@
 
 use api::PoolMode;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
 use wire::mysql::packet::put_result;
 use wire::mysql::reply::ReplyKind;
-use wire::mysql::sql::{Assigned, Effects, KillTarget, rewrite_connection_id};
+use wire::mysql::sql::{AssignedValue, Effects, KillTarget, rewrite_connection_id};
 
-use super::front::{Link, Taken, pass_over, refuse};
-use super::{STATEMENT_BYTES_SCANNED_MAX, Shared, change, local};
-use crate::link::{ClientNext, Outputs};
-use crate::mysql::client::{ClientSession, Refusal};
-use crate::mysql::server::{Audience, Note};
-use crate::mysql::texts::Facts;
+use super::front::{MysqlLink, MysqlPacketOutcome, pass_over, refuse};
+use super::{MysqlLinkContext, STATEMENT_BYTES_SCANNED_MAX, change, local};
+use crate::link::{ClientNext, LinkOutputs};
+use crate::mysql::client::{CommandRefusal, MysqlClientSession};
+use crate::mysql::server::{MysqlReplyAudience, MysqlRequestPurpose};
+use crate::mysql::texts::MysqlStatementFacts;
 
 /// What MySQL calls a feature that is not there.
 const NOT_SUPPORTED: (u16, &[u8; 5]) = (1235, b"42000");
 
 /// What a text is, as far as it has come.
-enum Seen<'a> {
+enum QueryText<'a> {
     Text(&'a [u8]),
     /// It is too long to be looked at.
     Unseen,
@@ -26,35 +26,35 @@ enum Seen<'a> {
 }
 
 #[inline]
-fn seen(header: Header, rest: &[u8]) -> Seen<'_> {
+fn seen(header: PacketHeader, rest: &[u8]) -> QueryText<'_> {
     if header.len > STATEMENT_BYTES_SCANNED_MAX {
-        return Seen::Unseen;
+        return QueryText::Unseen;
     }
     match rest.get(HEADER_BYTES + 1..header.total()) {
-        Some(text) => Seen::Text(text),
-        None => Seen::More(header.total()),
+        Some(text) => QueryText::Text(text),
+        None => QueryText::More(header.total()),
     }
 }
 
 /// A text of a client without a server connection: most need one.
 pub(super) fn alone(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    shared: &mut MysqlLinkContext,
+    client: &mut MysqlClientSession,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     let text = match seen(header, rest) {
-        Seen::Text(text) => text,
-        Seen::More(want) => return Taken::More(want),
-        Seen::Unseen => {
-            return match refusal(client, &Facts::UNKNOWN) {
+        QueryText::Text(text) => text,
+        QueryText::More(want) => return MysqlPacketOutcome::More(want),
+        QueryText::Unseen => {
+            return match refusal(client, &MysqlStatementFacts::UNKNOWN) {
                 Some(refusal) => refuse(client, (header, rest), refusal, out),
-                None => Taken::NeedServer,
+                None => MysqlPacketOutcome::NeedServer,
             };
         }
     };
     if !client.is_mode_known && !reads_alike(text) {
-        return Taken::NeedServer;
+        return MysqlPacketOutcome::NeedServer;
     }
     let facts = shared.texts.facts(text, client.sql_mode);
     if let Some(refusal) = refusal(client, &facts) {
@@ -68,7 +68,7 @@ pub(super) fn alone(
         return pass_over(client, (header, rest));
     }
     client.looked = Some(facts);
-    Taken::NeedServer
+    MysqlPacketOutcome::NeedServer
 }
 
 /// Whether a text is the same in every SQL mode: there is nothing whose end depends on it.
@@ -78,7 +78,10 @@ fn reads_alike(text: &[u8]) -> bool {
 
 /// Whether a text must not run at all.
 #[inline]
-pub(super) fn refusal(client: &ClientSession, facts: &Facts) -> Option<Refusal> {
+pub(super) fn refusal(
+    client: &MysqlClientSession,
+    facts: &MysqlStatementFacts,
+) -> Option<CommandRefusal> {
     const LOOKED_AT: Effects = Effects::READ_WRITE
         .with(Effects::UNPARSED)
         .with(Effects::SET_UNKNOWN)
@@ -86,48 +89,48 @@ pub(super) fn refusal(client: &ClientSession, facts: &Facts) -> Option<Refusal> 
         .with(Effects::AUTOCOMMIT)
         .with(Effects::LOCAL_INFILE);
     if let Some(what) = facts.prohibitions.for_sandboxes.filter(|_| client.is_sandbox) {
-        return Some(Refusal::not_for_sandboxes(what));
+        return Some(CommandRefusal::not_for_sandboxes(what));
     }
     if let Some(what) = facts.prohibitions.for_readers.filter(|_| client.read_only) {
-        return Some(Refusal::not_for_readers(what));
+        return Some(CommandRefusal::not_for_readers(what));
     }
     if !facts.effects.intersects(LOOKED_AT) {
         return None;
     }
     let has = |effect| facts.effects.intersects(effect);
     if client.read_only && has(Effects::READ_WRITE | Effects::UNPARSED | Effects::SET_UNKNOWN) {
-        return Some(Refusal::read_only());
+        return Some(CommandRefusal::read_only());
     }
     if has(Effects::LOCAL_INFILE) && !client.local_infile {
         let message = "loading local files is not allowed for this tenant";
-        return Some(Refusal::new(1148, b"42000", message));
+        return Some(CommandRefusal::new(1148, b"42000", message));
     }
     if client.mode != PoolMode::Statement {
         return None;
     }
     let begins = has(Effects::TRANSACTION_BEGIN) || (has(Effects::AUTOCOMMIT) && is_off(facts));
     let message = "transactions of several statements are not allowed in statement mode";
-    begins.then(|| Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message))
+    begins.then(|| CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message))
 }
 
 /// Whether `autocommit` may be off after the text.
-fn is_off(facts: &Facts) -> bool {
+fn is_off(facts: &MysqlStatementFacts) -> bool {
     let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
         return true;
     };
     details.assignments.iter().filter(|it| it.name == "autocommit").any(|it| match &it.value {
-        Assigned::Literal(value) => !matches!(value.to_ascii_lowercase().as_str(), "1" | "on"),
-        Assigned::Default | Assigned::Expression => true,
+        AssignedValue::Literal(value) => !matches!(value.to_ascii_lowercase().as_str(), "1" | "on"),
+        AssignedValue::Default | AssignedValue::Expression => true,
     })
 }
 
 /// `KILL` names a client of the bouncer's, and the server would take it for a thread of its own.
 fn kill(
-    client: &mut ClientSession,
-    facts: &Facts,
-    (header, rest): (Header, &[u8]),
-    out: &mut Outputs<'_>,
-) -> Taken {
+    client: &mut MysqlClientSession,
+    facts: &MysqlStatementFacts,
+    (header, rest): (PacketHeader, &[u8]),
+    out: &mut LinkOutputs<'_>,
+) -> MysqlPacketOutcome {
     let several = facts.effects.intersects(Effects::MULTI);
     let kill = facts.details.as_deref().and_then(|details| details.kill).filter(|_| !several);
     let id = kill.and_then(|kill| match kill.target {
@@ -138,25 +141,25 @@ fn kill(
     match (kill, id) {
         (Some(kill), Some(id)) => {
             let next = ClientNext::Kill { id, connection: kill.connection };
-            Taken::Next(header.total(), next)
+            MysqlPacketOutcome::Next(header.total(), next)
         }
         _ => {
             let message = "only a connection's number can be killed through the bouncer, \
                            in a text of its own";
-            let refusal = Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
+            let refusal = CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
             refuse(client, (header, rest), refusal, out)
         }
     }
 }
 
-impl Link<'_, '_> {
+impl MysqlLink<'_, '_> {
     /// A text of statements.
     #[inline]
-    pub(super) fn query(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn query(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let text = match seen(header, rest) {
-            Seen::Text(text) => text,
-            Seen::More(want) => return Taken::More(want),
-            Seen::Unseen => return self.query_unseen(header, rest),
+            QueryText::Text(text) => text,
+            QueryText::More(want) => return MysqlPacketOutcome::More(want),
+            QueryText::Unseen => return self.query_unseen(header, rest),
         };
         let facts = match self.client.looked.take() {
             Some(facts) => facts,
@@ -176,26 +179,30 @@ impl Link<'_, '_> {
         }
         if !self.before(&facts) {
             self.client.looked = Some(facts);
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
         if self.client.multi != self.server.multi && has_several(text) {
             self.allow_several();
         }
         let rewritten = facts.effects.intersects(Effects::CONNECTION_ID);
-        self.server.push(ReplyKind::Query, Audience::Client, Note::Text(facts));
+        self.server.push(
+            ReplyKind::Query,
+            MysqlReplyAudience::Client,
+            MysqlRequestPurpose::Text(facts),
+        );
         if rewritten && self.send_rewritten(text) {
-            return Taken::Bytes(header.total());
+            return MysqlPacketOutcome::Bytes(header.total());
         }
         self.pass(header, rest)
     }
 
     /// A text to be prepared.
-    pub(super) fn stmt_prepare(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn stmt_prepare(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let text = match seen(header, rest) {
-            Seen::Text(text) => text,
-            Seen::More(want) => return Taken::More(want),
+            QueryText::Text(text) => text,
+            QueryText::More(want) => return MysqlPacketOutcome::More(want),
             // It was refused before.
-            Seen::Unseen => return pass_over(self.client, (header, rest)),
+            QueryText::Unseen => return pass_over(self.client, (header, rest)),
         };
         let facts = self.shared.texts.facts(text, self.client.sql_mode);
         if let Some(refusal) = refusal(self.client, &facts) {
@@ -203,11 +210,11 @@ impl Link<'_, '_> {
         }
         if facts.effects.intersects(Effects::KILL) {
             let message = "KILL cannot be prepared through the bouncer";
-            let refusal = Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
+            let refusal = CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
             return self.refuse(header, rest, refusal);
         }
         if !self.settle() {
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
         let (mode, id) = (self.client.sql_mode, self.client.id.0);
         let mut rewritten = Vec::new();
@@ -220,17 +227,21 @@ impl Link<'_, '_> {
     }
 
     /// A text that is too long to be looked at.
-    fn query_unseen(&mut self, header: Header, rest: &[u8]) -> Taken {
-        if let Some(refusal) = refusal(self.client, &Facts::UNKNOWN) {
+    fn query_unseen(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
+        if let Some(refusal) = refusal(self.client, &MysqlStatementFacts::UNKNOWN) {
             return self.refuse(header, rest, refusal);
         }
-        if !self.before(&Facts::UNKNOWN) {
-            return Taken::Wait;
+        if !self.before(&MysqlStatementFacts::UNKNOWN) {
+            return MysqlPacketOutcome::Wait;
         }
         if self.client.multi != self.server.multi {
             self.allow_several();
         }
-        self.server.push(ReplyKind::Query, Audience::Client, Note::Text(Facts::UNKNOWN));
+        self.server.push(
+            ReplyKind::Query,
+            MysqlReplyAudience::Client,
+            MysqlRequestPurpose::Text(MysqlStatementFacts::UNKNOWN),
+        );
         self.pass(header, rest)
     }
 
@@ -238,7 +249,7 @@ impl Link<'_, '_> {
     /// of the text may be sent.
     #[inline]
     #[must_use]
-    pub(super) fn before(&mut self, facts: &Facts) -> bool {
+    pub(super) fn before(&mut self, facts: &MysqlStatementFacts) -> bool {
         if facts.effects.intersects(Effects::SEQUENCE)
             && self.server.has_sequences
             && self.client.is_new_here
@@ -270,7 +281,7 @@ impl Link<'_, '_> {
             && (told.warnings_here || !effects.intersects(WARNINGS));
         if !is_own {
             self.server.has_others_diagnostics = false;
-            self.server.ask(Note::Forget, change::FORGET, self.out.to_server);
+            self.server.ask(MysqlRequestPurpose::Forget, change::FORGET, self.out.to_server);
         }
     }
 
@@ -300,7 +311,7 @@ impl Link<'_, '_> {
         self.server.insert_id_is_own = is_own;
         if self.server.insert_id != Some(id) || (is_doubtful && effects.intersects(READS)) {
             let text = format!("SET last_insert_id={id}");
-            self.server.ask(Note::InsertId, &text, self.out.to_server);
+            self.server.ask(MysqlRequestPurpose::InsertId, &text, self.out.to_server);
             self.server.insert_id = Some(id);
             self.server.insert_id_is_doubtful = false;
         }
@@ -310,7 +321,11 @@ impl Link<'_, '_> {
     #[cold]
     fn allow_several(&mut self) {
         let command = [Command::SetOption.code(), u8::from(!self.client.multi), 0];
-        self.server.inject((ReplyKind::Simple, Note::Multi), &command, self.out.to_server);
+        self.server.inject(
+            (ReplyKind::Simple, MysqlRequestPurpose::Multi),
+            &command,
+            self.out.to_server,
+        );
         self.server.multi = self.client.multi;
     }
 

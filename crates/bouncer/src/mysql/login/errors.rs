@@ -2,7 +2,7 @@
 
 use wire::mysql::packet;
 
-use crate::pg::login::Refusal;
+use crate::pg::login::PgLoginRefusal;
 
 /// In place of an SQLSTATE: TLS is demanded. MySQL's own number for it, 3159, has only the general
 /// one.
@@ -60,14 +60,14 @@ pub fn errno_of(sqlstate: &str) -> (u16, [u8; 5]) {
 }
 
 /// Appends a refusal, as the packet with the number `seq`, which becomes the next one.
-pub fn put_refusal(out: &mut Vec<u8>, seq: &mut u8, refusal: &Refusal) {
+pub fn put_refusal(out: &mut Vec<u8>, seq: &mut u8, refusal: &PgLoginRefusal) {
     let (errno, state) = errno_of(refusal.code);
     packet::put_err(out, seq, errno, state, sentence(refusal).as_bytes());
 }
 
 /// Appends a refusal in place of the greeting. It has no SQLSTATE: the client does not know yet
 /// that we speak a protocol that has one, and would show it to people.
-pub fn put_refusal_unasked(out: &mut Vec<u8>, refusal: &Refusal) {
+pub fn put_refusal_unasked(out: &mut Vec<u8>, refusal: &PgLoginRefusal) {
     let (errno, _) = errno_of(refusal.code);
     let mut payload = vec![packet::ERR];
     payload.extend_from_slice(&errno.to_le_bytes());
@@ -76,7 +76,7 @@ pub fn put_refusal_unasked(out: &mut Vec<u8>, refusal: &Refusal) {
     wire::mysql::frame::put_packet(out, &mut seq, &payload);
 }
 
-fn sentence(refusal: &Refusal) -> String {
+fn sentence(refusal: &PgLoginRefusal) -> String {
     match &refusal.hint {
         Some(hint) => format!("{} ({hint})", refusal.message),
         None => refusal.message.clone(),
@@ -109,13 +109,13 @@ mod tests {
 
     #[test]
     fn a_refusal_in_place_of_the_greeting_has_no_sqlstate() {
-        let refusal = Refusal::new("53300", "too many");
+        let refusal = PgLoginRefusal::new("53300", "too many");
         let mut out = Vec::new();
         put_refusal_unasked(&mut out, &refusal);
         assert_eq!(out, b"\x0b\0\0\0\xff\x10\x04too many");
         let (mut out, mut seq) = (Vec::new(), 2);
         let hint = Some("later".to_owned());
-        put_refusal(&mut out, &mut seq, &Refusal { hint, ..refusal });
+        put_refusal(&mut out, &mut seq, &PgLoginRefusal { hint, ..refusal });
         assert_eq!(out, b"\x19\0\0\x02\xff\x10\x04#08004too many (later)");
         assert_eq!(seq, 3);
     }

@@ -1,9 +1,9 @@
 //! What a client asks for when it logs in.
 
-use wire::mysql::capabilities::Capabilities;
-use wire::mysql::handshake::{Attributes, ChangeUser, Response};
+use wire::mysql::capabilities::CapabilityFlags;
+use wire::mysql::handshake::{ChangeUser, ConnectionAttributes, HandshakeResponse};
 
-use crate::pg::login::{Reached, Refusal, TlsFacts};
+use crate::pg::login::{ClientTransport, PgLoginRefusal, TlsFacts};
 
 /// Attributes of one client that are looked at; drivers send some ten.
 const ATTRIBUTES_MAX: usize = 64;
@@ -16,24 +16,24 @@ const PROGRAM: &str = "program_name";
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requested {
+pub struct MysqlLoginRequest {
     /// Who it says it is.
     pub user: String,
     /// The schema to begin with, if it names one.
     pub database: Option<String>,
     /// How it came.
-    pub reached: Reached,
+    pub reached: ClientTransport,
     /// What the TLS handshake gave; absent without TLS.
     pub tls: Option<TlsFacts>,
     /// What both can do: the wire format that it reads depends on it.
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilityFlags,
     /// The collation, and so the character set, that it speaks. 0 means the server's default.
     pub collation: u16,
     /// What it says of itself.
     pub attributes: Vec<(String, String)>,
 }
 
-impl Requested {
+impl MysqlLoginRequest {
     /// The tenant that it names by an attribute.
     #[must_use]
     pub fn tenant(&self) -> Option<&str> {
@@ -52,11 +52,11 @@ impl Requested {
     }
 
     pub(super) fn of_response(
-        response: &Response<'_>,
-        capabilities: Capabilities,
-        (reached, tls): (Reached, Option<TlsFacts>),
-    ) -> Result<Requested, Refusal> {
-        Ok(Requested {
+        response: &HandshakeResponse<'_>,
+        capabilities: CapabilityFlags,
+        (reached, tls): (ClientTransport, Option<TlsFacts>),
+    ) -> Result<MysqlLoginRequest, PgLoginRefusal> {
+        Ok(MysqlLoginRequest {
             user: text(response.user, "user name")?,
             database: response.database.map(|name| text(name, "database name")).transpose()?,
             reached,
@@ -70,11 +70,11 @@ impl Requested {
     /// What `COM_CHANGE_USER` does not say stays as it was.
     pub(super) fn of_change(
         change: &ChangeUser<'_>,
-        capabilities: Capabilities,
+        capabilities: CapabilityFlags,
         collation: u16,
-        (reached, tls): (Reached, Option<TlsFacts>),
-    ) -> Result<Requested, Refusal> {
-        Ok(Requested {
+        (reached, tls): (ClientTransport, Option<TlsFacts>),
+    ) -> Result<MysqlLoginRequest, PgLoginRefusal> {
+        Ok(MysqlLoginRequest {
             user: text(change.user, "user name")?,
             database: change.database.map(|name| text(name, "database name")).transpose()?,
             reached,
@@ -86,13 +86,14 @@ impl Requested {
     }
 }
 
-fn text(bytes: &[u8], what: &str) -> Result<String, Refusal> {
+fn text(bytes: &[u8], what: &str) -> Result<String, PgLoginRefusal> {
     let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|_| Refusal::new("28000", format!("the {what} is not UTF-8")))
+    text.map(str::to_owned)
+        .map_err(|_| PgLoginRefusal::new("28000", format!("the {what} is not UTF-8")))
 }
 
 /// Those that are texts.
-fn attributes(attributes: Attributes<'_>) -> Vec<(String, String)> {
+fn attributes(attributes: ConnectionAttributes<'_>) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
     let pairs = attributes.pairs().take(ATTRIBUTES_MAX);
     pairs.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()

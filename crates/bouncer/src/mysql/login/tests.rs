@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
-use wire::mysql::auth::{NONCE_BYTES, Secret, SecretKind, Sha2Crypt};
-use wire::mysql::handshake::{Attributes, Challenge, Response, put_ssl_request};
+use wire::mysql::auth::{MysqlSecret, NONCE_BYTES, SecretKind, Sha2Crypt};
+use wire::mysql::handshake::{
+    AuthChallenge, ConnectionAttributes, HandshakeResponse, put_ssl_request,
+};
 use wire::mysql::packet::{ErrPacket, OkPacket};
 
 use super::*;
@@ -12,16 +14,16 @@ mod pairs;
 
 const NONCE: [u8; NONCE_BYTES] = *b"abcdefghijklmnopqrst";
 
-fn nonce() -> Nonce {
-    Nonce::parse(&NONCE).expect("a nonce")
+fn nonce() -> AuthNonce {
+    AuthNonce::parse(&NONCE).expect("a nonce")
 }
 
-pub(super) fn policy(plugin: Plugin) -> LoginPolicy {
-    LoginPolicy {
+pub(super) fn policy(plugin: AuthPlugin) -> MysqlLoginPolicy {
+    MysqlLoginPolicy {
         tls: TlsPolicy::Offered,
         cleartext: CleartextPolicy::Protected,
         plugin,
-        more: Capabilities::NONE,
+        more: CapabilityFlags::NONE,
     }
 }
 
@@ -31,24 +33,24 @@ pub(super) fn own_key() -> Arc<OwnKey> {
     Arc::clone(KEY.get_or_init(Arc::default))
 }
 
-pub(super) fn plain() -> Verifier {
-    Verifier::new(Secret::Plain(Password::new("secret".to_owned())))
+pub(super) fn plain() -> MysqlVerifier {
+    MysqlVerifier::new(MysqlSecret::Plain(PlainPassword::new("secret".to_owned())))
 }
 
-pub(super) fn native() -> Verifier {
-    Verifier::new(Secret::Native(NativeKey::of("secret").hash()))
+pub(super) fn native() -> MysqlVerifier {
+    MysqlVerifier::new(MysqlSecret::Native(NativeKey::of("secret").hash()))
 }
 
-pub(super) fn sha2() -> Verifier {
-    Verifier::new(Secret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000)))
+pub(super) fn sha2() -> MysqlVerifier {
+    MysqlVerifier::new(MysqlSecret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000)))
 }
 
-pub(super) fn proof(verifier: Verifier) -> Proof {
-    Proof::Password { verifier: Arc::new(verifier), method: Method::Best, key: own_key() }
+pub(super) fn proof(verifier: MysqlVerifier) -> MysqlProof {
+    MysqlProof::Password { verifier: Arc::new(verifier), method: Method::Best, key: own_key() }
 }
 
-pub(super) fn client_capabilities() -> Capabilities {
-    OFFERED.without(Capabilities::CONNECT_WITH_DB)
+pub(super) fn client_capabilities() -> CapabilityFlags {
+    OFFERED.without(CapabilityFlags::CONNECT_WITH_DB)
 }
 
 fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
@@ -58,9 +60,9 @@ fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// An answer to the greeting by this method.
-fn response(capabilities: Capabilities, plugin: &str, answer: &[u8]) -> Vec<u8> {
+fn response(capabilities: CapabilityFlags, plugin: &str, answer: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
-    let response = Response {
+    let response = HandshakeResponse {
         capabilities,
         packet_max: 1 << 24,
         collation: 45,
@@ -68,27 +70,27 @@ fn response(capabilities: Capabilities, plugin: &str, answer: &[u8]) -> Vec<u8> 
         answer,
         database: None,
         plugin: Some(plugin.as_bytes()),
-        attributes: Attributes::default(),
+        attributes: ConnectionAttributes::default(),
     };
     response.write(&mut payload);
     payload
 }
 
-fn greeted(policy: LoginPolicy, reached: Reached) -> Login {
-    let mut login = Login::new(policy, reached, nonce());
+fn greeted(policy: MysqlLoginPolicy, reached: ClientTransport) -> MysqlLogin {
+    let mut login = MysqlLogin::new(policy, reached, nonce());
     let mut out = Vec::new();
     login.greet(7, "8.0.30-cove", &mut out);
-    let hello = Hello::parse(&out[4..]).expect("a greeting");
+    let hello = ServerHello::parse(&out[4..]).expect("a greeting");
     assert_eq!((hello.thread_id, hello.version), (7, &b"8.0.30-cove"[..]));
-    assert!(!hello.capabilities.contains(Capabilities::COMPRESS));
-    assert!(!hello.capabilities.contains(Capabilities::LOCAL_FILES));
+    assert!(!hello.capabilities.contains(CapabilityFlags::COMPRESS));
+    assert!(!hello.capabilities.contains(CapabilityFlags::LOCAL_FILES));
     login
 }
 
 /// The payloads of packets, whose numbers must follow each other.
 fn payloads(mut bytes: &[u8], mut seq: u8) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
-    while let Some(header) = Header::parse(bytes) {
+    while let Some(header) = PacketHeader::parse(bytes) {
         assert_eq!(header.seq, seq);
         seq += 1;
         payloads.push(bytes[4..header.total()].to_vec());
@@ -104,16 +106,16 @@ fn errno(payload: &[u8]) -> u16 {
 
 /// Feeds a response and routes it; gives what came of it.
 fn answered(
-    policy: LoginPolicy,
-    reached: Reached,
+    policy: MysqlLoginPolicy,
+    reached: ClientTransport,
     response: &[u8],
-    proof: Proof,
-) -> (Login, LoginNext, Vec<Vec<u8>>) {
+    proof: MysqlProof,
+) -> (MysqlLogin, MysqlLoginNext, Vec<Vec<u8>>) {
     let mut login = greeted(policy, reached);
     let mut out = Vec::new();
     let bytes = packet(1, response);
     let step = login.input(&bytes, &mut out);
-    assert!(matches!(step.next, LoginNext::Route), "{:?}", step.next);
+    assert!(matches!(step.next, MysqlLoginNext::Route), "{:?}", step.next);
     assert_eq!(step.consumed, bytes.len());
     assert_eq!(login.requested().expect("asked").user, "alice");
     let step = login.routed(Ok(proof), &mut out);
@@ -122,9 +124,9 @@ fn answered(
 }
 
 /// What comes of the work that a login waits for, if it waits for any.
-fn settled(login: &mut Login, next: LoginNext, out: &mut Vec<u8>) -> LoginNext {
+fn settled(login: &mut MysqlLogin, next: MysqlLoginNext, out: &mut Vec<u8>) -> MysqlLoginNext {
     match next {
-        LoginNext::Check(check) => {
+        MysqlLoginNext::Check(check) => {
             assert_eq!(login.input(b"more", out).consumed, 0, "nothing is taken meanwhile");
             login.checked(check.run(), out).next
         }
@@ -133,27 +135,27 @@ fn settled(login: &mut Login, next: LoginNext, out: &mut Vec<u8>) -> LoginNext {
 }
 
 /// What one proof leads to, in few words.
-fn outcome(next: &LoginNext, payloads: &[Vec<u8>]) -> String {
+fn outcome(next: &MysqlLoginNext, payloads: &[Vec<u8>]) -> String {
     let said: Vec<String> = payloads
         .iter()
-        .map(|payload| match Challenge::parse(payload) {
-            Some(Challenge::Switch { plugin, .. }) => {
+        .map(|payload| match AuthChallenge::parse(payload) {
+            Some(AuthChallenge::Switch { plugin, .. }) => {
                 format!("switch to {}", String::from_utf8_lossy(plugin))
             }
-            Some(Challenge::More([byte])) => format!("more {byte}"),
+            Some(AuthChallenge::More([byte])) => format!("more {byte}"),
             _ => format!("error {}", errno(payload)),
         })
         .collect();
     let next = match next {
-        LoginNext::Done(done) => match done.shown {
+        MysqlLoginNext::Done(done) => match done.shown {
             Shown::Nothing => "in with nothing",
             Shown::Native(_) => "in by native",
             Shown::Sha2(_) => "in by sha2",
             Shown::Password(_) => "in by password",
         },
-        LoginNext::Fail(_) => "out",
-        LoginNext::More => "waits",
-        LoginNext::StartTls | LoginNext::Route | LoginNext::Check(_) => "?",
+        MysqlLoginNext::Fail(_) => "out",
+        MysqlLoginNext::More => "waits",
+        MysqlLoginNext::StartTls | MysqlLoginNext::Route | MysqlLoginNext::Check(_) => "?",
     };
     said.into_iter().chain([next.to_owned()]).collect::<Vec<_>>().join(", ")
 }
@@ -165,7 +167,7 @@ fn a_proof_that_came_unasked_is_taken_where_it_says_something() {
     let wrong = NativeKey::of("wrong").answer(&nonce()).to_vec();
     let wrong_sha2 = Sha2Key::of("wrong").answer(&nonce()).to_vec();
     let (n, s) = ("mysql_native_password", "caching_sha2_password");
-    let greet = [Plugin::Native, Plugin::CachingSha2];
+    let greet = [AuthPlugin::Native, AuthPlugin::CachingSha2];
     let [native_first, sha2_first] = greet;
     let to_native = "switch to mysql_native_password, waits";
     let to_sha2 = "switch to caching_sha2_password, waits";
@@ -191,7 +193,8 @@ fn a_proof_that_came_unasked_is_taken_where_it_says_something() {
     ] {
         let response = response(client_capabilities(), plugin, answer);
         let shown = format!("{greet:?} {plugin} {secret:?}");
-        let (_, next, said) = answered(policy(greet), Reached::Tcp, &response, proof(secret));
+        let (_, next, said) =
+            answered(policy(greet), ClientTransport::Tcp, &response, proof(secret));
         assert_eq!(outcome(&next, &said), wanted, "{shown}");
     }
 }
@@ -200,24 +203,24 @@ fn a_proof_that_came_unasked_is_taken_where_it_says_something() {
 fn users_who_do_not_exist_are_asked_like_others_and_sent_away_like_others() {
     let wrong = NativeKey::of("wrong").answer(&nonce());
     let wrong_sha2 = Sha2Key::of("wrong").answer(&nonce());
-    let secrets: [(SecretKind, fn() -> Verifier); 3] =
+    let secrets: [(SecretKind, fn() -> MysqlVerifier); 3] =
         [(SecretKind::Plain, plain), (SecretKind::Native, native), (SecretKind::Sha2, sha2)];
     for (kind, real) in secrets {
-        for (greet, plugin) in [Plugin::Native, Plugin::CachingSha2]
-            .map(|one| [(one, Plugin::Native), (one, Plugin::CachingSha2)])
+        for (greet, plugin) in [AuthPlugin::Native, AuthPlugin::CachingSha2]
+            .map(|one| [(one, AuthPlugin::Native), (one, AuthPlugin::CachingSha2)])
             .concat()
         {
             let answer = match plugin {
-                Plugin::CachingSha2 => &wrong_sha2[..],
+                AuthPlugin::CachingSha2 => &wrong_sha2[..],
                 _ => &wrong[..],
             };
             let response = response(client_capabilities(), plugin.name(), answer);
             let of = |verifier| {
                 let (_, next, said) =
-                    answered(policy(greet), Reached::Tcp, &response, proof(verifier));
+                    answered(policy(greet), ClientTransport::Tcp, &response, proof(verifier));
                 (outcome(&next, &said), said)
             };
-            let (mock, real) = (of(Verifier::mock("alice", &[7; 32], kind)), of(real()));
+            let (mock, real) = (of(MysqlVerifier::mock("alice", &[7; 32], kind)), of(real()));
             assert_eq!(mock, real, "{kind:?} {greet:?} {plugin:?}");
         }
     }
@@ -225,15 +228,16 @@ fn users_who_do_not_exist_are_asked_like_others_and_sent_away_like_others() {
 
 #[test]
 fn a_client_without_a_choice_of_methods_gets_in_by_its_only_one() {
-    let capabilities = client_capabilities().without(Capabilities::PLUGIN_AUTH);
+    let capabilities = client_capabilities().without(CapabilityFlags::PLUGIN_AUTH);
     let answer = NativeKey::of("secret").answer(&nonce());
     for (greet, secret, wanted) in [
-        (Plugin::Native, plain(), "in by native"),
-        (Plugin::CachingSha2, native(), "in by native"),
-        (Plugin::Native, sha2(), "error 1251, out"),
+        (AuthPlugin::Native, plain(), "in by native"),
+        (AuthPlugin::CachingSha2, native(), "in by native"),
+        (AuthPlugin::Native, sha2(), "error 1251, out"),
     ] {
         let response = response(capabilities, "", &answer);
-        let (_, next, said) = answered(policy(greet), Reached::Tcp, &response, proof(secret));
+        let (_, next, said) =
+            answered(policy(greet), ClientTransport::Tcp, &response, proof(secret));
         assert_eq!(outcome(&next, &said), wanted);
     }
 }
@@ -249,34 +253,35 @@ fn who_has_nothing_to_prove_hears_what_its_method_waits_for() {
         ("anything", b"x", "in with nothing"),
     ] {
         let response = response(client_capabilities(), plugin, answer);
-        let unix = Reached::Unix { uid: None };
-        let (_, next, said) = answered(policy(Plugin::Native), unix, &response, Proof::Nothing);
+        let unix = ClientTransport::Unix { uid: None };
+        let (_, next, said) =
+            answered(policy(AuthPlugin::Native), unix, &response, MysqlProof::Nothing);
         assert_eq!(outcome(&next, &said), wanted, "{plugin}");
-        let LoginNext::Done(done) = next else { panic!("{next:?}") };
+        let MysqlLoginNext::Done(done) = next else { panic!("{next:?}") };
         let mut out = Vec::new();
-        welcome(&done, Status::AUTOCOMMIT, &mut out);
+        welcome(&done, StatusFlags::AUTOCOMMIT, &mut out);
         let payloads = payloads(&out, 2 + u8::try_from(said.len()).expect("few"));
         let ok = OkPacket::parse(&payloads[0], done.requested.capabilities).expect("OK");
-        assert_eq!(ok.status, Status::AUTOCOMMIT);
+        assert_eq!(ok.status, StatusFlags::AUTOCOMMIT);
     }
 }
 
 #[test]
 fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
     let ask = |reached, tls: bool, given: &[u8]| {
-        let mut login = greeted(policy(Plugin::Native), reached);
+        let mut login = greeted(policy(AuthPlugin::Native), reached);
         login.tls = tls.then(TlsFacts::default);
         let mut out = Vec::new();
         let capabilities = match tls {
-            true => client_capabilities().union(Capabilities::SSL),
+            true => client_capabilities().union(CapabilityFlags::SSL),
             false => client_capabilities(),
         };
         let bytes = packet(1, &response(capabilities, "mysql_native_password", b""));
-        assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+        assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Route));
         let (verifier, key) = (Arc::new(native()), own_key());
-        let proof = Proof::Password { verifier, method: Method::Cleartext, key };
+        let proof = MysqlProof::Password { verifier, method: Method::Cleartext, key };
         let next = login.routed(Ok(proof), &mut out).next;
-        if matches!(next, LoginNext::Fail(_)) {
+        if matches!(next, MysqlLoginNext::Fail(_)) {
             return outcome(&next, &payloads(&out, 2));
         }
         assert_eq!(outcome(&next, &payloads(&out, 2)), "switch to mysql_clear_password, waits");
@@ -285,10 +290,10 @@ fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
         let next = settled(&mut login, next, &mut out);
         outcome(&next, &payloads(&out, 4))
     };
-    let unix = Reached::Unix { uid: Some(0) };
+    let unix = ClientTransport::Unix { uid: Some(0) };
     for (reached, tls, given, wanted) in [
-        (Reached::Tcp, false, &b"secret\0"[..], "error 1045, out"),
-        (Reached::Tcp, true, b"secret\0", "in by password"),
+        (ClientTransport::Tcp, false, &b"secret\0"[..], "error 1045, out"),
+        (ClientTransport::Tcp, true, b"secret\0", "in by password"),
         (unix, false, b"secret\0", "in by password"),
         (unix, false, b"secret", "error 1045, out"),
         (unix, false, b"wrong\0", "error 1045, out"),
@@ -302,13 +307,13 @@ fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
 #[test]
 fn the_key_to_encrypt_with_is_given_once() {
     let response = response(client_capabilities(), "caching_sha2_password", &[7; 32]);
-    let plugin = policy(Plugin::CachingSha2);
-    let (mut login, next, said) = answered(plugin, Reached::Tcp, &response, proof(sha2()));
+    let plugin = policy(AuthPlugin::CachingSha2);
+    let (mut login, next, said) = answered(plugin, ClientTransport::Tcp, &response, proof(sha2()));
     assert_eq!(outcome(&next, &said), "more 4, waits");
     let mut out = Vec::new();
     let next = login.input(&packet(3, &[2]), &mut out).next;
     let next = settled(&mut login, next, &mut out);
-    assert!(matches!(next, LoginNext::More), "{next:?}");
+    assert!(matches!(next, MysqlLoginNext::More), "{next:?}");
     assert!(payloads(&out, 4).concat().starts_with(b"\x01-----BEGIN PUBLIC KEY"));
     out.clear();
     let next = login.input(&packet(5, &[2]), &mut out).next;
@@ -327,7 +332,7 @@ fn what_does_not_keep_to_the_protocol_is_sent_away() {
         payload[32] = 0xFF;
         payload
     };
-    let (tcp, unix) = (Reached::Tcp, Reached::Unix { uid: None });
+    let (tcp, unix) = (ClientTransport::Tcp, ClientTransport::Unix { uid: None });
     for (what, reached, bytes, wanted) in [
         ("a wrong number", tcp, packet(2, &whole), 1043),
         ("too long", tcp, long, 1043),
@@ -337,69 +342,69 @@ fn what_does_not_keep_to_the_protocol_is_sent_away() {
         ("TLS over a Unix socket", unix, packet(1, &tls), 1043),
         ("no text", tcp, packet(1, &not_utf8), 1045),
     ] {
-        let mut login = greeted(policy(Plugin::Native), reached);
+        let mut login = greeted(policy(AuthPlugin::Native), reached);
         let mut out = Vec::new();
         let step = login.input(&bytes, &mut out);
-        assert!(matches!(step.next, LoginNext::Fail(_)), "{what}: {:?}", step.next);
+        assert!(matches!(step.next, MysqlLoginNext::Fail(_)), "{what}: {:?}", step.next);
         let error = ErrPacket::parse(&out[4..]).expect("an error");
         assert_eq!(error.code, wanted, "{what}");
         out.clear();
-        assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::More), "{what}");
+        assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::More), "{what}");
         assert!(out.is_empty());
     }
 }
 
 #[test]
 fn without_tls_there_is_no_way_in_where_it_is_required() {
-    let required = LoginPolicy { tls: TlsPolicy::Required, ..policy(Plugin::Native) };
+    let required = MysqlLoginPolicy { tls: TlsPolicy::Required, ..policy(AuthPlugin::Native) };
     let answer = NativeKey::of("secret").answer(&nonce());
     let bytes = packet(1, &response(client_capabilities(), "mysql_native_password", &answer));
-    let mut login = greeted(required, Reached::Tcp);
+    let mut login = greeted(required, ClientTransport::Tcp);
     let mut out = Vec::new();
-    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Fail(_)));
+    assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Fail(_)));
     assert_eq!(errno(&out[4..]), 3159);
     // A Unix socket needs none.
-    let mut login = greeted(required, Reached::Unix { uid: None });
-    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+    let mut login = greeted(required, ClientTransport::Unix { uid: None });
+    assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Route));
 }
 
 #[test]
 fn a_client_can_do_only_what_it_was_offered() {
     let capabilities = client_capabilities()
-        .union(Capabilities::COMPRESS)
-        .union(Capabilities::ZSTD_COMPRESSION)
-        .union(Capabilities::QUERY_ATTRIBUTES)
-        .union(Capabilities::LOCAL_FILES)
-        .union(Capabilities::FOUND_ROWS);
+        .union(CapabilityFlags::COMPRESS)
+        .union(CapabilityFlags::ZSTD_COMPRESSION)
+        .union(CapabilityFlags::QUERY_ATTRIBUTES)
+        .union(CapabilityFlags::LOCAL_FILES)
+        .union(CapabilityFlags::FOUND_ROWS);
     for (more, wanted) in [
-        (Capabilities::NONE, client_capabilities()),
-        (Capabilities::FOUND_ROWS, client_capabilities().union(Capabilities::FOUND_ROWS)),
+        (CapabilityFlags::NONE, client_capabilities()),
+        (CapabilityFlags::FOUND_ROWS, client_capabilities().union(CapabilityFlags::FOUND_ROWS)),
     ] {
-        let policy = LoginPolicy { more, ..policy(Plugin::Native) };
+        let policy = MysqlLoginPolicy { more, ..policy(AuthPlugin::Native) };
         let response = response(capabilities, "mysql_native_password", b"");
-        let (_, next, _) = answered(policy, Reached::Tcp, &response, Proof::Nothing);
-        let LoginNext::Done(done) = next else { panic!("{next:?}") };
+        let (_, next, _) = answered(policy, ClientTransport::Tcp, &response, MysqlProof::Nothing);
+        let MysqlLoginNext::Done(done) = next else { panic!("{next:?}") };
         assert_eq!(done.requested.capabilities, wanted);
     }
 }
 
 #[test]
 fn a_refused_route_is_told() {
-    let mut login = greeted(policy(Plugin::Native), Reached::Tcp);
+    let mut login = greeted(policy(AuthPlugin::Native), ClientTransport::Tcp);
     let mut out = Vec::new();
     let bytes = packet(1, &response(client_capabilities(), "mysql_native_password", b""));
-    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+    assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Route));
     // More bytes change nothing meanwhile.
     assert_eq!(login.input(b"more", &mut out).consumed, 0);
-    let refusal = Refusal::new("3D000", "no such tenant");
-    assert!(matches!(login.routed(Err(refusal), &mut out).next, LoginNext::Fail(_)));
+    let refusal = PgLoginRefusal::new("3D000", "no such tenant");
+    assert!(matches!(login.routed(Err(refusal), &mut out).next, MysqlLoginNext::Fail(_)));
     assert_eq!(errno(&payloads(&out, 2)[0]), 1049);
 }
 
 #[test]
 fn a_change_of_the_user_is_a_login_with_a_new_nonce() {
     let of = |reached| ChangeOf {
-        policy: policy(Plugin::Native),
+        policy: policy(AuthPlugin::Native),
         reached,
         tls: None,
         capabilities: client_capabilities(),
@@ -410,11 +415,12 @@ fn a_change_of_the_user_is_a_login_with_a_new_nonce() {
     for (route, answer, wanted) in [
         (proof(plain()), NativeKey::of("secret").answer(&nonce()), "in by native"),
         (proof(plain()), NativeKey::of("wrong").answer(&nonce()), "error 1045, out"),
-        (Proof::Nothing, [0; 20], "in with nothing"),
+        (MysqlProof::Nothing, [0; 20], "in with nothing"),
     ] {
         let mut out = Vec::new();
-        let (mut login, next) = Login::change_user(of(Reached::Tcp), payload, &mut out);
-        assert!(matches!(next, LoginNext::Route), "{next:?}");
+        let (mut login, next) =
+            MysqlLogin::change_user(of(ClientTransport::Tcp), payload, &mut out);
+        assert!(matches!(next, MysqlLoginNext::Route), "{next:?}");
         let requested = login.requested().expect("asked");
         assert_eq!((&*requested.user, requested.database.as_deref()), ("bob", Some("shop")));
         assert_eq!(requested.collation, 33);
@@ -426,7 +432,7 @@ fn a_change_of_the_user_is_a_login_with_a_new_nonce() {
         assert_eq!(outcome(&next, &payloads(&out, 3)), wanted);
     }
     let mut out = Vec::new();
-    let (_, next) = Login::change_user(of(Reached::Tcp), b"\x11bob", &mut out);
-    assert!(matches!(next, LoginNext::Fail(_)));
+    let (_, next) = MysqlLogin::change_user(of(ClientTransport::Tcp), b"\x11bob", &mut out);
+    assert!(matches!(next, MysqlLoginNext::Fail(_)));
     assert_eq!(errno(&payloads(&out, 1)[0]), 1043);
 }

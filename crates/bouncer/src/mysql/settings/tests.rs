@@ -4,7 +4,7 @@ mod real;
 
 use super::*;
 
-fn change(from: &Settings, to: &Settings) -> String {
+fn change(from: &MysqlSettings, to: &MysqlSettings) -> String {
     let mut out = Vec::new();
     let any = from.write_change(to, &mut out);
     assert_eq!(any, !out.is_empty());
@@ -13,7 +13,8 @@ fn change(from: &Settings, to: &Settings) -> String {
 
 #[track_caller]
 fn check(from: &[(&str, &str)], to: &[(&str, &str)], wanted: &str) {
-    let (from, to) = (Settings::of(from.iter().copied()), Settings::of(to.iter().copied()));
+    let (from, to) =
+        (MysqlSettings::of(from.iter().copied()), MysqlSettings::of(to.iter().copied()));
     assert_eq!(change(&from, &to), wanted);
     assert_eq!(from.fingerprint() == to.fingerprint(), wanted.is_empty());
     assert_eq!(from == to, wanted.is_empty());
@@ -92,8 +93,8 @@ fn what_cannot_be_replayed_is_left_out() {
         "a`",
         "collation_database",
     ] {
-        let mut settings = Settings::default();
-        assert_eq!(settings.put(name, Some("x")), Put::NotReplayable, "{name}");
+        let mut settings = MysqlSettings::default();
+        assert_eq!(settings.put(name, Some("x")), SettingChange::NotReplayable, "{name}");
         assert!(settings.is_empty() && settings.fingerprint() == 0);
     }
     assert!(is_harmless("sql_log_bin", "ON") && !is_harmless("sql_log_bin", "OFF"));
@@ -109,23 +110,23 @@ fn the_lists_are_sorted() {
 
 #[test]
 fn there_is_a_bound_to_everything() {
-    let mut settings = Settings::default();
+    let mut settings = MysqlSettings::default();
     let long = "x".repeat(SETTING_BYTES_MAX + 1);
-    assert_eq!(settings.put("a", Some(&long)), Put::TooMuch);
+    assert_eq!(settings.put("a", Some(&long)), SettingChange::TooMuch);
     for number in 0..SETTINGS_MAX {
-        assert_eq!(settings.put(&format!("v{number}"), Some("1")), Put::Kept);
+        assert_eq!(settings.put(&format!("v{number}"), Some("1")), SettingChange::Kept);
     }
-    assert_eq!(settings.put("w", Some("1")), Put::TooMuch);
-    assert_eq!(settings.put("v1", Some("2")), Put::Kept);
-    assert_eq!(settings.put("v1", None), Put::Kept);
-    assert_eq!(settings.put("w", Some("1")), Put::Kept);
-    let mut settings = Settings::default();
+    assert_eq!(settings.put("w", Some("1")), SettingChange::TooMuch);
+    assert_eq!(settings.put("v1", Some("2")), SettingChange::Kept);
+    assert_eq!(settings.put("v1", None), SettingChange::Kept);
+    assert_eq!(settings.put("w", Some("1")), SettingChange::Kept);
+    let mut settings = MysqlSettings::default();
     let value = "y".repeat(SETTING_BYTES_MAX);
     let kept = (0..SETTINGS_MAX)
-        .filter(|number| settings.put(&format!("v{number}"), Some(&value)) == Put::Kept)
+        .filter(|number| settings.put(&format!("v{number}"), Some(&value)) == SettingChange::Kept)
         .count();
     assert!(kept * SETTING_BYTES_MAX <= SETTINGS_BYTES_MAX && kept == 3, "{kept}");
-    assert_eq!(settings.put_schema(&"s".repeat(SCHEMA_BYTES_MAX + 1)), Put::TooMuch);
+    assert_eq!(settings.put_schema(&"s".repeat(SCHEMA_BYTES_MAX + 1)), SettingChange::TooMuch);
 }
 
 #[test]
@@ -133,20 +134,23 @@ fn what_is_told_in_one_reply_may_come_in_any_order() {
     let charset = ("character_set_connection", "utf8mb4");
     let collation = ("collation_connection", "utf8mb4_bin");
     let client = ("character_set_client", "utf8mb4");
-    let wanted = Settings::of([client, collation]);
+    let wanted = MysqlSettings::of([client, collation]);
     for order in [[charset, collation, client], [collation, client, charset]] {
-        let mut settings = Settings::default();
-        assert_eq!(settings.told(order.into_iter(), None), Put::Kept);
+        let mut settings = MysqlSettings::default();
+        assert_eq!(settings.told(order.into_iter(), None), SettingChange::Kept);
         assert_eq!(settings, wanted);
     }
     // `SET NAMES utf8mb4 COLLATE utf8mb4_bin`: the collation is not told.
-    let mut settings = Settings::of([("collation_connection", "latin1_bin")]);
-    assert_eq!(settings.told([charset, client].into_iter(), Some("utf8mb4_bin")), Put::Kept);
+    let mut settings = MysqlSettings::of([("collation_connection", "latin1_bin")]);
+    assert_eq!(
+        settings.told([charset, client].into_iter(), Some("utf8mb4_bin")),
+        SettingChange::Kept
+    );
     assert_eq!(settings, wanted);
-    assert_eq!(settings.told([charset, client].into_iter(), None), Put::Kept);
+    assert_eq!(settings.told([charset, client].into_iter(), None), SettingChange::Kept);
     assert_eq!(settings.value("collation_connection"), None);
     let put = settings.told([("timestamp", "5.0"), ("a", "1")].into_iter(), None);
-    assert_eq!((put, settings.value("a")), (Put::NotReplayable, Some("1")));
+    assert_eq!((put, settings.value("a")), (SettingChange::NotReplayable, Some("1")));
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn a_login_names_its_character_set() {
         (54, "utf8mb4", None),
         (2048, "utf8mb4", None),
     ] {
-        let mut settings = Settings::default();
+        let mut settings = MysqlSettings::default();
         settings.put_collation(number);
         assert_eq!(settings.value("character_set_client"), Some(charset), "{number}");
         assert_eq!(settings.value("character_set_results"), Some(charset));
@@ -175,42 +179,42 @@ fn a_login_names_its_character_set() {
 
 #[test]
 fn the_schema_is_chosen_by_a_command_of_its_own() {
-    let mut from = Settings::default();
-    let mut to = Settings::default();
-    assert_eq!(to.put_schema("shop"), Put::Kept);
+    let mut from = MysqlSettings::default();
+    let mut to = MysqlSettings::default();
+    assert_eq!(to.put_schema("shop"), SettingChange::Kept);
     assert_eq!(from.schema_change(&to), Some("shop"));
     assert_eq!(change(&from, &to), "");
     assert_ne!(from.fingerprint(), to.fingerprint());
     assert_ne!(from.plan_key(), to.plan_key());
     assert_ne!(from, to);
-    assert_eq!(from.put_schema("shop"), Put::Kept);
+    assert_eq!(from.put_schema("shop"), SettingChange::Kept);
     assert_eq!(from.schema_change(&to), None);
     assert_eq!(from, to);
-    assert_eq!(to.put_schema(""), Put::NotReplayable);
+    assert_eq!(to.put_schema(""), SettingChange::NotReplayable);
 }
 
 #[test]
 fn a_schema_is_told_as_it_is_written() {
-    let mut settings = Settings::of([("character_set_client", "latin1")]);
-    assert_eq!(settings.put_schema("größe"), Put::NotReplayable);
-    assert_eq!(settings.put("character_set_client", Some("utf8mb4")), Put::Kept);
-    assert_eq!(settings.put_schema("größe"), Put::Kept);
-    assert_eq!(settings.put("character_set_client", Some("latin1")), Put::NotReplayable);
+    let mut settings = MysqlSettings::of([("character_set_client", "latin1")]);
+    assert_eq!(settings.put_schema("größe"), SettingChange::NotReplayable);
+    assert_eq!(settings.put("character_set_client", Some("utf8mb4")), SettingChange::Kept);
+    assert_eq!(settings.put_schema("größe"), SettingChange::Kept);
+    assert_eq!(settings.put("character_set_client", Some("latin1")), SettingChange::NotReplayable);
     assert_eq!(settings.value("character_set_client"), Some("utf8mb4"));
 }
 
 #[test]
 fn plans_do_not_depend_on_timeouts() {
-    let plain = Settings::of([("sql_mode", "")]);
-    let patient = plain.overlaid(&Settings::of([("lock_wait_timeout", "1")]));
+    let plain = MysqlSettings::of([("sql_mode", "")]);
+    let patient = plain.overlaid(&MysqlSettings::of([("lock_wait_timeout", "1")]));
     assert_eq!(plain.plan_key(), patient.plan_key());
     assert_ne!(plain.fingerprint(), patient.fingerprint());
-    assert_ne!(plain.plan_key(), Settings::of([("sql_mode", "ANSI")]).plan_key());
-    let mut now = Settings::of([("autocommit", "OFF"), ("sql_mode", "ANSI"), ("a", "1")]);
+    assert_ne!(plain.plan_key(), MysqlSettings::of([("sql_mode", "ANSI")]).plan_key());
+    let mut now = MysqlSettings::of([("autocommit", "OFF"), ("sql_mode", "ANSI"), ("a", "1")]);
     let _kept = now.put_schema("b");
-    let mut then = Settings::of([("autocommit", "ON"), ("sql_mode", ""), ("b", "2")]);
+    let mut then = MysqlSettings::of([("autocommit", "ON"), ("sql_mode", ""), ("b", "2")]);
     let _kept = then.put_schema("a");
-    let mut planned = Settings::of([("autocommit", "OFF"), ("sql_mode", ""), ("b", "2")]);
+    let mut planned = MysqlSettings::of([("autocommit", "OFF"), ("sql_mode", ""), ("b", "2")]);
     let _kept = planned.put_schema("a");
     assert_eq!(now.planned_as(&then), planned);
     assert_eq!(planned.plan_key(), then.plan_key());
@@ -227,7 +231,7 @@ fn a_change_leads_from_anything_to_anything() {
         seed ^= seed << 17;
         seed % bound
     };
-    let mut before = Settings::default();
+    let mut before = MysqlSettings::default();
     for _ in 0..5_000 {
         let mut wanted = before.clone();
         for _ in 0..next(4) {
@@ -248,13 +252,13 @@ fn a_change_leads_from_anything_to_anything() {
 
 #[test]
 fn equal_settings_share_one_allocation() {
-    let mut interner = Interner::default();
-    let one = interner.share(Arc::new(Settings::of([("a", "1")])));
-    let other = interner.share(Arc::new(Settings::of([("a", "1")])));
+    let mut interner = SettingsInterner::default();
+    let one = interner.share(Arc::new(MysqlSettings::of([("a", "1")])));
+    let other = interner.share(Arc::new(MysqlSettings::of([("a", "1")])));
     assert!(Arc::ptr_eq(&one, &other));
     for number in 0..3 * INTERNED_MAX {
-        drop(interner.share(Arc::new(Settings::of([("a", number.to_string().as_str())]))));
+        drop(interner.share(Arc::new(MysqlSettings::of([("a", number.to_string().as_str())]))));
     }
     assert!(interner.known.len() <= INTERNED_MAX);
-    assert!(Arc::ptr_eq(&one, &interner.share(Arc::new(Settings::of([("a", "1")])))));
+    assert!(Arc::ptr_eq(&one, &interner.share(Arc::new(MysqlSettings::of([("a", "1")])))));
 }

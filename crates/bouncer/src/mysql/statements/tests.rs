@@ -2,22 +2,22 @@
 
 use super::*;
 
-fn statement(key: &HashKey, text: &str) -> Arc<Statement> {
-    Arc::new(Statement::new(key, text.as_bytes(), 0, Facts::NOTHING))
+fn statement(key: &HashKey, text: &str) -> Arc<MysqlStatement> {
+    Arc::new(MysqlStatement::new(key, text.as_bytes(), 0, MysqlStatementFacts::NOTHING))
 }
 
 /// Prepares a statement under the same settings as all.
-fn put(client: &mut ClientStatements, statement: Arc<Statement>) -> u32 {
+fn put(client: &mut MysqlClientStatements, statement: Arc<MysqlStatement>) -> u32 {
     client.put(statement, COUNTS, &Arc::default())
 }
 
-const COUNTS: Counts = Counts { columns: 1, params: 2 };
+const COUNTS: StatementArity = StatementArity { columns: 1, params: 2 };
 
 #[test]
 fn numbers_are_given_in_turn() {
     let key = HashKey::new();
     let one = statement(&key, "SELECT 1");
-    let mut client = ClientStatements::default();
+    let mut client = MysqlClientStatements::default();
     assert_eq!(put(&mut client, one.clone()), 1);
     assert_eq!(put(&mut client, one.clone()), 2);
     assert!(client.close(1).is_some() && client.close(1).is_none());
@@ -36,7 +36,7 @@ fn numbers_are_given_in_turn() {
 #[test]
 fn the_highest_number_means_the_last() {
     let key = HashKey::new();
-    let mut client = ClientStatements::default();
+    let mut client = MysqlClientStatements::default();
     assert!(client.find(LAST_PREPARED).is_none());
     let _first = put(&mut client, statement(&key, "a"));
     let second = put(&mut client, statement(&key, "b"));
@@ -51,7 +51,7 @@ fn the_highest_number_means_the_last() {
 #[test]
 fn there_is_room_for_so_much_text() {
     let key = HashKey::new();
-    let mut client = ClientStatements::default();
+    let mut client = MysqlClientStatements::default();
     let text = "x".repeat(CLIENT_STATEMENT_BYTES_MAX / 4);
     for _ in 0..4 {
         assert!(client.has_room_for(text.as_bytes()));
@@ -71,17 +71,17 @@ fn there_is_room_for_so_much_text() {
 #[test]
 fn what_statements_remember_is_counted() {
     let key = HashKey::new();
-    let mut client = ClientStatements::default();
+    let mut client = MysqlClientStatements::default();
     let (a, b) = (put(&mut client, statement(&key, "a")), put(&mut client, statement(&key, "a")));
     let place = client.find(a).unwrap().1.place;
     assert!(!client.memory().is_any() && !client.is_taken(place, a));
     client.set_memory(a, |memory| memory.cursor = true);
     client.set_memory(a, |memory| memory.long_data = true);
     client.set_memory(b, |memory| memory.long_data = false);
-    assert_eq!(client.memory(), Memory { cursor: true, long_data: true });
+    assert_eq!(client.memory(), StatementMemory { cursor: true, long_data: true });
     assert!(client.is_taken(place, b) && !client.is_taken(place, a));
     client.set_memory(a, |memory| memory.cursor = false);
-    assert_eq!(client.memory(), Memory { cursor: false, long_data: true });
+    assert_eq!(client.memory(), StatementMemory { cursor: false, long_data: true });
     client.server_lost();
     assert!(!client.memory().is_any());
     client.set_memory(b, |memory| memory.cursor = true);
@@ -92,10 +92,10 @@ fn what_statements_remember_is_counted() {
 #[test]
 fn a_failure_is_one_statements() {
     let key = HashKey::new();
-    let mut client = ClientStatements::default();
+    let mut client = MysqlClientStatements::default();
     let number = put(&mut client, statement(&key, "a"));
     let other = put(&mut client, statement(&key, "a"));
-    let failure = |until_reset| Failure {
+    let failure = |until_reset| PrepareFailure {
         code: 1146,
         state: *b"42S02",
         message: b"no table"[..].into(),
@@ -116,7 +116,7 @@ fn a_failure_is_one_statements() {
 fn places_are_let_go_in_the_order_of_their_last_use() {
     let key = HashKey::new();
     let ids: Vec<_> = ["a", "b", "c"].map(|text| statement(&key, text).id).into();
-    let mut server = ServerStatements::default();
+    let mut server = MysqlServerStatements::default();
     for (number, id) in (1..).zip(&ids) {
         assert_eq!(server.put(*id, number, COUNTS, None, 7), None);
     }
@@ -142,17 +142,17 @@ fn a_reply_is_kept_unless_it_is_long() {
     let new = || {
         let statement = statement(&key, "a");
         let place = statement.id;
-        Preparing::new(statement, place, Purpose::Asked, 0)
+        PendingPrepare::new(statement, place, PrepareReason::Asked, 0)
     };
-    let head = Event::Prepared { id: 5, columns: 1, params: 2, warnings: 0 };
+    let head = ReplyEvent::Prepared { id: 5, columns: 1, params: 2, warnings: 0 };
     let mut preparing = new();
-    preparing.packet(head, Header { len: 3, seq: 1 }, b"abc");
-    preparing.packet(Event::Column, Header { len: 2, seq: 2 }, b"de");
+    preparing.packet(head, PacketHeader { len: 3, seq: 1 }, b"abc");
+    preparing.packet(ReplyEvent::Column, PacketHeader { len: 2, seq: 2 }, b"de");
     assert_eq!((preparing.number, preparing.counts), (5, COUNTS));
     assert_eq!(preparing.reply.as_deref(), Some(&b"\x03\0\0\x01abc\x02\0\0\x02de"[..]));
     let long = vec![0; REPLY_BYTES_MAX];
-    preparing.packet(Event::Column, Header { len: long.len(), seq: 3 }, &long);
+    preparing.packet(ReplyEvent::Column, PacketHeader { len: long.len(), seq: 3 }, &long);
     assert_eq!((preparing.number, preparing.reply.is_none()), (5, true));
-    preparing.packet(Event::Column, Header { len: 2, seq: 4 }, b"de");
+    preparing.packet(ReplyEvent::Column, PacketHeader { len: 2, seq: 4 }, b"de");
     assert!(preparing.reply.is_none());
 }

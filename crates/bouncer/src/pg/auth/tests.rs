@@ -3,19 +3,19 @@
 use api::{AuthQuerySpec, TenantSpec, TenantUserSpec, UserAuth};
 use wire::pg::md5::Md5Secret;
 use wire::pg::scram::{ScramKeys, ScramSecret};
-use wire::pg::startup::Version;
+use wire::pg::startup::ProtocolVersion;
 
-use super::super::login::{Reached, TlsFacts};
+use super::super::login::{ClientTransport, TlsFacts};
 use super::*;
-use crate::config::Config;
-use crate::tenants::{Book, Definition, Settings};
+use crate::config::BouncerConfig;
+use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
-fn keyring() -> Keyring {
-    Keyring::new([7; 32], Method::Best)
+fn keyring() -> PgKeyring {
+    PgKeyring::new([7; 32], Method::Best)
 }
 
 /// A tenant with a user of each kind; others are looked up.
-fn tenant(server_password: Option<&str>) -> Arc<Tenant> {
+fn tenant(server_password: Option<&str>) -> Arc<TenantSnapshot> {
     let user = |name: &str, auth: UserAuth, password: Option<&str>| TenantUserSpec {
         name: name.to_owned(),
         auth,
@@ -40,20 +40,21 @@ fn tenant(server_password: Option<&str>) -> Arc<Tenant> {
         auth_query: Some(AuthQuerySpec { user: "looker".to_owned(), ..AuthQuerySpec::default() }),
         ..TenantSpec::default()
     };
-    let definitions = [Definition::of_api(spec).expect("a definition")];
-    let routing = Book::default().build(&Settings::new(&Config::default()), &definitions);
+    let definitions = [TenantDefinition::of_api(spec).expect("a definition")];
+    let routing = TenantRegistry::default()
+        .build(&SharedSettings::new(&BouncerConfig::default()), &definitions);
     Arc::clone(routing.expect("a routing").named("shop").expect("the tenant"))
 }
 
-fn requested(user: &str, reached: Reached, certificate: Option<&str>) -> Requested {
+fn requested(user: &str, reached: ClientTransport, certificate: Option<&str>) -> PgStartupRequest {
     let client_name = certificate.map(str::to_owned);
-    Requested {
-        version: Version::V3_0,
+    PgStartupRequest {
+        version: ProtocolVersion::V3_0,
         user: user.to_owned(),
         database: None,
         options_tenant_id: None,
         tenant_id: None,
-        replication: crate::pg::login::Replication::None,
+        replication: crate::pg::login::ReplicationMode::None,
         parameters: Vec::new(),
         tls: Some(TlsFacts { client_name, ..TlsFacts::default() }),
         reached,
@@ -61,14 +62,14 @@ fn requested(user: &str, reached: Reached, certificate: Option<&str>) -> Request
 }
 
 /// What is demanded, in a word.
-fn demanded(user: &str, reached: Reached, certificate: Option<&str>) -> String {
+fn demanded(user: &str, reached: ClientTransport, certificate: Option<&str>) -> String {
     let user = tenant(None).user(user);
     match keyring().demand(&user, &requested(&user.name, reached, certificate)) {
-        Demand::Query => "query".to_owned(),
-        Demand::Known(Err(refusal)) => refusal.message,
-        Demand::Known(Ok(auth)) => match auth.proof {
-            Proof::Nothing => "nothing".to_owned(),
-            Proof::Password(verifier, _) => match verifier.secret() {
+        PgAuthRequirement::Query => "query".to_owned(),
+        PgAuthRequirement::Known(Err(refusal)) => refusal.message,
+        PgAuthRequirement::Known(Ok(auth)) => match auth.proof {
+            PgProof::Nothing => "nothing".to_owned(),
+            PgProof::Password(verifier, _) => match verifier.secret() {
                 Some(secret) => format!("{secret:?}").chars().take_while(|it| *it != '(').collect(),
                 None => "mock".to_owned(),
             },
@@ -78,23 +79,23 @@ fn demanded(user: &str, reached: Reached, certificate: Option<&str>) -> String {
 
 #[test]
 fn each_user_has_to_show_what_it_should() {
-    let unix = |uid| Reached::Unix { uid };
+    let unix = |uid| ClientTransport::Unix { uid };
     let peer = "peer authentication failed for user \"root\"";
     let certificate = "certificate authentication failed for user \"cert\"";
     for (user, reached, shown, expected) in [
-        ("plain", Reached::Tcp, None, "Plain"),
-        ("scram", Reached::Tcp, None, "Scram"),
-        ("md5", Reached::Tcp, None, "Md5"),
-        ("trusted", Reached::Tcp, None, "nothing"),
+        ("plain", ClientTransport::Tcp, None, "Plain"),
+        ("scram", ClientTransport::Tcp, None, "Scram"),
+        ("md5", ClientTransport::Tcp, None, "Md5"),
+        ("trusted", ClientTransport::Tcp, None, "nothing"),
         ("root", unix(Some(0)), None, "nothing"),
         ("root", unix(Some(1)), None, peer),
         ("root", unix(None), None, peer),
-        ("root", Reached::Tcp, None, peer),
-        ("cert", Reached::Tcp, Some("cert"), "nothing"),
-        ("cert", Reached::Tcp, Some("Cert"), certificate),
-        ("cert", Reached::Tcp, None, certificate),
-        ("other", Reached::Tcp, None, "query"),
-        ("looker", Reached::Tcp, None, "mock"),
+        ("root", ClientTransport::Tcp, None, peer),
+        ("cert", ClientTransport::Tcp, Some("cert"), "nothing"),
+        ("cert", ClientTransport::Tcp, Some("Cert"), certificate),
+        ("cert", ClientTransport::Tcp, None, certificate),
+        ("other", ClientTransport::Tcp, None, "query"),
+        ("looker", ClientTransport::Tcp, None, "mock"),
     ] {
         assert_eq!(demanded(user, reached, shown), expected, "{user} {reached:?}");
     }
@@ -106,7 +107,7 @@ fn what_a_query_finds_is_held_against_the_client() {
     for (found, expected) in
         [(Some("secret"), true), (None, false), (Some(""), false), (Some("SCRAM-SHA-256$x"), false)]
     {
-        let Proof::Password(verifier, _) = keyring.found(&user, found).proof else {
+        let PgProof::Password(verifier, _) = keyring.found(&user, found).proof else {
             panic!("let in without a password")
         };
         assert_eq!(verifier.accepts_password(b"secret"), expected, "{found:?}");
@@ -122,7 +123,7 @@ fn a_secret_is_prepared_once() {
     assert!(!Arc::ptr_eq(&of("a", "secret"), &of("b", "secret")));
     // Parts are told apart, wherever one ends.
     assert!(!Arc::ptr_eq(&of("a", "bc"), &of("ab", "c")));
-    assert_eq!(keyring.verifier("a", "").err(), Some(SecretError::Empty));
+    assert_eq!(keyring.verifier("a", "").err(), Some(PgSecretError::Empty));
 
     let (tenant, plain) = (tenant(Some("x")), tenant(Some("x")).user("plain"));
     let of = || keyring.own_credentials(&tenant, &plain).expect("a password");
@@ -133,27 +134,28 @@ fn a_secret_is_prepared_once() {
 fn the_server_is_shown_what_it_can_check() {
     let keyring = keyring();
     let keys = ScramKeys::derive("secret", b"0123456789abcdef", 16);
-    let shown = |tenant: &Tenant, user: &str, shown: Shown| {
+    let shown = |tenant: &TenantSnapshot, user: &str, shown: Shown| {
         let user = tenant.user(user);
-        let requested = requested(&user.name, Reached::Tcp, None);
+        let requested = requested(&user.name, ClientTransport::Tcp, None);
         let verifier = match keyring.demand(&user, &requested) {
-            Demand::Known(Ok(RouteAuth { proof: Proof::Password(verifier, _), .. })) => {
-                Some(verifier)
-            }
+            PgAuthRequirement::Known(Ok(RouteAuth {
+                proof: PgProof::Password(verifier, _),
+                ..
+            })) => Some(verifier),
             _ => None,
         };
-        let client = Authenticated { requested, shown, verifier };
+        let client = PgAuthenticatedClient { requested, shown, verifier };
         match &*keyring.credentials(tenant, &user, &client) {
-            Credentials::None => "none".to_owned(),
-            Credentials::Password(password, _) => format!("password {}", password.reveal()),
-            Credentials::Scram(own) => format!("keys {}", *own == keys),
-            Credentials::Md5(hash) => {
+            PgCredentials::None => "none".to_owned(),
+            PgCredentials::Password(password, _) => format!("password {}", password.reveal()),
+            PgCredentials::Scram(own) => format!("keys {}", *own == keys),
+            PgCredentials::Md5(hash) => {
                 format!("md5 {}", *hash == Md5Secret::derive("alice", "secret"))
             }
         }
     };
     let (pass, forced) = (tenant(None), tenant(Some("x")));
-    let password = Shown::Password(Password::new("typed".to_owned()));
+    let password = Shown::Password(PlainPassword::new("typed".to_owned()));
     for (tenant, user, given, expected) in [
         (&pass, "plain", Shown::Nothing, "password secret"),
         // Its keys are of a salt of ours, which the server does not know.

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use wire::pg::md5::Md5Secret;
 use wire::pg::scram::ScramKeys;
-use wire::pg::secret::Password;
+use wire::pg::secret::PlainPassword;
 
 /// Salts of one password that are remembered: one for each server that has the role, and there is
 /// one but for moments of change.
@@ -11,7 +11,7 @@ const SALTS_MAX: usize = 4;
 
 /// There is nothing to answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialsError {
+pub enum PgCredentialsError {
     /// There is no secret at all.
     #[error("the server asks for a password, and there is none for this role")]
     None,
@@ -25,11 +25,11 @@ pub enum CredentialsError {
 
 /// What a role has to show.
 #[derive(Debug)]
-pub enum Credentials {
+pub enum PgCredentials {
     /// Nothing: the server trusts us, or takes our certificate.
     None,
     /// A password.
-    Password(Password, SaltedKeys),
+    Password(PlainPassword, SaltedKeys),
     /// The keys of one SCRAM secret.
     Scram(ScramKeys),
     /// The MD5 hash of a password.
@@ -40,25 +40,25 @@ pub enum Credentials {
 #[derive(Debug, Default)]
 pub struct SaltedKeys(Mutex<Vec<ScramKeys>>);
 
-impl Credentials {
+impl PgCredentials {
     /// A password.
     #[must_use]
-    pub fn of_password(password: Password) -> Credentials {
-        Credentials::Password(password, SaltedKeys::default())
+    pub fn of_password(password: PlainPassword) -> PgCredentials {
+        PgCredentials::Password(password, SaltedKeys::default())
     }
 
-    pub(super) fn password(&self) -> Result<&str, CredentialsError> {
+    pub(super) fn password(&self) -> Result<&str, PgCredentialsError> {
         match self {
-            Credentials::Password(password, _) => Ok(password.reveal()),
-            Credentials::None => Err(CredentialsError::None),
-            Credentials::Scram(_) => Err(CredentialsError::OnlyHave("a SCRAM key")),
-            Credentials::Md5(_) => Err(CredentialsError::OnlyHave("an MD5 hash")),
+            PgCredentials::Password(password, _) => Ok(password.reveal()),
+            PgCredentials::None => Err(PgCredentialsError::None),
+            PgCredentials::Scram(_) => Err(PgCredentialsError::OnlyHave("a SCRAM key")),
+            PgCredentials::Md5(_) => Err(PgCredentialsError::OnlyHave("an MD5 hash")),
         }
     }
 
-    pub(super) fn md5(&self, user: &str) -> Result<Md5Secret, CredentialsError> {
+    pub(super) fn md5(&self, user: &str) -> Result<Md5Secret, PgCredentialsError> {
         match self {
-            Credentials::Md5(secret) => Ok(secret.clone()),
+            PgCredentials::Md5(secret) => Ok(secret.clone()),
             _ => Ok(Md5Secret::derive(user, self.password()?)),
         }
     }
@@ -67,9 +67,9 @@ impl Credentials {
         &self,
         salt: &[u8],
         iterations: u32,
-    ) -> Result<ScramKeys, CredentialsError> {
+    ) -> Result<ScramKeys, PgCredentialsError> {
         match self {
-            Credentials::Password(password, known) => {
+            PgCredentials::Password(password, known) => {
                 // Held while hashing: whoever comes meanwhile would hash the same.
                 let mut known = known.0.lock();
                 if let Some(keys) = known.iter().find(|keys| keys.fit(salt, iterations)) {
@@ -82,10 +82,10 @@ impl Credentials {
                 known.push(keys.clone());
                 Ok(keys)
             }
-            Credentials::Scram(keys) if keys.fit(salt, iterations) => Ok(keys.clone()),
-            Credentials::Scram(_) => Err(CredentialsError::OtherSecret),
-            Credentials::None => Err(CredentialsError::None),
-            Credentials::Md5(_) => Err(CredentialsError::OnlyHave("an MD5 hash")),
+            PgCredentials::Scram(keys) if keys.fit(salt, iterations) => Ok(keys.clone()),
+            PgCredentials::Scram(_) => Err(PgCredentialsError::OtherSecret),
+            PgCredentials::None => Err(PgCredentialsError::None),
+            PgCredentials::Md5(_) => Err(PgCredentialsError::OnlyHave("an MD5 hash")),
         }
     }
 }

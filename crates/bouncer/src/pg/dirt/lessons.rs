@@ -32,7 +32,7 @@ const SETTING_NAMES_MAX: usize = 64;
 
 /// What is suspected of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Subject {
+pub(crate) enum SuspectText {
     /// It calls functions or procedures that are not known.
     Function,
     /// It touches tables, types or operators that may run something.
@@ -41,7 +41,7 @@ pub(crate) enum Subject {
 
 /// What a check tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Lesson {
+pub(crate) enum CheckLesson {
     /// Nothing was left behind.
     Nothing,
     /// Whether anything was left cannot be told from what was there before.
@@ -53,7 +53,7 @@ pub(crate) enum Lesson {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Shape {
+struct ShapeRecord {
     /// 0 is a free place; a fingerprint of 0 is taken for 1.
     fingerprint: u64,
     /// How often it was checked, or could have been.
@@ -66,15 +66,15 @@ struct Shape {
 
 /// The table. It has no memory until the first text asks for it.
 #[derive(Debug, Default)]
-pub(crate) struct Lessons {
-    shapes: Vec<Shape>,
+pub(crate) struct LessonTable {
+    shapes: Vec<ShapeRecord>,
     /// Texts with [`Subject::Hidden`] since the last one of them that was checked.
     since_hidden: Option<u32>,
     /// Settings of no module that clients were seen to make.
     names: Vec<Box<str>>,
 }
 
-impl Lessons {
+impl LessonTable {
     /// The settings of no module (`app.user`) that are known in this pool.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(AsRef::as_ref)
@@ -90,10 +90,10 @@ impl Lessons {
 
     /// Whether a text of this shape is checked this time. Counts it if not: a check counts when it
     /// has told something. One whose transaction is rolled back never does.
-    pub(crate) fn is_due(&mut self, subject: Subject, fingerprint: u64) -> bool {
+    pub(crate) fn is_due(&mut self, subject: SuspectText, fingerprint: u64) -> bool {
         let (first, every) = match subject {
-            Subject::Function => (VERIFY_FIRST, VERIFY_EVERY),
-            Subject::Hidden => (HIDDEN_FIRST, HIDDEN_EVERY),
+            SuspectText::Function => (VERIFY_FIRST, VERIFY_EVERY),
+            SuspectText::Hidden => (HIDDEN_FIRST, HIDDEN_EVERY),
         };
         let since = self.since_hidden.map_or(HIDDEN_APART, |since| since.saturating_add(1));
         let shape = self.shape(fingerprint);
@@ -101,36 +101,36 @@ impl Lessons {
             return true;
         }
         let due = shape.runs < first || shape.runs.is_multiple_of(every);
-        let postponed = due && subject == Subject::Hidden && since < HIDDEN_APART;
+        let postponed = due && subject == SuspectText::Hidden && since < HIDDEN_APART;
         let checked = due && !postponed;
         if !due {
             shape.runs = shape.runs.saturating_add(1);
         }
-        if subject == Subject::Hidden {
+        if subject == SuspectText::Hidden {
             self.since_hidden = Some(if checked { 0 } else { since });
         }
         checked
     }
 
     /// A check of a transaction with this shape in it is over.
-    pub(crate) fn learn(&mut self, fingerprint: u64, lesson: Lesson) {
+    pub(crate) fn learn(&mut self, fingerprint: u64, lesson: CheckLesson) {
         let shape = self.shape(fingerprint);
         match lesson {
-            Lesson::Nothing => shape.runs = shape.runs.saturating_add(1),
-            Lesson::Unclear => shape.runs = 0,
-            Lesson::Changed if shape.changes < CHANGED_MAX => {
+            CheckLesson::Nothing => shape.runs = shape.runs.saturating_add(1),
+            CheckLesson::Unclear => shape.runs = 0,
+            CheckLesson::Changed if shape.changes < CHANGED_MAX => {
                 shape.changes += 1;
                 shape.runs = 0;
             }
-            Lesson::Changed => shape.runs = shape.runs.saturating_add(1),
-            Lesson::Left => shape.is_dirty = true,
+            CheckLesson::Changed => shape.runs = shape.runs.saturating_add(1),
+            CheckLesson::Left => shape.is_dirty = true,
         }
     }
 
     /// The place of a shape; the rarest one of its set gives way to a new one.
-    fn shape(&mut self, fingerprint: u64) -> &mut Shape {
+    fn shape(&mut self, fingerprint: u64) -> &mut ShapeRecord {
         if self.shapes.is_empty() {
-            self.shapes = vec![Shape::default(); SHAPES_MAX];
+            self.shapes = vec![ShapeRecord::default(); SHAPES_MAX];
         }
         let fingerprint = fingerprint.max(1);
         let sets = SHAPES_MAX / WAYS;
@@ -140,13 +140,13 @@ impl Lessons {
         let ways = self.shapes.get_mut(set..set + WAYS).unwrap_or_default();
         let found = ways.iter().position(|it| it.fingerprint == fingerprint);
         let at = found.unwrap_or_else(|| {
-            let rarity = |it: &Shape| (it.fingerprint != 0, it.is_dirty, it.runs);
+            let rarity = |it: &ShapeRecord| (it.fingerprint != 0, it.is_dirty, it.runs);
             let rarest = ways.iter().enumerate().min_by_key(|(_, it)| rarity(it));
             rarest.map_or(0, |(index, _)| index)
         });
         let shape = &mut self.shapes[set + at];
         if shape.fingerprint != fingerprint {
-            *shape = Shape { fingerprint, ..Shape::default() };
+            *shape = ShapeRecord { fingerprint, ..ShapeRecord::default() };
         }
         shape
     }
@@ -156,11 +156,11 @@ impl Lessons {
 mod tests {
     use super::*;
 
-    fn due(lessons: &mut Lessons, subject: Subject, times: u32) -> Vec<u32> {
+    fn due(lessons: &mut LessonTable, subject: SuspectText, times: u32) -> Vec<u32> {
         let checked = |_: &u32| {
             let due = lessons.is_due(subject, 7);
             if due {
-                lessons.learn(7, Lesson::Nothing);
+                lessons.learn(7, CheckLesson::Nothing);
             }
             due
         };
@@ -169,31 +169,31 @@ mod tests {
 
     #[test]
     fn a_function_is_checked_at_first_and_then_now_and_then() {
-        let mut lessons = Lessons::default();
-        assert_eq!(due(&mut lessons, Subject::Function, 200), [0, 1, 2, 64, 128, 192]);
+        let mut lessons = LessonTable::default();
+        assert_eq!(due(&mut lessons, SuspectText::Function, 200), [0, 1, 2, 64, 128, 192]);
     }
 
     #[test]
     fn what_is_rolled_back_again_and_again_is_checked_once_it_is_not() {
-        let mut lessons = Lessons::default();
-        assert!((0..100).all(|_| lessons.is_due(Subject::Function, 7)));
-        lessons.learn(7, Lesson::Left);
-        assert!((0..100).all(|_| lessons.is_due(Subject::Function, 7)));
+        let mut lessons = LessonTable::default();
+        assert!((0..100).all(|_| lessons.is_due(SuspectText::Function, 7)));
+        lessons.learn(7, CheckLesson::Left);
+        assert!((0..100).all(|_| lessons.is_due(SuspectText::Function, 7)));
     }
 
     #[test]
     fn a_check_that_tells_nothing_does_not_count() {
-        let mut lessons = Lessons::default();
+        let mut lessons = LessonTable::default();
         for _ in 0..10 {
-            assert!(lessons.is_due(Subject::Function, 7));
-            lessons.learn(7, Lesson::Unclear);
+            assert!(lessons.is_due(SuspectText::Function, 7));
+            lessons.learn(7, CheckLesson::Unclear);
         }
-        assert_eq!(due(&mut lessons, Subject::Function, 10), [0, 1, 2]);
+        assert_eq!(due(&mut lessons, SuspectText::Function, 10), [0, 1, 2]);
         let mut checks = 0;
         for _ in 0..60 {
-            if lessons.is_due(Subject::Function, 8) {
+            if lessons.is_due(SuspectText::Function, 8) {
                 checks += 1;
-                lessons.learn(8, Lesson::Changed);
+                lessons.learn(8, CheckLesson::Changed);
             }
         }
         assert_eq!(checks, u32::from(CHANGED_MAX) + VERIFY_FIRST);
@@ -201,25 +201,25 @@ mod tests {
 
     #[test]
     fn tables_are_checked_once_and_then_rarely() {
-        let mut lessons = Lessons::default();
-        assert_eq!(due(&mut lessons, Subject::Hidden, 3000), [0, 1024, 2048]);
+        let mut lessons = LessonTable::default();
+        assert_eq!(due(&mut lessons, SuspectText::Hidden, 3000), [0, 1024, 2048]);
     }
 
     #[test]
     fn texts_of_many_shapes_are_not_all_checked() {
-        let mut lessons = Lessons::default();
-        let checked = (0..6400).filter(|it| lessons.is_due(Subject::Hidden, *it)).count();
+        let mut lessons = LessonTable::default();
+        let checked = (0..6400).filter(|it| lessons.is_due(SuspectText::Hidden, *it)).count();
         assert_eq!(checked, 100);
     }
 
     #[test]
     fn what_left_something_is_always_checked_even_in_a_full_table() {
-        let mut lessons = Lessons::default();
-        assert!(lessons.is_due(Subject::Hidden, 7));
-        lessons.learn(7, Lesson::Left);
+        let mut lessons = LessonTable::default();
+        assert!(lessons.is_due(SuspectText::Hidden, 7));
+        lessons.learn(7, CheckLesson::Left);
         for shape in 0..100_000 {
-            lessons.is_due(Subject::Function, shape << 20);
+            lessons.is_due(SuspectText::Function, shape << 20);
         }
-        assert!((0..100).all(|_| lessons.is_due(Subject::Hidden, 7)));
+        assert!((0..100).all(|_| lessons.is_due(SuspectText::Hidden, 7)));
     }
 }

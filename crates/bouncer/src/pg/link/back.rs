@@ -4,33 +4,36 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Copying, Step};
-use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
-use wire::pg::message::{self, ErrorFields, Severity};
-use wire::pg::notice::Notice;
-use wire::pg::sql::{Change, Look, Subscription};
+use wire::pg::exchange::{CopyState, ExchangeStep, ReplyAudience};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, backend, split_string};
+use wire::pg::message::{self, ErrorFields, NoticeSeverity};
+use wire::pg::notice::ServerNotice;
+use wire::pg::sql::{PgSettingChange, SubscriptionChange, TextAnalysis};
 
 use super::front::{say_locals, shares, stream};
 use super::gone::{clean, end_copy};
 use super::replay::{replay, stale};
-use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
-use crate::pg::client::{Body, ClientSession};
-use crate::pg::dirt::Verdict;
-use crate::pg::probe::Reader;
-use crate::pg::server::{Cleanup, Note, ServerSession};
-use crate::pg::statements::Undo;
+use super::{
+    FromServer, LinkOutputs, PgLinkContext, SERVER_MESSAGE_BYTES_MAX, ServerFailure, ServerNext,
+    change,
+};
+use crate::pg::client::{PgClientSession, PgPartialMessage};
+use crate::pg::dirt::ReleaseVerdict;
+use crate::pg::probe::ProbeReader;
+use crate::pg::server::{PgCleanup, PgRequestPurpose, PgServerSession};
+use crate::pg::statements::NameUndo;
 
 /// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
 /// not looked at any more once the result is [`ServerNext::Released`].
 pub fn from_server(
-    shared: &mut Shared,
-    server: &mut ServerSession,
-    client: Option<&mut ClientSession>,
+    shared: &mut PgLinkContext,
+    server: &mut PgServerSession,
+    client: Option<&mut PgClientSession>,
     input: &[u8],
-    out: &mut Outputs<'_>,
+    out: &mut LinkOutputs<'_>,
 ) -> FromServer {
     debug_assert_eq!(server.attached, client.as_ref().map(|client| client.id));
-    let mut back = Back { shared, server, client, out, released: false };
+    let mut back = PgReplyHandler { shared, server, client, out, released: false };
     let mut consumed = 0;
     let next = loop {
         let rest = input.get(consumed..).unwrap_or_default();
@@ -55,11 +58,11 @@ pub fn from_server(
 /// The length of a value that is NULL.
 const NULL_VALUE: [u8; 4] = [0xff; 4];
 
-struct Back<'a, 'o> {
-    shared: &'a mut Shared,
-    server: &'a mut ServerSession,
-    client: Option<&'a mut ClientSession>,
-    out: &'a mut Outputs<'o>,
+struct PgReplyHandler<'a, 'o> {
+    shared: &'a mut PgLinkContext,
+    server: &'a mut PgServerSession,
+    client: Option<&'a mut PgClientSession>,
+    out: &'a mut LinkOutputs<'o>,
     released: bool,
 }
 
@@ -87,15 +90,15 @@ fn is_held(tag: u8) -> bool {
     )
 }
 
-impl Back<'_, '_> {
+impl PgReplyHandler<'_, '_> {
     /// Deals with one message; says how many bytes of it. Zero: it is not there yet. None: the
     /// server failed its client, who was told.
-    fn message(&mut self, rest: &[u8]) -> Result<Option<usize>, Broken> {
-        let Some(header) = Header::parse(rest)? else { return Ok(Some(0)) };
+    fn message(&mut self, rest: &[u8]) -> Result<Option<usize>, ServerFailure> {
+        let Some(header) = PgHeader::parse(rest)? else { return Ok(Some(0)) };
         let held = is_held(header.tag);
         let too_long = header.total > SERVER_MESSAGE_BYTES_MAX;
         if held && too_long && header.tag != backend::ERROR {
-            return Err(Broken::Malformed { tag: header.tag, bytes: header.total });
+            return Err(ServerFailure::Malformed { tag: header.tag, bytes: header.total });
         }
         if held && !too_long && rest.len() < header.total {
             return Ok(Some(0));
@@ -103,7 +106,7 @@ impl Back<'_, '_> {
         if header.tag == backend::DATA_ROW && self.server.answer.is_some() && self.is_answer() {
             // A row of an answer is read as well.
             if too_long {
-                return Err(Broken::Malformed { tag: header.tag, bytes: header.total });
+                return Err(ServerFailure::Malformed { tag: header.tag, bytes: header.total });
             }
             if rest.len() < header.total {
                 return Ok(Some(0));
@@ -119,53 +122,63 @@ impl Back<'_, '_> {
         }
         self.locals();
         let step = self.server.exchange.step(header.tag)?;
-        if step != Step::Unasked {
+        if step != ExchangeStep::Unasked {
             self.first_reply();
         }
-        if self.client.is_none() && self.server.exchange.copying() == Copying::In {
+        if self.client.is_none() && self.server.exchange.copying() == CopyState::In {
             end_copy(self.server, self.out);
         }
         // What is too long to be held is known by its tag alone.
         let message = rest.get(..header.total).unwrap_or(rest);
         match step {
-            Step::Unasked => self.unasked(header, message)?,
-            Step::Part if header.tag == backend::ERROR => {
+            ExchangeStep::Unasked => self.unasked(header, message)?,
+            ExchangeStep::Part if header.tag == backend::ERROR => {
                 if !self.error(header, message)? {
                     return Ok(None);
                 }
             }
-            Step::Part if header.tag == backend::COMMAND_COMPLETE => match self.command(message) {
-                ShownTag::Own => self.pass(header, message),
-                ShownTag::Other(tag) => self.say_tag(tag),
-                ShownTag::None => {}
-            },
-            Step::Part if header.tag == backend::DATA_ROW && self.is_answer() => {
+            ExchangeStep::Part if header.tag == backend::COMMAND_COMPLETE => {
+                match self.command(message) {
+                    ShownTag::Own => self.pass(header, message),
+                    ShownTag::Other(tag) => self.say_tag(tag),
+                    ShownTag::None => {}
+                }
+            }
+            ExchangeStep::Part if header.tag == backend::DATA_ROW && self.is_answer() => {
                 self.answer_row(message)?;
             }
-            Step::Part => return Ok(Some(self.part(header, rest))),
-            Step::Last => {
+            ExchangeStep::Part => return Ok(Some(self.part(header, rest))),
+            ExchangeStep::Last => {
                 self.last(header, message);
             }
-            Step::Failed if self.is_sent_again(message) => self.give(header, message, false),
-            Step::Failed => {
+            ExchangeStep::Failed if self.is_sent_again(message) => {
+                self.give(header, message, false)
+            }
+            ExchangeStep::Failed => {
                 if !self.error(header, message)? {
                     return Ok(None);
                 }
                 self.failed();
             }
-            Step::Ready => return self.ready(header, message),
+            ExchangeStep::Ready => return self.ready(header, message),
         }
         Ok(Some(message.len()))
     }
 
     /// Whether what comes next belongs to the answer to a question of ours.
     fn is_answer(&self) -> bool {
-        self.server.exchange.front().is_some_and(|entry| matches!(entry.note, Note::Probe))
+        self.server
+            .exchange
+            .front()
+            .is_some_and(|entry| matches!(entry.note, PgRequestPurpose::Probe))
     }
 
     /// True while the next answer is about connections of dblink.
     fn is_about_connections(&self) -> bool {
-        self.server.exchange.front().is_some_and(|entry| matches!(entry.note, Note::Connections))
+        self.server
+            .exchange
+            .front()
+            .is_some_and(|entry| matches!(entry.note, PgRequestPurpose::Connections))
     }
 
     fn connections(&mut self, found: bool) {
@@ -173,12 +186,12 @@ impl Back<'_, '_> {
         self.server.dirt.connections_found(lessons, found);
     }
 
-    fn answer_row(&mut self, message: &[u8]) -> Result<(), Broken> {
+    fn answer_row(&mut self, message: &[u8]) -> Result<(), ServerFailure> {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         let Some(answer) = &mut self.server.answer else { return Ok(()) };
         answer
             .row(body, &self.server.user)
-            .map_err(|error| Broken::Probe { message: error.to_string().into() })
+            .map_err(|error| ServerFailure::Probe { message: error.to_string().into() })
     }
 
     /// The first reply to a request of the client's: from now on what its text does may be done.
@@ -186,9 +199,9 @@ impl Back<'_, '_> {
     fn first_reply(&mut self) {
         let Some(front) = self.server.exchange.front_mut() else { return };
         let facts = match &mut front.note {
-            Note::Text(facts) | Note::Bind { facts, .. } => facts.take(),
-            Note::Rewritten(request) => request.facts.take(),
-            Note::Call(unseen) => {
+            PgRequestPurpose::Text(facts) | PgRequestPurpose::Bind { facts, .. } => facts.take(),
+            PgRequestPurpose::Rewritten(request) => request.facts.take(),
+            PgRequestPurpose::Call(unseen) => {
                 if std::mem::take(unseen) {
                     self.server.dirt.saw_function_call();
                 }
@@ -203,7 +216,12 @@ impl Back<'_, '_> {
             Some(look) => self.server.dirt.saw_text(lessons, look, own_search_path),
             None => {
                 let (effects, fingerprint) = (facts.effects, facts.fingerprint);
-                let look = Look { effects, fingerprint, verb: facts.verb, ..Look::default() };
+                let look = TextAnalysis {
+                    effects,
+                    fingerprint,
+                    verb: facts.verb,
+                    ..TextAnalysis::default()
+                };
                 self.server.dirt.saw_text(lessons, &look, own_search_path);
             }
         }
@@ -213,27 +231,31 @@ impl Back<'_, '_> {
     #[inline]
     fn is_heard(&self) -> bool {
         self.client.is_some()
-            && self.server.exchange.front().is_none_or(|entry| entry.audience == Audience::Client)
+            && self
+                .server
+                .exchange
+                .front()
+                .is_none_or(|entry| entry.audience == ReplyAudience::Client)
     }
 
     /// Gives the client a message of which `message` is what has come, if it is for the client.
     #[inline]
-    fn pass(&mut self, header: Header, message: &[u8]) {
+    fn pass(&mut self, header: PgHeader, message: &[u8]) {
         let pass = self.is_heard();
         self.give(header, message, pass);
     }
 
     #[inline]
-    fn give(&mut self, header: Header, message: &[u8], pass: bool) {
+    fn give(&mut self, header: PgHeader, message: &[u8], pass: bool) {
         if pass {
             self.out.to_client.extend_from_slice(message);
         }
-        self.server.body = Body { left: header.total - message.len(), pass };
+        self.server.body = PgPartialMessage { left: header.total - message.len(), pass };
     }
 
     /// Rows, mostly: as many as have come whole are passed at once.
     #[inline]
-    fn part(&mut self, header: Header, rest: &[u8]) -> usize {
+    fn part(&mut self, header: PgHeader, rest: &[u8]) -> usize {
         if header.total > rest.len() {
             self.pass(header, rest);
             return rest.len();
@@ -242,7 +264,7 @@ impl Back<'_, '_> {
         if matches!(header.tag, backend::DATA_ROW | backend::COPY_DATA) {
             while let Some(next) = rest.get(bytes..)
                 && next.first() == Some(&header.tag)
-                && let Ok(Some(following)) = Header::parse(next)
+                && let Ok(Some(following)) = PgHeader::parse(next)
                 && following.total <= next.len()
             {
                 bytes += following.total;
@@ -255,7 +277,7 @@ impl Back<'_, '_> {
     }
 
     /// What belongs to no request.
-    fn unasked(&mut self, header: Header, message: &[u8]) -> Result<(), Broken> {
+    fn unasked(&mut self, header: PgHeader, message: &[u8]) -> Result<(), ServerFailure> {
         match header.tag {
             backend::PARAMETER_STATUS => self.parameter(header, message)?,
             backend::ERROR => {
@@ -267,9 +289,9 @@ impl Back<'_, '_> {
         Ok(())
     }
 
-    fn parameter(&mut self, header: Header, message: &[u8]) -> Result<(), Broken> {
+    fn parameter(&mut self, header: PgHeader, message: &[u8]) -> Result<(), ServerFailure> {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
-        let malformed = Broken::Malformed { tag: header.tag, bytes: header.total };
+        let malformed = ServerFailure::Malformed { tag: header.tag, bytes: header.total };
         let parts = split_string(body)
             .and_then(|(name, rest)| split_string(rest).map(|(value, _)| (name, value)));
         let Some((name, value)) = parts else { return Err(malformed) };
@@ -286,15 +308,15 @@ impl Back<'_, '_> {
     }
 
     /// The server says that it closes the connection.
-    fn closing(&mut self, message: &[u8]) -> Broken {
-        let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
+    fn closing(&mut self, message: &[u8]) -> ServerFailure {
+        let notice = ServerNotice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         self.server.closing = true;
-        Broken::Closing { code: notice.code().into(), message: notice.message().into() }
+        ServerFailure::Closing { code: notice.code().into(), message: notice.message().into() }
     }
 
     /// The end of a reply that is no `ReadyForQuery`.
     #[inline]
-    fn last(&mut self, header: Header, message: &[u8]) {
+    fn last(&mut self, header: PgHeader, message: &[u8]) {
         let heard = self.is_heard();
         let shown = match header.tag {
             backend::COMMAND_COMPLETE => self.command(message),
@@ -305,7 +327,7 @@ impl Back<'_, '_> {
         }
         if let Some(entry) = self.server.exchange.pop() {
             self.server.replay.answered(entry.request);
-            if let Note::Prepare { id, .. } = entry.note {
+            if let PgRequestPurpose::Prepare { id, .. } = entry.note {
                 self.server.statements.arrived(id);
             }
         }
@@ -333,12 +355,12 @@ impl Back<'_, '_> {
         let listening = self.client.as_mut().and_then(|client| client.listening.as_deref_mut());
         let mut shown = ShownTag::Own;
         match self.server.exchange.front_mut().map(|front| &mut front.note) {
-            Some(Note::Text(_) | Note::Run) => {
+            Some(PgRequestPurpose::Text(_) | PgRequestPurpose::Run) => {
                 if let Some(listening) = listening {
                     listening.saw_tag(tag);
                 }
             }
-            Some(Note::Rewritten(request)) => {
+            Some(PgRequestPurpose::Rewritten(request)) => {
                 let number = request.done;
                 request.done += 1;
                 let rewrite = &request.rewrite;
@@ -349,7 +371,7 @@ impl Back<'_, '_> {
                 match (listening, action) {
                     (Some(listening), Some(action)) => {
                         listening.done(&action.subscription);
-                        if matches!(action.subscription, Subscription::Begin(_)) {
+                        if matches!(action.subscription, SubscriptionChange::Begin(_)) {
                             shown = ShownTag::Other("LISTEN");
                         }
                     }
@@ -390,15 +412,15 @@ impl Back<'_, '_> {
     }
 
     /// An error of the front request. False: it is one after which the client cannot go on.
-    fn error(&mut self, header: Header, message: &[u8]) -> Result<bool, Broken> {
+    fn error(&mut self, header: PgHeader, message: &[u8]) -> Result<bool, ServerFailure> {
         self.server.dirt.saw_error();
         if let Some(client) = &mut self.client
             && let Some(listening) = &mut client.listening
         {
             listening.saw_error();
         }
-        let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
-        let fatal = notice.severity() == Severity::Fatal;
+        let notice = ServerNotice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
+        let fatal = notice.severity() == NoticeSeverity::Fatal;
         let front = self.server.exchange.front_mut().map(|entry| &mut entry.note);
         match front {
             _ if fatal => {
@@ -406,14 +428,14 @@ impl Back<'_, '_> {
                 self.give(header, message, self.client.is_some());
                 return Ok(true);
             }
-            Some(Note::Refused(error)) => {
+            Some(PgRequestPurpose::Refused(error)) => {
                 let error = std::mem::take(error);
                 if self.client.is_some() {
                     self.out.to_client.extend_from_slice(&error);
                 }
                 self.give(header, message, false);
             }
-            Some(Note::Settings) => {
+            Some(PgRequestPurpose::Settings) => {
                 self.server.dirty = true;
                 let said = notice.message();
                 let sentence = format!("the settings of the session cannot be applied: {said}");
@@ -424,20 +446,22 @@ impl Back<'_, '_> {
                 }
                 self.give(header, message, false);
             }
-            Some(Note::Reset | Note::Rollback | Note::Sequences) => {
-                return Err(Broken::Reset { message: notice.message().into() });
+            Some(
+                PgRequestPurpose::Reset | PgRequestPurpose::Rollback | PgRequestPurpose::Sequences,
+            ) => {
+                return Err(ServerFailure::Reset { message: notice.message().into() });
             }
             // A cancellation that was meant for what comes behind it: it is asked again.
-            Some(Note::Probe) if notice.code() == "57014" => {
+            Some(PgRequestPurpose::Probe) if notice.code() == "57014" => {
                 self.server.answer = None;
                 self.server.dirt.unanswered();
                 self.give(header, message, false);
             }
-            Some(Note::Probe) => {
-                return Err(Broken::Probe { message: notice.message().into() });
+            Some(PgRequestPurpose::Probe) => {
+                return Err(ServerFailure::Probe { message: notice.message().into() });
             }
             // It is asked again. Any other error leaves it open whether there are some.
-            Some(Note::Connections) => {
+            Some(PgRequestPurpose::Connections) => {
                 match notice.code() {
                     "57014" => self.server.dirt.connections_unknown(),
                     _ => self.connections(true),
@@ -445,7 +469,7 @@ impl Back<'_, '_> {
                 self.give(header, message, false);
             }
             // An error of what was put in between is what the client's request meets.
-            Some(Note::Prepare { .. } | Note::Restore) => {
+            Some(PgRequestPurpose::Prepare { .. } | PgRequestPurpose::Restore) => {
                 self.give(header, message, self.client.is_some())
             }
             _ => self.pass(header, message),
@@ -478,11 +502,11 @@ impl Back<'_, '_> {
         let mut front_is_unnamed = false;
         let owed = server.exchange.fail(|mut entry| {
             first = match &entry.note {
-                Note::Prepare { id, .. } => {
+                PgRequestPurpose::Prepare { id, .. } => {
                     statements.doubted(*id);
                     Some(*id)
                 }
-                Note::Unnamed { .. } => {
+                PgRequestPurpose::Unnamed { .. } => {
                     statements.unnamed = None;
                     None
                 }
@@ -490,7 +514,10 @@ impl Back<'_, '_> {
             };
             front_is_unnamed = entry.note.renames() == Some(None);
             undone.extend(
-                entry.note.undo().map(|undo| Undo { name: undo.name, before: undo.before.take() }),
+                entry
+                    .note
+                    .undo()
+                    .map(|undo| NameUndo { name: undo.name, before: undo.before.take() }),
             );
         });
         // The front request is dropped last: if it was a Parse, the server has refused it.
@@ -511,17 +538,17 @@ impl Back<'_, '_> {
             }
         }
         if owed {
-            server.sync(Audience::Client, self.out.to_server);
+            server.sync(ReplyAudience::Client, self.out.to_server);
         }
     }
 
     /// `ReadyForQuery`.
-    fn ready(&mut self, header: Header, message: &[u8]) -> Result<Option<usize>, Broken> {
+    fn ready(&mut self, header: PgHeader, message: &[u8]) -> Result<Option<usize>, ServerFailure> {
         let status = match message {
             [_, _, _, _, _, byte] => TransactionStatus::from_byte(*byte),
             _ => None,
         };
-        let malformed = Broken::Malformed { tag: header.tag, bytes: header.total };
+        let malformed = ServerFailure::Malformed { tag: header.tag, bytes: header.total };
         let Some(status) = status else { return Err(malformed) };
         let heard = self.is_heard();
         let entry = self.server.exchange.ready(status);
@@ -535,21 +562,21 @@ impl Back<'_, '_> {
             self.server.transactions += u64::from(status == TransactionStatus::Idle);
         }
         match entry.map(|entry| entry.note) {
-            Some(Note::Settings) => {
+            Some(PgRequestPurpose::Settings) => {
                 if let Some(client) = &mut self.client {
                     change::tell_parameters(client, self.server, self.out);
                 }
             }
-            Some(Note::Reset) => {
+            Some(PgRequestPurpose::Reset) => {
                 self.server.dirty = false;
                 self.server.foreign_sequences = false;
                 self.server.dirt.discarded();
                 self.server.statements.clear();
                 self.server.applied = self.server.startup.clone();
             }
-            Some(Note::Probe) => self.answered(),
-            Some(Note::Sequences | Note::Connections) => {}
-            Some(Note::Rollback) => {
+            Some(PgRequestPurpose::Probe) => self.answered(),
+            Some(PgRequestPurpose::Sequences | PgRequestPurpose::Connections) => {}
+            Some(PgRequestPurpose::Rollback) => {
                 self.server.dirt.saw_tag(b"ROLLBACK");
                 self.server.dirt.ready(status);
             }
@@ -593,15 +620,17 @@ impl Back<'_, '_> {
             Some(_) if !server.exchange.is_empty() || server.unsynced => {
                 server.dirt.connections_unknown();
             }
-            Some(function) => server.call(function, Note::Connections, self.out.to_server),
+            Some(function) => {
+                server.call(function, PgRequestPurpose::Connections, self.out.to_server)
+            }
             None => {}
         }
     }
 
     /// Settings that clients make are asked for from now on, where code may have made them.
-    fn names(&mut self, changes: &[Change]) {
+    fn names(&mut self, changes: &[PgSettingChange]) {
         for change in changes {
-            if let Change::Value { name, .. } = change
+            if let PgSettingChange::Value { name, .. } = change
                 && name.contains('.')
             {
                 self.shared.lessons(self.server.pool).saw_setting(name);
@@ -630,7 +659,7 @@ impl Back<'_, '_> {
             return;
         }
         match server.dirt.verdict() {
-            Verdict::Probe(mut questions) => {
+            ReleaseVerdict::Probe(mut questions) => {
                 let known = server.applied.iter().map(|(name, _)| name);
                 for name in known.filter(|name| name.contains('.')) {
                     questions.ask_for_hidden(name);
@@ -638,13 +667,17 @@ impl Back<'_, '_> {
                 for name in self.shared.lessons(server.pool).names() {
                     questions.ask_for_hidden(name);
                 }
-                server.query(&[questions.sql().as_bytes()], Note::Probe, self.out.to_server);
+                server.query(
+                    &[questions.sql().as_bytes()],
+                    PgRequestPurpose::Probe,
+                    self.out.to_server,
+                );
                 server.dirt.asked(questions);
-                server.answer = Some(Box::new(Reader::new()));
+                server.answer = Some(Box::new(ProbeReader::new()));
             }
-            Verdict::Pinned(_) => {}
-            Verdict::Clean if server.dirty => {}
-            Verdict::Clean => {
+            ReleaseVerdict::Pinned(_) => {}
+            ReleaseVerdict::Clean if server.dirty => {}
+            ReleaseVerdict::Clean => {
                 client.attached = false;
                 client.barrier = false;
                 server.attached = None;
@@ -660,7 +693,8 @@ impl Back<'_, '_> {
             return ServerNext::Released;
         }
         let server = &mut *self.server;
-        if self.client.is_none() && server.cleanup != Cleanup::None && server.exchange.is_empty() {
+        if self.client.is_none() && server.cleanup != PgCleanup::None && server.exchange.is_empty()
+        {
             return clean(server, self.out).unwrap_or(ServerNext::Read);
         }
         ServerNext::Read

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wire::pg::exchange::{Audience, Request};
+use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::{
-    HEADER_BYTES, Header, TransactionStatus, frontend, put_header, split_string,
+    HEADER_BYTES, PgHeader, TransactionStatus, frontend, put_header, split_string,
 };
 use wire::pg::message::{self, ErrorFields};
 use wire::pg::sql::Effects;
 
-use super::front::{Link, Taken, pass_over, refuse, unknown};
-use super::query::{AFTER_END, Channels, Refusal};
+use super::front::{PgLink, PgMessageOutcome, pass_over, refuse, unknown};
+use super::query::{AFTER_END, ChannelCommand, Refusal};
 use super::restore::{RestoredText, TextProtocol};
 use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
-use crate::pg::client::Body;
-use crate::pg::server::{BatchEnds, Note, RewrittenRequest, TextRewrite};
+use crate::pg::client::PgPartialMessage;
+use crate::pg::server::{BatchEnds, PgRequestPurpose, RewrittenRequest, TextRewrite};
 use crate::pg::statements::{
-    CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, NameId, Presence, SERVER_NAME_PREFIX,
-    Statement, Undo, write_close, write_parse,
+    CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, NameId, NameUndo, PgStatement,
+    SERVER_NAME_PREFIX, StatementPresence, write_close, write_parse,
 };
-use crate::pg::texts::Facts;
+use crate::pg::texts::PgStatementFacts;
 
 /// The name of a statement that no server has.
 const NO_STATEMENT: &[u8] = b"cove: refused";
@@ -36,13 +36,13 @@ pub(super) fn put_describe_nothing(out: &mut Vec<u8>) {
     out.push(0);
 }
 
-impl Link<'_, '_> {
-    pub(super) fn parse(&mut self, header: Header, rest: &[u8]) -> Taken {
+impl PgLink<'_, '_> {
+    pub(super) fn parse(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if header.total > STATEMENT_BYTES_SCANNED_MAX {
             return self.parse_unseen(header, rest);
         }
         let Some(body) = rest.get(HEADER_BYTES..header.total) else {
-            return Taken::More(header.total);
+            return PgMessageOutcome::More(header.total);
         };
         let parts = split_string(body)
             .and_then(|(name, rest)| split_string(rest).map(|(text, types)| (name, text, types)));
@@ -55,14 +55,14 @@ impl Link<'_, '_> {
         let (statement, seen) = self.shared.texts.statement(text, types, plan_key);
         if let Some((code, message)) = self.refusal(&statement.facts) {
             self.refuse_request(code, &message);
-            return Taken::Bytes(header.total);
+            return PgMessageOutcome::Bytes(header.total);
         }
         if !self.prepare(&statement.facts) {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         let (statement, rewritten) = match self.rewritten(statement, types, plan_key) {
             Ok(found) => found,
-            Err(taken) => return taken.unwrap_or(Taken::Bytes(header.total)),
+            Err(taken) => return taken.unwrap_or(PgMessageOutcome::Bytes(header.total)),
         };
         let seen = seen && !in_doubt && !rewritten;
         if name.is_empty() {
@@ -72,15 +72,15 @@ impl Link<'_, '_> {
                 self.parse_shared(&statement, undo);
             } else {
                 self.server.statements.unnamed = Some(statement.id);
-                let note = Note::Unnamed { undo: Some(undo) };
-                self.server.sent(Request::Parse, Audience::Client, note);
+                let note = PgRequestPurpose::Unnamed { undo: Some(undo) };
+                self.server.sent(ExchangeRequest::Parse, ReplyAudience::Client, note);
                 write_parse(self.out.to_server, b"", &statement);
             }
-            return Taken::Bytes(header.total);
+            return PgMessageOutcome::Bytes(header.total);
         }
         let id = NameId::of(&self.shared.key, name);
         if self.server.is_uncertain(Some(id)) {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         if self.client.statements.named(id).is_some() {
             let name = String::from_utf8_lossy(name);
@@ -96,48 +96,52 @@ impl Link<'_, '_> {
             let undo = self.client.statements.put(id, Some(statement.clone()));
             self.parse_shared(&statement, undo);
         }
-        Taken::Bytes(header.total)
+        PgMessageOutcome::Bytes(header.total)
     }
 
     /// The statement as the server is to have it, and whether that is another text. None: the
     /// request was dealt with.
     fn rewritten(
         &mut self,
-        statement: Arc<Statement>,
+        statement: Arc<PgStatement>,
         types: &[u8],
         plan_key: u64,
-    ) -> Result<(Arc<Statement>, bool), Option<Taken>> {
+    ) -> Result<(Arc<PgStatement>, bool), Option<PgMessageOutcome>> {
         let key = self.shared.key.clone();
         let facts = &statement.facts;
         if let Some(restored) = self.restored(&statement.text, facts, TextProtocol::Extended) {
             let RestoredText { text, facts, rewrite } = restored;
-            let statement = Statement::new(&key, &text, types, plan_key, facts);
+            let statement = PgStatement::new(&key, &text, types, plan_key, facts);
             return Ok((statement.rewritten(rewrite), true));
         }
         if self.is_about_channels(facts) {
             return match self.channels(&statement.text) {
-                Channels::AsIs => Ok((statement, false)),
-                Channels::NeedListener => Err(Some(Taken::NeedListener)),
-                Channels::Refused((code, message)) => {
+                ChannelCommand::AsIs => Ok((statement, false)),
+                ChannelCommand::NeedListener => Err(Some(PgMessageOutcome::NeedListener)),
+                ChannelCommand::Refused((code, message)) => {
                     self.refuse_request(code, &message);
                     Err(None)
                 }
-                Channels::Rewritten(text, actions) => {
+                ChannelCommand::Rewritten(text, actions) => {
                     let facts = facts.without(Effects::LISTEN);
-                    let statement = Statement::new(&key, &text, types, plan_key, facts);
+                    let statement = PgStatement::new(&key, &text, types, plan_key, facts);
                     Ok((statement.rewritten(TextRewrite { actions, ..Default::default() }), true))
                 }
             };
         }
-        match self.renamed(&statement.text, facts, Audience::Client) {
-            Some((text, facts)) => Ok((Statement::new(&key, &text, types, plan_key, facts), true)),
+        match self.renamed(&statement.text, facts, ReplyAudience::Client) {
+            Some((text, facts)) => {
+                Ok((PgStatement::new(&key, &text, types, plan_key, facts), true))
+            }
             None => Ok((statement, false)),
         }
     }
 
     /// A text that is too long to be looked at can be prepared without a name: it is not kept.
-    fn parse_unseen(&mut self, header: Header, rest: &[u8]) -> Taken {
-        let Some(name) = rest.get(HEADER_BYTES) else { return Taken::More(HEADER_BYTES + 1) };
+    fn parse_unseen(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
+        let Some(name) = rest.get(HEADER_BYTES) else {
+            return PgMessageOutcome::More(HEADER_BYTES + 1);
+        };
         if *name != 0 {
             let message = format!(
                 "a prepared statement with a name may have {STATEMENT_BYTES_SCANNED_MAX} bytes"
@@ -145,7 +149,7 @@ impl Link<'_, '_> {
             return refuse(self.out, "54000", &message);
         }
         self.prepare_idle();
-        if let Some((code, message)) = self.refusal(&Facts::UNKNOWN) {
+        if let Some((code, message)) = self.refusal(&PgStatementFacts::UNKNOWN) {
             self.refuse_request(code, &message);
             return pass_over(self.client, header);
         }
@@ -153,24 +157,30 @@ impl Link<'_, '_> {
         self.server.statements.unnamed = None;
         self.server.batch_waits = true;
         self.server.unseen_unnamed = true;
-        self.server.sent(Request::Parse, Audience::Client, Note::Unnamed { undo: Some(undo) });
+        self.server.sent(
+            ExchangeRequest::Parse,
+            ReplyAudience::Client,
+            PgRequestPurpose::Unnamed { undo: Some(undo) },
+        );
         self.pass(header, rest)
     }
 
     /// A `Parse` of a statement that is kept under a name of ours.
-    fn parse_shared(&mut self, statement: &Arc<Statement>, undo: Undo) {
+    fn parse_shared(&mut self, statement: &Arc<PgStatement>, undo: NameUndo) {
         let schema = self.shared.schema.load(Ordering::Relaxed);
         let statements = &self.server.statements;
         let is_current = statements.is_current(statement.id, schema) && !self.may_have_failed();
         let statements = &mut self.server.statements;
         match statements.use_in(statement.id, self.server.batch) {
-            Presence::There | Presence::UnderWay if is_current => {
-                self.say(Note::Prepared { undo });
+            StatementPresence::There | StatementPresence::UnderWay if is_current => {
+                self.say(PgRequestPurpose::Prepared { undo });
             }
-            Presence::Missing => self.send_parse(statement, Audience::Client, Some(undo)),
-            Presence::There | Presence::UnderWay | Presence::InDoubt => {
+            StatementPresence::Missing => {
+                self.send_parse(statement, ReplyAudience::Client, Some(undo))
+            }
+            StatementPresence::There | StatementPresence::UnderWay | StatementPresence::InDoubt => {
                 self.send_close(statement);
-                self.send_parse(statement, Audience::Client, Some(undo));
+                self.send_parse(statement, ReplyAudience::Client, Some(undo));
             }
         }
     }
@@ -184,30 +194,35 @@ impl Link<'_, '_> {
             // An earlier batch is under way.
             TransactionStatus::Idle | TransactionStatus::InTransaction => {
                 exchange.iter().any(|entry| {
-                    entry.audience == Audience::Client
-                        && matches!(entry.request, Request::Query | Request::Sync)
+                    entry.audience == ReplyAudience::Client
+                        && matches!(entry.request, ExchangeRequest::Query | ExchangeRequest::Sync)
                 })
             }
         }
     }
 
-    fn send_parse(&mut self, statement: &Statement, audience: Audience, undo: Option<Undo>) {
+    fn send_parse(
+        &mut self,
+        statement: &PgStatement,
+        audience: ReplyAudience,
+        undo: Option<NameUndo>,
+    ) {
         write_parse(self.out.to_server, statement.server_name(), statement);
         let schema = self.shared.schema.load(Ordering::Relaxed);
         self.server.statements.coming(statement.id, self.server.batch, schema);
-        let note = Note::Prepare { id: statement.id, undo };
-        self.server.sent(Request::Parse, audience, note);
+        let note = PgRequestPurpose::Prepare { id: statement.id, undo };
+        self.server.sent(ExchangeRequest::Parse, audience, note);
     }
 
-    fn send_close(&mut self, statement: &Statement) {
+    fn send_close(&mut self, statement: &PgStatement) {
         write_close(self.out.to_server, statement.id);
-        self.server.sent(Request::Close, Audience::Nobody, Note::Plain);
+        self.server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Plain);
     }
 
     /// Answers a request here, when its turn comes.
-    fn say(&mut self, note: Note) {
+    fn say(&mut self, note: PgRequestPurpose) {
         self.server.unsynced = true;
-        self.server.sent(Request::Local, Audience::Client, note);
+        self.server.sent(ExchangeRequest::Local, ReplyAudience::Client, note);
     }
 
     /// Makes a request of the extended protocol fail with an error of ours, as if the server had
@@ -216,12 +231,12 @@ impl Link<'_, '_> {
         let mut error = Vec::new();
         message::backend::error(&mut error, &ErrorFields::error(code, message));
         put_describe_nothing(self.out.to_server);
-        let note = Note::Refused(error.into_boxed_slice());
-        self.server.sent(Request::DescribeStatement, Audience::Client, note);
+        let note = PgRequestPurpose::Refused(error.into_boxed_slice());
+        self.server.sent(ExchangeRequest::DescribeStatement, ReplyAudience::Client, note);
     }
 
     /// The statement that a name means.
-    fn meaning(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+    fn meaning(&self, name: &[u8]) -> Option<&Arc<PgStatement>> {
         if name.is_empty() {
             return self.client.statements.unnamed.as_ref();
         }
@@ -230,7 +245,7 @@ impl Link<'_, '_> {
 
     /// The statement that a name means, prepared at the server; none if the name means nothing here
     /// and the server is to say so.
-    fn statement(&mut self, name: &[u8]) -> Option<(Arc<Statement>, bool)> {
+    fn statement(&mut self, name: &[u8]) -> Option<(Arc<PgStatement>, bool)> {
         let statement = self.meaning(name)?.clone();
         let statements = &mut self.server.statements;
         let without_name = name.is_empty() && statements.unnamed == Some(statement.id);
@@ -255,18 +270,18 @@ impl Link<'_, '_> {
 
     /// Prepares a statement at the server, if it is not there for certain. Returns whether anything
     /// had to be sent.
-    pub(super) fn ensure(&mut self, statement: &Statement) -> bool {
+    pub(super) fn ensure(&mut self, statement: &PgStatement) -> bool {
         match self.server.statements.use_in(statement.id, self.server.batch) {
-            Presence::There | Presence::UnderWay => return false,
-            Presence::Missing => {}
-            Presence::InDoubt => self.send_close(statement),
+            StatementPresence::There | StatementPresence::UnderWay => return false,
+            StatementPresence::Missing => {}
+            StatementPresence::InDoubt => self.send_close(statement),
         }
-        self.send_parse(statement, Audience::Nobody, None);
+        self.send_parse(statement, ReplyAudience::Nobody, None);
         true
     }
 
     /// Appends the name under which the server has what the client calls so.
-    fn put_statement_name(&mut self, found: Option<&(Arc<Statement>, bool)>, name: &[u8]) {
+    fn put_statement_name(&mut self, found: Option<&(Arc<PgStatement>, bool)>, name: &[u8]) {
         match found {
             Some((statement, true)) => {
                 self.out.to_server.extend_from_slice(statement.server_name());
@@ -282,9 +297,9 @@ impl Link<'_, '_> {
         self.out.to_server.push(0);
     }
 
-    pub(super) fn bind(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn bind(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if header.total <= REPLAY_BYTES_MAX && rest.len() < header.total {
-            return Taken::More(header.total);
+            return PgMessageOutcome::More(header.total);
         }
         let part = rest.get(..header.total).unwrap_or(rest);
         let body = part.get(HEADER_BYTES..).unwrap_or_default();
@@ -293,12 +308,12 @@ impl Link<'_, '_> {
         let Some((portal, name, values)) = names else {
             let most = header.total.min(HEADER_BYTES + 2 * NAME_BYTES_MAX);
             if part.len() < most {
-                return Taken::More(most.min(rest.len() + 1));
+                return PgMessageOutcome::More(most.min(rest.len() + 1));
             }
             return unknown(header, self.out);
         };
         if self.is_uncertain(name) {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         let facts = self.meaning(name).map(|statement| statement.facts.clone());
         if let Some((code, message)) = self.refuses_portal(portal, facts.as_ref()) {
@@ -306,7 +321,7 @@ impl Link<'_, '_> {
             return pass_over(self.client, header);
         }
         match facts {
-            Some(facts) if !self.prepare(&facts) => return Taken::Wait,
+            Some(facts) if !self.prepare(&facts) => return PgMessageOutcome::Wait,
             Some(_) => {}
             None => self.prepare_idle(),
         }
@@ -326,36 +341,40 @@ impl Link<'_, '_> {
         self.out.to_server.push(0);
         self.put_statement_name(found.as_ref(), name);
         self.out.to_server.extend_from_slice(values);
-        self.client.body = Body { left: header.total - part.len(), pass: true };
+        self.client.body = PgPartialMessage { left: header.total - part.len(), pass: true };
         let note = match &found {
             Some((statement, _)) => {
                 self.server.batch_waits |= statement.facts.is_barrier;
                 self.runs(&statement.facts);
                 self.server.portal_rewrite = statement.rewrite.clone();
                 let facts = Some(statement.facts.with_values(values));
-                Note::Bind { id: Some(statement.id), facts }
+                PgRequestPurpose::Bind { id: Some(statement.id), facts }
             }
             None => {
                 self.server.batch_waits = true;
-                self.runs(&Facts::EXECUTION);
+                self.runs(&PgStatementFacts::EXECUTION);
                 self.server.portal_rewrite = None;
-                Note::Bind { id: None, facts: Some(Facts::EXECUTION) }
+                PgRequestPurpose::Bind { id: None, facts: Some(PgStatementFacts::EXECUTION) }
             }
         };
-        self.server.sent(Request::Bind, Audience::Client, note);
-        Taken::Bytes(part.len())
+        self.server.sent(ExchangeRequest::Bind, ReplyAudience::Client, note);
+        PgMessageOutcome::Bytes(part.len())
     }
 
     /// Why a client that may only read gets no such portal. One that ends the transaction has to be
     /// the last of its batch, and nameless, so that it is not run in another one.
-    fn refuses_portal(&mut self, portal: &[u8], facts: Option<&Facts>) -> Option<Refusal> {
+    fn refuses_portal(
+        &mut self,
+        portal: &[u8],
+        facts: Option<&PgStatementFacts>,
+    ) -> Option<Refusal> {
         if !self.client.read_only {
             return None;
         }
         if self.server.batch_ends == BatchEnds::Run {
             return Some(AFTER_END);
         }
-        let ends = facts.is_some_and(Facts::ends_transaction);
+        let ends = facts.is_some_and(PgStatementFacts::ends_transaction);
         if ends && !portal.is_empty() {
             let message = "the tenant is read-only: a portal that may end the transaction has no \
                            name";
@@ -366,12 +385,12 @@ impl Link<'_, '_> {
     }
 
     /// `Describe`, `Close` and `Execute` are names and little more.
-    pub(super) fn small(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn small(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if header.total > NAME_BYTES_MAX {
             return unknown(header, self.out);
         }
         let Some(body) = rest.get(HEADER_BYTES..header.total) else {
-            return Taken::More(header.total);
+            return PgMessageOutcome::More(header.total);
         };
         self.prepare_idle();
         match (header.tag, body.split_first()) {
@@ -379,13 +398,13 @@ impl Link<'_, '_> {
             (frontend::DESCRIBE | frontend::CLOSE, Some((b'S', [name @ .., 0])))
                 if self.is_uncertain(name) =>
             {
-                Taken::Wait
+                PgMessageOutcome::Wait
             }
             (frontend::DESCRIBE, Some((b'S', [name @ .., 0]))) => {
                 let found = self.statement(name);
                 if self.is_nothing(name, found.is_some()) {
                     self.refuse_request("26000", NO_UNNAMED);
-                    return Taken::Bytes(header.total);
+                    return PgMessageOutcome::Bytes(header.total);
                 }
                 let bytes = match &found {
                     Some((statement, true)) => statement.server_name().len(),
@@ -395,35 +414,45 @@ impl Link<'_, '_> {
                 put_header(self.out.to_server, frontend::DESCRIBE, bytes + 2);
                 self.out.to_server.push(b'S');
                 self.put_statement_name(found.as_ref(), name);
-                let note = found.map_or(Note::Plain, |(found, _)| Note::Describe { id: found.id });
-                self.server.sent(Request::DescribeStatement, Audience::Client, note);
-                Taken::Bytes(header.total)
+                let note = found.map_or(PgRequestPurpose::Plain, |(found, _)| {
+                    PgRequestPurpose::Describe { id: found.id }
+                });
+                self.server.sent(ExchangeRequest::DescribeStatement, ReplyAudience::Client, note);
+                PgMessageOutcome::Bytes(header.total)
             }
             (frontend::DESCRIBE, Some((b'P', _))) => {
-                self.server.sent(Request::DescribePortal, Audience::Client, Note::Plain);
+                self.server.sent(
+                    ExchangeRequest::DescribePortal,
+                    ReplyAudience::Client,
+                    PgRequestPurpose::Plain,
+                );
                 self.pass(header, rest)
             }
             (frontend::CLOSE, Some((b'S', [name @ .., 0]))) => {
                 self.close_statement(name, header, rest)
             }
             (frontend::CLOSE, Some((b'P', _))) => {
-                self.server.sent(Request::Close, Audience::Client, Note::Plain);
+                self.server.sent(
+                    ExchangeRequest::Close,
+                    ReplyAudience::Client,
+                    PgRequestPurpose::Plain,
+                );
                 self.pass(header, rest)
             }
             _ => unknown(header, self.out),
         }
     }
 
-    fn execute(&mut self, header: Header, rest: &[u8]) -> Taken {
+    fn execute(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let rewrite = self.server.portal_rewrite.take();
         let note = match &rewrite {
             Some(rewrite) => RewrittenRequest::note(None, Arc::clone(rewrite)),
-            None => Note::Run,
+            None => PgRequestPurpose::Run,
         };
         if self.server.batch_ends == BatchEnds::Bound {
             self.server.batch_ends = BatchEnds::Run;
         }
-        self.server.sent(Request::Execute, Audience::Client, note);
+        self.server.sent(ExchangeRequest::Execute, ReplyAudience::Client, note);
         let taken = self.pass(header, rest);
         if let Some(text) = rewrite.as_ref().and_then(|it| it.restores.as_deref()) {
             self.restore(text);
@@ -438,7 +467,7 @@ impl Link<'_, '_> {
     }
 
     /// Others may use the statement, so that it stays; the client's name goes.
-    fn close_statement(&mut self, name: &[u8], header: Header, rest: &[u8]) -> Taken {
+    fn close_statement(&mut self, name: &[u8], header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let undo = if name.is_empty() {
             self.server.statements.unnamed = None;
             self.server.unseen_unnamed = false;
@@ -447,12 +476,16 @@ impl Link<'_, '_> {
             let id = NameId::of(&self.shared.key, name);
             if self.client.statements.named(id).is_none() && !name.starts_with(SERVER_NAME_PREFIX) {
                 // It may be one of SQL's `PREPARE`, of which the server alone knows.
-                self.server.sent(Request::Close, Audience::Client, Note::Plain);
+                self.server.sent(
+                    ExchangeRequest::Close,
+                    ReplyAudience::Client,
+                    PgRequestPurpose::Plain,
+                );
                 return self.pass(header, rest);
             }
             self.client.statements.put(id, None)
         };
-        self.say(Note::Closed { undo: Some(undo) });
-        Taken::Bytes(header.total)
+        self.say(PgRequestPurpose::Closed { undo: Some(undo) });
+        PgMessageOutcome::Bytes(header.total)
     }
 }

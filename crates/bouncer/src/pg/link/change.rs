@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use wire::pg::exchange::{Audience, Request};
+use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::message;
-use wire::pg::sql::Change;
+use wire::pg::sql::PgSettingChange;
 
-use super::{Outputs, Shared};
-use crate::pg::client::ClientSession;
+use super::{LinkOutputs, PgLinkContext};
+use crate::pg::client::PgClientSession;
 use crate::pg::dirt;
-use crate::pg::server::{Note, ServerSession};
-use crate::pg::settings::{Settings, is_replayable};
+use crate::pg::server::{PgRequestPurpose, PgServerSession};
+use crate::pg::settings::{PgSettings, is_replayable};
 use crate::pg::statements::write_close;
 
 /// Takes away what code may have left that is not in a text and was not asked about this time.
@@ -23,10 +23,10 @@ UNLISTEN *;DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();";
 /// so that what the client has sent behind it fails as well and nothing runs under settings that
 /// are somebody else's.
 pub(super) fn settings(
-    shared: &mut Shared,
-    client: &ClientSession,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
+    shared: &mut PgLinkContext,
+    client: &PgClientSession,
+    server: &mut PgServerSession,
+    out: &mut LinkOutputs<'_>,
 ) -> bool {
     let hidden = server.dirt.has_hidden_settings() && server.last_client != Some(client.id);
     if !hidden && Arc::ptr_eq(&server.applied, &client.wanted) {
@@ -46,51 +46,51 @@ pub(super) fn settings(
         server.dirt.settings_reset();
     }
     server.applied.write_change(&client.wanted, &mut text);
-    server.query(&[b"BEGIN;", &text, b"COMMIT"], Note::Settings, out.to_server);
+    server.query(&[b"BEGIN;", &text, b"COMMIT"], PgRequestPurpose::Settings, out.to_server);
     shared.scratch = text;
     server.applied = client.wanted.clone();
     true
 }
 
 /// What a tenant believes of texts, for [`dirt`].
-pub(super) fn believed(verify: api::Verify) -> dirt::Verify {
+pub(super) fn believed(verify: api::Verify) -> dirt::VerifyPolicy {
     match verify {
-        api::Verify::Unknown => dirt::Verify::Unknown,
-        api::Verify::Always => dirt::Verify::Always,
-        api::Verify::Never => dirt::Verify::Never,
+        api::Verify::Unknown => dirt::VerifyPolicy::Unknown,
+        api::Verify::Always => dirt::VerifyPolicy::Always,
+        api::Verify::Never => dirt::VerifyPolicy::Never,
     }
 }
 
 /// Settings of the session changed, by what the client did: the server has them, and the client
 /// wants them from now on.
 pub(super) fn apply(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
-    changes: Vec<Change>,
+    client: Option<&mut PgClientSession>,
+    server: &mut PgServerSession,
+    changes: Vec<PgSettingChange>,
 ) {
     if changes.is_empty() {
         return;
     }
     let mut applied = (*server.applied).clone();
-    let nothing = Arc::new(Settings::default());
+    let nothing = Arc::new(PgSettings::default());
     let (mut wanted, startup, forced) = match &client {
         Some(client) => ((*client.wanted).clone(), &client.startup, &client.forced),
-        None => (Settings::default(), &nothing, &nothing),
+        None => (PgSettings::default(), &nothing, &nothing),
     };
     let mut known = true;
     for change in changes {
         match change {
-            Change::Value { name, value } => {
+            PgSettingChange::Value { name, value } => {
                 known &= applied.put(&name, Some(&value));
                 if forced.value(&name).is_none() {
                     known &= wanted.put(&name, Some(&value));
                 }
             }
-            Change::Default { name } => {
+            PgSettingChange::Default { name } => {
                 known &= applied.put(&name, server.startup.value(&name));
                 known &= wanted.put(&name, startup.value(&name));
             }
-            Change::DefaultAll => {
+            PgSettingChange::DefaultAll => {
                 applied = (*server.startup).clone();
                 wanted = (**startup).clone();
             }
@@ -101,9 +101,9 @@ pub(super) fn apply(
 
 /// What an answer of the server says about the settings of its session.
 pub(super) fn adopt(
-    mut client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
-    found: dirt::Settings,
+    mut client: Option<&mut PgClientSession>,
+    server: &mut PgServerSession,
+    found: dirt::ReportedSettings,
 ) {
     if let Some(all) = found.all {
         // Those that it was started with are there unless one of these is over it.
@@ -132,7 +132,7 @@ pub(super) fn adopt(
 
 /// What the client wants and the server did not have yet as it was asked, it wants still. Says
 /// whether there was room for that.
-fn postpone(had: &Settings, wanted: &Settings, now: &mut Settings) -> bool {
+fn postpone(had: &PgSettings, wanted: &PgSettings, now: &mut PgSettings) -> bool {
     let mut known = true;
     for (name, value) in wanted.iter().filter(|(name, value)| had.value(name) != Some(value)) {
         known &= now.put(name, Some(value));
@@ -145,10 +145,10 @@ fn postpone(had: &Settings, wanted: &Settings, now: &mut Settings) -> bool {
 
 /// A session whose settings are not all known stays with its client.
 fn keep(
-    client: Option<&mut ClientSession>,
-    server: &mut ServerSession,
-    applied: Settings,
-    wanted: Settings,
+    client: Option<&mut PgClientSession>,
+    server: &mut PgServerSession,
+    applied: PgSettings,
+    wanted: PgSettings,
     known: bool,
 ) {
     server.dirty |= !known;
@@ -161,9 +161,9 @@ fn keep(
 
 /// Tells the client the parameters of the server that it does not know.
 pub(super) fn tell_parameters(
-    client: &mut ClientSession,
-    server: &ServerSession,
-    out: &mut Outputs<'_>,
+    client: &mut PgClientSession,
+    server: &PgServerSession,
+    out: &mut LinkOutputs<'_>,
 ) {
     if Arc::ptr_eq(&client.seen, &server.parameters) {
         return;
@@ -178,7 +178,7 @@ pub(super) fn tell_parameters(
 
 /// Closes the statements that are out of use for longest, so that there is room. Only while nothing
 /// is outstanding: an error of the client's would make the server pass over it.
-pub(super) fn trim_statements(server: &mut ServerSession, out: &mut Outputs<'_>) {
+pub(super) fn trim_statements(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) {
     if server.statements.len() <= server.limits.prepared_statements_max {
         return;
     }
@@ -186,8 +186,8 @@ pub(super) fn trim_statements(server: &mut ServerSession, out: &mut Outputs<'_>)
     while server.statements.len() > server.limits.prepared_statements_max {
         let Some(oldest) = server.statements.oldest() else { break };
         write_close(out.to_server, oldest);
-        server.sent(Request::Close, Audience::Nobody, Note::Plain);
+        server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Plain);
         server.statements.gone(oldest);
     }
-    server.sync(Audience::Nobody, out.to_server);
+    server.sync(ReplyAudience::Nobody, out.to_server);
 }

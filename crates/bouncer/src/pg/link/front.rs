@@ -1,14 +1,14 @@
 //! What comes from a client.
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Copying, Entry, Request};
-use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend, put_header};
+use wire::pg::exchange::{CopyState, ExchangeEntry, ExchangeRequest, ReplyAudience};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, frontend, put_header};
 use wire::pg::message::{self, ErrorFields};
 
-use super::{ClientNext, FromClient, Outputs, Shared, change};
+use super::{ClientNext, FromClient, LinkOutputs, PgLinkContext, change};
 use crate::link::not_for_sandboxes;
-use crate::pg::client::{Body, ClientSession};
-use crate::pg::server::{Note, ServerSession};
+use crate::pg::client::{PgClientSession, PgPartialMessage};
+use crate::pg::server::{PgRequestPurpose, PgServerSession};
 
 /// Numbers that functions for large objects have in every server: `lo_open`, `lo_close`, `loread`,
 /// `lowrite`, `lo_lseek`, `lo_creat`, `lo_create`, `lo_tell`, `lo_unlink`, `lo_truncate`, and those
@@ -18,7 +18,7 @@ const OF_LARGE_OBJECTS: [u32; 13] =
     [952, 953, 954, 955, 956, 957, 715, 958, 964, 1004, 3170, 3171, 3172];
 
 /// What became of one message.
-pub(super) enum Taken {
+pub(super) enum PgMessageOutcome {
     /// So many bytes are dealt with; the message's rest streams.
     Bytes(usize),
     /// Nothing, before there are so many.
@@ -33,11 +33,11 @@ pub(super) enum Taken {
 
 /// Deals with bytes of a client, as far as it can be. `server` is what [`super::attach`] gave it.
 pub fn from_client(
-    shared: &mut Shared,
-    client: &mut ClientSession,
-    mut server: Option<&mut ServerSession>,
+    shared: &mut PgLinkContext,
+    client: &mut PgClientSession,
+    mut server: Option<&mut PgServerSession>,
     input: &[u8],
-    out: &mut Outputs<'_>,
+    out: &mut LinkOutputs<'_>,
 ) -> FromClient {
     debug_assert_eq!(client.attached, server.is_some());
     let mut consumed = 0;
@@ -50,7 +50,7 @@ pub fn from_client(
             }
             continue;
         }
-        let header = match Header::parse(rest) {
+        let header = match PgHeader::parse(rest) {
             Ok(Some(header)) => header,
             Ok(None) => break (ClientNext::Read, HEADER_BYTES),
             Err(error) => {
@@ -60,16 +60,16 @@ pub fn from_client(
         };
         let taken = match server.as_deref_mut() {
             None => alone(client, header, out),
-            Some(server) => Link { shared, client, server, out }.take(header, rest),
+            Some(server) => PgLink { shared, client, server, out }.take(header, rest),
         };
         match taken {
-            Taken::Bytes(bytes) => consumed += bytes,
-            Taken::More(want) => break (ClientNext::Read, want),
-            Taken::Wait => break (ClientNext::Wait, 0),
-            Taken::NeedServer => break (ClientNext::NeedServer, 0),
-            Taken::NeedListener => break (ClientNext::NeedListener, 0),
-            Taken::Terminate => break (ClientNext::Terminate, 0),
-            Taken::Refuse => break (ClientNext::Refuse, 0),
+            PgMessageOutcome::Bytes(bytes) => consumed += bytes,
+            PgMessageOutcome::More(want) => break (ClientNext::Read, want),
+            PgMessageOutcome::Wait => break (ClientNext::Wait, 0),
+            PgMessageOutcome::NeedServer => break (ClientNext::NeedServer, 0),
+            PgMessageOutcome::NeedListener => break (ClientNext::NeedListener, 0),
+            PgMessageOutcome::Terminate => break (ClientNext::Terminate, 0),
+            PgMessageOutcome::Refuse => break (ClientNext::Refuse, 0),
         }
     };
     // In front of the server's replies, and so in one write with them, unless none are to come.
@@ -83,18 +83,18 @@ pub fn from_client(
 
 /// Says what is to be said here, as far as it is its turn.
 #[inline]
-pub(super) fn say_locals(server: &mut ServerSession, heard: bool, to_client: &mut Vec<u8>) {
-    while let Some(Entry { note, .. }) = server.exchange.pop_local() {
+pub(super) fn say_locals(server: &mut PgServerSession, heard: bool, to_client: &mut Vec<u8>) {
+    while let Some(ExchangeEntry { note, .. }) = server.exchange.pop_local() {
         match note {
             _ if !heard => {}
-            Note::Prepared { .. } => message::backend::parse_complete(to_client),
+            PgRequestPurpose::Prepared { .. } => message::backend::parse_complete(to_client),
             _ => message::backend::close_complete(to_client),
         }
     }
 }
 
 /// Takes the next part of a message whose head was seen.
-pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
+pub(super) fn stream(body: &mut PgPartialMessage, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let part = rest.get(..body.left).unwrap_or(rest);
     if body.pass {
         to.extend_from_slice(part);
@@ -104,19 +104,23 @@ pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
 }
 
 /// Tells a client why it cannot stay.
-pub(super) fn refuse(out: &mut Outputs<'_>, code: &str, message: &str) -> Taken {
+pub(super) fn refuse(out: &mut LinkOutputs<'_>, code: &str, message: &str) -> PgMessageOutcome {
     message::backend::error(out.to_client, &ErrorFields::fatal(code, message));
-    Taken::Refuse
+    PgMessageOutcome::Refuse
 }
 
 /// Takes a message whose content matters to nobody.
-pub(super) fn pass_over(client: &mut ClientSession, header: Header) -> Taken {
-    client.body = Body { left: header.body(), pass: false };
-    Taken::Bytes(HEADER_BYTES)
+pub(super) fn pass_over(client: &mut PgClientSession, header: PgHeader) -> PgMessageOutcome {
+    client.body = PgPartialMessage { left: header.body(), pass: false };
+    PgMessageOutcome::Bytes(HEADER_BYTES)
 }
 
 /// A client without a server connection is between transactions: a few messages need no server.
-fn alone(client: &mut ClientSession, header: Header, out: &mut Outputs<'_>) -> Taken {
+fn alone(
+    client: &mut PgClientSession,
+    header: PgHeader,
+    out: &mut LinkOutputs<'_>,
+) -> PgMessageOutcome {
     match header.tag {
         frontend::QUERY
         | frontend::PARSE
@@ -124,22 +128,22 @@ fn alone(client: &mut ClientSession, header: Header, out: &mut Outputs<'_>) -> T
         | frontend::DESCRIBE
         | frontend::EXECUTE
         | frontend::CLOSE
-        | frontend::FUNCTION_CALL => Taken::NeedServer,
+        | frontend::FUNCTION_CALL => PgMessageOutcome::NeedServer,
         frontend::SYNC if header.total == HEADER_BYTES => {
             message::backend::ready_for_query(out.to_client, TransactionStatus::Idle);
-            Taken::Bytes(header.total)
+            PgMessageOutcome::Bytes(header.total)
         }
-        frontend::FLUSH if header.total == HEADER_BYTES => Taken::Bytes(header.total),
+        frontend::FLUSH if header.total == HEADER_BYTES => PgMessageOutcome::Bytes(header.total),
         // The rest of a copy that failed; a server reads over it too.
         frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => {
             pass_over(client, header)
         }
-        frontend::TERMINATE => Taken::Terminate,
+        frontend::TERMINATE => PgMessageOutcome::Terminate,
         _ => unknown(header, out),
     }
 }
 
-pub(super) fn unknown(header: Header, out: &mut Outputs<'_>) -> Taken {
+pub(super) fn unknown(header: PgHeader, out: &mut LinkOutputs<'_>) -> PgMessageOutcome {
     let message = format!(
         "a message of type {:#04x} and {} bytes cannot be understood",
         header.tag, header.total
@@ -148,34 +152,34 @@ pub(super) fn unknown(header: Header, out: &mut Outputs<'_>) -> Taken {
 }
 
 /// A client and its server connection.
-pub(super) struct Link<'a, 'o> {
-    pub(super) shared: &'a mut Shared,
-    pub(super) client: &'a mut ClientSession,
-    pub(super) server: &'a mut ServerSession,
-    pub(super) out: &'a mut Outputs<'o>,
+pub(super) struct PgLink<'a, 'o> {
+    pub(super) shared: &'a mut PgLinkContext,
+    pub(super) client: &'a mut PgClientSession,
+    pub(super) server: &'a mut PgServerSession,
+    pub(super) out: &'a mut LinkOutputs<'o>,
 }
 
-impl Link<'_, '_> {
-    fn take(&mut self, header: Header, rest: &[u8]) -> Taken {
+impl PgLink<'_, '_> {
+    fn take(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let before = self.out.to_server.len();
         let taken = self.request(header, rest);
-        if matches!(taken, Taken::Bytes(_)) {
+        if matches!(taken, PgMessageOutcome::Bytes(_)) {
             let whole = self.client.body.left == 0;
             self.server.replay.record(header.tag, self.out.to_server, before, whole);
         }
         taken
     }
 
-    fn request(&mut self, header: Header, rest: &[u8]) -> Taken {
+    fn request(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if header.tag == frontend::TERMINATE {
-            return Taken::Terminate;
+            return PgMessageOutcome::Terminate;
         }
         if (self.client.barrier && !self.is_barrier_over())
             || self.server.exchange.is_full()
             || self.is_asked_in_between()
             || self.may_be_allowed_to_write()
         {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         self.client.barrier = false;
         let copying = self.server.exchange.copying();
@@ -183,13 +187,13 @@ impl Link<'_, '_> {
             frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => self.copy(header),
             frontend::SYNC if header.total == HEADER_BYTES => self.sync(),
             frontend::FLUSH if header.total == HEADER_BYTES => {
-                if copying == Copying::None {
+                if copying == CopyState::None {
                     say_locals(self.server, true, self.out.to_client);
                     put_header(self.out.to_server, frontend::FLUSH, 0);
                 }
-                Taken::Bytes(header.total)
+                PgMessageOutcome::Bytes(header.total)
             }
-            tag if copying == Copying::In || copying == Copying::Both => {
+            tag if copying == CopyState::In || copying == CopyState::Both => {
                 let message = format!("a message of type {tag:#04x} during COPY from stdin");
                 refuse(self.out, "08P01", &message)
             }
@@ -210,11 +214,11 @@ impl Link<'_, '_> {
 
     /// A call of a function by its number. In a sandbox it may be one of those that drivers use for
     /// large objects: others read whatever their argument names.
-    fn function_call(&mut self, header: Header, rest: &[u8]) -> Taken {
+    fn function_call(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         if self.client.is_sandbox {
             let number = rest.get(HEADER_BYTES..).and_then(|it| it.first_chunk::<4>());
             match number.map(|it| u32::from_be_bytes(*it)) {
-                None if header.body() >= 4 => return Taken::More(HEADER_BYTES + 4),
+                None if header.body() >= 4 => return PgMessageOutcome::More(HEADER_BYTES + 4),
                 Some(number) if header.body() >= 4 && OF_LARGE_OBJECTS.contains(&number) => {}
                 _ => {
                     let what = "a call of a function by its number";
@@ -225,14 +229,18 @@ impl Link<'_, '_> {
         self.prepare_idle();
         // It may be `set_config`.
         self.server.settings_in_doubt = true;
-        self.server.sent(Request::FunctionCall, Audience::Client, Note::Call(true));
+        self.server.sent(
+            ExchangeRequest::FunctionCall,
+            ReplyAudience::Client,
+            PgRequestPurpose::Call(true),
+        );
         self.pass(header, rest)
     }
 
     /// Whether what was waited for is known: the server copies, does not, or passes over requests.
     fn is_barrier_over(&self) -> bool {
         let exchange = &self.server.exchange;
-        exchange.is_empty() || exchange.is_skipping() || exchange.copying() != Copying::None
+        exchange.is_empty() || exchange.is_skipping() || exchange.copying() != CopyState::None
     }
 
     /// Whether settings have to change before the next request, or may have to, and cannot before
@@ -253,7 +261,7 @@ impl Link<'_, '_> {
         self.client.read_only
             && !server.unsynced
             && (server.answer.is_some() || (in_doubt && server.exchange.has_client_entries()))
-            && server.exchange.copying() == Copying::None
+            && server.exchange.copying() == CopyState::None
     }
 
     /// Between two transactions of a client that keeps its server connection.
@@ -277,37 +285,38 @@ impl Link<'_, '_> {
     }
 
     /// Passes a message on as it is.
-    pub(super) fn pass(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn pass(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let part = rest.get(..header.total).unwrap_or(rest);
         self.out.to_server.extend_from_slice(part);
-        self.client.body = Body { left: header.total - part.len(), pass: true };
-        Taken::Bytes(part.len())
+        self.client.body = PgPartialMessage { left: header.total - part.len(), pass: true };
+        PgMessageOutcome::Bytes(part.len())
     }
 
-    fn copy(&mut self, header: Header) -> Taken {
-        if !matches!(self.server.exchange.copying(), Copying::In | Copying::Both) {
+    fn copy(&mut self, header: PgHeader) -> PgMessageOutcome {
+        if !matches!(self.server.exchange.copying(), CopyState::In | CopyState::Both) {
             return pass_over(self.client, header);
         }
         put_header(self.out.to_server, header.tag, header.body());
-        self.client.body = Body { left: header.body(), pass: true };
+        self.client.body = PgPartialMessage { left: header.body(), pass: true };
         if header.tag == frontend::COPY_DATA {
             self.server.exchange.copy_data();
         } else {
             self.server.exchange.copy_ended();
             // Another statement of the same text may copy as well.
             let front = self.server.exchange.front();
-            self.client.barrier = front.is_some_and(|entry| entry.request == Request::Query);
+            self.client.barrier =
+                front.is_some_and(|entry| entry.request == ExchangeRequest::Query);
         }
-        Taken::Bytes(HEADER_BYTES)
+        PgMessageOutcome::Bytes(HEADER_BYTES)
     }
 
-    fn sync(&mut self) -> Taken {
-        if matches!(self.server.exchange.copying(), Copying::In | Copying::Both) {
+    fn sync(&mut self) -> PgMessageOutcome {
+        if matches!(self.server.exchange.copying(), CopyState::In | CopyState::Both) {
             self.server.exchange.copy_sync();
         } else {
-            self.server.sync(Audience::Client, self.out.to_server);
+            self.server.sync(ReplyAudience::Client, self.out.to_server);
         }
-        Taken::Bytes(HEADER_BYTES)
+        PgMessageOutcome::Bytes(HEADER_BYTES)
     }
 }
 

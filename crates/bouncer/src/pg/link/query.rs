@@ -4,25 +4,27 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Request};
+use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::{
-    HEADER_BYTES, Header, TransactionStatus, frontend, put_header, split_string,
+    HEADER_BYTES, PgHeader, TransactionStatus, frontend, put_header, split_string,
 };
-use wire::pg::sql::{Act, Effects, ListenAction, Verb, rewrite_listen, rewrite_name};
+use wire::pg::sql::{
+    Effects, ListenAction, PgNameAction, StatementVerb, rewrite_listen, rewrite_name,
+};
 
 use super::STATEMENT_BYTES_SCANNED_MAX;
-use super::front::{Link, Taken, pass_over, shares};
+use super::front::{PgLink, PgMessageOutcome, pass_over, shares};
 use super::restore::TextProtocol;
 use crate::link::{not_for_readers, not_for_sandboxes};
-use crate::pg::server::{Note, RewrittenRequest, TextRewrite};
+use crate::pg::server::{PgRequestPurpose, RewrittenRequest, TextRewrite};
 use crate::pg::statements::NameId;
-use crate::pg::texts::Facts;
+use crate::pg::texts::PgStatementFacts;
 
 /// Why a text is not let through: the code of the error, and its sentence.
 pub(super) type Refusal = (&'static str, Cow<'static, str>);
 
 /// What a text about channels became.
-pub(super) enum Channels {
+pub(super) enum ChannelCommand {
     /// It is passed as it is.
     AsIs,
     /// The relay's listener has to hear some first.
@@ -41,12 +43,16 @@ pub(super) const AFTER_END: Refusal = (
     ),
 );
 
-impl Link<'_, '_> {
+impl PgLink<'_, '_> {
     /// A text of the simple protocol.
-    pub(super) fn query(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(super) fn query(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
         let seen = header.total <= STATEMENT_BYTES_SCANNED_MAX;
         let Some(body) = rest.get(HEADER_BYTES..header.total) else {
-            return if seen { Taken::More(header.total) } else { self.query_unseen(header, rest) };
+            return if seen {
+                PgMessageOutcome::More(header.total)
+            } else {
+                self.query_unseen(header, rest)
+            };
         };
         if !seen {
             return self.query_unseen(header, rest);
@@ -67,12 +73,12 @@ impl Link<'_, '_> {
         if self.is_about_channels(&facts) {
             match self.channels(&text) {
                 // It goes the way of all others.
-                Channels::AsIs => {}
-                Channels::NeedListener => return Taken::NeedListener,
-                Channels::Refused(refusal) => return self.refuse_query(header, refusal),
-                Channels::Rewritten(text, actions) => {
+                ChannelCommand::AsIs => {}
+                ChannelCommand::NeedListener => return PgMessageOutcome::NeedListener,
+                ChannelCommand::Refused(refusal) => return self.refuse_query(header, refusal),
+                ChannelCommand::Rewritten(text, actions) => {
                     if !self.prepare(&facts) {
-                        return Taken::Wait;
+                        return PgMessageOutcome::Wait;
                     }
                     self.client.barrier = facts.is_barrier;
                     self.runs(&facts);
@@ -84,14 +90,14 @@ impl Link<'_, '_> {
             }
         }
         if !self.prepare(&facts) {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         self.client.barrier = facts.is_barrier;
         self.runs(&facts);
-        if let Some((text, facts)) = self.renamed(&text, &facts, Audience::Nobody) {
+        if let Some((text, facts)) = self.renamed(&text, &facts, ReplyAudience::Nobody) {
             let note = match rewrite {
                 Some(rewrite) => RewrittenRequest::note(Some(facts), Arc::new(rewrite)),
-                None => Note::Text(Some(facts)),
+                None => PgRequestPurpose::Text(Some(facts)),
             };
             return self.send_text(header, &text, note);
         }
@@ -100,50 +106,60 @@ impl Link<'_, '_> {
                 let note = RewrittenRequest::note(Some(facts), Arc::new(rewrite));
                 self.send_text(header, &text, note)
             }
-            None => self.send_query(header, rest, Note::Text(Some(facts))),
+            None => self.send_query(header, rest, PgRequestPurpose::Text(Some(facts))),
         }
     }
 
     /// A text that is too long to be looked at.
-    fn query_unseen(&mut self, header: Header, rest: &[u8]) -> Taken {
-        let facts = Facts::UNKNOWN;
+    fn query_unseen(&mut self, header: PgHeader, rest: &[u8]) -> PgMessageOutcome {
+        let facts = PgStatementFacts::UNKNOWN;
         if let Some(refusal) = self.refusal(&facts) {
             return self.refuse_query(header, refusal);
         }
         if !self.prepare(&facts) {
-            return Taken::Wait;
+            return PgMessageOutcome::Wait;
         }
         self.client.barrier = facts.is_barrier;
         self.runs(&facts);
-        self.send_query(header, rest, Note::Text(Some(facts)))
+        self.send_query(header, rest, PgRequestPurpose::Text(Some(facts)))
     }
 
-    fn send_query(&mut self, header: Header, rest: &[u8], note: Note) -> Taken {
+    fn send_query(
+        &mut self,
+        header: PgHeader,
+        rest: &[u8],
+        note: PgRequestPurpose,
+    ) -> PgMessageOutcome {
         self.sent_query(note);
         self.pass(header, rest)
     }
 
     /// Sends another text in place of the message.
-    fn send_text(&mut self, header: Header, text: &[u8], note: Note) -> Taken {
+    fn send_text(
+        &mut self,
+        header: PgHeader,
+        text: &[u8],
+        note: PgRequestPurpose,
+    ) -> PgMessageOutcome {
         self.sent_query(note);
         put_header(self.out.to_server, frontend::QUERY, text.len() + 1);
         self.out.to_server.extend_from_slice(text);
         self.out.to_server.push(0);
-        Taken::Bytes(header.total)
+        PgMessageOutcome::Bytes(header.total)
     }
 
-    fn sent_query(&mut self, note: Note) {
+    fn sent_query(&mut self, note: PgRequestPurpose) {
         // A text of the simple protocol takes the place of the statement without a name.
         self.client.statements.unnamed = None;
         self.server.statements.unnamed = None;
         self.server.unseen_unnamed = false;
-        self.server.sent(Request::Query, Audience::Client, note);
+        self.server.sent(ExchangeRequest::Query, ReplyAudience::Client, note);
     }
 
     /// Before anything of a client's text is sent. False: replies are to come first, and nothing
     /// was sent.
     #[must_use]
-    pub(super) fn prepare(&mut self, facts: &Facts) -> bool {
+    pub(super) fn prepare(&mut self, facts: &PgStatementFacts) -> bool {
         let reads = facts.effects.intersects(Effects::SEQUENCE_READ);
         let asked = self.server.exchange.has_client_entries();
         if reads && asked && !self.server.unsynced && self.must_hide_sequences() {
@@ -155,7 +171,7 @@ impl Link<'_, '_> {
         // Behind its own value it would be too late as well: `nextval` may be the first of two
         // statements of which the second reads.
         let may_read = self.client.reads_sequences
-            || facts.verb == Verb::Begin
+            || facts.verb == StatementVerb::Begin
             || facts.effects.intersects(Effects::SEQUENCE_WRITE);
         if may_read && !asked && !self.server.unsynced {
             self.hide_sequences();
@@ -173,13 +189,13 @@ impl Link<'_, '_> {
     fn hide_sequences(&mut self) {
         if self.must_hide_sequences() {
             let server = &mut *self.server;
-            server.query(&[b"DISCARD SEQUENCES"], Note::Sequences, self.out.to_server);
+            server.query(&[b"DISCARD SEQUENCES"], PgRequestPurpose::Sequences, self.out.to_server);
             server.foreign_sequences = false;
         }
     }
 
     /// A text is going to run.
-    pub(super) fn runs(&mut self, facts: &Facts) {
+    pub(super) fn runs(&mut self, facts: &PgStatementFacts) {
         self.server.settings_in_doubt |= facts.changes_settings();
         self.server.may_lift |= self.client.read_only && facts.effects.intersects(Effects::HIDDEN);
         self.server.own_search_path |= facts.changes_search_path();
@@ -187,10 +203,10 @@ impl Link<'_, '_> {
     }
 
     /// Whether a text must not run at all.
-    pub(super) fn refusal(&self, facts: &Facts) -> Option<Refusal> {
+    pub(super) fn refusal(&self, facts: &PgStatementFacts) -> Option<Refusal> {
         let effects = facts.effects;
         let begins = effects.intersects(Effects::TRANSACTION)
-            && (facts.verb == Verb::Begin || effects.intersects(Effects::MULTI));
+            && (facts.verb == StatementVerb::Begin || effects.intersects(Effects::MULTI));
         if self.client.mode == PoolMode::Statement && begins {
             let message = "transactions of several statements are not allowed in statement mode";
             return Some(("0A000", message.into()));
@@ -219,30 +235,33 @@ impl Link<'_, '_> {
         None
     }
 
-    fn refuse_query(&mut self, header: Header, (code, message): Refusal) -> Taken {
+    fn refuse_query(&mut self, header: PgHeader, (code, message): Refusal) -> PgMessageOutcome {
         self.prepare_idle();
         self.refuse_request(code, &message);
-        self.server.sync(Audience::Client, self.out.to_server);
+        self.server.sync(ReplyAudience::Client, self.out.to_server);
         pass_over(self.client, header)
     }
 
     /// Whether a text begins or ends listening at a server connection that is shared.
-    pub(super) fn is_about_channels(&self, facts: &Facts) -> bool {
+    pub(super) fn is_about_channels(&self, facts: &PgStatementFacts) -> bool {
         facts.effects.intersects(Effects::LISTEN | Effects::UNLISTEN) && shares(self.client.mode)
     }
 
     /// Changes a text about channels into one that leaves the server connection as it is.
-    pub(super) fn channels(&mut self, text: &[u8]) -> Channels {
-        let Some((text, actions)) = rewrite_listen(text) else { return Channels::AsIs };
+    pub(super) fn channels(&mut self, text: &[u8]) -> ChannelCommand {
+        let Some((text, actions)) = rewrite_listen(text) else { return ChannelCommand::AsIs };
         let listening = self.client.listening.get_or_insert_default();
         if listening.ask(&actions) {
             return if listening.is_full() {
-                Channels::Refused(("54000", "a client may not listen to so many channels".into()))
+                ChannelCommand::Refused((
+                    "54000",
+                    "a client may not listen to so many channels".into(),
+                ))
             } else {
-                Channels::NeedListener
+                ChannelCommand::NeedListener
             };
         }
-        Channels::Rewritten(text, actions)
+        ChannelCommand::Rewritten(text, actions)
     }
 
     /// A text of SQL's `EXECUTE` or `DEALLOCATE` with the name that a statement has at the server,
@@ -250,22 +269,22 @@ impl Link<'_, '_> {
     pub(super) fn renamed(
         &mut self,
         text: &[u8],
-        facts: &Facts,
-        within: Audience,
-    ) -> Option<(Vec<u8>, Facts)> {
+        facts: &PgStatementFacts,
+        within: ReplyAudience,
+    ) -> Option<(Vec<u8>, PgStatementFacts)> {
         let look = facts.look.clone()?;
         let [name] = look.names.as_slice() else { return None };
-        if !matches!(name.act, Act::Execute | Act::Deallocate) {
+        if !matches!(name.act, PgNameAction::Execute | PgNameAction::Deallocate) {
             return None;
         }
         let id = NameId::of(&self.shared.key, name.name.as_bytes());
         let statement = self.client.statements.named(id)?.clone();
-        if self.ensure(&statement) && within == Audience::Nobody {
+        if self.ensure(&statement) && within == ReplyAudience::Nobody {
             // The text is no part of the batch that prepares the statement.
-            self.server.sync(Audience::Nobody, self.out.to_server);
+            self.server.sync(ReplyAudience::Nobody, self.out.to_server);
         }
         let renamed = rewrite_name(text, name.range.clone(), statement.server_name());
-        if name.act == Act::Execute {
+        if name.act == PgNameAction::Execute {
             return Some((renamed, statement.facts.clone()));
         }
         self.server.deallocating = Some((id, statement.id));

@@ -7,20 +7,20 @@
 //! and if the client asks for the columns before it gets rows: one that does not would read rows of
 //! another shape than it knows, and rather wants the error.
 
-use wire::pg::exchange::{Audience, Request};
+use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::frontend;
-use wire::pg::notice::Notice;
+use wire::pg::notice::ServerNotice;
 
-use crate::pg::client::ClientSession;
-use crate::pg::server::{Note, ServerSession};
-use crate::pg::statements::{StatementId, write_close, write_parse};
+use crate::pg::client::PgClientSession;
+use crate::pg::server::{PgRequestPurpose, PgServerSession};
+use crate::pg::statements::{PgStatementId, write_close, write_parse};
 
 /// Bytes of a batch that are kept; a longer one is not sent again.
 pub const REPLAY_BYTES_MAX: usize = 16 * 1024;
 
 /// What was sent of a batch that may be sent again.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
+pub(crate) struct BatchReplay {
     on: bool,
     /// From the first request that runs a statement on; what prepares some before that is done.
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub(crate) struct Replay {
     from: usize,
 }
 
-impl Replay {
+impl BatchReplay {
     /// A batch begins, outside of a transaction. `at` is how much goes to the server before it.
     #[inline]
     pub(crate) fn begin(&mut self, at: usize) {
@@ -77,50 +77,63 @@ impl Replay {
 
     /// A request was answered.
     #[inline]
-    pub(super) fn answered(&mut self, request: Request) {
-        self.on &= matches!(request, Request::Parse | Request::Close | Request::Local);
+    pub(super) fn answered(&mut self, request: ExchangeRequest) {
+        self.on &= matches!(
+            request,
+            ExchangeRequest::Parse | ExchangeRequest::Close | ExchangeRequest::Local
+        );
     }
 }
 
 /// The statement whose plan does not fit any more, if this error says so.
-pub(super) fn stale(server: &ServerSession, body: &[u8]) -> Option<StatementId> {
+pub(super) fn stale(server: &PgServerSession, body: &[u8]) -> Option<PgStatementId> {
     let id = match server.exchange.front()?.note {
-        Note::Bind { id, .. } => id?,
-        Note::Describe { id } => id,
+        PgRequestPurpose::Bind { id, .. } => id?,
+        PgRequestPurpose::Describe { id } => id,
         _ => return None,
     };
-    let notice = Notice::parse(body);
+    let notice = ServerNotice::parse(body);
     let says_so = notice.code() == "0A000" && notice.routine() == Some("RevalidateCachedQuery");
     says_so.then_some(id)
 }
 
 /// Sends the batch again, if that goes unseen.
 pub(super) fn replay(
-    client: &ClientSession,
-    server: &mut ServerSession,
-    id: StatementId,
+    client: &PgClientSession,
+    server: &mut PgServerSession,
+    id: PgStatementId,
     schema: u64,
     to_server: &mut Vec<u8>,
 ) -> bool {
     let Some(statement) = client.statements.by_id(id) else { return false };
-    let syncs = server.exchange.iter().filter(|entry| entry.request == Request::Sync).count();
+    let syncs =
+        server.exchange.iter().filter(|entry| entry.request == ExchangeRequest::Sync).count();
     let ends = server.exchange.iter().next_back().map(|entry| entry.request);
-    if !server.replay.on || syncs != 1 || ends != Some(Request::Sync) {
+    if !server.replay.on || syncs != 1 || ends != Some(ExchangeRequest::Sync) {
         return false;
     }
     server.replay.stop();
     write_close(to_server, id);
     write_parse(to_server, statement.server_name(), statement);
     to_server.extend_from_slice(&server.replay.bytes);
-    if let Some(Note::Bind { facts, .. }) = server.exchange.front_mut().map(|front| &mut front.note)
+    if let Some(PgRequestPurpose::Bind { facts, .. }) =
+        server.exchange.front_mut().map(|front| &mut front.note)
     {
         *facts = Some(statement.facts.clone());
     }
-    let prepare = Note::Prepare { id, undo: None };
-    server.exchange.push_front(Request::Parse, Audience::Nobody, prepare);
-    server.exchange.push_front(Request::Close, Audience::Nobody, Note::Plain);
+    let prepare = PgRequestPurpose::Prepare { id, undo: None };
+    server.exchange.push_front(ExchangeRequest::Parse, ReplyAudience::Nobody, prepare);
+    server.exchange.push_front(
+        ExchangeRequest::Close,
+        ReplyAudience::Nobody,
+        PgRequestPurpose::Plain,
+    );
     // The failed batch still ends with its own.
-    server.exchange.push_front(Request::Sync, Audience::Nobody, Note::Plain);
+    server.exchange.push_front(
+        ExchangeRequest::Sync,
+        ReplyAudience::Nobody,
+        PgRequestPurpose::Plain,
+    );
     server.statements.coming(id, server.batch, schema);
     true
 }

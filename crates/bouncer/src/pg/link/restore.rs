@@ -10,15 +10,15 @@
 //! A reset within code that is not in the text cannot be replaced: until the end of its transaction
 //! the client sees the server's value.
 
-use wire::pg::exchange::{Audience, Request};
+use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::{frontend, put_header};
 use wire::pg::message;
-use wire::pg::sql::{Change, DefaultForm, DefaultSite, Effects, quote_literal};
+use wire::pg::sql::{DefaultForm, DefaultSite, Effects, PgSettingChange, quote_literal};
 
-use super::front::Link;
-use crate::pg::server::{Note, TagChange, TextRewrite};
+use super::front::PgLink;
+use crate::pg::server::{PgRequestPurpose, TagChange, TextRewrite};
 use crate::pg::settings::{is_respelled, write_assignment, write_block, write_call};
-use crate::pg::texts::Facts;
+use crate::pg::texts::PgStatementFacts;
 
 /// The name of the statement, and of the portal, that runs behind a `RESET ALL`.
 const RESTORE: &str = "cove: restore";
@@ -27,7 +27,7 @@ const RESTORE: &str = "cove: restore";
 #[derive(Debug)]
 pub(super) struct RestoredText {
     pub(super) text: Vec<u8>,
-    pub(super) facts: Facts,
+    pub(super) facts: PgStatementFacts,
     pub(super) rewrite: TextRewrite,
 }
 
@@ -40,13 +40,13 @@ pub(super) enum TextProtocol {
     Extended,
 }
 
-impl Link<'_, '_> {
+impl PgLink<'_, '_> {
     /// A text in which each reset of a setting that the client started with is written as the
     /// setting's change. `None` when there is none.
     pub(super) fn restored(
         &self,
         text: &[u8],
-        facts: &Facts,
+        facts: &PgStatementFacts,
         protocol: TextProtocol,
     ) -> Option<RestoredText> {
         let look = facts.look.as_ref()?;
@@ -145,18 +145,18 @@ impl Link<'_, '_> {
     }
 
     /// Translates a change of settings to one whose defaults are the client's own.
-    fn restoring(&self, change: &Change) -> Vec<Change> {
-        let set = |(name, value): (&str, &str)| Change::Value {
+    fn restoring(&self, change: &PgSettingChange) -> Vec<PgSettingChange> {
+        let set = |(name, value): (&str, &str)| PgSettingChange::Value {
             name: name.to_owned(),
             value: value.to_owned(),
         };
         match change {
-            Change::Value { .. } => vec![change.clone()],
-            Change::Default { name } => {
+            PgSettingChange::Value { .. } => vec![change.clone()],
+            PgSettingChange::Default { name } => {
                 let found = self.startup().find(|it| it.0 == name);
                 vec![found.map_or_else(|| change.clone(), set)]
             }
-            Change::DefaultAll => {
+            PgSettingChange::DefaultAll => {
                 [change.clone()].into_iter().chain(self.startup().map(set)).collect()
             }
         }
@@ -168,13 +168,13 @@ impl Link<'_, '_> {
         let out = &mut *self.out.to_server;
         // One that was left by a batch which failed.
         message::frontend::close_statement(out, RESTORE);
-        self.server.sent(Request::Close, Audience::Nobody, Note::Restore);
+        self.server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Restore);
         put_header(out, frontend::PARSE, RESTORE.len() + 1 + text.len() + 1 + 2);
         out.extend_from_slice(RESTORE.as_bytes());
         out.push(0);
         out.extend_from_slice(text);
         out.extend_from_slice(&[0; 3]);
-        self.server.sent(Request::Parse, Audience::Nobody, Note::Restore);
+        self.server.sent(ExchangeRequest::Parse, ReplyAudience::Nobody, PgRequestPurpose::Restore);
         // The portal has a name as well: that without one is the client's.
         put_header(out, frontend::BIND, 2 * (RESTORE.len() + 1) + 6);
         for _ in 0..2 {
@@ -182,14 +182,18 @@ impl Link<'_, '_> {
             out.push(0);
         }
         out.extend_from_slice(&[0; 6]);
-        self.server.sent(Request::Bind, Audience::Nobody, Note::Restore);
+        self.server.sent(ExchangeRequest::Bind, ReplyAudience::Nobody, PgRequestPurpose::Restore);
         put_header(out, frontend::EXECUTE, RESTORE.len() + 1 + 4);
         out.extend_from_slice(RESTORE.as_bytes());
         out.extend_from_slice(&[0; 5]);
-        self.server.sent(Request::Execute, Audience::Nobody, Note::Restore);
+        self.server.sent(
+            ExchangeRequest::Execute,
+            ReplyAudience::Nobody,
+            PgRequestPurpose::Restore,
+        );
         // Its portals go with it.
         message::frontend::close_statement(out, RESTORE);
-        self.server.sent(Request::Close, Audience::Nobody, Note::Restore);
+        self.server.sent(ExchangeRequest::Close, ReplyAudience::Nobody, PgRequestPurpose::Restore);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a client asks for in its startup message.
 
-use wire::pg::startup::{self, Startup, Version};
+use wire::pg::startup::{self, ProtocolVersion, StartupMessage};
 
-use super::{Reached, Refusal, TlsFacts};
+use super::{ClientTransport, PgLoginRefusal, TlsFacts};
 
 /// Parameters and options of one client; PostgreSQL has some 350.
 const PARAMETERS_MAX: usize = 200;
@@ -12,9 +12,9 @@ const IDENTITY: &[&str] = &["role", "session_authorization"];
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requested {
+pub struct PgStartupRequest {
     /// The version that both speak: the client's, or ours where that is older.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Who it says it is.
     pub user: String,
     /// The database, if it names one; PostgreSQL takes the user's name otherwise.
@@ -24,19 +24,19 @@ pub struct Requested {
     /// The startup parameter `tenant_id`.
     pub tenant_id: Option<String>,
     /// Whether it wants to replicate.
-    pub replication: Replication,
+    pub replication: ReplicationMode,
     /// Settings for its session, each name once; those from `options` are overridden by startup
     /// parameters, as on the server.
     pub parameters: Vec<(String, String)>,
     /// What the TLS handshake gave; absent without TLS.
     pub tls: Option<TlsFacts>,
     /// How it came.
-    pub reached: Reached,
+    pub reached: ClientTransport,
 }
 
 /// The startup parameter `replication`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Replication {
+pub enum ReplicationMode {
     /// An ordinary connection.
     #[default]
     None,
@@ -46,21 +46,21 @@ pub enum Replication {
     Logical,
 }
 
-impl Requested {
+impl PgStartupRequest {
     pub(super) fn read(
-        startup: &Startup<'_>,
-        version: Version,
-        reached: Reached,
+        startup: &StartupMessage<'_>,
+        version: ProtocolVersion,
+        reached: ClientTransport,
         tls: Option<TlsFacts>,
-    ) -> Result<Requested, Refusal> {
+    ) -> Result<PgStartupRequest, PgLoginRefusal> {
         let (user, database) = (String::new(), None);
-        let mut requested = Requested {
+        let mut requested = PgStartupRequest {
             version,
             user,
             database,
             options_tenant_id: None,
             tenant_id: None,
-            replication: Replication::None,
+            replication: ReplicationMode::None,
             parameters: Vec::new(),
             tls,
             reached,
@@ -86,7 +86,7 @@ impl Requested {
         }
         if requested.user.is_empty() {
             let message = "no user name in the startup packet";
-            return Err(Refusal::new("28000", message));
+            return Err(PgLoginRefusal::new("28000", message));
         }
         Ok(requested)
     }
@@ -105,14 +105,14 @@ impl Requested {
 
     /// Names of settings have no case. Who asks for fewer rights than its user has does not get
     /// the user's.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), PgLoginRefusal> {
         let is_identity = IDENTITY.iter().any(|it| name.eq_ignore_ascii_case(it));
         if is_identity && !value.eq_ignore_ascii_case("none") {
             let message = format!(
                 "the startup parameter \"{name}\" is not supported: connect as that role, or set \
                  it after the login"
             );
-            return Err(Refusal::new("0A000", message));
+            return Err(PgLoginRefusal::new("0A000", message));
         }
         let known = self.parameters.iter_mut().find(|(one, _)| one.eq_ignore_ascii_case(name));
         if let Some((_, old)) = known {
@@ -121,31 +121,31 @@ impl Requested {
         }
         if self.parameters.len() >= PARAMETERS_MAX {
             let message = format!("more than {PARAMETERS_MAX} startup parameters");
-            return Err(Refusal::new("08P01", message));
+            return Err(PgLoginRefusal::new("08P01", message));
         }
         self.parameters.push((name.to_owned(), value.to_owned()));
         Ok(())
     }
 }
 
-fn options(startup: &Startup<'_>) -> Result<Vec<(String, String)>, Refusal> {
+fn options(startup: &StartupMessage<'_>) -> Result<Vec<(String, String)>, PgLoginRefusal> {
     let text = startup.parameter("options").unwrap_or("");
-    startup::options(text).map_err(|error| Refusal::new("22023", error.to_string()))
+    startup::options(text).map_err(|error| PgLoginRefusal::new("22023", error.to_string()))
 }
 
 /// `database`, or a boolean as PostgreSQL reads it: any beginning of a word that is unambiguous.
-fn replication(value: &str) -> Result<Replication, Refusal> {
+fn replication(value: &str) -> Result<ReplicationMode, PgLoginRefusal> {
     if value == "database" {
-        return Ok(Replication::Logical);
+        return Ok(ReplicationMode::Logical);
     }
     let value = value.to_ascii_lowercase();
     let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
     if begins("true", 1) || begins("yes", 1) || value == "on" || value == "1" {
-        Ok(Replication::Physical)
+        Ok(ReplicationMode::Physical)
     } else if begins("false", 1) || begins("no", 1) || begins("off", 2) || value == "0" {
-        Ok(Replication::None)
+        Ok(ReplicationMode::None)
     } else {
         let message = "invalid value for parameter \"replication\"";
-        Err(Refusal::new("22023", message))
+        Err(PgLoginRefusal::new("22023", message))
     }
 }

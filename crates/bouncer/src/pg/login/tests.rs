@@ -2,24 +2,24 @@
 
 use proptest::prelude::*;
 use wire::pg::message::frontend;
-use wire::pg::scram::{Client, ScramSecret};
+use wire::pg::scram::{ScramClient, ScramSecret};
 
 use super::*;
 
 const SECRET: [u8; 32] = [7; 32];
 const SALT: [u8; 4] = *b"salt";
 
-const OFFERED: LoginPolicy =
-    LoginPolicy { tls: TlsPolicy::Offered, cleartext: CleartextPolicy::Protected };
-const ABSENT: LoginPolicy = LoginPolicy { tls: TlsPolicy::Absent, ..OFFERED };
-const REQUIRED: LoginPolicy = LoginPolicy { tls: TlsPolicy::Required, ..OFFERED };
-const UNIX: Reached = Reached::Unix { uid: Some(1000) };
+const OFFERED: PgLoginPolicy =
+    PgLoginPolicy { tls: TlsPolicy::Offered, cleartext: CleartextPolicy::Protected };
+const ABSENT: PgLoginPolicy = PgLoginPolicy { tls: TlsPolicy::Absent, ..OFFERED };
+const REQUIRED: PgLoginPolicy = PgLoginPolicy { tls: TlsPolicy::Required, ..OFFERED };
+const UNIX: ClientTransport = ClientTransport::Unix { uid: Some(1000) };
 
-fn login(policy: LoginPolicy, reached: Reached) -> Login {
-    Login::new(policy, reached, Entropy { nonce: [1; NONCE_BYTES], salt: SALT })
+fn login(policy: PgLoginPolicy, reached: ClientTransport) -> PgLogin {
+    PgLogin::new(policy, reached, LoginEntropy { nonce: [1; NONCE_BYTES], salt: SALT })
 }
 
-fn startup_of(version: Version, parameters: &[(&str, &str)]) -> Vec<u8> {
+fn startup_of(version: ProtocolVersion, parameters: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     frontend::startup(&mut out, version, parameters);
     out
@@ -27,7 +27,7 @@ fn startup_of(version: Version, parameters: &[(&str, &str)]) -> Vec<u8> {
 
 /// Of alice, who wants nothing special.
 fn startup() -> Vec<u8> {
-    startup_of(Version::V3_0, &[("user", "alice"), ("database", "shop")])
+    startup_of(ProtocolVersion::V3_0, &[("user", "alice"), ("database", "shop")])
 }
 
 fn ssl_request() -> Vec<u8> {
@@ -37,19 +37,19 @@ fn ssl_request() -> Vec<u8> {
 }
 
 /// A decision in a word.
-fn word(next: &LoginNext) -> String {
+fn word(next: &PgLoginNext) -> String {
     match next {
-        LoginNext::More => "more".to_owned(),
-        LoginNext::StartTls => "tls".to_owned(),
-        LoginNext::Route => "route".to_owned(),
-        LoginNext::Done(_) => "done".to_owned(),
-        LoginNext::Cancel { pid, .. } => format!("cancel {pid}"),
-        LoginNext::Fail(refusal) => format!("fail {}", refusal.code),
+        PgLoginNext::More => "more".to_owned(),
+        PgLoginNext::StartTls => "tls".to_owned(),
+        PgLoginNext::Route => "route".to_owned(),
+        PgLoginNext::Done(_) => "done".to_owned(),
+        PgLoginNext::Cancel { pid, .. } => format!("cancel {pid}"),
+        PgLoginNext::Fail(refusal) => format!("fail {}", refusal.code),
     }
 }
 
 /// Presents `bytes` in pieces, as a socket would bring them, until something is decided.
-fn feed(login: &mut Login, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> LoginNext {
+fn feed(login: &mut PgLogin, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> PgLoginNext {
     let (mut pending, mut rest) = (Vec::new(), bytes);
     loop {
         let (now, later) = rest.split_at(piece.min(rest.len()));
@@ -58,35 +58,40 @@ fn feed(login: &mut Login, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> Log
         let step = login.input(&pending, out);
         pending.drain(..step.consumed);
         match step.next {
-            LoginNext::More if !rest.is_empty() => {}
+            PgLoginNext::More if !rest.is_empty() => {}
             next => return next,
         }
     }
 }
 
-fn verifier(text: &str) -> Arc<Verifier> {
-    let secret = Secret::parse(text).expect("a secret");
-    Arc::new(Verifier::new("alice", secret, SECRET))
+fn verifier(text: &str) -> Arc<PgVerifier> {
+    let secret = PgSecret::parse(text).expect("a secret");
+    Arc::new(PgVerifier::new("alice", secret, SECRET))
 }
 
-fn password(verifier: &Arc<Verifier>, method: Method) -> Result<RouteAuth, Refusal> {
-    let proof = Proof::Password(Arc::clone(verifier), method);
+fn password(verifier: &Arc<PgVerifier>, method: Method) -> Result<RouteAuth, PgLoginRefusal> {
+    let proof = PgProof::Password(Arc::clone(verifier), method);
     Ok(RouteAuth { proof, replication: ReplicationPolicy::Refused })
 }
 
-fn trust() -> Result<RouteAuth, Refusal> {
-    Ok(RouteAuth { proof: Proof::Nothing, replication: ReplicationPolicy::Refused })
+fn trust() -> Result<RouteAuth, PgLoginRefusal> {
+    Ok(RouteAuth { proof: PgProof::Nothing, replication: ReplicationPolicy::Refused })
 }
 
 /// The body of the message in `out` that begins with `tag`, which is the only one.
 fn only(out: &[u8], tag: u8) -> &[u8] {
-    let header = Header::parse(out).expect("a header").expect("whole");
+    let header = PgHeader::parse(out).expect("a header").expect("whole");
     assert_eq!((header.tag, header.total), (tag, out.len()), "{}", out.escape_ascii());
     &out[frame::HEADER_BYTES..]
 }
 
 /// A client that answers SCRAM and MD5 challenges with this password.
-fn answer(login: &mut Login, challenge: &[u8], text: &str, channel: Channel<'_>) -> LoginNext {
+fn answer(
+    login: &mut PgLogin,
+    challenge: &[u8],
+    text: &str,
+    channel: ChannelBinding<'_>,
+) -> PgLoginNext {
     let body = only(challenge, b'R');
     let (kind, data) = body.split_at(4);
     let mut reply = Vec::new();
@@ -98,7 +103,7 @@ fn answer(login: &mut Login, challenge: &[u8], text: &str, channel: Channel<'_>)
             frontend::password(&mut reply, &secret.answer(salt));
         }
         [0, 0, 0, 10] => {
-            let client = Client::new(channel, [2; NONCE_BYTES]);
+            let client = ScramClient::new(channel, [2; NONCE_BYTES]);
             let first = client.first();
             frontend::sasl_initial_response(&mut reply, client.mechanism(), first.as_bytes());
             let mut out = Vec::new();
@@ -141,30 +146,30 @@ fn what_a_client_may_begin_with() {
         }
     };
     let gss = b"\0\0\0\x08\x04\xd2\x16\x30";
-    check(OFFERED, Reached::Tcp, &startup(), b"", "route");
-    check(OFFERED, Reached::Tcp, &ssl_request(), b"S", "tls");
-    check(REQUIRED, Reached::Tcp, &ssl_request(), b"S", "tls");
-    check(ABSENT, Reached::Tcp, &ssl_request(), b"N", "more");
+    check(OFFERED, ClientTransport::Tcp, &startup(), b"", "route");
+    check(OFFERED, ClientTransport::Tcp, &ssl_request(), b"S", "tls");
+    check(REQUIRED, ClientTransport::Tcp, &ssl_request(), b"S", "tls");
+    check(ABSENT, ClientTransport::Tcp, &ssl_request(), b"N", "more");
     check(OFFERED, UNIX, &ssl_request(), b"N", "more");
-    check(OFFERED, Reached::Tcp, gss, b"N", "more");
-    check(OFFERED, Reached::Tcp, b"\x16", b"", "tls");
-    check(ABSENT, Reached::Tcp, b"\x16", b"", "fail 08P01");
+    check(OFFERED, ClientTransport::Tcp, gss, b"N", "more");
+    check(OFFERED, ClientTransport::Tcp, b"\x16", b"", "tls");
+    check(ABSENT, ClientTransport::Tcp, b"\x16", b"", "fail 08P01");
     check(OFFERED, UNIX, b"\x16", b"", "fail 08P01");
-    check(REQUIRED, Reached::Tcp, &startup(), b"", "fail 28000");
+    check(REQUIRED, ClientTransport::Tcp, &startup(), b"", "fail 28000");
     check(REQUIRED, UNIX, &startup(), b"", "route");
-    check(OFFERED, Reached::Tcp, b"GET / HTTP/1.1\r\n", b"", "fail 08P01");
-    check(OFFERED, Reached::Tcp, b"\0\0\0\x08\0\x02\0\0", b"", "fail 08P01");
+    check(OFFERED, ClientTransport::Tcp, b"GET / HTTP/1.1\r\n", b"", "fail 08P01");
+    check(OFFERED, ClientTransport::Tcp, b"\0\0\0\x08\0\x02\0\0", b"", "fail 08P01");
     let mut cancel = Vec::new();
     frontend::cancel_request(&mut cancel, 77, &[1; 32]);
-    check(REQUIRED, Reached::Tcp, &cancel, b"", "cancel 77");
-    let nobody = startup_of(Version::V3_0, &[("user", "")]);
-    check(OFFERED, Reached::Tcp, &nobody, b"", "fail 28000");
-    let odd = startup_of(Version::V3_0, &[("user", "a"), ("options", "-x")]);
-    check(OFFERED, Reached::Tcp, &odd, b"", "fail 22023");
+    check(REQUIRED, ClientTransport::Tcp, &cancel, b"", "cancel 77");
+    let nobody = startup_of(ProtocolVersion::V3_0, &[("user", "")]);
+    check(OFFERED, ClientTransport::Tcp, &nobody, b"", "fail 28000");
+    let odd = startup_of(ProtocolVersion::V3_0, &[("user", "a"), ("options", "-x")]);
+    check(OFFERED, ClientTransport::Tcp, &odd, b"", "fail 22023");
     for identity in [("options", "-c role=less"), ("Role", "less"), ("session_authorization", "a")]
     {
-        let startup = startup_of(Version::V3_0, &[("user", "a"), identity]);
-        check(OFFERED, Reached::Tcp, &startup, b"", "fail 0A000");
+        let startup = startup_of(ProtocolVersion::V3_0, &[("user", "a"), identity]);
+        check(OFFERED, ClientTransport::Tcp, &startup, b"", "fail 0A000");
     }
 }
 
@@ -178,7 +183,7 @@ fn requests_for_encryption_come_in_any_order_but_not_for_ever() {
         (vec![gss.clone(), gss.clone(), gss.clone(), startup()], "NNN", "route"),
         (vec![gss.clone(), gss.clone(), gss.clone(), gss], "NNN", "fail 08P01"),
     ] {
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let mut last = String::new();
         for request in &requests {
             last = word(&feed(&mut login, request, 8, &mut out));
@@ -187,7 +192,7 @@ fn requests_for_encryption_come_in_any_order_but_not_for_ever() {
         assert!(out.starts_with(answers.as_bytes()), "{}", out.escape_ascii());
     }
     // Once encrypted there is no second layer.
-    let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+    let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
     assert_eq!(word(&feed(&mut login, &ssl_request(), 8, &mut out)), "tls");
     assert_eq!(word(&login.tls_started(TlsFacts::default(), &mut out).next), "more");
     out.clear();
@@ -200,7 +205,7 @@ fn requests_for_encryption_come_in_any_order_but_not_for_ever() {
 fn nothing_may_follow_a_request_for_encryption_unencrypted() {
     for policy in [OFFERED, ABSENT, REQUIRED] {
         let bytes = [ssl_request(), startup()].concat();
-        let (mut login, mut out) = (login(policy, Reached::Tcp), Vec::new());
+        let (mut login, mut out) = (login(policy, ClientTransport::Tcp), Vec::new());
         assert_eq!(word(&login.input(&bytes, &mut out).next), "fail 08P01");
         assert_eq!(out.first(), Some(&b'E'), "no answer that TLS could follow");
     }
@@ -209,14 +214,14 @@ fn nothing_may_follow_a_request_for_encryption_unencrypted() {
 #[test]
 fn direct_tls_demands_alpn() {
     for (is_postgresql, expected) in [(true, "more"), (false, "fail 08P01")] {
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let step = login.input(b"\x16\x03\x01", &mut out);
         assert_eq!((step.consumed, word(&step.next).as_str()), (0, "tls"));
         let facts = TlsFacts { is_postgresql, ..TlsFacts::default() };
         assert_eq!(word(&login.tls_started(facts, &mut out).next), expected);
     }
     // Whoever asked first need not say it again.
-    let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+    let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
     let _asked = feed(&mut login, &ssl_request(), 8, &mut out);
     assert_eq!(word(&login.tls_started(TlsFacts::default(), &mut out).next), "more");
 }
@@ -233,12 +238,12 @@ fn the_version_is_negotiated_once_and_only_where_it_differs() {
         (3, Some("_pq_.a"), 2, Some(b"v\0\0\0\x13\0\x03\0\x02\0\0\0\x01_pq_.a\0")),
     ] {
         let parameters: Vec<_> = [user].into_iter().chain(option.map(|it| (it, "1"))).collect();
-        let bytes = startup_of(Version { major: 3, minor }, &parameters);
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let bytes = startup_of(ProtocolVersion { major: 3, minor }, &parameters);
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         assert_eq!(word(&feed(&mut login, &bytes, 4, &mut out)), "route");
         assert_eq!(out, told.unwrap_or_default());
         let requested = login.requested().expect("requested");
-        assert_eq!(requested.version, Version { major: 3, minor: spoken });
+        assert_eq!(requested.version, ProtocolVersion { major: 3, minor: spoken });
         assert_eq!(requested.parameters, []);
         out.clear();
         assert_eq!(word(&login.routed(trust(), &mut out).next), "done");
@@ -249,7 +254,7 @@ fn the_version_is_negotiated_once_and_only_where_it_differs() {
 #[test]
 fn what_a_client_asks_for_is_understood() {
     let bytes = startup_of(
-        Version::V3_0,
+        ProtocolVersion::V3_0,
         &[
             ("user", "alice"),
             ("options", "-c tenant_id=a -c Work_Mem=1MB --datestyle=ISO,\\ MDY"),
@@ -281,14 +286,14 @@ fn replication_needs_a_server_connection_of_its_own() {
         ("1", ReplicationPolicy::Dedicated, "done"),
         ("off", ReplicationPolicy::Refused, "done"),
     ] {
-        let bytes = startup_of(Version::V3_0, &[("user", "a"), ("replication", value)]);
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let bytes = startup_of(ProtocolVersion::V3_0, &[("user", "a"), ("replication", value)]);
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         assert_eq!(word(&feed(&mut login, &bytes, 8, &mut out)), "route");
-        let answer = Ok(RouteAuth { proof: Proof::Nothing, replication: policy });
+        let answer = Ok(RouteAuth { proof: PgProof::Nothing, replication: policy });
         assert_eq!(word(&login.routed(answer, &mut out).next), expected, "{value}");
     }
-    let bytes = startup_of(Version::V3_0, &[("user", "a"), ("replication", "maybe")]);
-    let mut login = login(OFFERED, Reached::Tcp);
+    let bytes = startup_of(ProtocolVersion::V3_0, &[("user", "a"), ("replication", "maybe")]);
+    let mut login = login(OFFERED, ClientTransport::Tcp);
     assert_eq!(word(&feed(&mut login, &bytes, 8, &mut Vec::new())), "fail 22023");
 }
 
@@ -298,16 +303,16 @@ fn every_secret_is_asked_for_in_a_way_it_can_be_checked() {
     let md5 = "md54a0a68b43b6cd5cf266fa02f196e2371"; // of "secretalice"
     let (sasl, by_md5, cleartext) = (10, 5, 3);
     for (secret, method, reached, kind) in [
-        ("secret", Method::Best, Reached::Tcp, Some(sasl)),
-        (md5, Method::Best, Reached::Tcp, Some(by_md5)),
-        (&scram, Method::Best, Reached::Tcp, Some(sasl)),
-        ("secret", Method::Md5, Reached::Tcp, Some(by_md5)),
-        (&scram, Method::Md5, Reached::Tcp, Some(sasl)),
-        ("secret", Method::Scram, Reached::Tcp, Some(sasl)),
+        ("secret", Method::Best, ClientTransport::Tcp, Some(sasl)),
+        (md5, Method::Best, ClientTransport::Tcp, Some(by_md5)),
+        (&scram, Method::Best, ClientTransport::Tcp, Some(sasl)),
+        ("secret", Method::Md5, ClientTransport::Tcp, Some(by_md5)),
+        (&scram, Method::Md5, ClientTransport::Tcp, Some(sasl)),
+        ("secret", Method::Scram, ClientTransport::Tcp, Some(sasl)),
         ("secret", Method::Cleartext, UNIX, Some(cleartext)),
         (md5, Method::Cleartext, UNIX, Some(cleartext)),
         (&scram, Method::Cleartext, UNIX, Some(sasl)),
-        ("secret", Method::Cleartext, Reached::Tcp, None),
+        ("secret", Method::Cleartext, ClientTransport::Tcp, None),
     ] {
         let verifier = verifier(secret);
         for (given, expected) in [("secret", "done"), ("Secret", "fail 28P01"), ("", "fail 28P01")]
@@ -321,7 +326,7 @@ fn every_secret_is_asked_for_in_a_way_it_can_be_checked() {
             };
             assert_eq!(word(&step.next), "more");
             assert_eq!(out[8], kind, "{secret} {method:?}");
-            let next = answer(&mut login, &out, given, Channel::Unbound);
+            let next = answer(&mut login, &out, given, ChannelBinding::Unbound);
             assert_eq!(word(&next), expected, "{secret} {method:?} {given}");
         }
     }
@@ -334,14 +339,14 @@ fn a_proof_gives_away_what_logs_in_to_the_server() {
     let text = scram.to_string();
     for (secret, method, expected) in [
         (text.as_str(), Method::Best, Shown::Keys(keys)),
-        ("secret", Method::Cleartext, Shown::Password(Password::new("secret".to_owned()))),
+        ("secret", Method::Cleartext, Shown::Password(PlainPassword::new("secret".to_owned()))),
         ("secret", Method::Md5, Shown::Nothing),
     ] {
         let (mut login, mut out) = (login(OFFERED, UNIX), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
         let _challenge = login.routed(password(&verifier(secret), method), &mut out);
-        let next = answer(&mut login, &out, "secret", Channel::Unbound);
-        let LoginNext::Done(authenticated) = next else { panic!("{}", word(&next)) };
+        let next = answer(&mut login, &out, "secret", ChannelBinding::Unbound);
+        let PgLoginNext::Done(authenticated) = next else { panic!("{}", word(&next)) };
         assert_eq!(authenticated.shown, expected);
         assert_eq!(authenticated.requested.user, "alice");
     }
@@ -350,12 +355,12 @@ fn a_proof_gives_away_what_logs_in_to_the_server() {
 #[test]
 fn a_user_that_does_not_exist_is_asked_the_same_and_told_the_same() {
     let mut heard = Vec::new();
-    for verifier in [verifier("secret"), Arc::new(Verifier::mock("alice", SECRET))] {
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+    for verifier in [verifier("secret"), Arc::new(PgVerifier::mock("alice", SECRET))] {
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
         let _challenge = login.routed(password(&verifier, Method::Best), &mut out);
-        let next = answer(&mut login, &out, "wrong", Channel::Unbound);
-        let LoginNext::Fail(refusal) = next else { panic!("{}", word(&next)) };
+        let next = answer(&mut login, &out, "wrong", ChannelBinding::Unbound);
+        let PgLoginNext::Fail(refusal) = next else { panic!("{}", word(&next)) };
         heard.push((out, refusal.message, refusal.code));
     }
     assert_eq!(heard[0], heard[1]);
@@ -365,13 +370,13 @@ fn a_user_that_does_not_exist_is_asked_the_same_and_told_the_same() {
 fn scram_is_bound_to_our_certificate() {
     let hash = b"hash of the certificate";
     for (channel, expected) in [
-        (Channel::EndPoint(hash), "done"),
-        (Channel::Unbound, "done"),
-        (Channel::EndPoint(b"another"), "fail 28000"),
+        (ChannelBinding::EndPoint(hash), "done"),
+        (ChannelBinding::Unbound, "done"),
+        (ChannelBinding::EndPoint(b"another"), "fail 28000"),
         // The offer of it was removed on the way.
-        (Channel::NotOffered, "fail 28000"),
+        (ChannelBinding::NotOffered, "fail 28000"),
     ] {
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let _tls = feed(&mut login, &ssl_request(), 8, &mut out);
         let facts = TlsFacts { end_point: Some(hash.to_vec()), ..TlsFacts::default() };
         let _started = login.tls_started(facts, &mut out);
@@ -397,7 +402,7 @@ fn a_proof_that_is_none_is_refused_early() {
         (b"p\0\0\0\x0ex\0\xff\xff\xff\xffn,,a", "fail 08P01"),
         (b"p\0\0\0\x0dx\0\0\0\0\x03n,,", "fail 08P01"),
     ] {
-        let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+        let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
         let _challenge = login.routed(password(&verifier("secret"), Method::Best), &mut out);
         let next = feed(&mut login, message, 1, &mut out);
@@ -407,15 +412,15 @@ fn a_proof_that_is_none_is_refused_early() {
 
 #[test]
 fn a_refused_route_is_told_with_its_hint() {
-    let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
+    let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
     let _route = feed(&mut login, &startup(), 8, &mut out);
-    let refusal = Refusal {
+    let refusal = PgLoginRefusal {
         hint: Some("look".to_owned()),
         cause: Some("hidden".to_owned()),
-        ..Refusal::new("08000", "no tenant")
+        ..PgLoginRefusal::new("08000", "no tenant")
     };
     assert_eq!(word(&login.routed(Err(refusal), &mut out).next), "fail 08000");
-    let notice = wire::pg::notice::Notice::parse(only(&out, b'E'));
+    let notice = wire::pg::notice::ServerNotice::parse(only(&out, b'E'));
     assert_eq!((notice.code(), &*notice.message()), ("08000", "no tenant"));
     assert_eq!(notice.hint().as_deref(), Some("look"));
     assert!(!out.windows(6).any(|part| part == b"hidden"));
@@ -443,7 +448,7 @@ proptest! {
             let _challenge = login.routed(password(&verifier("secret"), method), &mut out);
         }
         let next = feed(&mut login, &noise, piece, &mut out);
-        let is_in = matches!(next, LoginNext::Done(_));
+        let is_in = matches!(next, PgLoginNext::Done(_));
         prop_assert!(!is_in);
     }
 }

@@ -5,39 +5,40 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pool::shares::{Desk, Letter, Permit, Released};
+use pool::shares::{ReleaseOutcome, SlotPermit, ThreadHandle, ThreadLetter};
 
-use super::one::{Idle, Local, Waiter};
-use super::registry::{Note, Opening, Place, Registry, Terms, part};
+use super::one::{IdleServer, LocalPool, PoolWaiter};
+use super::registry::{OpeningCount, PoolMessage, PoolRegistry, PoolTerms, PooledSlot, part};
 use super::{
-    Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, Lease, Next, OLDER_BY,
-    OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
+    CloseReason, FETCH_IDLE_AFTER, FORGET_AFTER, FreedConnectionUse, LeaseRefusal, OLDER_BY,
+    OPENING_MAX, PoolEffect, PoolFailure, PoolGate, PoolRef, QueueTicket, REMIND_EVERY,
+    ServerLease, ThreadPoolFigures, sooner,
 };
 use crate::tenants::{PoolId, TenantId};
 
 /// All pools of one thread. `C` names a server connection, `W` a client.
-pub struct Pools<C, W> {
-    registry: Arc<Registry>,
-    desk: Desk,
-    pools: Vec<Option<Local<C, W>>>,
+pub struct ThreadPools<C, W> {
+    registry: Arc<PoolRegistry>,
+    desk: ThreadHandle,
+    pools: Vec<Option<LocalPool<C, W>>>,
     free: Vec<PoolRef>,
     by_id: HashMap<PoolId, PoolRef>,
     /// By the key's index in the shares.
     by_key: HashMap<usize, PoolRef>,
     /// When something has to be done about which pool; each is here once at most.
     agenda: BTreeSet<(Instant, PoolRef)>,
-    effects: VecDeque<Effect<C, W>>,
+    effects: VecDeque<PoolEffect<C, W>>,
     /// Kept for their memory.
-    letters: Vec<Letter>,
-    notes: Vec<Note>,
+    letters: Vec<ThreadLetter>,
+    notes: Vec<PoolMessage>,
     /// For times that are not to coincide.
     chance: u64,
 }
 
-impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
+impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     /// None yet. The desk says which thread this is; `seed` makes its jitter.
-    pub fn new(registry: Arc<Registry>, desk: Desk, seed: u64) -> Pools<C, W> {
-        Pools {
+    pub fn new(registry: Arc<PoolRegistry>, desk: ThreadHandle, seed: u64) -> ThreadPools<C, W> {
+        ThreadPools {
             registry,
             desk,
             pools: Vec::new(),
@@ -53,7 +54,13 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// The pool, for one more client; [`Pools::leave`] says that it is gone.
-    pub fn join(&mut self, id: PoolId, tenant: TenantId, terms: Terms, now: Instant) -> PoolRef {
+    pub fn join(
+        &mut self,
+        id: PoolId,
+        tenant: TenantId,
+        terms: PoolTerms,
+        now: Instant,
+    ) -> PoolRef {
         let pool = self.enter(id, tenant, terms, now);
         let local = self.local(pool);
         local.members += 1;
@@ -64,15 +71,15 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// The pool, without a client.
-    fn enter(&mut self, id: PoolId, tenant: TenantId, terms: Terms, now: Instant) -> PoolRef {
+    fn enter(&mut self, id: PoolId, tenant: TenantId, terms: PoolTerms, now: Instant) -> PoolRef {
         if let Some(pool) = self.by_id.get(&id).copied() {
             self.set_terms(pool, tenant, terms, now);
             return pool;
         }
-        let local = Local {
+        let local = LocalPool {
             common: self.registry.common(id, tenant, &terms),
             terms,
-            gate: Gate::Open,
+            gate: PoolGate::Open,
             members: 0,
             idle: Vec::new(),
             waiting: VecDeque::new(),
@@ -120,7 +127,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
 
     /// Brings a pool up to date with its tenant's definition. Connections of another epoch or
     /// server are closed, those that are in use when they come back.
-    pub fn set_terms(&mut self, pool: PoolRef, tenant: TenantId, terms: Terms, now: Instant) {
+    pub fn set_terms(&mut self, pool: PoolRef, tenant: TenantId, terms: PoolTerms, now: Instant) {
         let registry = Arc::clone(&self.registry);
         let thread = self.desk.thread();
         let local = self.local(pool);
@@ -144,10 +151,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             let before = std::mem::replace(&mut local.common, Arc::clone(&common)).key.index();
             self.by_key.remove(&before);
             self.by_key.insert(common.key.index(), pool);
-            self.close_idle(pool, usize::MAX, Reason::Unfit);
+            self.close_idle(pool, usize::MAX, CloseReason::Unfit);
         }
         let surplus = self.local(pool).common.key.surplus();
-        self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), Reason::GivenUp);
+        self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), CloseReason::GivenUp);
         self.plan(pool, Some(now));
         self.need(pool, now);
     }
@@ -155,25 +162,25 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     /// Gives nothing away until [`Pools::resume`]; idle connections are closed, others when they
     /// come back, so that a server whose tenants are held can be replaced.
     pub fn hold(&mut self, pool: PoolRef, now: Instant) {
-        if self.local(pool).gate == Gate::Open {
-            self.local(pool).gate = Gate::Held;
+        if self.local(pool).gate == PoolGate::Open {
+            self.local(pool).gate = PoolGate::Held;
             self.calm(pool, now);
-            self.close_idle(pool, usize::MAX, Reason::Held);
+            self.close_idle(pool, usize::MAX, CloseReason::Held);
         }
     }
 
     /// Ends [`Pools::hold`].
     pub fn resume(&mut self, pool: PoolRef, now: Instant) {
-        self.local(pool).gate = Gate::Open;
+        self.local(pool).gate = PoolGate::Open;
         self.need(pool, now);
         self.plan(pool, Some(now));
     }
 
     /// Refuses all who wait and whoever comes.
     pub fn shut(&mut self, pool: PoolRef, now: Instant) {
-        self.local(pool).gate = Gate::Shut;
-        self.refuse_all(pool, &Refusal::Shut, now);
-        self.close_idle(pool, usize::MAX, Reason::Held);
+        self.local(pool).gate = PoolGate::Shut;
+        self.refuse_all(pool, &LeaseRefusal::Shut, now);
+        self.close_idle(pool, usize::MAX, CloseReason::Held);
     }
 
     /// A server connection for a client with these settings, whose last one was `last`.
@@ -183,11 +190,11 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         client: W,
         (settings, last): (u64, Option<C>),
         now: Instant,
-    ) -> Lease<C> {
+    ) -> ServerLease<C> {
         let thread = self.desk.thread();
         let local = self.local(pool);
         if local.waiting.is_empty()
-            && local.gate == Gate::Open
+            && local.gate == PoolGate::Open
             && let Some(at) = local.choose(settings, last)
         {
             let idle = local.idle.remove(at);
@@ -195,35 +202,35 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             if at == 0 {
                 local.publish_idle(thread);
             }
-            return Lease::Ready(idle.conn);
+            return ServerLease::Ready(idle.conn);
         }
         self.queue(pool, client, now)
     }
 
     /// The way of a client for whom nothing is idle.
-    fn queue(&mut self, pool: PoolRef, client: W, now: Instant) -> Lease<C> {
+    fn queue(&mut self, pool: PoolRef, client: W, now: Instant) -> ServerLease<C> {
         let local = self.local(pool);
-        if local.gate == Gate::Shut {
-            return Lease::Refused(Refusal::Shut);
+        if local.gate == PoolGate::Shut {
+            return ServerLease::Refused(LeaseRefusal::Shut);
         }
         if let Some(refusal) = local.down(now) {
-            return Lease::Refused(refusal);
+            return ServerLease::Refused(refusal);
         }
         let waiting_max = local.terms.waiting_max;
         if !local.common.begin_to_wait(waiting_max) {
-            return Lease::Refused(Refusal::QueueFull { waiting_max });
+            return ServerLease::Refused(LeaseRefusal::QueueFull { waiting_max });
         }
         let ticket = local.next_ticket;
         local.next_ticket += 1;
-        local.waiting.push_back(Waiter { ticket, client, since: now });
+        local.waiting.push_back(PoolWaiter { ticket, client, since: now });
         let later = local.next_look(now);
         self.plan(pool, later);
         self.need(pool, now);
-        Lease::Waiting(Ticket(ticket))
+        ServerLease::Waiting(QueueTicket(ticket))
     }
 
     /// A client that waits does not want to any more. Whether it was still waiting.
-    pub fn give_up_waiting(&mut self, pool: PoolRef, ticket: Ticket, now: Instant) -> bool {
+    pub fn give_up_waiting(&mut self, pool: PoolRef, ticket: QueueTicket, now: Instant) -> bool {
         let local = self.local(pool);
         let Ok(at) = local.waiting.binary_search_by_key(&ticket.0, |waiter| waiter.ticket) else {
             return false;
@@ -239,10 +246,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         &mut self,
         pool: PoolRef,
         conn: C,
-        place: &mut Place,
+        place: &mut PooledSlot,
         settings: u64,
         now: Instant,
-    ) -> Next<W> {
+    ) -> FreedConnectionUse<W> {
         let jitter = self.chance();
         let local = self.local(pool);
         place.opening = None;
@@ -259,8 +266,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     pub fn open_failed(
         &mut self,
         pool: PoolRef,
-        place: Place,
-        failure: Arc<Failure>,
+        place: PooledSlot,
+        failure: Arc<PoolFailure>,
         now: Instant,
     ) {
         let jitter = self.chance();
@@ -278,10 +285,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         &mut self,
         pool: PoolRef,
         conn: C,
-        place: &mut Place,
+        place: &mut PooledSlot,
         (settings, busy_us): (u64, u64),
         now: Instant,
-    ) -> Next<W> {
+    ) -> FreedConnectionUse<W> {
         self.local(pool).busy_us += busy_us;
         self.free_again(pool, conn, place, settings, now)
     }
@@ -290,10 +297,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     pub fn received(
         &mut self,
         conn: C,
-        place: &mut Place,
+        place: &mut PooledSlot,
         settings: u64,
         now: Instant,
-    ) -> Option<(PoolRef, Next<W>)> {
+    ) -> Option<(PoolRef, FreedConnectionUse<W>)> {
         let pool = self.find(place.pool())?;
         let local = self.local(pool);
         local.asking = false;
@@ -324,10 +331,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         &mut self,
         pool: PoolRef,
         conn: C,
-        place: &mut Place,
+        place: &mut PooledSlot,
         settings: u64,
         now: Instant,
-    ) -> Next<W> {
+    ) -> FreedConnectionUse<W> {
         let thread = self.desk.thread();
         let local = self.local(pool);
         local.leased = local.leased.saturating_sub(1);
@@ -335,19 +342,19 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let is_unfit =
             place.epoch != local.terms.epoch || !Arc::ptr_eq(&place.common, &local.common);
         let reason = match (local.gate, is_unfit, is_old) {
-            (Gate::Held | Gate::Shut, _, _) => Some(Reason::Held),
-            (Gate::Open, true, _) => Some(Reason::Unfit),
-            (Gate::Open, false, true) => Some(Reason::Lifetime),
-            (Gate::Open, false, false) => None,
+            (PoolGate::Held | PoolGate::Shut, _, _) => Some(CloseReason::Held),
+            (PoolGate::Open, true, _) => Some(CloseReason::Unfit),
+            (PoolGate::Open, false, true) => Some(CloseReason::Lifetime),
+            (PoolGate::Open, false, false) => None,
         };
         if let Some(reason) = reason {
             // Its slot is free only after this: who waits gets in line for it.
             self.need(pool, now);
-            return Next::Close(reason);
+            return FreedConnectionUse::Close(reason);
         }
         // First the connection is shown, then it is looked who waits: see `needed_elsewhere`.
         if local.waiting.is_empty() {
-            local.idle.push(Idle { conn, settings, since: now, expires: place.expires });
+            local.idle.push(IdleServer { conn, settings, since: now, expires: place.expires });
             if local.idle.len() == 1 {
                 local.publish_idle(thread);
             }
@@ -365,38 +372,49 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         if let Some(waiter) = local.pop_waiter() {
             local.leased += 1;
             self.served(pool, now);
-            return Next::Serve(waiter.client);
+            return FreedConnectionUse::Serve(waiter.client);
         }
         if self.local(pool).due.is_none() {
             let later = self.local(pool).next_look(now);
             self.plan(pool, later);
         }
-        Next::Idle
+        FreedConnectionUse::Idle
     }
 
     /// Whether a free connection goes elsewhere.
-    fn decide(&mut self, pool: PoolRef, place: &mut Place, now: Instant) -> Option<Next<W>> {
+    fn decide(
+        &mut self,
+        pool: PoolRef,
+        place: &mut PooledSlot,
+        now: Instant,
+    ) -> Option<FreedConnectionUse<W>> {
         let thread = self.desk.thread();
         let local = self.local(pool);
         let own = local.waits_since();
         if local.common.key.is_contended() {
             local.charge(now);
             let released = local.common.key.release(&mut place.permit, own, now);
-            if released == Released::GiveUp {
-                return Some(Next::Close(Reason::GivenUp));
+            if released == ReleaseOutcome::GiveUp {
+                return Some(FreedConnectionUse::Close(CloseReason::GivenUp));
             }
         }
         // By a part of the own wait besides, or connections would go to and fro between threads
         // that are equally busy.
         let waits = own.map_or(Duration::ZERO, |own| now.saturating_duration_since(own));
-        local.common.key.claim_older(thread, own, OLDER_BY + waits / 4).map(Next::Move)
+        local
+            .common
+            .key
+            .claim_older(thread, own, OLDER_BY + waits / 4)
+            .map(FreedConnectionUse::Move)
     }
 
     /// Opens, fetches or asks for what the clients that wait need.
     fn need(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.desk.thread();
         let local = self.local(pool);
-        let Some(since) = local.waits_since().filter(|_| local.gate == Gate::Open) else { return };
+        let Some(since) = local.waits_since().filter(|_| local.gate == PoolGate::Open) else {
+            return;
+        };
         if local.opening() >= local.waiters() || (local.starving && now < local.remind_at) {
             return;
         }
@@ -449,17 +467,17 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         if let Some((other, _)) = local.common.key.idle_elsewhere(thread) {
             local.asking = true;
             let wanted = local.waiters().saturating_sub(local.opening());
-            let note = Note::Ask { pool: local.common.id, by: thread, wanted };
+            let note = PoolMessage::Ask { pool: local.common.id, by: thread, wanted };
             self.registry.tell(other, note);
         }
     }
 
-    fn open(&mut self, pool: PoolRef, permit: Permit) {
+    fn open(&mut self, pool: PoolRef, permit: SlotPermit) {
         let local = self.local(pool);
-        let opening = Opening::new(&local.opening);
+        let opening = OpeningCount::new(&local.opening);
         let common = Arc::clone(&local.common);
-        let place = Place::new(permit, common, local.terms.epoch, Some(opening));
-        self.effects.push_back(Effect::Open { pool, place });
+        let place = PooledSlot::new(permit, common, local.terms.epoch, Some(opening));
+        self.effects.push_back(PoolEffect::Open { pool, place });
     }
 
     /// After a client got what it waited for.
@@ -491,10 +509,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.desk.take_letters(&mut letters);
         for letter in letters.drain(..) {
             match letter {
-                Letter::Granted(permit) => self.granted(permit),
-                Letter::Reclaim(key) => {
+                ThreadLetter::Granted(permit) => self.granted(permit),
+                ThreadLetter::Reclaim(key) => {
                     if let Some(pool) = self.by_key.get(&key.index()).copied() {
-                        self.close_idle(pool, 1, Reason::GivenUp);
+                        self.close_idle(pool, 1, CloseReason::GivenUp);
                     }
                 }
             }
@@ -504,8 +522,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.registry.take_notes(self.desk.thread(), &mut notes);
         for note in notes.drain(..) {
             match note {
-                Note::Ask { pool, by, wanted } => self.asked(pool, by, wanted),
-                Note::Decline { pool } => {
+                PoolMessage::Ask { pool, by, wanted } => self.asked(pool, by, wanted),
+                PoolMessage::Decline { pool } => {
                     if let Some(pool) = self.find(pool) {
                         self.local(pool).asking = false;
                         self.need(pool, now);
@@ -516,11 +534,11 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.notes = notes;
     }
 
-    fn granted(&mut self, permit: Permit) {
+    fn granted(&mut self, permit: SlotPermit) {
         let Some(pool) = self.by_key.get(&permit.key().index()).copied() else { return };
         let local = self.local(pool);
         // Not needed any more: dropped, it goes to the next in line.
-        if local.gate == Gate::Open && local.opening() < local.waiters() {
+        if local.gate == PoolGate::Open && local.opening() < local.waiters() {
             self.open(pool, permit);
         }
     }
@@ -533,25 +551,25 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
                 let local = self.local(pool);
                 let conn = local.idle.remove(0).conn;
                 local.publish_idle(thread);
-                self.effects.push_back(Effect::Move { conn, thread: by });
+                self.effects.push_back(PoolEffect::Move { conn, thread: by });
                 sent += 1;
             }
         }
         if sent == 0 {
-            self.registry.tell(by, Note::Decline { pool: id });
+            self.registry.tell(by, PoolMessage::Decline { pool: id });
         }
     }
 
     /// A slot for a connection that the thread has for itself and never returns, such as one that
     /// listens. `None` while there is no slot free.
-    pub fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<Place> {
+    pub fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<PooledSlot> {
         let local = self.local(pool);
         let permit = local.common.key.open(now, now).ok()?;
-        Some(Place::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
+        Some(PooledSlot::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
     /// What is to be done now; then when to call [`Pools::tick`].
-    pub fn next_effect(&mut self) -> Option<Effect<C, W>> {
+    pub fn next_effect(&mut self) -> Option<PoolEffect<C, W>> {
         self.effects.pop_front()
     }
 
@@ -609,8 +627,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             && now >= since + wait
         {
             let Some(waiter) = self.local(pool).pop_waiter() else { break };
-            let refusal = Refusal::WaitTimeout { wait };
-            self.effects.push_back(Effect::Refuse { client: waiter.client, refusal });
+            let refusal = LeaseRefusal::WaitTimeout { wait };
+            self.effects.push_back(PoolEffect::Refuse { client: waiter.client, refusal });
             self.served(pool, now);
         }
     }
@@ -625,21 +643,21 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         }
     }
 
-    fn refuse_all(&mut self, pool: PoolRef, refusal: &Refusal, now: Instant) {
+    fn refuse_all(&mut self, pool: PoolRef, refusal: &LeaseRefusal, now: Instant) {
         while let Some(waiter) = self.local(pool).pop_waiter() {
             let refusal = refusal.clone();
-            self.effects.push_back(Effect::Refuse { client: waiter.client, refusal });
+            self.effects.push_back(PoolEffect::Refuse { client: waiter.client, refusal });
         }
         self.calm(pool, now);
     }
 
     /// Closes the longest idle connections.
-    fn close_idle(&mut self, pool: PoolRef, count: usize, reason: Reason) {
+    fn close_idle(&mut self, pool: PoolRef, count: usize, reason: CloseReason) {
         let thread = self.desk.thread();
         let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
         let count = count.min(local.idle.len());
         let closed = local.idle.drain(..count);
-        self.effects.extend(closed.map(|idle| Effect::Close { conn: idle.conn, reason }));
+        self.effects.extend(closed.map(|idle| PoolEffect::Close { conn: idle.conn, reason }));
         local.publish_idle(thread);
     }
 
@@ -653,14 +671,14 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let effects = &mut self.effects;
         local.idle.retain(|idle| {
             let reason = if idle.expires.is_some_and(|expires| expires <= now) {
-                Reason::Lifetime
+                CloseReason::Lifetime
             } else if surplus > 0 && limit.is_some_and(|limit| idle.since + limit <= now) {
                 surplus -= 1;
-                Reason::Idle
+                CloseReason::Idle
             } else {
                 return true;
             };
-            effects.push_back(Effect::Close { conn: idle.conn, reason });
+            effects.push_back(PoolEffect::Close { conn: idle.conn, reason });
             false
         });
         local.publish_idle(thread);
@@ -681,12 +699,12 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// Figures of a pool on this thread.
-    pub fn figures(&self, pool: PoolRef, now: Instant) -> Figures {
+    pub fn figures(&self, pool: PoolRef, now: Instant) -> ThreadPoolFigures {
         let Some(local) = self.pools.get(pool.0 as usize).and_then(Option::as_ref) else {
-            return Figures::default();
+            return ThreadPoolFigures::default();
         };
         let waited = local.waits_since().map(|since| now.saturating_duration_since(since));
-        Figures {
+        ThreadPoolFigures {
             idle: u32::try_from(local.idle.len()).unwrap_or(u32::MAX),
             leased: local.leased,
             opening: local.opening(),
@@ -709,7 +727,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// A pool that was joined. A reference outlives its pool only if a client leaves twice.
-    fn local(&mut self, pool: PoolRef) -> &mut Local<C, W> {
+    fn local(&mut self, pool: PoolRef) -> &mut LocalPool<C, W> {
         self.pools[pool.0 as usize].as_mut().expect("a pool that is referred to was joined")
     }
 
@@ -722,7 +740,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 }
 
-impl<C, W> fmt::Debug for Pools<C, W> {
+impl<C, W> fmt::Debug for ThreadPools<C, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pools").field("pools", &self.by_id.len()).finish_non_exhaustive()
     }

@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::registry::{Common, Terms};
-use super::{CHARGE_EVERY, FORGET_AFTER, Gate, LOOKED_AT_MAX, REMIND_EVERY, Refusal, sooner};
+use super::registry::{PoolShared, PoolTerms};
+use super::{
+    CHARGE_EVERY, FORGET_AFTER, LOOKED_AT_MAX, LeaseRefusal, PoolGate, REMIND_EVERY, sooner,
+};
 
 /// One pool on this thread.
-pub(super) struct Local<C, W> {
-    pub(super) common: Arc<Common>,
-    pub(super) terms: Terms,
-    pub(super) gate: Gate,
+pub(super) struct LocalPool<C, W> {
+    pub(super) common: Arc<PoolShared>,
+    pub(super) terms: PoolTerms,
+    pub(super) gate: PoolGate,
     /// Clients that use it.
     pub(super) members: u32,
     /// The one used last is last.
-    pub(super) idle: Vec<Idle<C>>,
+    pub(super) idle: Vec<IdleServer<C>>,
     /// Who waits, the longest first.
-    pub(super) waiting: VecDeque<Waiter<W>>,
+    pub(super) waiting: VecDeque<PoolWaiter<W>>,
     /// The next client's. Never given twice, so that a stale one is nobody's.
     pub(super) next_ticket: u64,
     pub(super) leased: u32,
@@ -40,20 +42,20 @@ pub(super) struct Local<C, W> {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Idle<C> {
+pub(super) struct IdleServer<C> {
     pub(super) conn: C,
     pub(super) settings: u64,
     pub(super) since: Instant,
     pub(super) expires: Option<Instant>,
 }
 
-pub(super) struct Waiter<W> {
+pub(super) struct PoolWaiter<W> {
     pub(super) ticket: u64,
     pub(super) client: W,
     pub(super) since: Instant,
 }
 
-impl<C, W> Local<C, W> {
+impl<C, W> LocalPool<C, W> {
     /// Since when the first client waits, if one does.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         self.waiting.front().map(|waiter| waiter.since)
@@ -69,7 +71,7 @@ impl<C, W> Local<C, W> {
         self.opening.load(Ordering::Relaxed)
     }
 
-    pub(super) fn pop_waiter(&mut self) -> Option<Waiter<W>> {
+    pub(super) fn pop_waiter(&mut self) -> Option<PoolWaiter<W>> {
         let waiter = self.waiting.pop_front()?;
         self.common.end_to_wait(1);
         Some(waiter)
@@ -88,7 +90,7 @@ impl<C, W> Local<C, W> {
     }
 }
 
-impl<C: Copy + Eq, W> Local<C, W> {
+impl<C: Copy + Eq, W> LocalPool<C, W> {
     /// The best idle connection: the client's last one if that has its settings, then one that has
     /// them, then the one used last.
     pub(super) fn choose(&self, settings: u64, last: Option<C>) -> Option<usize> {
@@ -102,12 +104,12 @@ impl<C: Copy + Eq, W> Local<C, W> {
     }
 
     /// The reason to refuse all, while there is no connection and it is too early to try again.
-    pub(super) fn down(&self, now: Instant) -> Option<Refusal> {
+    pub(super) fn down(&self, now: Instant) -> Option<LeaseRefusal> {
         if self.common.live() > 0 {
             return None;
         }
         let trouble = self.common.trouble().filter(|trouble| now < trouble.retry_at)?;
-        Some(Refusal::Down(trouble.failure))
+        Some(LeaseRefusal::Down(trouble.failure))
     }
 
     pub(super) fn charge(&mut self, now: Instant) {
@@ -119,7 +121,7 @@ impl<C: Copy + Eq, W> Local<C, W> {
     }
 
     pub(super) fn lacks_min(&self, thread: usize) -> bool {
-        self.gate == Gate::Open
+        self.gate == PoolGate::Open
             && self.members > 0
             && self.common.home == thread
             && self.common.live() < self.terms.connections_min

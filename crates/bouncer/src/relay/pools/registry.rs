@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pool::shares::{self, Desk, Key, Permit, Shares, Wake};
+use pool::shares::{self, ConnectionShares, SlotPermit, ThreadHandle, ThreadWake, UserHandle};
 
-use super::{Failure, RETRY_FIRST};
-use crate::tenants::{PoolId, ServerId, Tenant, TenantId, TenantUser};
+use super::{PoolFailure, RETRY_FIRST};
+use crate::tenants::{PoolId, ServerId, TenantId, TenantSnapshot, TenantUser};
 
 /// What holds for a pool: from its tenant's definition and its user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct PoolTerms {
     /// The server that its connections are of.
     pub server: ServerId,
     /// Slots of that, for all of its tenants.
     pub server_connections_max: u32,
     /// Slots of the tenant, and its weight.
-    pub tenant: shares::TenantLimits,
+    pub tenant: shares::TenantQuota,
     /// Slots of this pool.
     pub connections_max: u32,
     /// Connections kept while the pool has clients.
@@ -41,15 +41,15 @@ pub struct Terms {
     pub revision: u32,
 }
 
-impl Terms {
+impl PoolTerms {
     /// Of a user of a tenant.
-    pub fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
+    pub fn of(tenant: &TenantSnapshot, user: &TenantUser) -> PoolTerms {
         let connections_max = tenant.connections_max_of(user).unwrap_or(u32::MAX);
         let limits = &tenant.limits;
-        Terms {
+        PoolTerms {
             server: tenant.server.id,
             server_connections_max: tenant.server.connections_max,
-            tenant: shares::TenantLimits {
+            tenant: shares::TenantQuota {
                 connections_max: limits.server_connections_max,
                 connections_min: limits.server_connections_min,
                 reserve: limits.server_connections_reserve,
@@ -71,7 +71,7 @@ impl Terms {
 
 /// What threads ask of each other.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Note {
+pub(super) enum PoolMessage {
     /// Send idle connections of this pool.
     Ask {
         /// Of which.
@@ -89,22 +89,22 @@ pub(super) enum Note {
 }
 
 /// What all threads of the relay share about pools.
-pub struct Registry {
-    shares: Shares,
-    known: Mutex<Known>,
-    notes: Box<[Mutex<Vec<Note>>]>,
-    wake: Arc<dyn Wake>,
+pub struct PoolRegistry {
+    shares: ConnectionShares,
+    known: Mutex<RegisteredPool>,
+    notes: Box<[Mutex<Vec<PoolMessage>>]>,
+    wake: Arc<dyn ThreadWake>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RegisteredPool {
     servers: HashMap<ServerId, KnownServer>,
     tenants: HashMap<TenantId, KnownTenant>,
-    pools: HashMap<PoolId, Arc<Common>>,
+    pools: HashMap<PoolId, Arc<PoolShared>>,
 }
 
 struct KnownServer {
-    server: shares::Server,
+    server: shares::ServerHandle,
     /// How many of its tenants are known.
     tenants: u32,
 }
@@ -113,16 +113,16 @@ struct KnownTenant {
     /// How many of its pools are known.
     pools: u32,
     server: ServerId,
-    tenant: shares::Tenant,
-    limits: shares::TenantLimits,
+    tenant: shares::TenantHandle,
+    limits: shares::TenantQuota,
     waiting: Arc<AtomicU32>,
 }
 
 /// What all threads know of one pool.
-pub(super) struct Common {
+pub(super) struct PoolShared {
     pub(super) id: PoolId,
     tenant: TenantId,
-    pub(super) key: Key,
+    pub(super) key: UserHandle,
     /// The thread that keeps its minimum.
     pub(super) home: usize,
     /// Connections on all threads, counting those that are being opened.
@@ -131,42 +131,52 @@ pub(super) struct Common {
     proven: AtomicBool,
     /// Whether `trouble` says something.
     troubled: AtomicBool,
-    trouble: Mutex<Option<Trouble>>,
+    trouble: Mutex<Option<ServerTrouble>>,
     /// Clients of the tenant that wait, on all threads and in all pools.
     waiting: Arc<AtomicU32>,
 }
 
 /// A server that cannot be reached.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct ServerTrouble {
     /// Why, the last time.
-    pub(super) failure: Arc<Failure>,
+    pub(super) failure: Arc<PoolFailure>,
     /// Attempts in a row that failed.
     attempts: u32,
     /// Not before this.
     pub(super) retry_at: Instant,
 }
 
-struct WakeShared(Arc<dyn Wake>);
+struct WakeShared(Arc<dyn ThreadWake>);
 
-impl Wake for WakeShared {
+impl ThreadWake for WakeShared {
     fn wake(&self, thread: usize) {
         self.0.wake(thread);
     }
 }
 
-impl Registry {
+impl PoolRegistry {
     /// For so many threads; each gets one of the desks for its [`super::Pools`].
-    pub fn new(threads: usize, wake: Arc<dyn Wake>, now: Instant) -> (Arc<Registry>, Vec<Desk>) {
-        let (shares, desks) = Shares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
+    pub fn new(
+        threads: usize,
+        wake: Arc<dyn ThreadWake>,
+        now: Instant,
+    ) -> (Arc<PoolRegistry>, Vec<ThreadHandle>) {
+        let (shares, desks) =
+            ConnectionShares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
         let notes = (0..threads).map(|_| Mutex::default()).collect();
-        (Arc::new(Registry { shares, known: Mutex::default(), notes, wake }), desks)
+        (Arc::new(PoolRegistry { shares, known: Mutex::default(), notes, wake }), desks)
     }
 
     /// The pool as all threads know it, made or brought up to date.
-    pub(super) fn common(&self, id: PoolId, tenant_id: TenantId, terms: &Terms) -> Arc<Common> {
+    pub(super) fn common(
+        &self,
+        id: PoolId,
+        tenant_id: TenantId,
+        terms: &PoolTerms,
+    ) -> Arc<PoolShared> {
         let mut known = self.known.lock();
-        let Known { servers, tenants, pools } = &mut *known;
+        let RegisteredPool { servers, tenants, pools } = &mut *known;
         let KnownServer { server, tenants: known_tenants } =
             servers.entry(terms.server).or_insert_with(|| KnownServer {
                 server: self.shares.server(terms.server_connections_max),
@@ -202,7 +212,7 @@ impl Registry {
             return Arc::clone(common);
         }
         let threads = self.notes.len().max(1);
-        let common = Arc::new(Common {
+        let common = Arc::new(PoolShared {
             id,
             tenant: tenant_id,
             key: tenant.tenant.key(terms.connections_max),
@@ -221,9 +231,9 @@ impl Registry {
 
     /// Forgets a pool that a thread has no business with any more, and what only that needed;
     /// unless another thread has, or a connection.
-    pub(super) fn forget(&self, common: &Arc<Common>) {
+    pub(super) fn forget(&self, common: &Arc<PoolShared>) {
         let mut known = self.known.lock();
-        let Known { servers, tenants, pools } = &mut *known;
+        let RegisteredPool { servers, tenants, pools } = &mut *known;
         let is_known = pools.get(&common.id).is_some_and(|known| Arc::ptr_eq(known, common));
         // One reference is here and one the caller's. Nobody makes more without the lock, but of
         // one that they have.
@@ -247,7 +257,7 @@ impl Registry {
     }
 
     /// Leaves a note for a thread.
-    pub(super) fn tell(&self, thread: usize, note: Note) {
+    pub(super) fn tell(&self, thread: usize, note: PoolMessage) {
         if let Some(notes) = self.notes.get(thread) {
             notes.lock().push(note);
             self.wake.wake(thread);
@@ -255,7 +265,7 @@ impl Registry {
     }
 
     /// Takes what was left for a thread.
-    pub(super) fn take_notes(&self, thread: usize, into: &mut Vec<Note>) {
+    pub(super) fn take_notes(&self, thread: usize, into: &mut Vec<PoolMessage>) {
         if let Some(notes) = self.notes.get(thread) {
             into.append(&mut notes.lock());
         }
@@ -272,7 +282,7 @@ fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
     }
 }
 
-impl Common {
+impl PoolShared {
     /// Whether there is any connection, or will be soon.
     pub(super) fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
@@ -283,7 +293,7 @@ impl Common {
     }
 
     /// What is wrong with the server, if something is.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<ServerTrouble> {
         if !self.troubled.load(Ordering::Relaxed) {
             return None;
         }
@@ -304,7 +314,13 @@ impl Common {
     }
 
     /// Notes that none could be opened. `jitter` is anything.
-    pub(super) fn failed(&self, failure: Arc<Failure>, retry: Duration, jitter: u64, now: Instant) {
+    pub(super) fn failed(
+        &self,
+        failure: Arc<PoolFailure>,
+        retry: Duration,
+        jitter: u64,
+        now: Instant,
+    ) {
         let mut trouble = self.trouble.lock();
         // Attempts that ran at the same time count as one.
         let attempts = match &*trouble {
@@ -314,7 +330,7 @@ impl Common {
         };
         let wait = RETRY_FIRST.saturating_mul(1 << (attempts - 1).min(16)).min(retry);
         let retry_at = now + wait - part(wait / 2, jitter);
-        *trouble = Some(Trouble { failure, attempts, retry_at });
+        *trouble = Some(ServerTrouble { failure, attempts, retry_at });
         self.proven.store(false, Ordering::Relaxed);
         self.troubled.store(true, Ordering::Relaxed);
     }
@@ -338,42 +354,42 @@ pub(super) fn part(time: Duration, chance: u64) -> Duration {
 
 /// A server connection's slot, and what its pool has to know of it. Lives as long as the
 /// connection does, and goes with it from thread to thread.
-pub struct Place {
-    pub(super) permit: Permit,
-    pub(super) common: Arc<Common>,
+pub struct PooledSlot {
+    pub(super) permit: SlotPermit,
+    pub(super) common: Arc<PoolShared>,
     pub(super) epoch: u32,
     /// When it is too old.
     pub(super) expires: Option<Instant>,
     /// While it is being opened.
-    pub(super) opening: Option<Opening>,
+    pub(super) opening: Option<OpeningCount>,
 }
 
 /// Counts as a connection that a pool of one thread is opening, until it is dropped: a thread that
 /// forgets to say what became of one does not lose the right to open another.
-pub(super) struct Opening(Arc<AtomicU32>);
+pub(super) struct OpeningCount(Arc<AtomicU32>);
 
-impl Opening {
-    pub(super) fn new(count: &Arc<AtomicU32>) -> Opening {
+impl OpeningCount {
+    pub(super) fn new(count: &Arc<AtomicU32>) -> OpeningCount {
         count.fetch_add(1, Ordering::Relaxed);
-        Opening(Arc::clone(count))
+        OpeningCount(Arc::clone(count))
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Place {
+impl PooledSlot {
     pub(super) fn new(
-        permit: Permit,
-        common: Arc<Common>,
+        permit: SlotPermit,
+        common: Arc<PoolShared>,
         epoch: u32,
-        opening: Option<Opening>,
-    ) -> Place {
+        opening: Option<OpeningCount>,
+    ) -> PooledSlot {
         common.live.fetch_add(1, Ordering::Relaxed);
-        Place { permit, common, epoch, expires: None, opening }
+        PooledSlot { permit, common, epoch, expires: None, opening }
     }
 
     /// The pool that it belongs to, on whichever thread.
@@ -382,25 +398,25 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PooledSlot {
     fn drop(&mut self) {
         self.common.live.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PooledSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").field("pool", &self.common.id).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for PoolRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry").field("threads", &self.notes.len()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Common {
+impl fmt::Debug for PoolShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Common").field("id", &self.id).finish_non_exhaustive()
     }

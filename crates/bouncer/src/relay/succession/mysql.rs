@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 
-use super::super::client::Session;
-use super::super::common::Common;
+use super::super::client::ClientLogin;
+use super::super::common::RelayShared;
 use super::super::takeover::{CarriedMysql, CarriedMysqlStatement};
 use super::{borrowed, pairs};
 use crate::link::ClientId;
-use crate::mysql::client::{ClientSession, ClientSetup};
-use crate::mysql::link::Shared;
-use crate::mysql::settings::Settings;
-use crate::mysql::statements::Counts;
-use crate::tenants::Route;
+use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
+use crate::mysql::link::MysqlLinkContext;
+use crate::mysql::settings::MysqlSettings;
+use crate::mysql::statements::StatementArity;
+use crate::tenants::TenantRoute;
 
 /// What is carried of a session; nothing when it has warnings that its client may still ask for,
 /// or an answer that it has yet to get.
-pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<CarriedMysql> {
+pub(super) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
     let told = &link.diagnostics;
     let owes = link.statements.iter().any(|(number, _)| link.statements.has_failed(number));
     // What was prepared under other settings cannot be told from them alone.
@@ -53,23 +53,23 @@ pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<Carried
 pub(super) fn restored(
     it: &CarriedMysql,
     pid: u32,
-    route: &Route,
-    (common, shared): (&Common, &mut Shared),
-) -> ClientSession {
-    let Route { tenant, user } = route;
-    let capabilities = Capabilities(it.capabilities);
-    let mut link = ClientSession::new(ClientSetup {
+    route: &TenantRoute,
+    (common, shared): (&RelayShared, &mut MysqlLinkContext),
+) -> MysqlClientSession {
+    let TenantRoute { tenant, user } = route;
+    let capabilities = CapabilityFlags(it.capabilities);
+    let mut link = MysqlClientSession::new(MysqlClientSetup {
         id: ClientId(pid),
         mode: tenant.mode_of(user),
         verify: tenant.verify,
         read_only: tenant.read_only,
-        local_infile: tenant.local_infile && capabilities.contains(Capabilities::LOCAL_FILES),
+        local_infile: tenant.local_infile && capabilities.contains(CapabilityFlags::LOCAL_FILES),
         capabilities,
         settings: settings(&it.requested, it.requested_schema.as_deref()),
         forced: common.mysql_forced.of(tenant),
     });
     link.restore_settings(settings(&it.wanted, it.wanted_schema.as_deref()));
-    link.status = Status(it.status);
+    link.status = StatusFlags(it.status);
     link.read_as(link.status);
     link.multi = it.multi;
     link.diagnostics.insert_id = it.insert_id;
@@ -78,15 +78,15 @@ pub(super) fn restored(
     for statement in &it.statements {
         let wanted = Arc::clone(link.settings());
         let made = shared.texts.statement(&statement.text, link.sql_mode, &wanted);
-        let counts = Counts { columns: statement.columns, params: statement.params };
+        let counts = StatementArity { columns: statement.columns, params: statement.params };
         let types = statement.types.as_deref().map(Arc::from);
         link.statements.restore(statement.number, made, (counts, types), &wanted);
     }
     link
 }
 
-fn settings(variables: &[(String, String)], schema: Option<&str>) -> Settings {
-    let mut settings = Settings::of(borrowed(variables));
+fn settings(variables: &[(String, String)], schema: Option<&str>) -> MysqlSettings {
+    let mut settings = MysqlSettings::of(borrowed(variables));
     if let Some(schema) = schema {
         // It was one in the former process.
         let _kept = settings.put_schema(schema);

@@ -4,8 +4,8 @@ use api::{PoolMode, TenantLimitsSpec};
 
 use super::*;
 
-fn settings() -> Settings {
-    let mut config = Config::default();
+fn settings() -> SharedSettings {
+    let mut config = BouncerConfig::default();
     let table = |address: &str, connections_max| ServerTable {
         address: address.to_owned(),
         connections_max,
@@ -17,7 +17,7 @@ fn settings() -> Settings {
         .insert("half".to_owned(), ServerTable { cert: Some("x".into()), ..table("h", None) });
     config.servers.insert("none".to_owned(), table("n", Some(0)));
     config.tenants_max = 3;
-    Settings::new(&config)
+    SharedSettings::new(&config)
 }
 
 fn spec(name: &str) -> TenantSpec {
@@ -32,8 +32,8 @@ fn user(name: &str, password: &str) -> TenantUserSpec {
     }
 }
 
-fn of_api(specs: impl IntoIterator<Item = TenantSpec>) -> Vec<Definition> {
-    specs.into_iter().map(|spec| Definition::of_api(spec).unwrap()).collect()
+fn of_api(specs: impl IntoIterator<Item = TenantSpec>) -> Vec<TenantDefinition> {
+    specs.into_iter().map(|spec| TenantDefinition::of_api(spec).unwrap()).collect()
 }
 
 #[test]
@@ -41,8 +41,8 @@ fn what_no_tenant_can_be_is_refused_with_its_field() {
     let check = |field: &str, change: fn(&mut TenantSpec)| {
         let mut changed = spec("t");
         change(&mut changed);
-        let built = Definition::of_api(changed)
-            .and_then(|made| Book::default().build(&settings(), &[made]).map(drop));
+        let built = TenantDefinition::of_api(changed)
+            .and_then(|made| TenantRegistry::default().build(&settings(), &[made]).map(drop));
         assert_eq!(built.unwrap_err().field, field);
     };
     check("name", |it| it.name = String::new());
@@ -93,7 +93,7 @@ fn what_no_tenant_of_mysql_can_be_is_refused_with_its_field() {
     let check = |field: &str, change: fn(&mut TenantSpec)| {
         let mut changed = of_mysql("t");
         change(&mut changed);
-        let built = Book::default().build(&settings(), &of_api([changed])).map(drop);
+        let built = TenantRegistry::default().build(&settings(), &of_api([changed])).map(drop);
         assert_eq!(built.unwrap_err().field, field);
     };
     check("t.users[0].password", |it| it.users = vec![user("u", "SCRAM-SHA-256$x")]);
@@ -110,8 +110,8 @@ fn what_no_tenant_of_mysql_can_be_is_refused_with_its_field() {
         settings: BTreeMap::from([("work_mem".to_owned(), "1MB".to_owned())]),
         ..TenantDefaults::default()
     };
-    let settings = Settings { defaults, ..settings() };
-    let mut book = Book::default();
+    let settings = SharedSettings { defaults, ..settings() };
+    let mut book = TenantRegistry::default();
     let routing = book.build(&settings, &of_api([made])).unwrap();
     let tenant = routing.named("t").unwrap();
     assert_eq!(tenant.server.address.to_string(), "db:3306");
@@ -127,7 +127,7 @@ fn what_no_tenant_of_mysql_can_be_is_refused_with_its_field() {
 #[test]
 fn tenants_must_agree_with_each_other() {
     let check = |field: &str, specs: Vec<TenantSpec>| {
-        let error = Book::default().build(&settings(), &of_api(specs)).unwrap_err();
+        let error = TenantRegistry::default().build(&settings(), &of_api(specs)).unwrap_err();
         assert_eq!(error.field, field);
     };
     check("a", vec![spec("a"), spec("a")]);
@@ -149,24 +149,24 @@ fn references_of_the_file_are_resolved_and_others_are_not() {
     of_file.server_user = Some("app".to_owned());
     of_file.server_password = Some("env:A".to_owned());
     of_file.users = vec![user("u", "plain")];
-    let made = Definition::of_file(&of_file, "bouncer.tenants[0]", &resolve).unwrap();
-    let routing = Book::default().build(&settings(), &[made]).unwrap();
+    let made = TenantDefinition::of_file(&of_file, "bouncer.tenants[0]", &resolve).unwrap();
+    let routing = TenantRegistry::default().build(&settings(), &[made]).unwrap();
     let tenant = routing.named("a").unwrap();
-    let forced = Some((Arc::from("app"), Some(Password::new("secret"))));
+    let forced = Some((Arc::from("app"), Some(ClientSecret::new("secret"))));
     assert_eq!(tenant.forced, forced);
-    assert_eq!(tenant.user("u").auth, ClientAuth::Secret(Password::new("plain")));
+    assert_eq!(tenant.user("u").auth, ClientAuth::Secret(ClientSecret::new("plain")));
     of_file.users = vec![user("u", "env:B")];
-    let error = Definition::of_file(&of_file, "bouncer.tenants[0]", &resolve).unwrap_err();
+    let error = TenantDefinition::of_file(&of_file, "bouncer.tenants[0]", &resolve).unwrap_err();
     assert_eq!(error.field, "bouncer.tenants[0].users[0].password");
 }
 
 #[test]
 fn who_somebody_is_on_the_server_follows_from_the_nearest_that_says_so() {
-    let known = |text: &str| ServerSecret::Known(Password::new(text));
+    let known = |text: &str| ServerSecret::Known(ClientSecret::new(text));
     let check = |change: fn(&mut TenantSpec), role: &str, secret: ServerSecret| {
         let mut changed = TenantSpec { users: vec![user("u", "own")], ..spec("a") };
         change(&mut changed);
-        let routing = Book::default().build(&settings(), &of_api([changed])).unwrap();
+        let routing = TenantRegistry::default().build(&settings(), &of_api([changed])).unwrap();
         let user = routing.named("a").unwrap().user("u");
         assert_eq!((&*user.server_user, &user.server_secret), (role, &secret));
     };
@@ -194,13 +194,13 @@ fn read_only_is_a_setting_that_nothing_overrides() {
     let mut changed = TenantSpec { read_only: true, ..spec("a") };
     let name = "default_transaction_read_only";
     changed.settings.insert(name.to_owned(), "off".to_owned());
-    let routing = Book::default().build(&settings(), &of_api([changed])).unwrap();
+    let routing = TenantRegistry::default().build(&settings(), &of_api([changed])).unwrap();
     assert_eq!(routing.named("a").unwrap().settings[name], "on");
 }
 
 #[test]
 fn ids_and_states_outlive_definitions() {
-    let mut book = Book::default();
+    let mut book = TenantRegistry::default();
     let settings = settings();
     let first = book.build(&settings, &of_api([spec("a"), spec("b")])).unwrap();
     let (a, b) = (first.named("a").unwrap(), first.named("b").unwrap());

@@ -3,13 +3,15 @@
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec};
 
 use super::super::ClientAuth;
-use super::super::{Book, Definition, Settings};
+use super::super::{SharedSettings, TenantDefinition, TenantRegistry};
 use super::*;
-use crate::config::Config;
+use crate::config::BouncerConfig;
 
-fn routing() -> Routing {
-    let config =
-        Config { server_name_suffix: Some(".db.example.com".to_owned()), ..Config::default() };
+fn routing() -> TenantRouting {
+    let config = BouncerConfig {
+        server_name_suffix: Some(".db.example.com".to_owned()),
+        ..BouncerConfig::default()
+    };
     let user = |name: &str| TenantUserSpec {
         name: name.to_owned(),
         password: Some("x".to_owned()),
@@ -34,8 +36,8 @@ fn routing() -> Routing {
         },
         TenantSpec { engine: TenantEngine::Mysql, ..spec("maria") },
     ];
-    let definitions = specs.map(|spec| Definition::of_api(spec).unwrap());
-    Book::default().build(&Settings::new(&config), &definitions).unwrap()
+    let definitions = specs.map(|spec| TenantDefinition::of_api(spec).unwrap());
+    TenantRegistry::default().build(&SharedSettings::new(&config), &definitions).unwrap()
 }
 
 const NOTHING: RouteRequest<'_> = RouteRequest {
@@ -50,7 +52,7 @@ const NOTHING: RouteRequest<'_> = RouteRequest {
 };
 
 /// Tenant and user, or the error.
-fn led(routing: &Routing, request: &RouteRequest<'_>) -> Result<(String, String), String> {
+fn led(routing: &TenantRouting, request: &RouteRequest<'_>) -> Result<(String, String), String> {
     let route = routing.route(request).map_err(|it| format!("{} {it}", it.sqlstate()))?;
     Ok((route.tenant.name.to_string(), route.user.name.to_string()))
 }
@@ -133,16 +135,16 @@ fn tenants_that_take_nobody_say_so() {
         let found = led(&routing, &request).err();
         assert_eq!(found.as_deref(), expected);
     };
-    tenant.state.set_admission(Admission::Paused);
+    tenant.state.set_admission(WorkAdmission::Paused);
     check(None);
-    tenant.state.set_admission(Admission::Refusing);
+    tenant.state.set_admission(WorkAdmission::Refusing);
     check(Some("08000 tenant \"shop\" is paused"));
-    tenant.state.set_admission(Admission::Draining);
+    tenant.state.set_admission(WorkAdmission::Draining);
     check(Some("08000 tenant \"shop\" is draining"));
-    tenant.state.set_admission(Admission::Open);
-    tenant.state.set_health(Health::Unhealthy);
+    tenant.state.set_admission(WorkAdmission::Open);
+    tenant.state.set_health(ServerHealth::Unhealthy);
     check(Some("08000 the server of tenant \"shop\" does not answer"));
-    tenant.state.set_health(Health::Healthy);
+    tenant.state.set_health(ServerHealth::Healthy);
     check(None);
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::super::HELP_TEMPLATE;
-use crate::catalog::names::{Comparison, Name, comparison, relation};
+use crate::catalog::names::{CatalogName, ColumnCondition, comparison, relation};
 use crate::values;
 
 /// `cove catalog role`.
@@ -183,7 +183,7 @@ pub(crate) enum PolicyCommand {
         principal: Option<String>,
         /// Only those of this table
         #[arg(long, value_name = "TABLE", value_parser = relation)]
-        table: Option<Name>,
+        table: Option<CatalogName>,
     },
     /// Show a policy
     #[command(help_template = HELP_TEMPLATE)]
@@ -230,10 +230,10 @@ pub(crate) struct SetPolicyArgs {
     pub(crate) principal: String,
     /// Which table
     #[arg(long, value_name = "TABLE", value_parser = relation)]
-    pub(crate) table: Name,
+    pub(crate) table: CatalogName,
     /// A condition that the rows fulfil which he may read
     #[arg(long = "where", value_name = "CONDITION", value_parser = comparison)]
-    pub(crate) conditions: Vec<Comparison>,
+    pub(crate) conditions: Vec<ColumnCondition>,
     /// File with such a condition, as JSON; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "conditions")]
     pub(crate) filter: Option<PathBuf>,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::super::HELP_TEMPLATE;
 use super::{AsOfArgs, PropertyArgs};
-use crate::catalog::names::{Name, column, levels, relation};
+use crate::catalog::names::{CatalogName, column, levels, relation};
 use crate::values;
 
 /// `cove catalog table`.
@@ -42,7 +42,7 @@ pub(crate) enum TableCommand {
     List {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        namespace: Name,
+        namespace: CatalogName,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
@@ -53,7 +53,7 @@ pub(crate) enum TableCommand {
     Show {
         /// Its name
         #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         #[command(flatten)]
         as_of: AsOfArgs,
     },
@@ -89,7 +89,7 @@ pub(crate) enum TableCommand {
     Properties {
         /// Its name
         #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         #[command(flatten)]
         change: PropertyArgs,
     },
@@ -98,17 +98,17 @@ pub(crate) enum TableCommand {
     Rename {
         /// Its name
         #[arg(value_name = "TABLE", value_parser = relation)]
-        from: Name,
+        from: CatalogName,
         /// Its name from now on
         #[arg(value_name = "TABLE", value_parser = relation)]
-        to: Name,
+        to: CatalogName,
     },
     /// Make a table of a metadata file that is there
     #[command(help_template = HELP_TEMPLATE)]
     Register {
         /// What to call it
         #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         /// Where the metadata file is
         #[arg(value_name = "LOCATION")]
         location: String,
@@ -121,14 +121,14 @@ pub(crate) enum TableCommand {
     Unregister {
         /// Its name
         #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
     },
     /// Drop tables
     #[command(help_template = HELP_TEMPLATE)]
     Drop {
         /// Their names
         #[arg(required = true, value_name = "TABLE", value_parser = relation)]
-        names: Vec<Name>,
+        names: Vec<CatalogName>,
         /// Remove their files, too
         #[arg(long)]
         purge: bool,
@@ -140,7 +140,7 @@ pub(crate) enum TableCommand {
 pub(crate) struct RowsArgs {
     /// Its name
     #[arg(value_name = "TABLE", value_parser = relation)]
-    pub(crate) name: Name,
+    pub(crate) name: CatalogName,
     /// Print all that is known of each row, as CSV
     #[arg(long)]
     pub(crate) csv: bool,
@@ -165,7 +165,7 @@ Examples:
 pub(crate) struct CreateTableArgs {
     /// Its name
     #[arg(value_name = "TABLE", value_parser = relation)]
-    pub(crate) name: Name,
+    pub(crate) name: CatalogName,
     /// A column; `:required` behind its type if every row has it
     #[arg(
         long,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::super::HELP_TEMPLATE;
-use crate::catalog::names::{Name, levels, relation};
+use crate::catalog::names::{CatalogName, levels, relation};
 use crate::values;
 
 /// `cove catalog maintain`.
@@ -85,10 +85,10 @@ pub(crate) enum MaintainCommand {
 pub(crate) struct MaintainedArgs {
     /// Tables
     #[arg(value_name = "TABLE", value_parser = relation)]
-    pub(crate) tables: Vec<Name>,
+    pub(crate) tables: Vec<CatalogName>,
     /// All tables of a namespace and of those in it
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
-    pub(crate) namespace: Option<Name>,
+    pub(crate) namespace: Option<CatalogName>,
     /// All tables of the warehouse
     #[arg(long)]
     pub(crate) all: bool,
@@ -146,13 +146,13 @@ pub(crate) enum ProtectionCommand {
 pub(crate) struct ThingArgs {
     /// A namespace
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
-    pub(crate) namespace: Option<Name>,
+    pub(crate) namespace: Option<CatalogName>,
     /// A table
     #[arg(long, value_name = "TABLE", value_parser = relation)]
-    pub(crate) table: Option<Name>,
+    pub(crate) table: Option<CatalogName>,
     /// A view
     #[arg(long, value_name = "VIEW", value_parser = relation)]
-    pub(crate) view: Option<Name>,
+    pub(crate) view: Option<CatalogName>,
 }
 
 /// `cove catalog retention`.
@@ -224,21 +224,21 @@ pub(crate) enum FunctionCommand {
     List {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        namespace: Name,
+        namespace: CatalogName,
     },
     /// Show a function: what it takes and returns, and how it is written down
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Its name
         #[arg(value_name = "FUNCTION", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
     },
     /// Make a function of a document
     #[command(help_template = HELP_TEMPLATE)]
     Add {
         /// Its name
         #[arg(value_name = "FUNCTION", value_parser = relation)]
-        name: Name,
+        name: CatalogName,
         /// File with its document, as JSON; `-` for standard input
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
@@ -251,6 +251,6 @@ pub(crate) enum FunctionCommand {
     Remove {
         /// Their names
         #[arg(required = true, value_name = "FUNCTION", value_parser = relation)]
-        names: Vec<Name>,
+        names: Vec<CatalogName>,
     },
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use sandbox::{Output, OutputSink, SharedFile, Stdin, Stream as Standard};
+use sandbox::{ChunkStream as Standard, OutputMode, OutputSink, SharedFile, StdinSource};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::mpsc::error::SendError;
@@ -147,9 +147,11 @@ impl Wires {
                 Stream::In => {
                     program.command.stdin = self.live(stream::tag(index, fd));
                 }
-                Stream::Bytes(bytes) if fd == 0 => program.command.stdin = Stdin::Bytes(bytes),
+                Stream::Bytes(bytes) if fd == 0 => {
+                    program.command.stdin = StdinSource::Bytes(bytes)
+                }
                 Stream::Shared(file) if fd == 0 => {
-                    program.command.stdin = Stdin::Bytes(file.read()?)
+                    program.command.stdin = StdinSource::Bytes(file.read()?)
                 }
                 Stream::Collect { .. }
                 | Stream::Out
@@ -178,23 +180,23 @@ impl Wires {
         let (stdin, stdout, stderr) = (standard(), standard(), standard());
         let command = &mut program.command;
         command.stdin = match stdin {
-            Stream::Absent | Stream::Null => Stdin::Empty,
+            Stream::Absent | Stream::Null => StdinSource::Empty,
             Stream::In => self.live(stream::tag(index, 0)),
-            other => Stdin::Handle(self.handle(index, 0, other, tasks)?),
+            other => StdinSource::Handle(self.handle(index, 0, other, tasks)?),
         };
         let outputs = [(1, stdout, &mut command.stdout), (2, stderr, &mut command.stderr)];
         for ((fd, stream, output), capture) in outputs.into_iter().zip(&mut captures) {
             *output = match stream {
-                Stream::Collect { .. } if fd == 2 && is_merged => Output::Stdout,
+                Stream::Collect { .. } if fd == 2 && is_merged => OutputMode::Stdout,
                 Stream::Collect { name, bytes_max } => {
                     *capture = Capture::Keep { name, bytes_max };
-                    Output::Capture
+                    OutputMode::Capture
                 }
                 Stream::Out => {
                     *capture = Capture::Send(stream::tag(index, fd));
-                    Output::Capture
+                    OutputMode::Capture
                 }
-                other => Output::Handle(self.handle(index, fd, other, tasks)?),
+                other => OutputMode::Handle(self.handle(index, fd, other, tasks)?),
             };
         }
         for (fd, stream) in (3..).zip(streams) {
@@ -206,8 +208,8 @@ impl Wires {
         Ok(captures)
     }
 
-    fn live(&mut self, tag: u8) -> Stdin {
-        self.inputs.remove(&tag).map_or(Stdin::Empty, Stdin::Live)
+    fn live(&mut self, tag: u8) -> StdinSource {
+        self.inputs.remove(&tag).map_or(StdinSource::Empty, StdinSource::Live)
     }
 
     /// A descriptor that stands for a stream, and whoever is at its other end.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use sandbox::{Breach, Exit};
+use sandbox::{LimitBreach, ProgramExit};
 
 use super::connect::{Capture, Collected};
 use super::plan::{CopyOut, Program};
@@ -83,19 +83,24 @@ pub(super) fn outcome(
 
 /// The strongest thing that can be said, with its text: a limit before the end that it led to, the
 /// end before what is missing afterwards.
-fn judge(exit: &Exit, is_cut: bool, cpu_max: Duration, errors: &[FileError]) -> (Status, String) {
+fn judge(
+    exit: &ProgramExit,
+    is_cut: bool,
+    cpu_max: Duration,
+    errors: &[FileError],
+) -> (Status, String) {
     let none = String::new;
     if let Some(errno) = exit.exec_errno {
         return (Status::InternalError, format!("execve: {}", io::Error::from_raw_os_error(errno)));
     }
     let breach = exit.breaches.first().copied();
-    if is_cut || breach == Some(Breach::Output) || exit.signal == Some(SIGXFSZ) {
+    if is_cut || breach == Some(LimitBreach::Output) || exit.signal == Some(SIGXFSZ) {
         return (Status::OutputLimitExceeded, "Output Limit Exceeded".to_owned());
     }
     match breach {
-        Some(Breach::Cpu | Breach::Wall) => return (Status::TimeLimitExceeded, none()),
-        Some(Breach::Memory) => return (Status::MemoryLimitExceeded, none()),
-        Some(Breach::Output) | None => {}
+        Some(LimitBreach::Cpu | LimitBreach::Wall) => return (Status::TimeLimitExceeded, none()),
+        Some(LimitBreach::Memory) => return (Status::MemoryLimitExceeded, none()),
+        Some(LimitBreach::Output) | None => {}
     }
     if exit.cpu > cpu_max {
         return (Status::TimeLimitExceeded, none());
@@ -128,7 +133,7 @@ struct Files {
 }
 
 impl Files {
-    fn take_captured(&mut self, captures: [Capture; 2], exit: &mut Exit) {
+    fn take_captured(&mut self, captures: [Capture; 2], exit: &mut ProgramExit) {
         let [stdout, stderr] = captures;
         let stdout = (stdout, std::mem::take(&mut exit.stdout), exit.stdout_truncated);
         let stderr = (stderr, std::mem::take(&mut exit.stderr), exit.stderr_truncated);
@@ -204,8 +209,8 @@ fn error_kind(problem: &str) -> FileErrorKind {
 mod tests {
     use super::*;
 
-    fn ended(code: Option<i32>, signal: Option<i32>, breaches: &[Breach]) -> Exit {
-        Exit { code, signal, breaches: breaches.to_vec(), ..Exit::default() }
+    fn ended(code: Option<i32>, signal: Option<i32>, breaches: &[LimitBreach]) -> ProgramExit {
+        ProgramExit { code, signal, breaches: breaches.to_vec(), ..ProgramExit::default() }
     }
 
     fn missing() -> Vec<FileError> {
@@ -216,9 +221,9 @@ mod tests {
     #[test]
     fn the_strongest_word_wins() {
         let second = Duration::from_secs(1);
-        let over = Exit { cpu: 2 * second, ..ended(Some(0), None, &[]) };
-        let stopped = Exit { stopped: true, ..ended(None, Some(9), &[]) };
-        let not_there = Exit { exec_errno: Some(2), ..Exit::default() };
+        let over = ProgramExit { cpu: 2 * second, ..ended(Some(0), None, &[]) };
+        let stopped = ProgramExit { stopped: true, ..ended(None, Some(9), &[]) };
+        let not_there = ProgramExit { exec_errno: Some(2), ..ProgramExit::default() };
         for (exit, is_cut, errors, expected) in [
             (ended(Some(0), None, &[]), false, vec![], Status::Accepted),
             (ended(Some(0), None, &[]), false, missing(), Status::FileError),
@@ -229,11 +234,16 @@ mod tests {
             (ended(None, Some(25), &[]), false, vec![], Status::OutputLimitExceeded),
             (ended(None, Some(24), &[]), false, vec![], Status::TimeLimitExceeded),
             (ended(None, Some(31), &[]), false, vec![], Status::DangerousSyscall),
-            (ended(None, Some(9), &[Breach::Cpu]), false, vec![], Status::TimeLimitExceeded),
-            (ended(None, Some(9), &[Breach::Wall]), false, vec![], Status::TimeLimitExceeded),
-            (ended(Some(0), None, &[Breach::Memory]), false, vec![], Status::MemoryLimitExceeded),
+            (ended(None, Some(9), &[LimitBreach::Cpu]), false, vec![], Status::TimeLimitExceeded),
+            (ended(None, Some(9), &[LimitBreach::Wall]), false, vec![], Status::TimeLimitExceeded),
             (
-                ended(None, Some(9), &[Breach::Output, Breach::Memory]),
+                ended(Some(0), None, &[LimitBreach::Memory]),
+                false,
+                vec![],
+                Status::MemoryLimitExceeded,
+            ),
+            (
+                ended(None, Some(9), &[LimitBreach::Output, LimitBreach::Memory]),
                 false,
                 vec![],
                 Status::OutputLimitExceeded,
@@ -241,7 +251,7 @@ mod tests {
             (over, false, missing(), Status::TimeLimitExceeded),
             (stopped, false, missing(), Status::Signalled),
             (not_there, true, missing(), Status::InternalError),
-            (Exit::default(), false, vec![], Status::InternalError),
+            (ProgramExit::default(), false, vec![], Status::InternalError),
         ] {
             let (status, _) = judge(&exit, is_cut, second, &errors);
             assert_eq!(status, expected, "{exit:?} {is_cut} {errors:?}");

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::LimitSpec;
-use sandbox::{Command, Content, EXTRA_MAX, File, Limits, Profile, SharedFile};
+use sandbox::{
+    EXTRA_MAX, ProgramLimits, SandboxCommand, SeccompProfile, SharedFile, WorkspaceContent,
+    WorkspaceFile,
+};
 
 use super::config::Config;
 use super::run::RunError;
@@ -61,7 +64,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Program {
     /// Complete but for its streams.
-    pub(super) command: Command,
+    pub(super) command: SandboxCommand,
     /// By descriptor.
     pub(super) streams: Vec<Stream>,
     pub(super) has_terminal: bool,
@@ -194,7 +197,7 @@ impl Planner<'_> {
             0 => self.outputs_bytes_max,
             asked => asked.min(self.outputs_bytes_max),
         };
-        let command = Command {
+        let command = SandboxCommand {
             argv,
             env: cmd.env.into_iter().map(String::into_bytes).collect(),
             files,
@@ -202,9 +205,9 @@ impl Planner<'_> {
             outputs: wanted.outputs.iter().map(|output| output.path.clone()).collect(),
             outputs_bytes_max: self.outputs_bytes_max,
             limits,
-            profile: if keeps_products { Profile::Compile } else { Profile::Run },
+            profile: if keeps_products { SeccompProfile::Compile } else { SeccompProfile::Run },
             last: true,
-            ..Command::default()
+            ..SandboxCommand::default()
         };
         Ok(Program {
             command,
@@ -320,7 +323,7 @@ impl Planner<'_> {
                 None => {
                     let content = self.content(file).map_err(within)?;
                     // Everything may be run, as in go-judge, where files have mode 0777.
-                    placed.files.push(File { path, content, executable: true });
+                    placed.files.push(WorkspaceFile { path, content, executable: true });
                 }
             }
         }
@@ -332,12 +335,16 @@ impl Planner<'_> {
         Ok(placed)
     }
 
-    fn content(&self, file: CmdFile) -> Result<Content, RunError> {
+    fn content(&self, file: CmdFile) -> Result<WorkspaceContent, RunError> {
         match file {
-            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(Content::default()),
-            CmdFile { src: Some(src), .. } => Ok(Content::Shared(self.host_file(&src)?)),
-            CmdFile { content: Some(content), .. } => Ok(Content::Bytes(content.into_bytes())),
-            CmdFile { file_id: Some(id), .. } => Ok(Content::Shared(self.stored_file(&id)?)),
+            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(WorkspaceContent::default()),
+            CmdFile { src: Some(src), .. } => Ok(WorkspaceContent::Shared(self.host_file(&src)?)),
+            CmdFile { content: Some(content), .. } => {
+                Ok(WorkspaceContent::Bytes(content.into_bytes()))
+            }
+            CmdFile { file_id: Some(id), .. } => {
+                Ok(WorkspaceContent::Shared(self.stored_file(&id)?))
+            }
             _ => Err(RunError::invalid("", "must have src, content, fileId or symlink")),
         }
     }
@@ -387,7 +394,7 @@ impl Planner<'_> {
 /// What is placed before a program starts.
 #[derive(Default)]
 struct Placed {
-    files: Vec<File>,
+    files: Vec<WorkspaceFile>,
     symlinks: Vec<(String, String)>,
     /// Why it cannot be.
     refused: Option<Outcome>,
@@ -427,7 +434,7 @@ fn check_words(cmd: &Cmd) -> Result<(), RunError> {
 /// What a program may use, within the configured maxima, and how much is kept of a stream. What is
 /// zero or left out has the server's default; without a clock limit the CPU limit is one, as in
 /// go-judge.
-fn limits(cmd: &Cmd, rules: &Rules) -> (Limits, u64) {
+fn limits(cmd: &Cmd, rules: &Rules) -> (ProgramLimits, u64) {
     let given = |value: u64| (value > 0).then_some(value);
     let ms = |ns: u64| given(ns).map(|ns| ns.div_ceil(1_000_000));
     let clock = [cmd.real_cpu_limit, cmd.clock_limit, cmd.cpu_limit].into_iter().find_map(given);

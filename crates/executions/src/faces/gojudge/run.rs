@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use node::clock;
-use sandbox::{Command, Control, Exit, TerminalSize};
+use sandbox::{ProgramControl, ProgramExit, SandboxCommand, TerminalDimensions};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -35,7 +35,7 @@ const ANSWER_BYTES: u64 = 64 << 10;
 /// When to come again after all places were taken.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// What a terminal measures before its caller says anything.
-const TERMINAL_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };
+const TERMINAL_SIZE: TerminalDimensions = TerminalDimensions { rows: 24, cols: 80 };
 
 /// Why nothing was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(super) enum Asked {
     Cancel,
     /// Another size for the terminal of one. Whoever waits for the last part gives no input until
     /// the size is where no input overtakes it.
-    Resize(usize, TerminalSize, oneshot::Sender<()>),
+    Resize(usize, TerminalDimensions, oneshot::Sender<()>),
 }
 
 /// The caller's part in programs that run.
@@ -288,7 +288,7 @@ impl Runner {
         Ok(outcomes.collect())
     }
 
-    async fn run_program(&self, command: Command, connected: &mut Connected) -> Ended {
+    async fn run_program(&self, command: SandboxCommand, connected: &mut Connected) -> Ended {
         let ran = async {
             let mut sandbox = self.service.sandboxes().sandbox().await?;
             sandbox.run(command, &mut connected.sink).await
@@ -313,7 +313,7 @@ impl Runner {
 /// How a program ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    Exit(Box<Exit>),
+    Exit(Box<ProgramExit>),
     /// Its files do not fit.
     NoRoom,
     /// It was not run.
@@ -331,7 +331,7 @@ async fn next(asked: &mut Option<mpsc::Receiver<Asked>>) -> Option<Asked> {
 /// Waits until the caller gives up. Sizes of terminals that it asks for until then are noted.
 async fn until_cancelled(
     asked: &mut Option<mpsc::Receiver<Asked>>,
-    sizes: &mut HashMap<usize, TerminalSize>,
+    sizes: &mut HashMap<usize, TerminalDimensions>,
 ) {
     loop {
         match next(asked).await {
@@ -346,17 +346,17 @@ async fn until_cancelled(
 }
 
 /// Passes on what the caller wants. A program that has ended does not heed it.
-fn heed(asked: Asked, controls: &[mpsc::Sender<Control>]) {
+fn heed(asked: Asked, controls: &[mpsc::Sender<ProgramControl>]) {
     match asked {
         Asked::Cancel => {
             for control in controls {
-                control.try_send(Control::Stop).ok();
+                control.try_send(ProgramControl::Stop).ok();
             }
         }
         Asked::Resize(index, size, noted) => {
             // One place is kept for the end.
             if let Some(control) = controls.get(index).filter(|control| control.capacity() > 1) {
-                control.try_send(Control::Resize(size)).ok();
+                control.try_send(ProgramControl::Resize(size)).ok();
             }
             noted.send(()).ok();
         }

@@ -19,7 +19,7 @@ use futures_util::stream::SplitSink;
 use futures_util::{Stream, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
-use sandbox::TerminalSize;
+use sandbox::TerminalDimensions;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
 
@@ -303,7 +303,7 @@ impl Incoming {
                 if !is_known || !self.terminals.contains(&tag(index, fd)) {
                     return Err(format!("resize {index}/{fd}: stream is not a tty"));
                 }
-                let size = TerminalSize { rows, cols };
+                let size = TerminalDimensions { rows, cols };
                 let (noted, is_noted) = oneshot::channel();
                 // Refused only after the end, which is as good.
                 self.ask.send(Asked::Resize(index, size, noted)).await.ok();

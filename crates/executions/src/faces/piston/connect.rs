@@ -19,7 +19,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
 use parking_lot::Mutex;
-use sandbox::{Control, Stdin, Stream};
+use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -143,7 +143,7 @@ async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Mes
 
     let (stdin, stdin_end) = mpsc::channel(STDIN_CHUNKS_MAX);
     let (control, control_end) = mpsc::channel(SIGNALS_MAX);
-    let io = Io { stdin: Some(Stdin::Live(stdin_end)), control: Some(control_end) };
+    let io = Io { stdin: Some(StdinSource::Live(stdin_end)), control: Some(control_end) };
     let run = async {
         let stop = run(face, who, job, io, &outbox).await;
         outbox.close();
@@ -233,7 +233,7 @@ async fn init(stream: &mut Messages) -> Result<Value, Stop> {
 struct Inbox {
     /// Gone once the input has ended, from either side.
     stdin: Option<mpsc::Sender<Vec<u8>>>,
-    control: mpsc::Sender<Control>,
+    control: mpsc::Sender<ProgramControl>,
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
     ended: bool,
@@ -245,7 +245,11 @@ fn cost(bytes: &[u8]) -> usize {
 }
 
 impl Inbox {
-    fn new(stdin: mpsc::Sender<Vec<u8>>, control: mpsc::Sender<Control>, first: String) -> Inbox {
+    fn new(
+        stdin: mpsc::Sender<Vec<u8>>,
+        control: mpsc::Sender<ProgramControl>,
+        first: String,
+    ) -> Inbox {
         let mut inbox = Inbox {
             stdin: Some(stdin),
             control,
@@ -302,7 +306,7 @@ impl Inbox {
                         // Signals do not queue up in a kernel either: where there are too many,
                         // the same are on their way already.
                         Ok(Some(Said::Signal(number))) => {
-                            self.control.try_send(Control::Signal(number)).ok();
+                            self.control.try_send(ProgramControl::Signal(number)).ok();
                         }
                         Err(stop) => return stop,
                     }
@@ -382,20 +386,20 @@ struct Live<'a> {
 }
 
 impl Live<'_> {
-    fn data(&self, stream: Stream, text: &str) {
+    fn data(&self, stream: ChunkStream, text: &str) {
         if !text.is_empty() {
             let stream = match stream {
-                Stream::Stdout => "stdout",
-                Stream::Stderr => "stderr",
+                ChunkStream::Stdout => "stdout",
+                ChunkStream::Stderr => "stderr",
             };
             self.outbox.push(&json!({ "type": "data", "stream": stream, "data": text }));
         }
     }
 
-    fn text(&mut self, stream: Stream) -> &mut Text {
+    fn text(&mut self, stream: ChunkStream) -> &mut Text {
         match stream {
-            Stream::Stdout => &mut self.text[0],
-            Stream::Stderr => &mut self.text[1],
+            ChunkStream::Stdout => &mut self.text[0],
+            ChunkStream::Stderr => &mut self.text[1],
         }
     }
 }
@@ -409,13 +413,13 @@ impl Progress for Live<'_> {
         self.outbox.push(&json!({ "type": "stage", "stage": stage_name(stage) }));
     }
 
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         let text = self.text(stream).push(bytes);
         self.data(stream, &text);
     }
 
     fn exit(&mut self, stage: StageName, _test: Option<u32>, _mode: Mode, outcome: &Outcome) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        for stream in [ChunkStream::Stdout, ChunkStream::Stderr] {
             let rest = self.text(stream).end();
             self.data(stream, &rest);
         }

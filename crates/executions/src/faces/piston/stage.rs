@@ -1,7 +1,7 @@
 //! Results in Piston's words.
 
 use api::{Execution, LimitHit, Outcome, StageName};
-use sandbox::Stream;
+use sandbox::ChunkStream;
 use serde_json::{Map, Value, json};
 
 use super::request::Job;
@@ -19,7 +19,7 @@ impl Progress for Together {
         self.stages.push(Vec::new());
     }
 
-    fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+    fn chunk(&mut self, _stream: ChunkStream, bytes: &[u8]) {
         // Bounded by the output limits of the streams.
         if let Some(stage) = self.stages.last_mut() {
             stage.extend_from_slice(bytes);

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::paths::{self, Place};
-use super::tar::{self, Kind, Member, Sparse};
-use super::trees::{Names, Step, Visit, Walk};
-use super::{Job, Outcome, Refusal};
-use crate::sys::files::{self, Resolve, Stat};
+use super::paths::{self, ResolvedName};
+use super::tar::{self, MemberKind, SparseMap, TarMember};
+use super::trees::{DirectoryNames, TreeStep, TreeVisit, TreeWalk};
+use super::{FileJob, FileRefusal, Outcome};
+use crate::sys::files::{self, FileStat, ResolveMode};
 
 /// Files with several names that are remembered, to be written once; of more, each name is a copy.
 const LINKED_MAX: usize = 100_000;
@@ -18,10 +18,10 @@ const LINKED_MAX: usize = 100_000;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes what is at a path: what is in a directory, or the one file.
-pub(super) fn export(job: &Job, path: &CStr, to: File) -> Outcome<()> {
+pub(super) fn export(job: &FileJob, path: &CStr, to: File) -> Outcome<()> {
     let fd = paths::open(path, true)?;
     let stat = files::stat(fd.as_fd(), c"")?;
-    let mut archive = Archive { to, linked: HashMap::new(), job };
+    let mut archive = ArchiveWriter { to, linked: HashMap::new(), job };
     if stat.kind() == libc::S_IFDIR {
         let dir = paths::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
         archive.add_below(dir, b"")?;
@@ -34,33 +34,33 @@ pub(super) fn export(job: &Job, path: &CStr, to: File) -> Outcome<()> {
 }
 
 /// Writes a file, or a directory with all that is in it, under its own name.
-pub(super) fn export_one(job: &Job, place: &Place, to: File) -> Outcome<()> {
-    let mut archive = Archive { to, linked: HashMap::new(), job };
+pub(super) fn export_one(job: &FileJob, place: &ResolvedName, to: File) -> Outcome<()> {
+    let mut archive = ArchiveWriter { to, linked: HashMap::new(), job };
     archive.add_place(place)?;
     if place.existing()?.kind() == libc::S_IFDIR {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let dir = Some(place.dir.as_fd());
-        let dir = files::openat2(dir, &place.name, flags, 0, Resolve::Ordinary)?;
+        let dir = files::openat2(dir, &place.name, flags, 0, ResolveMode::Ordinary)?;
         archive.add_below(dir, place.name.to_bytes())?;
     }
     archive.finish()
 }
 
-struct Archive<'a> {
+struct ArchiveWriter<'a> {
     to: File,
     /// The first name of a file that has several, by device and inode.
     linked: HashMap<(u64, u64), Vec<u8>>,
-    job: &'a Job,
+    job: &'a FileJob,
 }
 
-impl Archive<'_> {
+impl ArchiveWriter<'_> {
     fn finish(mut self) -> Outcome<()> {
         Ok(self.to.write_all(&tar::trailer())?)
     }
 
     fn add_below(&mut self, dir: OwnedFd, prefix: &[u8]) -> Outcome<()> {
-        let walk = Walk { job: self.job, skip_unreadable: false };
-        walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
+        let walk = TreeWalk { job: self.job, skip_unreadable: false };
+        walk.run(DirectoryNames::new(dir), &mut |visit: &TreeVisit<'_>| {
             let path = match prefix {
                 b"" => visit.path.to_vec(),
                 prefix => [prefix, b"/", visit.path].concat(),
@@ -71,19 +71,25 @@ impl Archive<'_> {
                 libc::EPIPE => refusal,
                 _ => refusal.at(&path),
             })?;
-            Ok(Step::Into)
+            Ok(TreeStep::Into)
         })
     }
 
-    fn add_place(&mut self, place: &Place) -> Outcome<()> {
+    fn add_place(&mut self, place: &ResolvedName) -> Outcome<()> {
         let stat = place.existing()?;
         self.add(place.dir.as_fd(), &place.name, place.name.to_bytes(), &stat)
     }
 
-    fn add(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], stat: &Stat) -> Outcome<()> {
-        let mut member = Member {
+    fn add(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        path: &[u8],
+        stat: &FileStat,
+    ) -> Outcome<()> {
+        let mut member = TarMember {
             name: path.to_vec(),
-            kind: Kind::File,
+            kind: MemberKind::File,
             mode: stat.mode & 0o7777,
             size: 0,
             mtime: (stat.mtime, stat.mtime_nanos),
@@ -95,7 +101,7 @@ impl Archive<'_> {
                 let key = (stat.dev, stat.ino);
                 if stat.links > 1 {
                     if let Some(first) = self.linked.get(&key) {
-                        member.kind = Kind::HardLink;
+                        member.kind = MemberKind::HardLink;
                         member.link.clone_from(first);
                         return Ok(self.to.write_all(&member.header())?);
                     }
@@ -106,23 +112,23 @@ impl Archive<'_> {
                 return self.add_file(dir, name, member);
             }
             libc::S_IFDIR => {
-                member.kind = Kind::Dir;
+                member.kind = MemberKind::Dir;
                 member.name.push(b'/');
             }
             libc::S_IFLNK => {
-                member.kind = Kind::Symlink;
+                member.kind = MemberKind::Symlink;
                 member.link = files::readlink(dir, name)?;
             }
-            libc::S_IFIFO => member.kind = Kind::Fifo,
+            libc::S_IFIFO => member.kind = MemberKind::Fifo,
             // Sockets live as long as who listens. Devices there are none.
             _ => return Ok(()),
         }
         Ok(self.to.write_all(&member.header())?)
     }
 
-    fn add_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, mut member: Member) -> Outcome<()> {
+    fn add_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, mut member: TarMember) -> Outcome<()> {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let fd = match files::openat2(Some(dir), name, flags, 0, Resolve::Ordinary) {
+        let fd = match files::openat2(Some(dir), name, flags, 0, ResolveMode::Ordinary) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
             other => other?,
         };
@@ -140,7 +146,7 @@ impl Archive<'_> {
         };
         if let Some(extents) = extents {
             member.size = extents.iter().map(|(_, len)| len).sum();
-            member.sparse = Some(Sparse { extents, real_size: stat.size });
+            member.sparse = Some(SparseMap { extents, real_size: stat.size });
         }
         self.to.write_all(&member.header())?;
         let mut file = File::from(fd);
@@ -163,7 +169,7 @@ impl Archive<'_> {
         while left > 0 {
             self.job.check()?;
             let room = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let chunk = buf.get_mut(..room).ok_or_else(|| Refusal::new(libc::EIO, ""))?;
+            let chunk = buf.get_mut(..room).ok_or_else(|| FileRefusal::new(libc::EIO, ""))?;
             let n = if is_over { 0 } else { file.read(chunk)? };
             is_over = n == 0;
             if is_over {

@@ -9,10 +9,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use super::tar::{self, BadArchive, Headers, Kind, Member};
-use super::{Job, Outcome, Refusal, paths};
+use super::tar::{self, BadArchive, HeaderReader, MemberKind, TarMember};
+use super::{FileJob, FileRefusal, Outcome, paths};
 use crate::sys;
-use crate::sys::files::{self, Resolve};
+use crate::sys::files::{self, ResolveMode};
 
 /// Bytes of content that are copied at a time.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -22,21 +22,21 @@ const DIRECTORIES_MAX: usize = 250_000;
 /// How often something that comes into the way while it is replaced is removed again.
 const REPLACE_ROUNDS_MAX: u32 = 8;
 
-impl From<BadArchive> for Refusal {
-    fn from(error: BadArchive) -> Refusal {
+impl From<BadArchive> for FileRefusal {
+    fn from(error: BadArchive) -> FileRefusal {
         match error {
             BadArchive::Io(error) => error.into(),
-            BadArchive::Invalid(why) => Refusal::new(libc::EBADMSG, why),
+            BadArchive::Invalid(why) => FileRefusal::new(libc::EBADMSG, why),
         }
     }
 }
 
 /// Unpacks an archive; tells how many members, and bytes of content.
-pub(super) fn import(job: &Job, root: OwnedFd, from: File) -> Outcome<(u64, u64)> {
-    let mut import = Import {
+pub(super) fn import(job: &FileJob, root: OwnedFd, from: File) -> Outcome<(u64, u64)> {
+    let mut import = ArchiveImport {
         job,
         root,
-        headers: Headers { source: BufReader::with_capacity(CHUNK_BYTES, from) },
+        headers: HeaderReader { source: BufReader::with_capacity(CHUNK_BYTES, from) },
         parent: None,
         directories: Vec::new(),
         buf: vec![0; CHUNK_BYTES],
@@ -52,10 +52,10 @@ pub(super) fn import(job: &Job, root: OwnedFd, from: File) -> Outcome<(u64, u64)
     Ok((entries, bytes))
 }
 
-struct Import<'a> {
-    job: &'a Job,
+struct ArchiveImport<'a> {
+    job: &'a FileJob,
     root: OwnedFd,
-    headers: Headers<BufReader<File>>,
+    headers: HeaderReader<BufReader<File>>,
     /// The directory of the last member: most come together.
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// Path, mode and time.
@@ -69,9 +69,9 @@ fn split(name: &[u8]) -> Outcome<Option<(Vec<u8>, CString)>> {
     for part in name.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return Err(Refusal::new(libc::EINVAL, "the name has `..` in it")),
+            b".." => return Err(FileRefusal::new(libc::EINVAL, "the name has `..` in it")),
             part if part.contains(&0) => {
-                return Err(Refusal::new(libc::EINVAL, "the name has a NUL byte in it"));
+                return Err(FileRefusal::new(libc::EINVAL, "the name has a NUL byte in it"));
             }
             part => parts.push(part),
         }
@@ -80,8 +80,8 @@ fn split(name: &[u8]) -> Outcome<Option<(Vec<u8>, CString)>> {
     Ok(Some((parts.join(&b'/'), CString::new(last).map_err(io::Error::from)?)))
 }
 
-impl Import<'_> {
-    fn unpack(&mut self, member: &Member) -> Outcome<()> {
+impl ArchiveImport<'_> {
+    fn unpack(&mut self, member: &TarMember) -> Outcome<()> {
         // The directory itself, which others are put into.
         let Some((parent, name)) = split(&member.name)? else { return self.skip(member) };
         if self.parent.as_ref().is_none_or(|(path, _)| *path != parent) {
@@ -92,21 +92,21 @@ impl Import<'_> {
         let here = dir.as_fd();
         let (seconds, nanos) = member.mtime;
         match member.kind {
-            Kind::File => {
+            MemberKind::File => {
                 self.unpack_file(here, &name, member)?;
                 files::set_times(here, &name, seconds, nanos)?;
             }
-            Kind::Symlink => {
+            MemberKind::Symlink => {
                 if member.link.is_empty() {
-                    return Err(Refusal::new(libc::EINVAL, "the link leads nowhere"));
+                    return Err(FileRefusal::new(libc::EINVAL, "the link leads nowhere"));
                 }
                 let target = CString::new(member.link.clone()).map_err(io::Error::from)?;
                 replacing(here, &name, || sys::symlinkat(&target, here, &name))?;
                 files::set_times(here, &name, seconds, nanos)?;
             }
-            Kind::HardLink => {
+            MemberKind::HardLink => {
                 let Some((other, other_name)) = split(&member.link)? else {
-                    return Err(Refusal::new(libc::EINVAL, "the link leads nowhere"));
+                    return Err(FileRefusal::new(libc::EINVAL, "the link leads nowhere"));
                 };
                 let other = self.open_directory(&other, false)?;
                 let there = other.as_fd();
@@ -118,17 +118,17 @@ impl Import<'_> {
                     replacing(here, &name, || files::link(there, &other_name, here, &name))?;
                 }
             }
-            Kind::Fifo => {
+            MemberKind::Fifo => {
                 replacing(here, &name, || files::make_fifo(here, &name, member.mode & 0o777))?;
                 files::set_times(here, &name, seconds, nanos)?;
             }
-            Kind::Dir => self.unpack_directory(here, &name, member)?,
+            MemberKind::Dir => self.unpack_directory(here, &name, member)?,
         }
         Ok(())
     }
 
     /// Reads the content of a member that is not unpacked.
-    fn skip(&mut self, member: &Member) -> Outcome<()> {
+    fn skip(&mut self, member: &TarMember) -> Outcome<()> {
         let rest = member.size.saturating_add(tar::padding(member.size) as u64);
         let mut content = (&mut self.headers.source).take(rest);
         let read = io::copy(&mut content, &mut io::sink())?;
@@ -139,14 +139,14 @@ impl Import<'_> {
         &mut self,
         here: BorrowedFd<'_>,
         name: &CStr,
-        member: &Member,
+        member: &TarMember,
     ) -> Outcome<()> {
         match sys::mkdirat(here, name, 0o700) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 if files::stat(here, name)?.kind() == libc::S_IFDIR {
                     // Until the end, something may be put into it.
                     let flags = libc::O_PATH | libc::O_DIRECTORY;
-                    let dir = files::openat2(Some(here), name, flags, 0, Resolve::Beneath)?;
+                    let dir = files::openat2(Some(here), name, flags, 0, ResolveMode::Beneath)?;
                     chmod_if_own(dir.as_fd(), member.mode | 0o700)?;
                 } else {
                     replacing(here, name, || sys::mkdirat(here, name, 0o700))?;
@@ -155,15 +155,15 @@ impl Import<'_> {
             other => other?,
         }
         if self.directories.len() >= DIRECTORIES_MAX {
-            return Err(Refusal::new(libc::EMFILE, "directories in one archive"));
+            return Err(FileRefusal::new(libc::EMFILE, "directories in one archive"));
         }
         self.directories.push((member.name.clone(), member.mode, member.mtime));
         Ok(())
     }
 
-    fn unpack_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, member: &Member) -> Outcome<()> {
+    fn unpack_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, member: &TarMember) -> Outcome<()> {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let create = || files::openat2(Some(dir), name, flags, 0o600, Resolve::Beneath);
+        let create = || files::openat2(Some(dir), name, flags, 0o600, ResolveMode::Beneath);
         let mut file = File::from(replacing(dir, name, create)?);
         match &member.sparse {
             None => self.copy(member.size, &mut |bytes| file.write_all(bytes))?,
@@ -208,7 +208,7 @@ impl Import<'_> {
         }
         let flags = libc::O_PATH | libc::O_DIRECTORY;
         let open = |dir: BorrowedFd<'_>, path: &CStr| {
-            files::openat2(Some(dir), path, flags, 0, Resolve::Beneath)
+            files::openat2(Some(dir), path, flags, 0, ResolveMode::Beneath)
         };
         let whole = CString::new(path).map_err(io::Error::from)?;
         match open(self.root.as_fd(), &whole) {
@@ -258,15 +258,15 @@ fn chmod_if_own(dir: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     }
 }
 
-fn cut_off() -> Refusal {
-    Refusal::new(libc::EBADMSG, "the archive is cut off")
+fn cut_off() -> FileRefusal {
+    FileRefusal::new(libc::EBADMSG, "the archive is cut off")
 }
 
 /// What a name that leads through a link, or out of the target, comes to.
-fn explain(error: io::Error) -> Refusal {
+fn explain(error: io::Error) -> FileRefusal {
     match error.raw_os_error() {
-        Some(libc::ELOOP) => Refusal::new(libc::EINVAL, "it leads through a link"),
-        Some(libc::EXDEV) => Refusal::new(libc::EINVAL, "it leads out of the directory"),
+        Some(libc::ELOOP) => FileRefusal::new(libc::EINVAL, "it leads through a link"),
+        Some(libc::EXDEV) => FileRefusal::new(libc::EINVAL, "it leads out of the directory"),
         _ => error.into(),
     }
 }
@@ -286,5 +286,5 @@ fn replacing<T>(dir: BorrowedFd<'_>, name: &CStr, make: impl Fn() -> io::Result<
             other => return Ok(other?),
         }
     }
-    Err(Refusal::new(libc::EEXIST, Vec::new()))
+    Err(FileRefusal::new(libc::EEXIST, Vec::new()))
 }

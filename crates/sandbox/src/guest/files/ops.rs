@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::paths::{self, Place};
-use super::trees::{self, Names, Visit, Walk};
-use super::{Done, Job, Outcome, Refusal, export, import};
-use crate::codec::Writer;
+use super::paths::{self, ResolvedName};
+use super::trees::{self, DirectoryNames, TreeVisit, TreeWalk};
+use super::{FileJob, FileRefusal, FileReply, Outcome, export, import};
+use crate::codec::MessageWriter;
 use crate::session::files::SHOWN_USER;
-use crate::session::files::wire::{self, Request};
+use crate::session::files::wire::{self, FileRequest};
 use crate::sys;
-use crate::sys::files::{self, Resolve, Stat};
+use crate::sys::files::{self, FileStat, ResolveMode};
 
 /// Mode of a new file; less the mask.
 const FILE_MODE: u32 = 0o666;
@@ -40,77 +40,81 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
 }
 
 /// Does what is asked.
-pub(super) fn perform(job: &mut Job) -> Outcome<Done> {
+pub(super) fn perform(job: &mut FileJob) -> Outcome<FileReply> {
     match job.request.clone() {
-        Request::Stat { path, follow } => {
+        FileRequest::Stat { path, follow } => {
             let fd = paths::open(&path, follow)?;
             let stat = files::stat(fd.as_fd(), c"")?;
             // The name that the kernel knows it by: with all links followed, where they were.
             let name = files::readlink(fd.as_fd(), &paths::own_link(fd.as_fd()))?;
-            Ok(Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat).bytes(&name)))
+            Ok(FileReply::payload(
+                entry(MessageWriter::new(0), fd.as_fd(), c"", &stat).bytes(&name),
+            ))
         }
-        Request::List { path, depth, limit } => {
+        FileRequest::List { path, depth, limit } => {
             let pipe = job.descriptor()?;
             list(job, &path, depth, limit, pipe)
         }
-        Request::Read { path } => read(&path),
-        Request::Write { path, parents, create } => begin(&path, parents, create),
-        Request::Finish { path, create } => finish(&path, create, &job.descriptor()?),
-        Request::Append { path, parents } => append(&path, parents),
-        Request::MakeDir { path, parents } => make_dir(&path, parents),
-        Request::Rename { from, to } => rename(job, &from, &to),
-        Request::Remove { path, recursive } => {
+        FileRequest::Read { path } => read(&path),
+        FileRequest::Write { path, parents, create } => begin(&path, parents, create),
+        FileRequest::Finish { path, create } => finish(&path, create, &job.descriptor()?),
+        FileRequest::Append { path, parents } => append(&path, parents),
+        FileRequest::MakeDir { path, parents } => make_dir(&path, parents),
+        FileRequest::Rename { from, to } => rename(job, &from, &to),
+        FileRequest::Remove { path, recursive } => {
             let place = paths::locate(&path, false, false)?;
             remove(job, &place, recursive)?;
-            Ok(Done::default())
+            Ok(FileReply::default())
         }
-        Request::Chmod { path, mode } => {
+        FileRequest::Chmod { path, mode } => {
             let fd = paths::open(&path, true)?;
             files::chmod(&paths::own_link(fd.as_fd()), mode)?;
-            Ok(Done::default())
+            Ok(FileReply::default())
         }
-        Request::Export { path } => {
+        FileRequest::Export { path } => {
             let pipe = job.descriptor()?;
             export::export(job, &path, File::from(pipe))?;
-            Ok(Done::default())
+            Ok(FileReply::default())
         }
-        Request::Import { path } => {
+        FileRequest::Import { path } => {
             let pipe = job.descriptor()?;
             let dir = paths::make_directories(None, path.to_bytes())?;
             let (entries, bytes) = import::import(job, dir, File::from(pipe))?;
-            Ok(Done::payload(Writer::new(0).u64(entries).u64(bytes)))
+            Ok(FileReply::payload(MessageWriter::new(0).u64(entries).u64(bytes)))
         }
-        Request::ListAttributes { path } => {
+        FileRequest::ListAttributes { path } => {
             let fd = paths::open(&path, true)?;
             let mut names = vec![0; wire::FRAME_BYTES_MAX - 4096];
             let n = files::list_attributes(&paths::own_link(fd.as_fd()), &mut names)?;
             names.truncate(n);
-            Ok(Done { payload: names, fds: Vec::new() })
+            Ok(FileReply { payload: names, fds: Vec::new() })
         }
-        Request::GetAttribute { path, name } => {
+        FileRequest::GetAttribute { path, name } => {
             let fd = paths::open(&path, true)?;
             let mut value = vec![0; wire::FRAME_BYTES_MAX - 4096];
             let n = files::attribute(&paths::own_link(fd.as_fd()), &name, &mut value)?;
             value.truncate(n);
-            Ok(Done { payload: value, fds: Vec::new() })
+            Ok(FileReply { payload: value, fds: Vec::new() })
         }
-        Request::SetAttribute { path, name, value } => {
+        FileRequest::SetAttribute { path, name, value } => {
             let link = paths::open(&path, true)?;
             let link = paths::own_link(link.as_fd());
             match value {
                 Some(value) => files::set_attribute(&link, &name, &value)?,
                 None => files::remove_attribute(&link, &name)?,
             }
-            Ok(Done::default())
+            Ok(FileReply::default())
         }
-        Request::Usage { path } => usage(job, &path),
+        FileRequest::Usage { path } => usage(job, &path),
         // These two have ways of their own.
-        Request::Watch { .. } | Request::Cancel => Err(Refusal::new(libc::EINVAL, Vec::new())),
+        FileRequest::Watch { .. } | FileRequest::Cancel => {
+            Err(FileRefusal::new(libc::EINVAL, Vec::new()))
+        }
     }
 }
 
 /// Writes down an entry: a name in a directory, or with an empty name what is open itself.
-fn entry(w: Writer, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Writer {
+fn entry(w: MessageWriter, dir: BorrowedFd<'_>, name: &CStr, stat: &FileStat) -> MessageWriter {
     let (uid, gid) = files::fsids();
     let shown = |id: u32, own: u32| match id {
         id if id == own => SHOWN_USER,
@@ -142,28 +146,28 @@ fn entry(w: Writer, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Writer {
         .bytes(&target)
 }
 
-fn place_entry(place: &mut Place) -> Outcome<Done> {
+fn place_entry(place: &mut ResolvedName) -> Outcome<FileReply> {
     let stat = place.look()?;
-    Ok(Done::payload(entry(Writer::new(0), place.dir.as_fd(), &place.name, &stat)))
+    Ok(FileReply::payload(entry(MessageWriter::new(0), place.dir.as_fd(), &place.name, &stat)))
 }
 
-fn list(job: &Job, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Outcome<Done> {
+fn list(job: &FileJob, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Outcome<FileReply> {
     let mut pipe = File::from(pipe);
-    let names = Names::new(paths::open_directory(path)?);
+    let names = DirectoryNames::new(paths::open_directory(path)?);
     let (mut batch, mut listed, mut is_cut) = (Vec::new(), 0, false);
-    let walk = Walk { job, skip_unreadable: true };
-    walk.run(names, &mut |visit: &Visit<'_>| {
+    let walk = TreeWalk { job, skip_unreadable: true };
+    walk.run(names, &mut |visit: &TreeVisit<'_>| {
         if listed >= limit {
             is_cut = true;
-            return Ok(trees::Step::Stop);
+            return Ok(trees::TreeStep::Stop);
         }
         listed += 1;
-        let w = Writer::new(0).bytes(visit.path);
+        let w = MessageWriter::new(0).bytes(visit.path);
         let record = entry(w, visit.dir, visit.name, &visit.stat).finish();
         let record = wire::record(record.get(1..).unwrap_or(&[]));
         if record.len() > wire::RECORD_BYTES_MAX {
             is_cut = true;
-            return Ok(trees::Step::Over);
+            return Ok(trees::TreeStep::Over);
         }
         batch.extend_from_slice(&record);
         if batch.len() >= BATCH_BYTES {
@@ -171,53 +175,53 @@ fn list(job: &Job, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Outcom
             pipe.write_all(&batch)?;
             batch.clear();
         }
-        Ok(if visit.depth < depth { trees::Step::Into } else { trees::Step::Over })
+        Ok(if visit.depth < depth { trees::TreeStep::Into } else { trees::TreeStep::Over })
     })?;
     pipe.write_all(&batch)?;
-    Ok(Done { payload: vec![is_cut.into()], fds: Vec::new() })
+    Ok(FileReply { payload: vec![is_cut.into()], fds: Vec::new() })
 }
 
 /// A regular file and nothing else: what waits, or answers, is not opened at all.
-fn regular(stat: &Stat) -> Outcome<()> {
+fn regular(stat: &FileStat) -> Outcome<()> {
     match stat.kind() {
         libc::S_IFREG => Ok(()),
-        libc::S_IFDIR => Err(Refusal::new(libc::EISDIR, Vec::new())),
-        _ => Err(Refusal::new(libc::EINVAL, "not a regular file")),
+        libc::S_IFDIR => Err(FileRefusal::new(libc::EISDIR, Vec::new())),
+        _ => Err(FileRefusal::new(libc::EINVAL, "not a regular file")),
     }
 }
 
-fn read(path: &CStr) -> Outcome<Done> {
+fn read(path: &CStr) -> Outcome<FileReply> {
     let fd = paths::open(path, true)?;
     let stat = files::stat(fd.as_fd(), c"")?;
     regular(&stat)?;
     let file = paths::reopen(fd.as_fd(), libc::O_RDONLY)?;
-    let mut done = Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat));
+    let mut done = FileReply::payload(entry(MessageWriter::new(0), fd.as_fd(), c"", &stat));
     done.fds.push(file);
     Ok(done)
 }
 
 /// A file without a name in the directory where it will have one: whoever dies leaves nothing.
-fn begin(path: &CStr, parents: bool, create: bool) -> Outcome<Done> {
+fn begin(path: &CStr, parents: bool, create: bool) -> Outcome<FileReply> {
     let place = paths::locate(path, !create, parents)?;
     if let Some(stat) = &place.stat {
         if create {
-            return Err(Refusal::new(libc::EEXIST, Vec::new()));
+            return Err(FileRefusal::new(libc::EEXIST, Vec::new()));
         }
         regular(stat)?;
     }
     let flags = libc::O_TMPFILE | libc::O_WRONLY;
     let dir = Some(place.dir.as_fd());
-    let file = match files::openat2(dir, c".", flags, FILE_MODE, Resolve::Ordinary) {
+    let file = match files::openat2(dir, c".", flags, FILE_MODE, ResolveMode::Ordinary) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             let why = "the file system has no files without a name; overlays have since Linux 6.1";
-            return Err(Refusal::new(libc::EOPNOTSUPP, why));
+            return Err(FileRefusal::new(libc::EOPNOTSUPP, why));
         }
         other => other?,
     };
-    Ok(Done { payload: Vec::new(), fds: vec![file] })
+    Ok(FileReply { payload: Vec::new(), fds: vec![file] })
 }
 
-fn finish(path: &CStr, create: bool, file: &OwnedFd) -> Outcome<Done> {
+fn finish(path: &CStr, create: bool, file: &OwnedFd) -> Outcome<FileReply> {
     let mut place = paths::locate(path, !create, false)?;
     let link = paths::own_link(file.as_fd());
     if let Some(stat) = place.stat.filter(|_| !create) {
@@ -246,7 +250,7 @@ fn finish(path: &CStr, create: bool, file: &OwnedFd) -> Outcome<Done> {
     place_entry(&mut place)
 }
 
-fn append(path: &CStr, parents: bool) -> Outcome<Done> {
+fn append(path: &CStr, parents: bool) -> Outcome<FileReply> {
     let place = paths::locate(path, true, parents)?;
     let flags = libc::O_WRONLY | libc::O_APPEND;
     let file = match &place.stat {
@@ -254,7 +258,7 @@ fn append(path: &CStr, parents: bool) -> Outcome<Done> {
             regular(stat)?;
             let flags_here = libc::O_PATH | libc::O_NOFOLLOW;
             let dir = Some(place.dir.as_fd());
-            let fd = files::openat2(dir, &place.name, flags_here, 0, Resolve::Ordinary)?;
+            let fd = files::openat2(dir, &place.name, flags_here, 0, ResolveMode::Ordinary)?;
             // It can be another one by now.
             regular(&files::stat(fd.as_fd(), c"")?)?;
             paths::reopen(fd.as_fd(), flags)?
@@ -262,19 +266,19 @@ fn append(path: &CStr, parents: bool) -> Outcome<Done> {
         None => {
             let flags = flags | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
             let dir = Some(place.dir.as_fd());
-            files::openat2(dir, &place.name, flags, FILE_MODE, Resolve::Ordinary)?
+            files::openat2(dir, &place.name, flags, FILE_MODE, ResolveMode::Ordinary)?
         }
     };
-    Ok(Done { payload: Vec::new(), fds: vec![file] })
+    Ok(FileReply { payload: Vec::new(), fds: vec![file] })
 }
 
-fn make_dir(path: &CStr, parents: bool) -> Outcome<Done> {
-    let done = |is_new: bool| Ok(Done { payload: vec![is_new.into()], fds: Vec::new() });
+fn make_dir(path: &CStr, parents: bool) -> Outcome<FileReply> {
+    let done = |is_new: bool| Ok(FileReply { payload: vec![is_new.into()], fds: Vec::new() });
     if let Ok(fd) = paths::open(path, true) {
         let stat = files::stat(fd.as_fd(), c"")?;
         return match stat.kind() {
             libc::S_IFDIR => done(false),
-            _ => Err(Refusal::new(libc::EEXIST, Vec::new())),
+            _ => Err(FileRefusal::new(libc::EEXIST, Vec::new())),
         };
     }
     let place = paths::locate(path, false, parents)?;
@@ -291,7 +295,7 @@ fn make_dir(path: &CStr, parents: bool) -> Outcome<Done> {
     }
 }
 
-fn rename(job: &Job, from: &CStr, to: &CStr) -> Outcome<Done> {
+fn rename(job: &FileJob, from: &CStr, to: &CStr) -> Outcome<FileReply> {
     let from = paths::locate(from, false, false)?;
     from.existing()?;
     let to = paths::locate(to, false, false)?;
@@ -299,17 +303,17 @@ fn rename(job: &Job, from: &CStr, to: &CStr) -> Outcome<Done> {
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => move_across(job, &from, &to)?,
         other => other?,
     }
-    Ok(Done::default())
+    Ok(FileReply::default())
 }
 
 /// Moves between file systems, or what an overlay cannot rename: packed and unpacked, beside its
 /// new place first, so that nothing half is ever found there.
-fn move_across(job: &Job, from: &Place, to: &Place) -> Outcome<()> {
+fn move_across(job: &FileJob, from: &ResolvedName, to: &ResolvedName) -> Outcome<()> {
     let stat = from.existing()?;
     let other = CString::new(format!(".cove-{}-moved", stat.ino)).map_err(io::Error::from)?;
     sys::mkdirat(to.dir.as_fd(), &other, 0o700)?;
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    let aside = files::openat2(Some(to.dir.as_fd()), &other, flags, 0, Resolve::Ordinary)?;
+    let aside = files::openat2(Some(to.dir.as_fd()), &other, flags, 0, ResolveMode::Ordinary)?;
     let moved = (|| {
         let (read, write) = sys::pipe()?;
         let unpacked = aside.try_clone()?;
@@ -320,25 +324,25 @@ fn move_across(job: &Job, from: &Place, to: &Place) -> Outcome<()> {
             let packed = export::export_one(job, from, File::from(write));
             let unpacked = unpacking
                 .join()
-                .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "the copy failed")));
+                .unwrap_or_else(|_| Err(FileRefusal::new(libc::EIO, "the copy failed")));
             packed?;
             unpacked.map(drop)
         })?;
         Ok(files::rename(aside.as_fd(), &from.name, to.dir.as_fd(), &to.name)?)
     })();
-    let aside = Place { dir: to.dir.try_clone()?, name: other, stat: None };
+    let aside = ResolvedName { dir: to.dir.try_clone()?, name: other, stat: None };
     let cleaned = clear(aside);
     moved.and(cleaned)?;
     remove(job, from, true)
 }
 
 /// Removes a directory of ours, also when the request was given up.
-fn clear(mut place: Place) -> Outcome<()> {
+fn clear(mut place: ResolvedName) -> Outcome<()> {
     place.look()?;
-    remove(&Job::own(), &place, true)
+    remove(&FileJob::own(), &place, true)
 }
 
-fn remove(job: &Job, place: &Place, recursive: bool) -> Outcome<()> {
+fn remove(job: &FileJob, place: &ResolvedName, recursive: bool) -> Outcome<()> {
     let stat = place.existing()?;
     if stat.kind() != libc::S_IFDIR {
         return Ok(files::unlink(place.dir.as_fd(), &place.name)?);
@@ -349,17 +353,17 @@ fn remove(job: &Job, place: &Place, recursive: bool) -> Outcome<()> {
     trees::remove(job, place.dir.as_fd(), &place.name)
 }
 
-fn usage(job: &Job, path: &CStr) -> Outcome<Done> {
+fn usage(job: &FileJob, path: &CStr) -> Outcome<FileReply> {
     let fd = paths::open(path, true)?;
     let stat = files::stat(fd.as_fd(), c"")?;
     let (mut entries, mut blocks) = (1u64, stat.blocks);
     if stat.kind() == libc::S_IFDIR {
-        let names = Names::new(paths::open_directory(path)?);
-        Walk { job, skip_unreadable: true }.run(names, &mut |visit: &Visit<'_>| {
+        let names = DirectoryNames::new(paths::open_directory(path)?);
+        TreeWalk { job, skip_unreadable: true }.run(names, &mut |visit: &TreeVisit<'_>| {
             entries += 1;
             blocks = blocks.saturating_add(visit.stat.blocks);
-            Ok(trees::Step::Into)
+            Ok(trees::TreeStep::Into)
         })?;
     }
-    Ok(Done::payload(Writer::new(0).u64(entries).u64(blocks.saturating_mul(512))))
+    Ok(FileReply::payload(MessageWriter::new(0).u64(entries).u64(blocks.saturating_mul(512))))
 }

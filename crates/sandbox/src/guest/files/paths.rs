@@ -8,9 +8,9 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Outcome, Refusal};
+use super::{FileRefusal, Outcome};
 use crate::sys;
-use crate::sys::files::{self, Resolve, Stat};
+use crate::sys::files::{self, FileStat, ResolveMode};
 
 /// Links that are followed one after the other; the kernel's own maximum.
 const LINKS_MAX: usize = 40;
@@ -19,20 +19,20 @@ const DIRECTORY_MODE: u32 = 0o777;
 
 /// A name in a directory, and what is there.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedName {
     pub(super) dir: OwnedFd,
     pub(super) name: CString,
-    pub(super) stat: Option<Stat>,
+    pub(super) stat: Option<FileStat>,
 }
 
-impl Place {
+impl ResolvedName {
     /// What is there, or that nothing is.
-    pub(super) fn existing(&self) -> Outcome<Stat> {
-        self.stat.ok_or_else(|| Refusal::new(libc::ENOENT, Vec::new()))
+    pub(super) fn existing(&self) -> Outcome<FileStat> {
+        self.stat.ok_or_else(|| FileRefusal::new(libc::ENOENT, Vec::new()))
     }
 
     /// What is there now.
-    pub(super) fn look(&mut self) -> io::Result<Stat> {
+    pub(super) fn look(&mut self) -> io::Result<FileStat> {
         let stat = files::stat(self.dir.as_fd(), &self.name)?;
         self.stat = Some(stat);
         Ok(stat)
@@ -47,13 +47,13 @@ pub(super) fn own_link(fd: BorrowedFd<'_>) -> CString {
 /// Opens what a path names, only to have it: nothing waits, and nobody notices.
 pub(super) fn open(path: &CStr, follow: bool) -> Outcome<OwnedFd> {
     let flags = libc::O_PATH | if follow { 0 } else { libc::O_NOFOLLOW };
-    let fd = files::openat2(None, path, flags, 0, Resolve::Ordinary)?;
+    let fd = files::openat2(None, path, flags, 0, ResolveMode::Ordinary)?;
     refuse_proc(fd)
 }
 
 fn refuse_proc(fd: OwnedFd) -> Outcome<OwnedFd> {
     if files::file_system(fd.as_fd())? == files::PROC_MAGIC {
-        return Err(Refusal::new(libc::EACCES, Vec::new()));
+        return Err(FileRefusal::new(libc::EACCES, Vec::new()));
     }
     Ok(fd)
 }
@@ -72,7 +72,7 @@ pub(super) fn open_directory(path: &CStr) -> Outcome<OwnedFd> {
 /// Finds the directory and the name that a path leads to. With `follow`, where a link at its end
 /// leads to, whether something is there or not. With `parents`, directories that are missing are
 /// made.
-pub(super) fn locate(path: &CStr, follow: bool, parents: bool) -> Outcome<Place> {
+pub(super) fn locate(path: &CStr, follow: bool, parents: bool) -> Outcome<ResolvedName> {
     let mut path = path.to_bytes().to_vec();
     let mut base: Option<OwnedFd> = None;
     for _ in 0..LINKS_MAX {
@@ -82,7 +82,7 @@ pub(super) fn locate(path: &CStr, follow: bool, parents: bool) -> Outcome<Place>
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let (parent, name) = path.split_at(at);
         if matches!(name, b"" | b"." | b"..") {
-            return Err(Refusal::new(libc::EINVAL, "the path ends in no name"));
+            return Err(FileRefusal::new(libc::EINVAL, "the path ends in no name"));
         }
         let name = CString::new(name).map_err(io::Error::from)?;
         let parent = if parent.is_empty() { b"." } else { parent };
@@ -97,16 +97,16 @@ pub(super) fn locate(path: &CStr, follow: bool, parents: bool) -> Outcome<Place>
                 path = files::readlink(dir.as_fd(), &name)?;
                 base = Some(dir);
             }
-            _ => return Ok(Place { dir, name, stat }),
+            _ => return Ok(ResolvedName { dir, name, stat }),
         }
     }
-    Err(Refusal::new(libc::ELOOP, Vec::new()))
+    Err(FileRefusal::new(libc::ELOOP, Vec::new()))
 }
 
 fn open_parent(base: Option<BorrowedFd<'_>>, parent: &[u8], make: bool) -> Outcome<OwnedFd> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let whole = CString::new(parent).map_err(io::Error::from)?;
-    match files::openat2(base, &whole, flags, 0, Resolve::Ordinary) {
+    match files::openat2(base, &whole, flags, 0, ResolveMode::Ordinary) {
         Ok(dir) => refuse_proc(dir),
         Err(error) if make && error.raw_os_error() == Some(libc::ENOENT) => {
             make_directories(base, parent)
@@ -119,10 +119,10 @@ fn open_parent(base: Option<BorrowedFd<'_>>, parent: &[u8], make: bool) -> Outco
 pub(super) fn make_directories(base: Option<BorrowedFd<'_>>, path: &[u8]) -> Outcome<OwnedFd> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let start = if path.first() == Some(&b'/') { c"/" } else { c"." };
-    let mut dir = refuse_proc(files::openat2(base, start, flags, 0, Resolve::Ordinary)?)?;
+    let mut dir = refuse_proc(files::openat2(base, start, flags, 0, ResolveMode::Ordinary)?)?;
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let part = CString::new(part).map_err(io::Error::from)?;
-        let next = match files::openat2(Some(dir.as_fd()), &part, flags, 0, Resolve::Ordinary) {
+        let next = match files::openat2(Some(dir.as_fd()), &part, flags, 0, ResolveMode::Ordinary) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                 match sys::mkdirat(dir.as_fd(), &part, DIRECTORY_MODE) {
                     Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
@@ -131,7 +131,7 @@ pub(super) fn make_directories(base: Option<BorrowedFd<'_>>, path: &[u8]) -> Out
                     // A link that leads nowhere is found again, and is an error then.
                     _ => {}
                 }
-                files::openat2(Some(dir.as_fd()), &part, flags, 0, Resolve::Ordinary)?
+                files::openat2(Some(dir.as_fd()), &part, flags, 0, ResolveMode::Ordinary)?
             }
             other => other?,
         };

@@ -17,7 +17,7 @@ const OCTAL_MAX: u64 = 0o777_7777_7777;
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     File,
     HardLink,
     Symlink,
@@ -27,9 +27,9 @@ pub(super) enum Kind {
 
 /// A member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct TarMember {
     pub(super) name: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
     pub(super) mode: u32,
     /// Bytes that follow in the archive; none but for files.
     pub(super) size: u64,
@@ -38,17 +38,17 @@ pub(super) struct Member {
     /// Where a link leads.
     pub(super) link: Vec<u8>,
     /// Offset and length of what is data; the real size. `size` counts the data alone.
-    pub(super) sparse: Option<Sparse>,
+    pub(super) sparse: Option<SparseMap>,
 }
 
 /// Where the data of a sparse file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sparse {
+pub(super) struct SparseMap {
     pub(super) extents: Vec<(u64, u64)>,
     pub(super) real_size: u64,
 }
 
-impl Sparse {
+impl SparseMap {
     /// Checks that extents follow each other within the file and are `size` bytes together.
     fn is_consistent(&self, size: u64) -> bool {
         let (mut end, mut total) = (0u64, 0u64);
@@ -89,7 +89,7 @@ fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len() + padding(bytes.len() as u64), 0);
 }
 
-impl Member {
+impl TarMember {
     /// The header: everything that comes before the content.
     pub(super) fn header(&self) -> Vec<u8> {
         let mut pax = Vec::new();
@@ -99,7 +99,7 @@ impl Member {
         if nanos != 0 || seconds_fit.is_none() {
             record(&mut pax, "mtime", time_text(seconds, nanos).as_bytes());
         }
-        let map = self.sparse.as_ref().map(Sparse::map);
+        let map = self.sparse.as_ref().map(SparseMap::map);
         if let (Some(sparse), Some(map)) = (&self.sparse, &map) {
             size = size.saturating_add(map.len() as u64);
             record(&mut pax, "GNU.sparse.major", b"1");
@@ -123,11 +123,11 @@ impl Member {
             out.extend_from_slice(&pax);
         }
         let flag = match self.kind {
-            Kind::File => b'0',
-            Kind::HardLink => b'1',
-            Kind::Symlink => b'2',
-            Kind::Dir => b'5',
-            Kind::Fifo => b'6',
+            MemberKind::File => b'0',
+            MemberKind::HardLink => b'1',
+            MemberKind::Symlink => b'2',
+            MemberKind::Dir => b'5',
+            MemberKind::Fifo => b'6',
         };
         let seconds = seconds_fit.unwrap_or(0);
         out.extend_from_slice(&block(&self.name, flag, self.mode, size, seconds, &self.link));
@@ -282,7 +282,7 @@ fn invalid<T>(why: impl Into<String>) -> Result<T, BadArchive> {
 
 /// What headers before a member's own say of it.
 #[derive(Debug, Default)]
-struct Extended {
+struct ExtendedHeaders {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
@@ -293,7 +293,7 @@ struct Extended {
     has_other_sparse: bool,
 }
 
-impl Extended {
+impl ExtendedHeaders {
     fn take_records(&mut self, mut bytes: &[u8]) -> Result<(), BadArchive> {
         while !bytes.is_empty() && bytes.iter().any(|byte| *byte != 0) {
             let parsed = (|| {
@@ -339,14 +339,14 @@ impl Extended {
 
 /// Reads the headers of an archive one after the other; the content in between is the caller's.
 #[derive(Debug)]
-pub(super) struct Headers<R> {
+pub(super) struct HeaderReader<R> {
     pub(super) source: R,
 }
 
-impl<R: Read> Headers<R> {
+impl<R: Read> HeaderReader<R> {
     /// The next member; `None` at the end. Before it, all content and its padding must be read.
-    pub(super) fn next(&mut self) -> Result<Option<Member>, BadArchive> {
-        let mut extended = Extended::default();
+    pub(super) fn next(&mut self) -> Result<Option<TarMember>, BadArchive> {
+        let mut extended = ExtendedHeaders::default();
         loop {
             let mut block = [0; BLOCK_BYTES];
             self.source.read_exact(&mut block)?;
@@ -389,8 +389,8 @@ impl<R: Read> Headers<R> {
         block: &Block,
         kind: &[u8],
         size: u64,
-        extended: Extended,
-    ) -> Result<Member, BadArchive> {
+        extended: ExtendedHeaders,
+    ) -> Result<TarMember, BadArchive> {
         let mut name = text(block, NAME).to_vec();
         let prefix = text(block, PREFIX);
         if field(block, MAGIC).starts_with(b"ustar\0") && !prefix.is_empty() {
@@ -400,23 +400,23 @@ impl<R: Read> Headers<R> {
         let shown = String::from_utf8_lossy(&name).into_owned();
         let kind = match kind {
             // Before there were other kinds, a directory was what ended in a slash.
-            b"\0" | b"0" if name.ends_with(b"/") => Kind::Dir,
-            b"\0" | b"0" | b"7" => Kind::File,
-            b"1" => Kind::HardLink,
-            b"2" => Kind::Symlink,
-            b"5" => Kind::Dir,
-            b"6" => Kind::Fifo,
+            b"\0" | b"0" if name.ends_with(b"/") => MemberKind::Dir,
+            b"\0" | b"0" | b"7" => MemberKind::File,
+            b"1" => MemberKind::HardLink,
+            b"2" => MemberKind::Symlink,
+            b"5" => MemberKind::Dir,
+            b"6" => MemberKind::Fifo,
             b"3" | b"4" => return invalid(format!("`{shown}` is a device")),
             b"S" => return invalid(format!("`{shown}` is sparse in GNU tar's old form")),
             _ => return invalid(format!("`{shown}` is of a kind that is not unpacked")),
         };
         let mtime = number(field(block, MTIME)).unwrap_or(0);
         let mode = number(field(block, MODE)).unwrap_or(0);
-        let mut member = Member {
+        let mut member = TarMember {
             name,
             kind,
             mode: u32::try_from(mode & 0o7777).unwrap_or(0),
-            size: if kind == Kind::File { extended.size.unwrap_or(size) } else { 0 },
+            size: if kind == MemberKind::File { extended.size.unwrap_or(size) } else { 0 },
             mtime: extended.mtime.unwrap_or((mtime, 0)),
             link: extended.link.unwrap_or_else(|| text(block, LINK).to_vec()),
             sparse: None,
@@ -425,7 +425,7 @@ impl<R: Read> Headers<R> {
         if extended.has_other_sparse || extended.sparse_major.is_some() && !is_1_0 {
             return invalid(format!("`{shown}` is sparse in a form before pax 1.0"));
         }
-        if is_1_0 && kind == Kind::File {
+        if is_1_0 && kind == MemberKind::File {
             if let Some(name) = extended.sparse_name {
                 member.name = name;
             }
@@ -435,7 +435,11 @@ impl<R: Read> Headers<R> {
     }
 
     /// Reads where the data of a sparse file is, which comes before it.
-    fn read_map(&mut self, member: &mut Member, real_size: Option<u64>) -> Result<(), BadArchive> {
+    fn read_map(
+        &mut self,
+        member: &mut TarMember,
+        real_size: Option<u64>,
+    ) -> Result<(), BadArchive> {
         let mut block = [0; BLOCK_BYTES];
         let (mut numbers, mut current, mut read) = (Vec::new(), None, 0u64);
         // How many extents, then two numbers for each.
@@ -470,7 +474,7 @@ impl<R: Read> Headers<R> {
         }
         let extents = numbers.get(1..).unwrap_or(&[]).chunks_exact(2);
         let extents = extents.filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect();
-        let sparse = Sparse { extents, real_size: real_size.unwrap_or(0) };
+        let sparse = SparseMap { extents, real_size: real_size.unwrap_or(0) };
         member.size = match member.size.checked_sub(read) {
             Some(size) if sparse.is_consistent(size) => size,
             _ => return invalid("the map of a sparse file does not fit its size"),

@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
-use super::tar::{self, Headers, Kind, Member, Sparse};
+use super::tar::{self, HeaderReader, MemberKind, SparseMap, TarMember};
 use crate::session::files::{
-    Depth, Entry, EntryKind, Files, FilesError, Follow, Parents, WATCHES_MAX, Watch, WatchEvent,
-    WatchKind, WriteMode,
+    EntryKind, FilesError, LinkMode, ListDepth, MissingParents, SandboxFileEntry, SandboxFiles,
+    WATCHES_MAX, Watch, WatchEvent, WatchKind, WriteMode,
 };
 use crate::sys;
 
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A directory of the user's, and a helper for it.
 struct Place {
     dir: PathBuf,
-    files: Files,
+    files: SandboxFiles,
 }
 
 impl Drop for Place {
@@ -56,14 +56,14 @@ impl Place {
             }
             super::main(theirs)
         });
-        Place { dir, files: Files::new(ours).unwrap() }
+        Place { dir, files: SandboxFiles::new(ours).unwrap() }
     }
 
     fn at(&self, name: &str) -> Vec<u8> {
         self.dir.join(name).as_os_str().as_bytes().to_vec()
     }
 
-    async fn write(&self, name: &str, content: &str) -> Entry {
+    async fn write(&self, name: &str, content: &str) -> SandboxFileEntry {
         self.try_write(name, content, WriteMode::Replace).await.unwrap()
     }
 
@@ -72,8 +72,8 @@ impl Place {
         name: &str,
         content: &str,
         mode: WriteMode,
-    ) -> Result<Entry, FilesError> {
-        let mut writer = self.files.write(self.at(name), Parents::Make, mode).await?;
+    ) -> Result<SandboxFileEntry, FilesError> {
+        let mut writer = self.files.write(self.at(name), MissingParents::Make, mode).await?;
         writer.write_all(content.as_bytes()).await.unwrap();
         writer.finish().await
     }
@@ -91,7 +91,7 @@ impl Place {
         assert!(!listing.cut);
         let base = String::from_utf8(self.at(name)).unwrap();
         let base = format!("{}/", base.trim_end_matches('/'));
-        let path = |entry: &Entry| entry.path.strip_prefix(&base).unwrap().to_owned();
+        let path = |entry: &SandboxFileEntry| entry.path.strip_prefix(&base).unwrap().to_owned();
         listing.entries.iter().map(path).collect()
     }
 
@@ -126,10 +126,10 @@ async fn what_is_written_is_read_and_told() {
     assert_eq!((entry.uid, entry.gid, entry.mode), (1000, 1000, 0o644));
     assert_eq!(place.read("a/b/c.txt").await.unwrap(), "hello");
     symlink("c.txt", place.dir.join("a/b/link")).unwrap();
-    let link = place.files.stat(place.at("a/b/link"), Follow::Nothing).await.unwrap();
+    let link = place.files.stat(place.at("a/b/link"), LinkMode::Nothing).await.unwrap();
     assert_eq!(link.kind, EntryKind::Symlink);
     assert_eq!(link.symlink_target.as_deref(), Some("c.txt"));
-    let followed = place.files.stat(place.at("a/b/link"), Follow::Links).await.unwrap();
+    let followed = place.files.stat(place.at("a/b/link"), LinkMode::Links).await.unwrap();
     assert_eq!((followed.kind, followed.size), (EntryKind::File, 5));
     let target = String::from_utf8(place.at("a/b/c.txt")).unwrap();
     assert_eq!((link.resolved, followed.resolved), (None, Some(target)));
@@ -138,7 +138,7 @@ async fn what_is_written_is_read_and_told() {
     assert_eq!(place.names("", 3).await, ["a", "a/b", "a/b/c.txt", "a/b/link"]);
     let cut = place.files.list(place.at(""), 3, 2).await.unwrap();
     assert_eq!((cut.entries.len(), cut.cut), (2, true));
-    let root = place.files.stat("/", Follow::Links).await.unwrap();
+    let root = place.files.stat("/", LinkMode::Links).await.unwrap();
     assert_eq!((root.name.as_str(), root.path.as_str(), root.uid), ("/", "/", 0));
 }
 
@@ -149,8 +149,8 @@ async fn errors_say_what_is_wrong() {
     fs::create_dir(place.dir.join("roots")).unwrap();
     let files = &place.files;
     let at = |name: &str| place.at(name);
-    assert_eq!(kind(files.stat(at("none"), Follow::Links).await), "NotFound");
-    assert_eq!(kind(files.stat(at("file/x"), Follow::Links).await), "NotADirectory");
+    assert_eq!(kind(files.stat(at("none"), LinkMode::Links).await), "NotFound");
+    assert_eq!(kind(files.stat(at("file/x"), LinkMode::Links).await), "NotADirectory");
     assert_eq!(kind(files.list(at("file"), 1, 9).await), "NotADirectory");
     assert_eq!(kind(files.list(at("none"), 1, 9).await), "NotFound");
     assert_eq!(kind(files.list(at(""), 0, 9).await), "Invalid");
@@ -158,21 +158,21 @@ async fn errors_say_what_is_wrong() {
     assert_eq!(kind(place.try_write("", "x", WriteMode::Replace).await), "IsADirectory");
     assert_eq!(kind(place.try_write("file", "x", WriteMode::Create).await), "Exists");
     assert_eq!(kind(place.try_write("file/x", "x", WriteMode::Create).await), "NotADirectory");
-    let missing = files.write(at("no/x"), Parents::Expect, WriteMode::Replace).await;
+    let missing = files.write(at("no/x"), MissingParents::Expect, WriteMode::Replace).await;
     assert_eq!(kind(missing), "NotFound");
-    assert_eq!(kind(files.make_dir(at("file"), Parents::Make).await), "Exists");
-    assert_eq!(kind(files.make_dir(at("x/y"), Parents::Expect).await), "NotFound");
-    assert_eq!(kind(files.remove(at("none"), Depth::Recursive).await), "NotFound");
+    assert_eq!(kind(files.make_dir(at("file"), MissingParents::Make).await), "Exists");
+    assert_eq!(kind(files.make_dir(at("x/y"), MissingParents::Expect).await), "NotFound");
+    assert_eq!(kind(files.remove(at("none"), ListDepth::Recursive).await), "NotFound");
     assert_eq!(kind(files.rename(at("none"), at("x")).await), "NotFound");
-    assert_eq!(kind(files.stat("", Follow::Links).await), "Invalid");
-    assert_eq!(kind(files.stat("a\0b", Follow::Links).await), "Invalid");
-    assert_eq!(kind(files.stat("x".repeat(5000), Follow::Links).await), "Invalid");
-    assert_eq!(kind(files.stat(at(&"x".repeat(300)), Follow::Links).await), "Invalid");
+    assert_eq!(kind(files.stat("", LinkMode::Links).await), "Invalid");
+    assert_eq!(kind(files.stat("a\0b", LinkMode::Links).await), "Invalid");
+    assert_eq!(kind(files.stat("x".repeat(5000), LinkMode::Links).await), "Invalid");
+    assert_eq!(kind(files.stat(at(&"x".repeat(300)), LinkMode::Links).await), "Invalid");
     symlink("loop", place.dir.join("loop")).unwrap();
     assert_eq!(kind(files.read(at("loop")).await), "Invalid");
     assert_eq!(kind(place.try_write("loop", "x", WriteMode::Replace).await), "Invalid");
     assert_eq!(kind(files.export_tar(at("none")).await), "NotFound");
-    assert_eq!(kind(files.watch(at("none"), Depth::Recursive).await), "NotFound");
+    assert_eq!(kind(files.watch(at("none"), ListDepth::Recursive).await), "NotFound");
     assert_eq!(kind(files.disk_usage(at("none")).await), "NotFound");
     if sys::effective_ids().0 == 0 {
         // The tests' own user made this one, and the helper works as another.
@@ -201,13 +201,14 @@ async fn nothing_is_opened_that_waits_or_is_the_helpers_own() {
         ("/proc/self/fd/0", "Invalid"),
         ("/proc/self/exe", "Invalid"),
     ] {
-        assert_eq!(kind(place.files.stat(path, Follow::Links).await), expected, "{path}");
+        assert_eq!(kind(place.files.stat(path, LinkMode::Links).await), expected, "{path}");
         assert_eq!(kind(place.files.read(path).await), expected, "{path}");
         assert_eq!(kind(place.files.chmod(path, 0o777).await), expected, "{path}");
     }
     symlink("/proc/self/mem", place.dir.join("mem")).unwrap();
     assert_eq!(kind(place.files.read(place.at("mem")).await), "PermissionDenied");
-    let append = place.files.write(place.at("mem"), Parents::Expect, WriteMode::Append).await;
+    let append =
+        place.files.write(place.at("mem"), MissingParents::Expect, WriteMode::Append).await;
     assert_eq!(kind(append), "PermissionDenied");
     let through = place.files.list("/proc/self/cwd/src", 1, 9).await;
     assert_eq!(kind(through), "Invalid");
@@ -218,7 +219,7 @@ async fn new_content_appears_at_once_or_never() {
     let place = Place::new();
     place.write("file", "old").await;
     fs::set_permissions(place.dir.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
-    let write = |name: &str, mode| place.files.write(place.at(name), Parents::Expect, mode);
+    let write = |name: &str, mode| place.files.write(place.at(name), MissingParents::Expect, mode);
     let mut writer = write("file", WriteMode::Replace).await.unwrap();
     writer.write_all(b"new content").await.unwrap();
     writer.flush().await.unwrap();
@@ -258,27 +259,27 @@ async fn new_content_appears_at_once_or_never() {
 async fn directories_are_made_moved_and_removed() {
     let place = Place::new();
     let (files, at) = (&place.files, |name: &str| place.at(name));
-    assert!(files.make_dir(at("a/b/c"), Parents::Make).await.unwrap());
-    assert!(!files.make_dir(at("a/b/c"), Parents::Make).await.unwrap());
-    assert!(!files.make_dir(at("a/b"), Parents::Expect).await.unwrap());
+    assert!(files.make_dir(at("a/b/c"), MissingParents::Make).await.unwrap());
+    assert!(!files.make_dir(at("a/b/c"), MissingParents::Make).await.unwrap());
+    assert!(!files.make_dir(at("a/b"), MissingParents::Expect).await.unwrap());
     place.write("a/b/c/file", "1").await;
-    assert_eq!(kind(files.remove(at("a"), Depth::Single).await), "NotEmpty");
+    assert_eq!(kind(files.remove(at("a"), ListDepth::Single).await), "NotEmpty");
     files.rename(at("a/b"), at("d")).await.unwrap();
     assert_eq!(place.names("", 3).await, ["a", "d", "d/c", "d/c/file"]);
-    files.remove(at("a"), Depth::Single).await.unwrap();
+    files.remove(at("a"), ListDepth::Single).await.unwrap();
     // A link goes, and what it leads to stays.
     symlink("d", place.dir.join("link")).unwrap();
-    files.remove(at("link"), Depth::Recursive).await.unwrap();
+    files.remove(at("link"), ListDepth::Recursive).await.unwrap();
     symlink("../d", place.dir.join("d/c/up")).unwrap();
     for i in 0..300 {
         place.write(&format!("d/many/{i}"), "").await;
     }
     files.chmod(at("d/c/file"), 0o400).await.unwrap();
-    assert_eq!(files.stat(at("d/c/file"), Follow::Links).await.unwrap().mode, 0o400);
+    assert_eq!(files.stat(at("d/c/file"), LinkMode::Links).await.unwrap().mode, 0o400);
     let usage = files.disk_usage(at("d")).await.unwrap();
     assert_eq!(usage.entries, 305);
     assert!(usage.bytes > 0);
-    files.remove(at("d"), Depth::Recursive).await.unwrap();
+    files.remove(at("d"), ListDepth::Recursive).await.unwrap();
     assert_eq!(place.names("", 1).await, [""; 0]);
 }
 
@@ -318,7 +319,7 @@ async fn many_requests_at_a_time_are_not_mixed() {
                 let (name, text) = (format!("d{}/f{i}", i % 7), format!("content of {i}"));
                 place.write(&name, &text).await;
                 assert_eq!(place.read(&name).await.unwrap(), text);
-                let entry = place.files.stat(place.at(&name), Follow::Links).await.unwrap();
+                let entry = place.files.stat(place.at(&name), LinkMode::Links).await.unwrap();
                 assert_eq!((entry.name, entry.size), (format!("f{i}"), text.len() as u64));
             })
         })
@@ -350,7 +351,7 @@ async fn who_does_not_read_holds_up_nobody() {
 #[test]
 fn a_request_that_fails_unforeseen_is_answered() {
     let refused = super::answered(|| panic!("on purpose")).unwrap_err();
-    assert_eq!(refused, super::Refusal::new(libc::EIO, "the file helper failed"));
+    assert_eq!(refused, super::FileRefusal::new(libc::EIO, "the file helper failed"));
 }
 
 #[tokio::test]
@@ -390,7 +391,7 @@ async fn until(watch: &mut Watch, kind: WatchKind, path: &str) -> Vec<WatchEvent
 async fn a_watch_tells_what_happens() {
     let place = Place::new();
     place.write("old/file", "1").await;
-    let mut watch = place.files.watch(place.at(""), Depth::Recursive).await.unwrap();
+    let mut watch = place.files.watch(place.at(""), ListDepth::Recursive).await.unwrap();
     fs::write(place.dir.join("new"), "content").unwrap();
     assert_eq!(until(&mut watch, WatchKind::Create, "new").await, []);
     until(&mut watch, WatchKind::Write, "new").await;
@@ -420,13 +421,13 @@ async fn watches_are_bounded_and_end_when_they_are_dropped() {
     let place = Place::new();
     let mut watches = Vec::new();
     for _ in 0..WATCHES_MAX {
-        watches.push(place.files.watch(place.at(""), Depth::Single).await.unwrap());
+        watches.push(place.files.watch(place.at(""), ListDepth::Single).await.unwrap());
     }
-    assert_eq!(kind(place.files.watch(place.at(""), Depth::Single).await), "TooMany");
+    assert_eq!(kind(place.files.watch(place.at(""), ListDepth::Single).await), "TooMany");
     // More often than there may be at a time.
     for _ in 0..100 {
         drop(watches.pop());
-        watches.push(place.files.watch(place.at(""), Depth::Single).await.unwrap());
+        watches.push(place.files.watch(place.at(""), ListDepth::Single).await.unwrap());
     }
     fs::create_dir_all(place.dir.join("d/e")).unwrap();
     fs::write(place.dir.join("last"), "").unwrap();
@@ -612,8 +613,8 @@ async fn what_gnu_tar_packs_is_unpacked() {
     }
 }
 
-fn member(name: &str, kind: Kind, link: &str, content: &[u8]) -> Vec<u8> {
-    let member = Member {
+fn member(name: &str, kind: MemberKind, link: &str, content: &[u8]) -> Vec<u8> {
+    let member = TarMember {
         name: name.as_bytes().to_vec(),
         kind,
         mode: 0o644,
@@ -639,10 +640,10 @@ async fn no_archive_writes_outside_of_its_target() {
     place.write("secret", "mine").await;
     let outside = place.dir.join("out").display().to_string();
     let secret = place.dir.join("secret").display().to_string();
-    let file = |name: &str| member(name, Kind::File, "", b"x");
-    let link = |name: &str, to: &str| member(name, Kind::Symlink, to, b"");
-    let hard = |name: &str, to: &str| member(name, Kind::HardLink, to, b"");
-    let mut device = member("dev", Kind::Fifo, "", b"");
+    let file = |name: &str| member(name, MemberKind::File, "", b"x");
+    let link = |name: &str, to: &str| member(name, MemberKind::Symlink, to, b"");
+    let hard = |name: &str, to: &str| member(name, MemberKind::HardLink, to, b"");
+    let mut device = member("dev", MemberKind::Fifo, "", b"");
     device[156] = b'3';
     device[148..156].copy_from_slice(b"        ");
     let sum: u32 = device[..512].iter().map(|b| u32::from(*b)).sum();
@@ -658,7 +659,7 @@ async fn no_archive_writes_outside_of_its_target() {
         ("NotFound", vec![hard("h", &secret)]),
         ("Invalid", vec![device]),
         // A directory in place of the link, and the link is replaced.
-        ("ok", vec![link("a", &outside), member("a", Kind::Dir, "", b""), file("a/x")]),
+        ("ok", vec![link("a", &outside), member("a", MemberKind::Dir, "", b""), file("a/x")]),
         // What a link leads to is not written to in its stead.
         ("ok", vec![link("s", &secret), file("s"), file("/abs/x")]),
     ];
@@ -677,7 +678,7 @@ async fn no_archive_writes_outside_of_its_target() {
 #[tokio::test]
 async fn a_bad_archive_is_an_error_that_says_so() {
     let place = Place::new();
-    let good = archive(&[member("file", Kind::File, "", &[1; 5000])]);
+    let good = archive(&[member("file", MemberKind::File, "", &[1; 5000])]);
     for end in [0, 100, 512, 3000, 5119] {
         let done = place.import("t", &good[..end]).await;
         let error = done.unwrap_err().to_string();
@@ -696,8 +697,8 @@ async fn a_bad_archive_is_an_error_that_says_so() {
 }
 
 /// All members of an archive, their content skipped.
-fn read_all(bytes: &[u8]) -> Result<Vec<Member>, tar::BadArchive> {
-    let mut headers = Headers { source: bytes };
+fn read_all(bytes: &[u8]) -> Result<Vec<TarMember>, tar::BadArchive> {
+    let mut headers = HeaderReader { source: bytes };
     let mut all = Vec::new();
     while let Some(member) = headers.next()? {
         let skip = member.size + tar::padding(member.size) as u64;
@@ -708,9 +709,15 @@ fn read_all(bytes: &[u8]) -> Result<Vec<Member>, tar::BadArchive> {
     Ok(all)
 }
 
-fn members() -> impl Strategy<Value = Member> {
+fn members() -> impl Strategy<Value = TarMember> {
     let extents = proptest::collection::vec((0..1u64 << 40, 0..1u64 << 20), 0..9);
-    let kinds = [Kind::File, Kind::HardLink, Kind::Symlink, Kind::Dir, Kind::Fifo];
+    let kinds = [
+        MemberKind::File,
+        MemberKind::HardLink,
+        MemberKind::Symlink,
+        MemberKind::Dir,
+        MemberKind::Fifo,
+    ];
     let kind = proptest::sample::select(kinds.to_vec());
     let bytes = || proptest::collection::vec(1u8..=255, 1..300);
     let time = (-(1i64 << 40)..1 << 40, 0..1_000_000_000u32);
@@ -720,8 +727,8 @@ fn members() -> impl Strategy<Value = Member> {
             while name.last() == Some(&b'/') {
                 name.pop();
             }
-            name.push(if kind == Kind::Dir { b'/' } else { b'n' });
-            let is_file = kind == Kind::File;
+            name.push(if kind == MemberKind::Dir { b'/' } else { b'n' });
+            let is_file = kind == MemberKind::File;
             let mut at = 0;
             let extents: Vec<(u64, u64)> = gaps
                 .iter()
@@ -733,15 +740,19 @@ fn members() -> impl Strategy<Value = Member> {
                 .collect();
             let data = gaps.iter().map(|(_, len)| len).sum();
             let is_sparse = is_file && is_sparse;
-            let sparse = is_sparse.then_some(Sparse { extents, real_size: at });
+            let sparse = is_sparse.then_some(SparseMap { extents, real_size: at });
             let size = if is_sparse { data } else { size };
-            Member {
+            TarMember {
                 name,
                 kind,
                 mode,
                 size: if is_file { size } else { 0 },
                 mtime,
-                link: if matches!(kind, Kind::HardLink | Kind::Symlink) { link } else { vec![] },
+                link: if matches!(kind, MemberKind::HardLink | MemberKind::Symlink) {
+                    link
+                } else {
+                    vec![]
+                },
                 sparse,
             }
         },
@@ -752,7 +763,7 @@ proptest! {
     #[test]
     fn a_header_is_read_as_it_was_written(member in members()) {
         let bytes = [member.header(), tar::trailer()].concat();
-        let read = Headers { source: bytes.as_slice() }.next().unwrap();
+        let read = HeaderReader { source: bytes.as_slice() }.next().unwrap();
         prop_assert_eq!(read, Some(member));
     }
 
@@ -762,7 +773,7 @@ proptest! {
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let mut bytes: Vec<u8> = members.iter().flat_map(Member::header).collect();
+        let mut bytes: Vec<u8> = members.iter().flat_map(TarMember::header).collect();
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;

@@ -5,9 +5,9 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{Job, Outcome, Refusal};
+use super::{FileJob, FileRefusal, Outcome};
 use crate::sys;
-use crate::sys::files::{self, Resolve, Stat};
+use crate::sys::files::{self, FileStat, ResolveMode};
 
 /// Levels of directories; each costs a descriptor and a buffer while the walk is in it.
 const DEPTH_MAX: usize = 512;
@@ -18,17 +18,17 @@ const REMOVE_ROUNDS_MAX: u32 = 16;
 
 /// The names in a directory, as they are read.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct DirectoryNames {
     dir: OwnedFd,
     buf: Vec<u8>,
     at: usize,
     len: usize,
 }
 
-impl Names {
+impl DirectoryNames {
     /// Of a directory that was opened for reading.
-    pub(super) fn new(dir: OwnedFd) -> Names {
-        Names { dir, buf: vec![0; NAMES_BYTES], at: 0, len: 0 }
+    pub(super) fn new(dir: OwnedFd) -> DirectoryNames {
+        DirectoryNames { dir, buf: vec![0; NAMES_BYTES], at: 0, len: 0 }
     }
 
     /// The next name, but for `.` and `..`.
@@ -57,19 +57,19 @@ impl Names {
 
 /// One file of a tree.
 #[derive(Debug)]
-pub(super) struct Visit<'a> {
+pub(super) struct TreeVisit<'a> {
     pub(super) dir: BorrowedFd<'a>,
     pub(super) name: &'a CStr,
     /// From the top on.
     pub(super) path: &'a [u8],
-    pub(super) stat: Stat,
+    pub(super) stat: FileStat,
     /// 1 directly below the top.
     pub(super) depth: u32,
 }
 
 /// What comes after a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TreeStep {
     /// What is in it, if it is a directory.
     Into,
     /// The next one beside it.
@@ -80,18 +80,18 @@ pub(super) enum Step {
 
 /// A walk through a tree, directories before what is in them.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
-    pub(super) job: &'a Job,
+pub(super) struct TreeWalk<'a> {
+    pub(super) job: &'a FileJob,
     /// A directory that may not be read is no error, and empty.
     pub(super) skip_unreadable: bool,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// Shows everything below a directory. What is gone meanwhile is left out.
     pub(super) fn run(
         &self,
-        top: Names,
-        show: &mut dyn FnMut(&Visit<'_>) -> Outcome<Step>,
+        top: DirectoryNames,
+        show: &mut dyn FnMut(&TreeVisit<'_>) -> Outcome<TreeStep>,
     ) -> Outcome<()> {
         let mut device = files::stat(top.dir.as_fd(), c"")?.dev;
         let mut path: Vec<u8> = Vec::new();
@@ -102,7 +102,8 @@ impl Walk<'_> {
             let depth = levels.len();
             let Some((names, path_len)) = levels.last_mut() else { return Ok(()) };
             path.truncate(*path_len);
-            let Some(name) = names.next().map_err(|error| Refusal::from(error).at(&path))? else {
+            let Some(name) = names.next().map_err(|error| FileRefusal::from(error).at(&path))?
+            else {
                 levels.pop();
                 continue;
             };
@@ -112,9 +113,9 @@ impl Walk<'_> {
             path.extend_from_slice(name.to_bytes());
             let stat = match files::stat(names.dir.as_fd(), &name) {
                 Err(error) if is_gone(&error) => continue,
-                other => other.map_err(|error| Refusal::from(error).at(&path))?,
+                other => other.map_err(|error| FileRefusal::from(error).at(&path))?,
             };
-            let visit = Visit {
+            let visit = TreeVisit {
                 dir: names.dir.as_fd(),
                 name: &name,
                 path: &path,
@@ -122,13 +123,13 @@ impl Walk<'_> {
                 depth: u32::try_from(depth).unwrap_or(u32::MAX),
             };
             match show(&visit)? {
-                Step::Stop => return Ok(()),
-                Step::Over => continue,
-                Step::Into if stat.kind() != libc::S_IFDIR => continue,
-                Step::Into => {}
+                TreeStep::Stop => return Ok(()),
+                TreeStep::Over => continue,
+                TreeStep::Into if stat.kind() != libc::S_IFDIR => continue,
+                TreeStep::Into => {}
             }
             if depth >= DEPTH_MAX {
-                return Err(Refusal::new(libc::EMFILE, "levels of directories"));
+                return Err(FileRefusal::new(libc::EMFILE, "levels of directories"));
             }
             let next = match descend(names.dir.as_fd(), &name) {
                 Ok(next) => next,
@@ -138,7 +139,7 @@ impl Walk<'_> {
                 {
                     continue;
                 }
-                Err(error) => return Err(Refusal::from(error).at(&path)),
+                Err(error) => return Err(FileRefusal::from(error).at(&path)),
             };
             if stat.dev != device {
                 if files::file_system(next.as_fd())? == files::PROC_MAGIC {
@@ -146,7 +147,7 @@ impl Walk<'_> {
                 }
                 device = stat.dev;
             }
-            levels.push((Names::new(next), path.len()));
+            levels.push((DirectoryNames::new(next), path.len()));
         }
     }
 }
@@ -158,18 +159,21 @@ fn is_gone(error: &io::Error) -> bool {
 
 fn descend(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    files::openat2(Some(dir), name, flags, 0, Resolve::Ordinary)
+    files::openat2(Some(dir), name, flags, 0, ResolveMode::Ordinary)
 }
 
 /// Removes a directory with all that is in it. Whatever fails first is told; the rest stays.
-pub(super) fn remove(job: &Job, dir: BorrowedFd<'_>, name: &CStr) -> Outcome<()> {
-    struct Level {
-        names: Names,
+pub(super) fn remove(job: &FileJob, dir: BorrowedFd<'_>, name: &CStr) -> Outcome<()> {
+    struct TreeLevel {
+        names: DirectoryNames,
         name: CString,
         rounds: u32,
     }
-    let mut levels: Vec<Level> =
-        vec![Level { names: Names::new(descend(dir, name)?), name: name.to_owned(), rounds: 0 }];
+    let mut levels: Vec<TreeLevel> = vec![TreeLevel {
+        names: DirectoryNames::new(descend(dir, name)?),
+        name: name.to_owned(),
+        rounds: 0,
+    }];
     while let Some(level) = levels.last_mut() {
         job.check()?;
         if let Some(name) = level.names.next()? {
@@ -187,12 +191,12 @@ pub(super) fn remove(job: &Job, dir: BorrowedFd<'_>, name: &CStr) -> Outcome<()>
             }
             let names = match descend(here, &name) {
                 Err(error) if is_gone(&error) => continue,
-                other => Names::new(other?),
+                other => DirectoryNames::new(other?),
             };
             if levels.len() >= DEPTH_MAX {
-                return Err(Refusal::new(libc::EMFILE, "levels of directories"));
+                return Err(FileRefusal::new(libc::EMFILE, "levels of directories"));
             }
-            levels.push(Level { names, name, rounds: 0 });
+            levels.push(TreeLevel { names, name, rounds: 0 });
             continue;
         }
         let above = levels.iter().rev().nth(1).map_or(dir, |level| level.names.dir.as_fd());
@@ -203,7 +207,7 @@ pub(super) fn remove(job: &Job, dir: BorrowedFd<'_>, name: &CStr) -> Outcome<()>
                 if error.raw_os_error() == Some(libc::ENOTEMPTY)
                     && done.rounds < REMOVE_ROUNDS_MAX =>
             {
-                let names = Names::new(descend(above, &done.name)?);
+                let names = DirectoryNames::new(descend(above, &done.name)?);
                 let rounds = done.rounds + 1;
                 if let Some(level) = levels.last_mut() {
                     (level.names, level.rounds) = (names, rounds);

@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use super::paths;
-use super::trees::{Names, Step, Visit, Walk};
-use super::{Job, Outcome, Refusal, ops};
+use super::trees::{DirectoryNames, TreeStep, TreeVisit, TreeWalk};
+use super::{FileJob, FileRefusal, Outcome, ops};
 use crate::session::files::wire;
 use crate::sys;
-use crate::sys::files::{self, Resolve};
+use crate::sys::files::{self, ResolveMode};
 
 /// Directories of one recursive watch; of more, an overflow is told.
 const DIRECTORIES_MAX: usize = 8192;
@@ -47,7 +47,7 @@ const OVERFLOW: u8 = 6;
 
 /// One event of the kernel's.
 #[derive(Debug)]
-struct Event {
+struct InotifyEvent {
     watch: i32,
     mask: u32,
     name: Vec<u8>,
@@ -55,7 +55,7 @@ struct Event {
 
 /// A watch of one path.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct PathWatcher {
     inotify: OwnedFd,
     /// Not kept open, because what is open is not gone when it is removed.
     top: CString,
@@ -68,8 +68,8 @@ pub(super) struct Watcher {
     is_full: bool,
 }
 
-impl Watcher {
-    pub(super) fn new(path: &CStr, is_recursive: bool) -> Outcome<Watcher> {
+impl PathWatcher {
+    pub(super) fn new(path: &CStr, is_recursive: bool) -> Outcome<PathWatcher> {
         let top = paths::open(path, true)?;
         let inotify = files::inotify()?;
         let stat = files::stat(top.as_fd(), c"")?;
@@ -77,7 +77,7 @@ impl Watcher {
         let top_watch =
             files::inotify_watch(inotify.as_fd(), &paths::own_link(top.as_fd()), EVENTS)?;
         drop(top);
-        let mut watcher = Watcher {
+        let mut watcher = PathWatcher {
             inotify,
             top: path.to_owned(),
             top_id: (stat.dev, stat.ino),
@@ -163,7 +163,7 @@ impl Watcher {
     }
 
     /// Whether the watch goes on.
-    fn handle(&mut self, event: &Event) -> bool {
+    fn handle(&mut self, event: &InotifyEvent) -> bool {
         let has = |bits: u32| event.mask & bits != 0;
         if has(libc::IN_Q_OVERFLOW) {
             self.tell(OVERFLOW, b"");
@@ -233,7 +233,7 @@ impl Watcher {
         let Ok(name) = CString::new(path) else { return false };
         let Ok(top) = self.open_top() else { return false };
         let flags = libc::O_PATH | libc::O_NOFOLLOW;
-        files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath).is_ok()
+        files::openat2(Some(top.as_fd()), &name, flags, 0, ResolveMode::Beneath).is_ok()
     }
 
     fn handle_top(&mut self, mask: u32) -> bool {
@@ -260,7 +260,7 @@ impl Watcher {
         let name = CString::new(path).map_err(io::Error::from)?;
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let top = self.open_top()?;
-        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath)?;
+        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, ResolveMode::Beneath)?;
         drop(top);
         if self.watch(dir.as_fd(), path) { self.add_below(path, is_new) } else { Ok(()) }
     }
@@ -270,13 +270,13 @@ impl Watcher {
         let name = if path.is_empty() { b"." } else { path };
         let name = CString::new(name).map_err(io::Error::from)?;
         let top = self.open_top()?;
-        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath)?;
+        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, ResolveMode::Beneath)?;
         drop(top);
-        let job = Job::own();
-        let walk = Walk { job: &job, skip_unreadable: true };
-        walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
+        let job = FileJob::own();
+        let walk = TreeWalk { job: &job, skip_unreadable: true };
+        walk.run(DirectoryNames::new(dir), &mut |visit: &TreeVisit<'_>| {
             if ops::is_temporary(visit.name.to_bytes()) {
-                return Ok(Step::Over);
+                return Ok(TreeStep::Over);
             }
             let below = match path {
                 b"" => visit.path.to_vec(),
@@ -286,14 +286,14 @@ impl Watcher {
                 self.tell(CREATE, &below);
             }
             if visit.stat.kind() != libc::S_IFDIR {
-                return Ok(Step::Over);
+                return Ok(TreeStep::Over);
             }
             let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
             let dir = Some(visit.dir);
-            let Ok(dir) = files::openat2(dir, visit.name, flags, 0, Resolve::Ordinary) else {
-                return Ok(Step::Over);
+            let Ok(dir) = files::openat2(dir, visit.name, flags, 0, ResolveMode::Ordinary) else {
+                return Ok(TreeStep::Over);
             };
-            Ok(if self.watch(dir.as_fd(), &below) { Step::Into } else { Step::Over })
+            Ok(if self.watch(dir.as_fd(), &below) { TreeStep::Into } else { TreeStep::Over })
         })
     }
 
@@ -302,7 +302,7 @@ impl Watcher {
         let top = paths::open(&self.top, true)?;
         let stat = files::stat(top.as_fd(), c"")?;
         if (stat.dev, stat.ino) != self.top_id {
-            return Err(Refusal::new(libc::ENOENT, Vec::new()));
+            return Err(FileRefusal::new(libc::ENOENT, Vec::new()));
         }
         Ok(top)
     }
@@ -348,7 +348,7 @@ impl Watcher {
 }
 
 /// Takes the first of the events that the kernel wrote: watch, mask, cookie, length, name.
-fn take_event(bytes: &mut &[u8]) -> Option<Event> {
+fn take_event(bytes: &mut &[u8]) -> Option<InotifyEvent> {
     let (head, rest) = bytes.split_first_chunk::<16>()?;
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?))
@@ -358,5 +358,5 @@ fn take_event(bytes: &mut &[u8]) -> Option<Event> {
     *bytes = rest;
     // Filled up with NULs.
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]).to_vec();
-    Some(Event { watch, mask, name })
+    Some(InotifyEvent { watch, mask, name })
 }

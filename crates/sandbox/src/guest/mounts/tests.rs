@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::{CAP_SETGID, CAP_SETUID};
 use super::*;
 use crate::disk::tests::{Place, SIZE};
-use crate::disk::{DISK_INIT, DISK_USER, Disk, Layer, slot_users};
+use crate::disk::{AttachedDiskImage, AttachedLayer, DISK_INIT, DISK_USER, slot_users};
 
 /// Ids of the guest init and of programs, far from those of other tests.
 const INIT: u32 = 1_310_000_000;
@@ -45,7 +45,11 @@ fn users() -> OwnedFd {
 }
 
 /// Does something as a program of a session with this disk and these layers.
-fn inside<T: Send>(disk: &Disk, layers: &[&Layer], work: impl FnOnce() -> T + Send) -> T {
+fn inside<T: Send>(
+    disk: &AttachedDiskImage,
+    layers: &[&AttachedLayer],
+    work: impl FnOnce() -> T + Send,
+) -> T {
     let (disk, users) = (disk.mount().unwrap(), users());
     let layers: Vec<OwnedFd> = layers.iter().map(|layer| layer.mount().unwrap()).collect();
     let program = || {
@@ -70,9 +74,9 @@ fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
 }
 
 /// Detaches a disk and attaches it as a layer.
-fn as_layer(place: &Place, disk: Disk, name: &str) -> Layer {
+fn as_layer(place: &Place, disk: AttachedDiskImage, name: &str) -> AttachedLayer {
     drop(disk);
-    Layer::attach(&place.path(name), SOON).unwrap()
+    AttachedLayer::attach(&place.path(name), SOON).unwrap()
 }
 
 #[test]
@@ -290,7 +294,7 @@ fn a_disk_is_not_mounted_without_what_it_takes() {
 #[test]
 fn as_many_layers_as_are_allowed_can_be_mounted() {
     let place = Place::new();
-    let mut layers: Vec<Layer> = Vec::new();
+    let mut layers: Vec<AttachedLayer> = Vec::new();
     for number in 0..LAYERS_MAX {
         let name = number.to_string();
         let disk = place.disk(&name);
@@ -301,7 +305,7 @@ fn as_many_layers_as_are_allowed_can_be_mounted() {
         layers.insert(0, as_layer(&place, disk, &name));
     }
     let disk = place.disk("top");
-    let chain: Vec<&Layer> = layers.iter().collect();
+    let chain: Vec<&AttachedLayer> = layers.iter().collect();
     inside(&disk, &chain, || {
         assert_eq!(fs::read_dir("/workspace").unwrap().count(), LAYERS_MAX);
     });

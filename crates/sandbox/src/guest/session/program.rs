@@ -11,13 +11,13 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use crate::cgroup::Unlimited;
-use crate::codec::session::{ProcessEnd, SessionLimits, StartProgram};
-use crate::codec::{self, Malformed, Reader, Streams, Writer};
-use crate::failure::Failure;
+use crate::cgroup::UnlimitedResources;
+use crate::codec::session::{ProcessEnd, SessionSandboxLimits, StartProgram};
+use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter, StreamSetup};
+use crate::failure::StepFailure;
 use crate::guest::{CAP_SETGID, CAP_SETUID, mask};
-use crate::payload::{self, Program};
-use crate::sys::{self, BpfInstruction, Ended, FailurePage};
+use crate::payload::{self, ExecProgram};
+use crate::sys::{self, BpfInstruction, ChildEnd, FailurePage};
 
 /// Largest message that releases a program: a frame, and what comes before it.
 const RELEASE_BYTES_MAX: usize = codec::MESSAGE_BYTES_MAX + 64;
@@ -48,7 +48,7 @@ const EXECUTE: &str = "execute the program";
 
 /// What every program of a session starts from.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct ProgramContext {
     /// `tasks` of the version 1 groups to enter.
     pub(super) entrances: Vec<OwnedFd>,
     /// `cgroup.procs` of the version 2 group.
@@ -58,12 +58,12 @@ pub(super) struct Ground {
     /// User and group to become.
     pub(super) user: Option<u32>,
     /// What only resource limits bound here.
-    pub(super) unlimited: Unlimited,
+    pub(super) unlimited: UnlimitedResources,
 }
 
 /// What differs between the first process that is parked and all others.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Parking<'a> {
+pub(super) enum ParkingOrder<'a> {
     /// It is parked before the session is set up, in the version 2 group from its beginning: it
     /// hides the control groups, if there are any, in a namespace that it hands to the guest init,
     /// and restricts itself.
@@ -74,16 +74,16 @@ pub(super) enum Parking<'a> {
 
 /// Writes the message that releases a parked process. The frame, or what `frame` is the beginning
 /// of, is in the last descriptor if `in_file`.
-pub(super) fn release(limits: &SessionLimits, in_file: bool, frame: &[u8]) -> Vec<u8> {
-    limits.write(Writer::new(in_file.into())).bytes(frame).finish()
+pub(super) fn release(limits: &SessionSandboxLimits, in_file: bool, frame: &[u8]) -> Vec<u8> {
+    limits.write(MessageWriter::new(in_file.into())).bytes(frame).finish()
 }
 
-impl Ground {
+impl ProgramContext {
     /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
     /// exit with.
     pub(super) fn become_program(
         &self,
-        parking: Parking<'_>,
+        parking: ParkingOrder<'_>,
         socket: &OwnedFd,
         note: &FailurePage,
     ) -> c_int {
@@ -95,7 +95,7 @@ impl Ground {
 
     fn steps(
         &self,
-        parking: Parking<'_>,
+        parking: ParkingOrder<'_>,
         socket: &OwnedFd,
         step: &mut i32,
     ) -> io::Result<std::convert::Infallible> {
@@ -104,10 +104,10 @@ impl Ground {
             f()
         };
         // First of all, so that everything from here on is counted and limited.
-        attempt(&|| self.enter_groups(matches!(parking, Parking::Later)))?;
+        attempt(&|| self.enter_groups(matches!(parking, ParkingOrder::Later)))?;
         attempt(&|| match parking {
-            Parking::First { hide_groups: true, .. } => hide_groups(socket),
-            Parking::First { .. } | Parking::Later => Ok(()),
+            ParkingOrder::First { hide_groups: true, .. } => hide_groups(socket),
+            ParkingOrder::First { .. } | ParkingOrder::Later => Ok(()),
         })?;
         attempt(&sys::setsid)?;
         attempt(&|| {
@@ -115,11 +115,11 @@ impl Ground {
             sys::set_capabilities(PARKED)
         })?;
         attempt(&|| match parking {
-            Parking::First { filter, .. } => {
+            ParkingOrder::First { filter, .. } => {
                 sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
                 sys::set_seccomp(filter)
             }
-            Parking::Later => Ok(()),
+            ParkingOrder::Later => Ok(()),
         })?;
         *step = RELEASE;
         let (buf, fds) = wait(socket)?;
@@ -134,7 +134,7 @@ impl Ground {
         attempt(&sys::unblock_signals)?;
         // As the user, who may not be allowed to enter it.
         attempt(&|| std::env::set_current_dir("/workspace").and_then(|()| enter(start.directory)))?;
-        attempt(&|| Program::of(&start.argv, &start.env).and_then(|it| Err(it.execute())))?;
+        attempt(&|| ExecProgram::of(&start.argv, &start.env).and_then(|it| Err(it.execute())))?;
         Err(io::Error::from_raw_os_error(libc::ENOEXEC))
     }
 
@@ -168,7 +168,7 @@ impl Ground {
         sys::set_capabilities(0)
     }
 
-    fn set_limits(&self, limits: &SessionLimits) -> io::Result<()> {
+    fn set_limits(&self, limits: &SessionSandboxLimits) -> io::Result<()> {
         payload::set_common_limits()?;
         let unlimited = self.unlimited;
         [
@@ -207,18 +207,18 @@ fn wait(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     buf.truncate(n);
     if buf.first() == Some(&1) {
         let file = fds.pop().ok_or_else(malformed)?;
-        let limits = SessionLimits::read(&mut Reader(buf.get(1..).unwrap_or(&[])));
+        let limits = SessionSandboxLimits::read(&mut MessageReader(buf.get(1..).unwrap_or(&[])));
         let limits = limits.map_err(io::Error::other)?;
         buf = release(&limits, false, &sys::read_file(file.as_fd())?);
     }
     Ok((buf, fds))
 }
 
-fn read(message: &[u8]) -> io::Result<(SessionLimits, StartProgram<'_>)> {
-    let read = || -> Result<_, Malformed> {
-        let mut r = Reader(message.get(1..).unwrap_or(&[]));
-        let limits = SessionLimits::read(&mut r)?;
-        let mut frame = Reader(r.bytes()?);
+fn read(message: &[u8]) -> io::Result<(SessionSandboxLimits, StartProgram<'_>)> {
+    let read = || -> Result<_, MalformedMessage> {
+        let mut r = MessageReader(message.get(1..).unwrap_or(&[]));
+        let limits = SessionSandboxLimits::read(&mut r)?;
+        let mut frame = MessageReader(r.bytes()?);
         // Its kind and its id.
         frame.u8()?;
         frame.u64()?;
@@ -241,12 +241,12 @@ fn enter(directory: &[u8]) -> io::Result<()> {
 }
 
 /// Gives the program its standard streams, and nothing else.
-fn connect(streams: Streams, fds: &[OwnedFd]) -> io::Result<()> {
+fn connect(streams: StreamSetup, fds: &[OwnedFd]) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     let mut given = fds.iter().map(AsFd::as_fd);
     let mut next = || given.next().ok_or_else(missing);
     match streams {
-        Streams::Given { merged, has_stdin } => {
+        StreamSetup::Given { merged, has_stdin } => {
             let stdout = next()?;
             let stderr = if merged { stdout } else { next()? };
             let null;
@@ -260,24 +260,24 @@ fn connect(streams: Streams, fds: &[OwnedFd]) -> io::Result<()> {
                 sys::dup_onto(fd, target)?;
             }
         }
-        Streams::Terminal(_) => {
+        StreamSetup::Terminal(_) => {
             let terminal = next()?;
             sys::take_terminal(terminal)?;
             for target in 0..=2 {
                 sys::dup_onto(terminal, target)?;
             }
         }
-        Streams::Waiting => return Err(missing()),
+        StreamSetup::Waiting => return Err(missing()),
     }
     sys::cloexec_from(3)
 }
 
 /// How a program ended, or why it was not started.
-pub(super) fn end(how: Ended, note: &FailurePage) -> ProcessEnd {
+pub(super) fn end(how: ChildEnd, note: &FailurePage) -> ProcessEnd {
     let mut end = ProcessEnd::default();
     match how {
-        Ended::Code(code) => end.code = Some(code),
-        Ended::Signal(signal) => end.signal = Some(signal),
+        ChildEnd::Code(code) => end.code = Some(code),
+        ChildEnd::Signal(signal) => end.signal = Some(signal),
     }
     let Some((step, errno)) = note.take() else { return end };
     end.code = None;
@@ -287,7 +287,7 @@ pub(super) fn end(how: Ended, note: &FailurePage) -> ProcessEnd {
         Some(EXECUTE) => end.exec_errno = Some(errno),
         name => {
             let step = name.unwrap_or("start the program").to_owned();
-            end.failure = Some(Failure { step, errno });
+            end.failure = Some(StepFailure { step, errno });
         }
     }
     end

@@ -15,9 +15,9 @@ use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::types::{Entry, FilesError, WatchEvent, WatchKind, WriteMode};
+use super::types::{FilesError, SandboxFileEntry, WatchEvent, WatchKind, WriteMode};
 use super::wire;
-use super::{Boxed, CHUNK_BYTES, Call, Files, Result};
+use super::{Boxed, CHUNK_BYTES, FileCall, Result, SandboxFiles};
 
 /// A regular file of the sandbox, open for reading. While it is open, the sandbox's disk is in use.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub struct OpenFile {
     /// Bytes in it when it was opened; programs may change that.
     pub len: u64,
     /// What else is known of it.
-    pub entry: Entry,
+    pub entry: SandboxFileEntry,
 }
 
 /// Content that is written to a file of the sandbox. To be finished: dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct FileWriter {
-    files: Files,
+    files: SandboxFiles,
     file: tokio::fs::File,
     path: CString,
     mode: WriteMode,
@@ -41,7 +41,7 @@ pub struct FileWriter {
 
 impl FileWriter {
     pub(super) fn new(
-        files: Files,
+        files: SandboxFiles,
         file: OwnedFd,
         path: CString,
         mode: WriteMode,
@@ -54,10 +54,10 @@ impl FileWriter {
     /// # Errors
     /// [`FilesError::NoSpace`], [`FilesError::Exists`] where somebody was faster, or whatever else
     /// becomes of the path meanwhile.
-    pub async fn finish(mut self) -> Result<Entry> {
+    pub async fn finish(mut self) -> Result<SandboxFileEntry> {
         self.file.flush().await?;
         if self.mode == WriteMode::Append {
-            return self.files.stat(self.path.to_bytes(), super::Follow::Links).await;
+            return self.files.stat(self.path.to_bytes(), super::LinkMode::Links).await;
         }
         let file = self.file.into_std().await;
         self.files.finish(&self.path, file.into(), self.mode == WriteMode::Create).await
@@ -85,12 +85,12 @@ impl AsyncWrite for FileWriter {
 /// Events of a directory. Dropped, it ends.
 #[derive(Debug)]
 pub struct Watch {
-    _files: Files,
+    _files: SandboxFiles,
     stream: Option<OwnedReadHalf>,
     pending: Vec<u8>,
     told: VecDeque<WatchRecord>,
     marks: Arc<WatchMarks>,
-    call: Call,
+    call: FileCall,
     _place: OwnedSemaphorePermit,
 }
 
@@ -139,9 +139,9 @@ impl WatchBarrier {
 impl Watch {
     /// Waits until the helper watches.
     pub(super) async fn start(
-        files: Files,
+        files: SandboxFiles,
         stream: UnixStream,
-        call: Call,
+        call: FileCall,
         place: OwnedSemaphorePermit,
     ) -> Result<Watch> {
         let (stream, to) = stream.into_split();
@@ -225,7 +225,7 @@ impl Watch {
 
 /// A tar archive as it is made. Dropped, nobody goes on making it.
 pub struct TarReader {
-    _files: Files,
+    _files: SandboxFiles,
     pipe: Option<pipe::Receiver>,
     first: Vec<u8>,
     taken: usize,
@@ -240,10 +240,10 @@ impl fmt::Debug for TarReader {
 
 impl TarReader {
     pub(super) fn new(
-        files: Files,
+        files: SandboxFiles,
         pipe: pipe::Receiver,
         first: Vec<u8>,
-        mut call: Call,
+        mut call: FileCall,
     ) -> TarReader {
         let answer = Box::pin(async move { call.answer().await.map(drop) });
         TarReader { _files: files, pipe: Some(pipe), first, taken: 0, answer: Some(answer) }

@@ -8,10 +8,13 @@ use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 use tokio::time;
 
-use super::types::{Entry, FilesError, WatchEvent};
-use super::wire::{self, Request};
-use super::{ATTRIBUTE_BYTES_MAX, Depth, EntryKind, Files, Follow, Parents, WriteMode, absolute};
-use crate::codec::{Reader, Writer};
+use super::types::{FilesError, SandboxFileEntry, WatchEvent};
+use super::wire::{self, FileRequest};
+use super::{
+    ATTRIBUTE_BYTES_MAX, EntryKind, LinkMode, ListDepth, MissingParents, SandboxFiles, WriteMode,
+    absolute,
+};
+use crate::codec::{MessageReader, MessageWriter};
 use crate::sys;
 
 /// Longest wait for anything. Far above what it takes.
@@ -51,12 +54,14 @@ enum Reply {
 }
 
 /// A helper that does with each request what a function says.
-fn helper(reply: impl Fn(u64, Request, Vec<OwnedFd>) -> Reply + Send + 'static) -> Files {
+fn helper(
+    reply: impl Fn(u64, FileRequest, Vec<OwnedFd>) -> Reply + Send + 'static,
+) -> SandboxFiles {
     let (ours, theirs) = sys::message_pair().unwrap();
     std::thread::spawn(move || {
         let mut buf = vec![0; wire::FRAME_BYTES_MAX];
         while let Ok((n @ 1.., fds)) = sys::receive(theirs.as_fd(), &mut buf) {
-            let (id, request) = Request::decode(&buf[..n]).unwrap();
+            let (id, request) = FileRequest::decode(&buf[..n]).unwrap();
             match reply(id, request, fds) {
                 Reply::Say(message, fds) => {
                     let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
@@ -67,15 +72,15 @@ fn helper(reply: impl Fn(u64, Request, Vec<OwnedFd>) -> Reply + Send + 'static) 
             }
         }
     });
-    Files::new(ours).unwrap()
+    SandboxFiles::new(ours).unwrap()
 }
 
-fn done(id: u64, payload: Writer) -> Vec<u8> {
+fn done(id: u64, payload: MessageWriter) -> Vec<u8> {
     wire::encode_answer(id, &Ok(payload.finish().split_off(1)))
 }
 
-fn file_entry() -> Writer {
-    Writer::new(0).u8(0).u64(1).u32(0o644).u32(0).u32(0).u64(0).bytes(b"")
+fn file_entry() -> MessageWriter {
+    MessageWriter::new(0).u8(0).u64(1).u32(0o644).u32(0).u32(0).u64(0).bytes(b"")
 }
 
 /// Checks that the caller is told that nobody answers.
@@ -91,17 +96,17 @@ async fn a_helper_that_talks_nonsense_is_lost() {
         |_| b"nonsense".to_vec(),
         |id| done(id + 1, file_entry()),
         |id| [done(id, file_entry()), vec![0]].concat(),
-        |id| done(id, Writer::new(0).u8(9)),
-        |id| done(id, Writer::new(0)),
+        |id| done(id, MessageWriter::new(0).u8(9)),
+        |id| done(id, MessageWriter::new(0)),
         |_| vec![0; wire::FRAME_BYTES_MAX + 1],
     ];
     for say in says {
         let files = helper(move |id, _, _| Reply::Say(say(id), Vec::new()));
-        lost(files.stat("x", Follow::Links)).await;
+        lost(files.stat("x", LinkMode::Links)).await;
     }
     let files = helper(|_, _, _| Reply::End);
-    lost(files.stat("x", Follow::Links)).await;
-    lost(files.stat("x", Follow::Links)).await;
+    lost(files.stat("x", LinkMode::Links)).await;
+    lost(files.stat("x", LinkMode::Links)).await;
     assert!(!files.is_alive());
 }
 
@@ -116,8 +121,8 @@ async fn only_regular_files_are_taken_from_a_helper() {
     for give in gives {
         let files = helper(move |id, _, _| Reply::Say(done(id, file_entry()), give()));
         lost(files.read("x")).await;
-        lost(files.write("x", Parents::Expect, WriteMode::Replace)).await;
-        lost(files.write("x", Parents::Expect, WriteMode::Append)).await;
+        lost(files.write("x", MissingParents::Expect, WriteMode::Replace)).await;
+        lost(files.write("x", MissingParents::Expect, WriteMode::Append)).await;
     }
 }
 
@@ -129,8 +134,8 @@ fn flood(fds: Vec<OwnedFd>, bytes: Vec<u8>) {
 #[tokio::test]
 async fn a_helper_cannot_make_a_listing_or_a_record_endless() {
     let files = helper(|_, request, fds| {
-        if matches!(request, Request::List { .. }) {
-            let entry = Writer::new(0).bytes(b"name").finish().split_off(1);
+        if matches!(request, FileRequest::List { .. }) {
+            let entry = MessageWriter::new(0).bytes(b"name").finish().split_off(1);
             let entry = [entry, file_entry().finish().split_off(1)].concat();
             flood(fds, wire::record(&entry));
         }
@@ -139,28 +144,28 @@ async fn a_helper_cannot_make_a_listing_or_a_record_endless() {
     let listing = time::timeout(PATIENCE, files.list("x", 1, 100)).await.unwrap().unwrap();
     assert_eq!((listing.entries.len(), listing.cut), (100, true));
     let files = helper(|_, request, fds| {
-        if request != Request::Cancel {
+        if request != FileRequest::Cancel {
             // The length of a record that nobody has room for.
             flood(fds, vec![0xff; 4096]);
         }
         Reply::Nothing
     });
     lost(files.list("x", 1, 100)).await;
-    lost(files.watch("x", Depth::Single)).await;
+    lost(files.watch("x", ListDepth::Single)).await;
 }
 
 #[tokio::test]
 async fn who_gives_up_tells_the_helper() {
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
     let files = helper(move |id, request, _| {
-        let is_cancel = request == Request::Cancel;
+        let is_cancel = request == FileRequest::Cancel;
         tx.send((id, request)).unwrap();
         // What was given up is answered all the same, and that is no harm.
         if is_cancel { Reply::Say(done(id, file_entry()), Vec::new()) } else { Reply::Nothing }
     });
     // More often than there may be requests under way: each leaves its place.
     for _ in 0..3 * wire::QUICK_MAX {
-        let mut call = Box::pin(files.stat("y", Follow::Links));
+        let mut call = Box::pin(files.stat("y", LinkMode::Links));
         let waiting = time::timeout(PATIENCE, async {
             tokio::select! {
                 result = &mut call => panic!("it was answered: {result:?}"),
@@ -170,7 +175,7 @@ async fn who_gives_up_tells_the_helper() {
         let (id, _) = waiting.await.unwrap();
         drop(call);
         let cancelled = time::timeout(PATIENCE, rx.recv()).await.unwrap().unwrap();
-        assert_eq!(cancelled, (id, Request::Cancel));
+        assert_eq!(cancelled, (id, FileRequest::Cancel));
     }
     assert!(files.is_alive());
 }
@@ -178,7 +183,7 @@ async fn who_gives_up_tells_the_helper() {
 #[tokio::test]
 async fn an_import_ends_with_the_helper_or_with_its_source() {
     let files = helper(|id, _, _| {
-        let refusal = wire::Refusal { errno: libc::ENOSPC, detail: Vec::new() };
+        let refusal = wire::FileRefusal { errno: libc::ENOSPC, detail: Vec::new() };
         Reply::Say(wire::encode_answer(id, &Err(refusal)), Vec::new())
     });
     let endless = tokio::io::repeat(0);
@@ -187,14 +192,14 @@ async fn an_import_ends_with_the_helper_or_with_its_source() {
 
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
     let files = helper(move |id, request, fds| match request {
-        Request::Import { .. } => {
+        FileRequest::Import { .. } => {
             // In this thread: the answer comes when the archive has ended.
             let (mut buf, mut all) = ([0; 4096], Vec::new());
             while let Ok(n @ 1..) = sys::read(fds[0].as_fd(), &mut buf) {
                 all.extend_from_slice(&buf[..n]);
             }
             tx.send(all).unwrap();
-            Reply::Say(self::done(id, Writer::new(0).u64(1).u64(2)), Vec::new())
+            Reply::Say(self::done(id, MessageWriter::new(0).u64(1).u64(2)), Vec::new())
         }
         _ => Reply::Nothing,
     });
@@ -228,31 +233,31 @@ fn errors_of_the_kernel_become_those_of_files() {
     assert!(matches!(FilesError::from_errno(libc::EIO, String::new()), FilesError::Io(_)));
 }
 
-fn requests() -> impl Strategy<Value = Request> {
+fn requests() -> impl Strategy<Value = FileRequest> {
     let string = || {
         proptest::collection::vec(1u8..=255, 0..60).prop_map(|bytes| CString::new(bytes).unwrap())
     };
     let value = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..60));
     let all = (0..18u8, string(), string(), any::<bool>(), any::<bool>(), any::<u32>(), value);
     all.prop_map(|(kind, path, other, flag, create, number, value)| match kind {
-        0 => Request::Stat { path, follow: flag },
-        1 => Request::List { path, depth: number, limit: u64::from(number) << 20 },
-        2 => Request::Read { path },
-        3 => Request::Write { path, parents: flag, create },
-        4 => Request::Finish { path, create },
-        5 => Request::Append { path, parents: flag },
-        6 => Request::MakeDir { path, parents: flag },
-        7 => Request::Rename { from: path, to: other },
-        8 => Request::Remove { path, recursive: flag },
-        9 => Request::Chmod { path, mode: number },
-        10 => Request::Watch { path, recursive: flag },
-        11 => Request::Export { path },
-        12 => Request::Import { path },
-        13 => Request::ListAttributes { path },
-        14 => Request::GetAttribute { path, name: other },
-        15 => Request::SetAttribute { path, name: other, value },
-        16 => Request::Usage { path },
-        _ => Request::Cancel,
+        0 => FileRequest::Stat { path, follow: flag },
+        1 => FileRequest::List { path, depth: number, limit: u64::from(number) << 20 },
+        2 => FileRequest::Read { path },
+        3 => FileRequest::Write { path, parents: flag, create },
+        4 => FileRequest::Finish { path, create },
+        5 => FileRequest::Append { path, parents: flag },
+        6 => FileRequest::MakeDir { path, parents: flag },
+        7 => FileRequest::Rename { from: path, to: other },
+        8 => FileRequest::Remove { path, recursive: flag },
+        9 => FileRequest::Chmod { path, mode: number },
+        10 => FileRequest::Watch { path, recursive: flag },
+        11 => FileRequest::Export { path },
+        12 => FileRequest::Import { path },
+        13 => FileRequest::ListAttributes { path },
+        14 => FileRequest::GetAttribute { path, name: other },
+        15 => FileRequest::SetAttribute { path, name: other, value },
+        16 => FileRequest::Usage { path },
+        _ => FileRequest::Cancel,
     })
 }
 
@@ -260,9 +265,9 @@ proptest! {
     #[test]
     fn a_request_survives_the_wire(id in any::<u64>(), request in requests()) {
         let bytes = request.encode(id);
-        prop_assert_eq!(Request::decode(&bytes).ok(), Some((id, request)));
-        prop_assert!(Request::decode(&bytes[..bytes.len() - 1]).is_err());
-        prop_assert!(Request::decode(&[bytes, vec![0]].concat()).is_err());
+        prop_assert_eq!(FileRequest::decode(&bytes).ok(), Some((id, request)));
+        prop_assert!(FileRequest::decode(&bytes[..bytes.len() - 1]).is_err());
+        prop_assert!(FileRequest::decode(&[bytes, vec![0]].concat()).is_err());
     }
 
     #[test]
@@ -272,7 +277,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..900),
         is_done in any::<bool>(),
     ) {
-        let result = if is_done { Ok(bytes) } else { Err(wire::Refusal { errno, detail: bytes }) };
+        let result = if is_done { Ok(bytes) } else { Err(wire::FileRefusal { errno, detail: bytes }) };
         let message = wire::encode_answer(id, &result);
         prop_assert_eq!(wire::decode_answer(&message).ok(), Some((id, result)));
         prop_assert!(wire::decode_answer(&message[..message.len() - 1]).is_err());
@@ -281,13 +286,13 @@ proptest! {
     #[test]
     fn no_bytes_break_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         // What is decoded from noise is said by the same bytes again.
-        if let Ok((id, request)) = Request::decode(&bytes) {
+        if let Ok((id, request)) = FileRequest::decode(&bytes) {
             prop_assert_eq!(request.encode(id), bytes.clone());
         }
         if let Ok((id, result)) = wire::decode_answer(&bytes) {
             prop_assert_eq!(wire::encode_answer(id, &result), bytes.clone());
         }
-        if let Ok(entry) = Entry::decode(&mut Reader(&bytes), &bytes) {
+        if let Ok(entry) = SandboxFileEntry::decode(&mut MessageReader(&bytes), &bytes) {
             prop_assert_eq!(entry.symlink_target.is_some(), entry.kind == EntryKind::Symlink);
             prop_assert!(entry.mode <= 0o7777);
         }
@@ -324,9 +329,9 @@ fn everything_fits_into_a_frame() {
     let path = CString::new(vec![b'x'; wire::PATH_BYTES_MAX]).unwrap();
     let name = CString::new(vec![b'x'; 255]).unwrap();
     let value = Some(vec![0; ATTRIBUTE_BYTES_MAX]);
-    let largest = Request::SetAttribute { path: path.clone(), name, value };
+    let largest = FileRequest::SetAttribute { path: path.clone(), name, value };
     assert!(largest.encode(0).len() <= wire::FRAME_BYTES_MAX);
-    let twice = Request::Rename { from: path.clone(), to: path };
+    let twice = FileRequest::Rename { from: path.clone(), to: path };
     assert!(twice.encode(0).len() <= wire::FRAME_BYTES_MAX);
     let answer = wire::encode_answer(0, &Ok(vec![0; ATTRIBUTE_BYTES_MAX]));
     assert!(answer.len() <= wire::FRAME_BYTES_MAX);

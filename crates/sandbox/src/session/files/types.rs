@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::codec::{Malformed, Reader};
+use crate::codec::{MalformedMessage, MessageReader};
 
 /// The user id that the sandbox's user has on its disk, and as which it is shown.
 pub(crate) const SHOWN_USER: u32 = 1000;
@@ -22,7 +22,7 @@ pub enum EntryKind {
 
 /// What is known of one file, directory or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SandboxFileEntry {
     /// The last part of the path. Bytes that are not UTF-8 are shown as U+FFFD, here and in the
     /// other strings.
     pub name: String,
@@ -46,22 +46,25 @@ pub struct Entry {
     pub resolved: Option<String>,
 }
 
-impl Entry {
+impl SandboxFileEntry {
     /// Reads what the helper wrote about the entry at `path`.
-    pub(super) fn decode(r: &mut Reader<'_>, path: &[u8]) -> Result<Entry, Malformed> {
+    pub(super) fn decode(
+        r: &mut MessageReader<'_>,
+        path: &[u8],
+    ) -> Result<SandboxFileEntry, MalformedMessage> {
         let kind = match r.u8()? {
             0 => EntryKind::File,
             1 => EntryKind::Dir,
             2 => EntryKind::Symlink,
             3 => EntryKind::Other,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedMessage),
         };
         let (size, mode, uid, gid) = (r.u64()?, r.u32()? & 0o7777, r.u32()?, r.u32()?);
         let modified_ns = r.u64()?.cast_signed();
         let target = r.bytes()?;
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let name = path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
-        Ok(Entry {
+        Ok(SandboxFileEntry {
             name: lossy(name.unwrap_or(b"/")),
             path: lossy(path),
             kind,
@@ -78,9 +81,9 @@ impl Entry {
 
 /// What is below a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct DirectoryListing {
     /// By path.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SandboxFileEntry>,
     /// There is more than was asked for, or than there is room for.
     pub cut: bool,
 }
@@ -98,7 +101,7 @@ pub enum WriteMode {
 
 /// Whether the directories on the way are made where they are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parents {
+pub enum MissingParents {
     /// They are.
     Make,
     /// That is an error: [`FilesError::NotFound`].
@@ -107,7 +110,7 @@ pub enum Parents {
 
 /// Whether what is below is meant, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub enum ListDepth {
     /// The one alone.
     Single,
     /// Everything below.
@@ -116,7 +119,7 @@ pub enum Depth {
 
 /// Whether a link at the end of a path stands for what it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
+pub enum LinkMode {
     /// It does.
     Links,
     /// It is meant itself.
@@ -150,8 +153,8 @@ pub struct WatchEvent {
 }
 
 impl WatchEvent {
-    pub(super) fn decode(frame: &[u8]) -> Result<WatchEvent, Malformed> {
-        let (kind, path) = frame.split_first().ok_or(Malformed)?;
+    pub(super) fn decode(frame: &[u8]) -> Result<WatchEvent, MalformedMessage> {
+        let (kind, path) = frame.split_first().ok_or(MalformedMessage)?;
         let kind = match kind {
             1 => WatchKind::Create,
             2 => WatchKind::Write,
@@ -159,7 +162,7 @@ impl WatchEvent {
             4 => WatchKind::Rename,
             5 => WatchKind::Chmod,
             6 => WatchKind::Overflow,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedMessage),
         };
         Ok(WatchEvent { kind, path: String::from_utf8_lossy(path).into_owned() })
     }
@@ -249,8 +252,8 @@ impl From<io::Error> for FilesError {
     }
 }
 
-impl From<Malformed> for FilesError {
-    fn from(_: Malformed) -> FilesError {
+impl From<MalformedMessage> for FilesError {
+    fn from(_: MalformedMessage) -> FilesError {
         FilesError::Lost
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 
-use crate::codec::{Malformed, Reader, Writer};
+use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 
 /// Largest message in either direction: an attribute's value or list of names, which the kernel
 /// bounds at 64 KiB (`XATTR_SIZE_MAX`), and a path.
@@ -32,7 +32,7 @@ pub(crate) mod answer {
 
 /// Which bound a request counts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum RequestClass {
     Quick,
     Tree,
     Archive,
@@ -41,7 +41,7 @@ pub(crate) enum Class {
 
 /// What the server asks. Paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum FileRequest {
     Stat {
         path: CString,
         follow: bool,
@@ -120,112 +120,119 @@ pub(crate) enum Request {
     Cancel,
 }
 
-impl Request {
-    pub(crate) fn class(&self) -> Class {
+impl FileRequest {
+    pub(crate) fn class(&self) -> RequestClass {
         match self {
-            Request::List { .. } | Request::Remove { .. } | Request::Usage { .. } => Class::Tree,
-            Request::Rename { .. } => Class::Tree,
-            Request::Export { .. } | Request::Import { .. } => Class::Archive,
-            Request::Watch { .. } => Class::Watch,
-            Request::Stat { .. }
-            | Request::Read { .. }
-            | Request::Write { .. }
-            | Request::Finish { .. }
-            | Request::Append { .. }
-            | Request::MakeDir { .. }
-            | Request::Chmod { .. }
-            | Request::ListAttributes { .. }
-            | Request::GetAttribute { .. }
-            | Request::SetAttribute { .. }
-            | Request::Cancel => Class::Quick,
+            FileRequest::List { .. } | FileRequest::Remove { .. } | FileRequest::Usage { .. } => {
+                RequestClass::Tree
+            }
+            FileRequest::Rename { .. } => RequestClass::Tree,
+            FileRequest::Export { .. } | FileRequest::Import { .. } => RequestClass::Archive,
+            FileRequest::Watch { .. } => RequestClass::Watch,
+            FileRequest::Stat { .. }
+            | FileRequest::Read { .. }
+            | FileRequest::Write { .. }
+            | FileRequest::Finish { .. }
+            | FileRequest::Append { .. }
+            | FileRequest::MakeDir { .. }
+            | FileRequest::Chmod { .. }
+            | FileRequest::ListAttributes { .. }
+            | FileRequest::GetAttribute { .. }
+            | FileRequest::SetAttribute { .. }
+            | FileRequest::Cancel => RequestClass::Quick,
         }
     }
 
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
-        let begin = |kind: u8, path: &CString| Writer::new(kind).u64(id).bytes(path.to_bytes());
+        let begin =
+            |kind: u8, path: &CString| MessageWriter::new(kind).u64(id).bytes(path.to_bytes());
         let w = match self {
-            Request::Stat { path, follow } => begin(1, path).u8((*follow).into()),
-            Request::List { path, depth, limit } => begin(2, path).u32(*depth).u64(*limit),
-            Request::Read { path } => begin(3, path),
-            Request::Write { path, parents, create } => {
+            FileRequest::Stat { path, follow } => begin(1, path).u8((*follow).into()),
+            FileRequest::List { path, depth, limit } => begin(2, path).u32(*depth).u64(*limit),
+            FileRequest::Read { path } => begin(3, path),
+            FileRequest::Write { path, parents, create } => {
                 begin(4, path).u8((*parents).into()).u8((*create).into())
             }
-            Request::Finish { path, create } => begin(5, path).u8((*create).into()),
-            Request::Append { path, parents } => begin(6, path).u8((*parents).into()),
-            Request::MakeDir { path, parents } => begin(7, path).u8((*parents).into()),
-            Request::Rename { from, to } => begin(8, from).bytes(to.to_bytes()),
-            Request::Remove { path, recursive } => begin(9, path).u8((*recursive).into()),
-            Request::Chmod { path, mode } => begin(10, path).u32(*mode),
-            Request::Watch { path, recursive } => begin(11, path).u8((*recursive).into()),
-            Request::Export { path } => begin(12, path),
-            Request::Import { path } => begin(13, path),
-            Request::ListAttributes { path } => begin(14, path),
-            Request::GetAttribute { path, name } => begin(15, path).bytes(name.to_bytes()),
-            Request::SetAttribute { path, name, value } => {
+            FileRequest::Finish { path, create } => begin(5, path).u8((*create).into()),
+            FileRequest::Append { path, parents } => begin(6, path).u8((*parents).into()),
+            FileRequest::MakeDir { path, parents } => begin(7, path).u8((*parents).into()),
+            FileRequest::Rename { from, to } => begin(8, from).bytes(to.to_bytes()),
+            FileRequest::Remove { path, recursive } => begin(9, path).u8((*recursive).into()),
+            FileRequest::Chmod { path, mode } => begin(10, path).u32(*mode),
+            FileRequest::Watch { path, recursive } => begin(11, path).u8((*recursive).into()),
+            FileRequest::Export { path } => begin(12, path),
+            FileRequest::Import { path } => begin(13, path),
+            FileRequest::ListAttributes { path } => begin(14, path),
+            FileRequest::GetAttribute { path, name } => begin(15, path).bytes(name.to_bytes()),
+            FileRequest::SetAttribute { path, name, value } => {
                 let w = begin(16, path).bytes(name.to_bytes()).u8(value.is_some().into());
                 w.bytes(value.as_deref().unwrap_or(&[]))
             }
-            Request::Usage { path } => begin(17, path),
-            Request::Cancel => Writer::new(18).u64(id),
+            FileRequest::Usage { path } => begin(17, path),
+            FileRequest::Cancel => MessageWriter::new(18).u64(id),
         };
         w.finish()
     }
 
     /// Reads what [`Request::encode`] wrote.
-    pub(crate) fn decode(message: &[u8]) -> Result<(u64, Request), Malformed> {
-        let r = &mut Reader(message);
+    pub(crate) fn decode(message: &[u8]) -> Result<(u64, FileRequest), MalformedMessage> {
+        let r = &mut MessageReader(message);
         let (kind, id) = (r.u8()?, r.u64()?);
         if kind == 18 {
-            return end(r, id, Request::Cancel);
+            return end(r, id, FileRequest::Cancel);
         }
         let path = string(r)?;
         let request = match kind {
-            1 => Request::Stat { path, follow: flag(r)? },
-            2 => Request::List { path, depth: r.u32()?, limit: r.u64()? },
-            3 => Request::Read { path },
-            4 => Request::Write { path, parents: flag(r)?, create: flag(r)? },
-            5 => Request::Finish { path, create: flag(r)? },
-            6 => Request::Append { path, parents: flag(r)? },
-            7 => Request::MakeDir { path, parents: flag(r)? },
-            8 => Request::Rename { from: path, to: string(r)? },
-            9 => Request::Remove { path, recursive: flag(r)? },
-            10 => Request::Chmod { path, mode: r.u32()? },
-            11 => Request::Watch { path, recursive: flag(r)? },
-            12 => Request::Export { path },
-            13 => Request::Import { path },
-            14 => Request::ListAttributes { path },
-            15 => Request::GetAttribute { path, name: string(r)? },
+            1 => FileRequest::Stat { path, follow: flag(r)? },
+            2 => FileRequest::List { path, depth: r.u32()?, limit: r.u64()? },
+            3 => FileRequest::Read { path },
+            4 => FileRequest::Write { path, parents: flag(r)?, create: flag(r)? },
+            5 => FileRequest::Finish { path, create: flag(r)? },
+            6 => FileRequest::Append { path, parents: flag(r)? },
+            7 => FileRequest::MakeDir { path, parents: flag(r)? },
+            8 => FileRequest::Rename { from: path, to: string(r)? },
+            9 => FileRequest::Remove { path, recursive: flag(r)? },
+            10 => FileRequest::Chmod { path, mode: r.u32()? },
+            11 => FileRequest::Watch { path, recursive: flag(r)? },
+            12 => FileRequest::Export { path },
+            13 => FileRequest::Import { path },
+            14 => FileRequest::ListAttributes { path },
+            15 => FileRequest::GetAttribute { path, name: string(r)? },
             16 => {
                 let (name, is_some, value) = (string(r)?, flag(r)?, r.bytes()?);
                 let value = is_some.then(|| value.to_vec());
-                Request::SetAttribute { path, name, value }
+                FileRequest::SetAttribute { path, name, value }
             }
-            17 => Request::Usage { path },
-            _ => return Err(Malformed),
+            17 => FileRequest::Usage { path },
+            _ => return Err(MalformedMessage),
         };
         end(r, id, request)
     }
 }
 
-fn string(r: &mut Reader<'_>) -> Result<CString, Malformed> {
-    CString::new(r.bytes()?).map_err(|_| Malformed)
+fn string(r: &mut MessageReader<'_>) -> Result<CString, MalformedMessage> {
+    CString::new(r.bytes()?).map_err(|_| MalformedMessage)
 }
 
-fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
+fn flag(r: &mut MessageReader<'_>) -> Result<bool, MalformedMessage> {
     match r.u8()? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Malformed),
+        _ => Err(MalformedMessage),
     }
 }
 
-fn end(r: &Reader<'_>, id: u64, request: Request) -> Result<(u64, Request), Malformed> {
-    if r.0.is_empty() { Ok((id, request)) } else { Err(Malformed) }
+fn end(
+    r: &MessageReader<'_>,
+    id: u64,
+    request: FileRequest,
+) -> Result<(u64, FileRequest), MalformedMessage> {
+    if r.0.is_empty() { Ok((id, request)) } else { Err(MalformedMessage) }
 }
 
 /// A request that could not be done: an errno, and more words where they help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct FileRefusal {
     pub(crate) errno: i32,
     pub(crate) detail: Vec<u8>,
 }
@@ -234,26 +241,32 @@ pub(crate) struct Refusal {
 pub(crate) const DETAIL_BYTES_MAX: usize = 1024;
 
 /// An answer without its descriptors.
-pub(crate) fn encode_answer(id: u64, result: &Result<Vec<u8>, Refusal>) -> Vec<u8> {
+pub(crate) fn encode_answer(id: u64, result: &Result<Vec<u8>, FileRefusal>) -> Vec<u8> {
     match result {
-        Ok(payload) => Writer::new(answer::DONE).u64(id).bytes(payload).finish(),
-        Err(Refusal { errno, detail }) => {
+        Ok(payload) => MessageWriter::new(answer::DONE).u64(id).bytes(payload).finish(),
+        Err(FileRefusal { errno, detail }) => {
             let detail = detail.get(..DETAIL_BYTES_MAX).unwrap_or(detail);
-            Writer::new(answer::FAILED).u64(id).u32(errno.cast_unsigned()).bytes(detail).finish()
+            MessageWriter::new(answer::FAILED)
+                .u64(id)
+                .u32(errno.cast_unsigned())
+                .bytes(detail)
+                .finish()
         }
     }
 }
 
 /// Reads what [`encode_answer`] wrote.
-pub(crate) fn decode_answer(message: &[u8]) -> Result<(u64, Result<Vec<u8>, Refusal>), Malformed> {
-    let r = &mut Reader(message);
+pub(crate) fn decode_answer(
+    message: &[u8],
+) -> Result<(u64, Result<Vec<u8>, FileRefusal>), MalformedMessage> {
+    let r = &mut MessageReader(message);
     let (kind, id) = (r.u8()?, r.u64()?);
     let result = match kind {
         answer::DONE => Ok(r.bytes()?.to_vec()),
-        answer::FAILED => Err(Refusal { errno: r.i32()?, detail: r.bytes()?.to_vec() }),
-        _ => return Err(Malformed),
+        answer::FAILED => Err(FileRefusal { errno: r.i32()?, detail: r.bytes()?.to_vec() }),
+        _ => return Err(MalformedMessage),
     };
-    if r.0.is_empty() { Ok((id, result)) } else { Err(Malformed) }
+    if r.0.is_empty() { Ok((id, result)) } else { Err(MalformedMessage) }
 }
 
 /// A record in a pipe: its length, and itself.
@@ -281,11 +294,11 @@ pub(crate) fn mark_of(record: &[u8]) -> Option<u64> {
 }
 
 /// Takes a record from the front of what has come from a pipe; `None` while it is not all there.
-pub(crate) fn take_record<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
+pub(crate) fn take_record<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, MalformedMessage> {
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
-    let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| Malformed)?;
+    let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| MalformedMessage)?;
     if len > RECORD_BYTES_MAX {
-        return Err(Malformed);
+        return Err(MalformedMessage);
     }
     let Some((record, rest)) = rest.split_at_checked(len) else { return Ok(None) };
     *bytes = rest;

@@ -18,7 +18,8 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use futures_util::stream;
 use sandbox::{
-    Depth, EntryKind, FilesError, Follow, LIST_ENTRIES_MAX, Parents, TarReader, WriteMode,
+    EntryKind, FilesError, LIST_ENTRIES_MAX, LinkMode, ListDepth, MissingParents, TarReader,
+    WriteMode,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -215,7 +216,7 @@ pub(super) async fn put(
     content: &[u8],
 ) -> Result<u64, FilesError> {
     let full = format!("{WORKSPACE}/{path}");
-    let mut writer = files.write(full, Parents::Make, WriteMode::Replace).await?;
+    let mut writer = files.write(full, MissingParents::Make, WriteMode::Replace).await?;
     writer.write_all(content).await?;
     Ok(writer.finish().await?.size)
 }
@@ -225,11 +226,11 @@ pub(super) async fn remove(caller: Caller, Path((uuid, path)): Path<(String, Str
     let full = inside(&path)?;
     let (_, files, _) = caller.files(&uuid).await?;
     // What a link leads to is not what is removed.
-    let entry = files.stat(&full, Follow::Nothing).await?;
+    let entry = files.stat(&full, LinkMode::Nothing).await?;
     if entry.kind == EntryKind::Dir {
         return Err(Failure::bad("Path is not a file"));
     }
-    files.remove(&full, Depth::Single).await?;
+    files.remove(&full, ListDepth::Single).await?;
     Ok(Json(json!({ "path": path, "deleted": true })))
 }
 

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use node::clock;
 use node::http::{CredentialBinding, Upload};
-use sandbox::Files;
+use sandbox::SandboxFiles;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -337,7 +337,7 @@ impl Call<'_> {
         Ok(Json(answer).into_response())
     }
 
-    async fn files(&self) -> Result<Files, RpcError> {
+    async fn files(&self) -> Result<SandboxFiles, RpcError> {
         Ok(self.guard.files().await?)
     }
 

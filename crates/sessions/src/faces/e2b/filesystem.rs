@@ -9,8 +9,8 @@ use futures_util::stream;
 use node::clock;
 use parking_lot::Mutex;
 use sandbox::{
-    Depth, Entry, EntryKind, Files, FilesError, Follow, Parents, Watch, WatchBarrier, WatchEvent,
-    WatchKind,
+    EntryKind, FilesError, LinkMode, ListDepth, MissingParents, SandboxFileEntry, SandboxFiles,
+    Watch, WatchBarrier, WatchEvent, WatchKind,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -75,42 +75,45 @@ pub(super) struct WatchRequest {
     include_entry: bool,
 }
 
-pub(super) async fn stat(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+pub(super) async fn stat(files: &SandboxFiles, request: PathRequest) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
     Ok(json!({ "entry": look(files, &path).await? }))
 }
 
-pub(super) async fn make_dir(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+pub(super) async fn make_dir(
+    files: &SandboxFiles,
+    request: PathRequest,
+) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
-    if !files.make_dir(&path, Parents::Make).await? {
+    if !files.make_dir(&path, MissingParents::Make).await? {
         return Err(RpcError::new("already_exists", format!("directory already exists: {path}")));
     }
     Ok(json!({ "entry": look(files, &path).await? }))
 }
 
-pub(super) async fn rename(files: &Files, request: MoveRequest) -> Result<Value, RpcError> {
+pub(super) async fn rename(files: &SandboxFiles, request: MoveRequest) -> Result<Value, RpcError> {
     let (source, destination) = (at_home(&request.source), at_home(&request.destination));
     // The directory that it goes to is made, as E2B does.
     if let Some((parent, _)) = destination.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
     {
-        files.stat(&source, Follow::Nothing).await.map_err(|error| about(error, &source))?;
-        files.make_dir(parent, Parents::Make).await?;
+        files.stat(&source, LinkMode::Nothing).await.map_err(|error| about(error, &source))?;
+        files.make_dir(parent, MissingParents::Make).await?;
     }
     let renamed = files.rename(&source, &destination).await;
     renamed.map_err(|error| about(error, &source))?;
     Ok(json!({ "entry": look(files, &destination).await? }))
 }
 
-pub(super) async fn remove(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+pub(super) async fn remove(files: &SandboxFiles, request: PathRequest) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
-    match files.remove(&path, Depth::Recursive).await {
+    match files.remove(&path, ListDepth::Recursive).await {
         // What is not there is as good as removed, as for E2B.
         Ok(()) | Err(FilesError::NotFound) => Ok(json!({})),
         Err(error) => Err(about(error, &path)),
     }
 }
 
-pub(super) async fn list(files: &Files, request: ListRequest) -> Result<Value, RpcError> {
+pub(super) async fn list(files: &SandboxFiles, request: ListRequest) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
     let depth = request.depth.clamp(1, DEPTH_MAX);
     // The directory that a link leads to is what is meant.
@@ -126,8 +129,8 @@ pub(super) async fn list(files: &Files, request: ListRequest) -> Result<Value, R
 }
 
 /// What is at a path.
-async fn look(files: &Files, path: &str) -> Result<Value, RpcError> {
-    let entry = files.stat(path, Follow::Nothing).await.map_err(|error| about(error, path))?;
+async fn look(files: &SandboxFiles, path: &str) -> Result<Value, RpcError> {
+    let entry = files.stat(path, LinkMode::Nothing).await.map_err(|error| about(error, path))?;
     Ok(describe(files, entry).await)
 }
 
@@ -141,12 +144,12 @@ fn about(error: FilesError, path: &str) -> RpcError {
 }
 
 /// An entry with its metadata, as clients see it. Of a link they are told what it leads to.
-pub(super) async fn describe(files: &Files, entry: Entry) -> Value {
+pub(super) async fn describe(files: &SandboxFiles, entry: SandboxFileEntry) -> Value {
     let (mut target, mut metadata) = (None, Map::new());
     match entry.kind {
         EntryKind::File => metadata = read_metadata(files, &entry.path).await,
         // One that leads nowhere stays a link.
-        EntryKind::Symlink => target = files.stat(&entry.path, Follow::Links).await.ok(),
+        EntryKind::Symlink => target = files.stat(&entry.path, LinkMode::Links).await.ok(),
         EntryKind::Dir | EntryKind::Other => {}
     }
     let mut shown = shown(&entry, target.as_ref());
@@ -157,7 +160,7 @@ pub(super) async fn describe(files: &Files, entry: Entry) -> Value {
 }
 
 /// The metadata of a file. None where it cannot be read: it is an extra.
-pub(super) async fn read_metadata(files: &Files, path: &str) -> Map<String, Value> {
+pub(super) async fn read_metadata(files: &SandboxFiles, path: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     let names = files.attributes(path).await.unwrap_or_default();
     let names = names.iter().filter_map(|name| name.strip_prefix(METADATA_PREFIX));
@@ -175,7 +178,7 @@ pub(super) async fn read_metadata(files: &Files, path: &str) -> Map<String, Valu
 /// # Errors
 /// When the file system has no room for it.
 pub(super) async fn set_metadata(
-    files: &Files,
+    files: &SandboxFiles,
     path: &str,
     metadata: &[(String, String)],
 ) -> Result<(), FilesError> {
@@ -187,7 +190,7 @@ pub(super) async fn set_metadata(
 }
 
 /// An entry, and where it is a link what is at its end.
-fn shown(entry: &Entry, target: Option<&Entry>) -> Value {
+fn shown(entry: &SandboxFileEntry, target: Option<&SandboxFileEntry>) -> Value {
     let kind = match target.unwrap_or(entry).kind {
         EntryKind::File | EntryKind::Other => "FILE_TYPE_FILE",
         EntryKind::Dir => "FILE_TYPE_DIRECTORY",
@@ -240,7 +243,7 @@ fn owner(id: u32) -> String {
 }
 
 /// As `ls` shows them.
-fn permissions(entry: &Entry) -> String {
+fn permissions(entry: &SandboxFileEntry) -> String {
     let mut text = String::from(match entry.kind {
         EntryKind::File => '-',
         EntryKind::Dir => 'd',
@@ -268,7 +271,7 @@ fn modified(ns: i64) -> String {
 #[derive(Debug)]
 pub(super) struct Watching {
     watch: Watch,
-    files: Files,
+    files: SandboxFiles,
     request: WatchRequest,
     names: HashSet<String>,
     /// Being told at present.
@@ -282,16 +285,19 @@ impl Watching {
     ///
     /// # Errors
     /// When it is no directory, is not there, or too many are watched.
-    pub(super) async fn start(files: Files, request: WatchRequest) -> Result<Watching, RpcError> {
+    pub(super) async fn start(
+        files: SandboxFiles,
+        request: WatchRequest,
+    ) -> Result<Watching, RpcError> {
         let path = at_home(&request.path);
         let depth = if request.recursive { DEPTH_MAX } else { 1 };
         // Before the watch begins: what is new in between is in neither, and does no harm.
         let there = files.list(&path, depth, ENTRIES_MAX).await;
         let there = there.map_err(|error| about(error, &path))?;
-        let below = format!("{}/", files.stat(&path, Follow::Links).await?.path);
+        let below = format!("{}/", files.stat(&path, LinkMode::Links).await?.path);
         let names = there.entries.iter().filter_map(|entry| entry.path.strip_prefix(&below));
         let names = names.map(str::to_owned).collect();
-        let depth = if request.recursive { Depth::Recursive } else { Depth::Single };
+        let depth = if request.recursive { ListDepth::Recursive } else { ListDepth::Single };
         let watch = files.watch(&path, depth).await.map_err(|error| about(error, &path))?;
         Ok(Watching { watch, files, request, names, event: None, pending: VecDeque::new() })
     }
@@ -318,7 +324,7 @@ impl Watching {
     async fn told(&self, event: &WatchEvent) -> Vec<Value> {
         let kinds: &[&str] = match event.kind {
             WatchKind::Create => {
-                let there = self.files.stat(self.full(&event.path), Follow::Nothing).await.ok();
+                let there = self.files.stat(self.full(&event.path), LinkMode::Nothing).await.ok();
                 let has_content = there.is_some_and(|it| it.kind == EntryKind::File && it.size > 0);
                 match (self.names.contains(&event.path), has_content) {
                     (true, _) => &["EVENT_TYPE_WRITE", "EVENT_TYPE_CHMOD"],
@@ -396,7 +402,7 @@ impl Watchers {
     /// As [`Watching::start`].
     pub(super) async fn create(
         &self,
-        files: Files,
+        files: SandboxFiles,
         request: WatchRequest,
     ) -> Result<Value, RpcError> {
         let mut watching = Watching::start(files, request).await?;
@@ -472,7 +478,7 @@ mod tests {
 
     #[test]
     fn entries_look_as_in_the_json_of_protocol_buffers() {
-        let entry = Entry {
+        let entry = SandboxFileEntry {
             name: "link".to_owned(),
             path: "/home/user/link".to_owned(),
             kind: EntryKind::Symlink,
@@ -491,9 +497,9 @@ mod tests {
             "symlinkTarget": "/home/user/to", "isSymlink": true,
         });
         assert_eq!(shown(&entry, None), expected);
-        let before = Entry { modified_ns: -1, ..entry.clone() };
+        let before = SandboxFileEntry { modified_ns: -1, ..entry.clone() };
         assert_eq!(shown(&before, None)["modifiedTime"], "1970-01-01T00:00:00.000Z");
-        let target = Entry {
+        let target = SandboxFileEntry {
             kind: EntryKind::Dir,
             symlink_target: None,
             resolved: Some("/workspace/d".to_owned()),

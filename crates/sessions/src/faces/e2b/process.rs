@@ -13,7 +13,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sandbox::{Pipes, ProcessEnd, ProcessHandle, Program, Streams, Terminal, TerminalSize};
+use sandbox::{
+    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SessionProgram,
+    TerminalDimensions,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -137,7 +140,7 @@ pub(super) struct Running {
 #[derive(Debug)]
 enum Input {
     Pipe(pipe::Sender),
-    Terminal(Terminal),
+    Terminal(ProcessTerminal),
     /// It was closed, or never open.
     Closed,
 }
@@ -190,11 +193,11 @@ impl Processes {
         })?;
         let process = guard.start(program).await?;
         let (input, outputs) = match process.streams {
-            Streams::Pipes(Pipes { stdin, stdout, stderr }) => {
+            ProcessStreams::Pipes(ProcessPipes { stdin, stdout, stderr }) => {
                 let input = stdin.map_or(Input::Closed, Input::Pipe);
                 (input, Outputs::Pipes(stdout, stderr))
             }
-            Streams::Terminal(terminal) => {
+            ProcessStreams::Terminal(terminal) => {
                 (Input::Terminal(terminal.clone()), Outputs::Terminal(terminal))
             }
         };
@@ -294,7 +297,7 @@ async fn program(
     guard: &SandboxGuard,
     request: &StartRequest,
     own: &BTreeMap<String, String>,
-) -> Result<Program, RpcError> {
+) -> Result<SessionProgram, RpcError> {
     let ProcessConfig { cmd, args, envs, cwd } = &request.process;
     if cmd.is_empty() {
         return Err(RpcError::invalid("process.cmd: is empty"));
@@ -304,12 +307,12 @@ async fn program(
     env.extend(envs.clone());
     let terminal = request.pty.map(|pty| {
         let size = pty.size.unwrap_or(Size { cols: 80, rows: 24 });
-        TerminalSize { rows: size.rows, cols: size.cols }
+        TerminalDimensions { rows: size.rows, cols: size.cols }
     });
     let cwd = cwd.as_deref().filter(|cwd| !cwd.is_empty());
     let mut argv = vec![cmd.clone().into_bytes()];
     argv.extend(args.iter().map(|arg| arg.clone().into_bytes()));
-    Ok(Program {
+    Ok(SessionProgram {
         argv,
         env: guard.environment(&env).await?,
         cwd: Some(super::filesystem::at_home(cwd.unwrap_or(HOME)).into_bytes()),
@@ -350,7 +353,7 @@ fn check(config: &ProcessConfig) -> Result<(), RpcError> {
 /// What is read of a process.
 enum Outputs {
     Pipes(pipe::Receiver, Option<pipe::Receiver>),
-    Terminal(Terminal),
+    Terminal(ProcessTerminal),
 }
 
 /// How it came to an end.
@@ -427,7 +430,7 @@ impl Running {
     pub(super) async fn resize(&self, size: Size) -> Result<(), RpcError> {
         match &*self.input.lock().await {
             Input::Terminal(terminal) => {
-                let size = TerminalSize { rows: size.rows, cols: size.cols };
+                let size = TerminalDimensions { rows: size.rows, cols: size.cols };
                 terminal.resize(size).map_err(|error| RpcError::invalid(error.to_string()))
             }
             Input::Pipe(_) | Input::Closed => {

@@ -14,7 +14,7 @@ use flate2::write::GzDecoder;
 use futures_util::stream;
 use node::clock;
 use node::http::{CredentialBinding, Upload};
-use sandbox::{Entry, FileWriter, Files, OpenFile, Parents, WriteMode};
+use sandbox::{FileWriter, MissingParents, OpenFile, SandboxFileEntry, SandboxFiles, WriteMode};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
@@ -224,7 +224,7 @@ fn about(error: sandbox::FilesError, path: &str) -> RestError {
 
 /// What comes with every file of an upload.
 struct Uploading<'a> {
-    files: &'a Files,
+    files: &'a SandboxFiles,
     metadata: Vec<(String, String)>,
     is_packed: bool,
 }
@@ -334,7 +334,7 @@ impl Uploading<'_> {
     /// Takes one file.
     async fn take(&self, mut source: Source<'_>, path: &str) -> Result<Value, RestError> {
         let path = at_home(path);
-        let opened = self.files.write(&path, Parents::Make, WriteMode::Replace).await;
+        let opened = self.files.write(&path, MissingParents::Make, WriteMode::Replace).await;
         let mut writer = opened.map_err(|error| about(error, &path))?;
         let entry = if self.is_packed {
             let mut unpacker = GzDecoder::new(Vec::new());
@@ -358,7 +358,7 @@ impl Uploading<'_> {
         Ok(self.shown(&entry).await)
     }
 
-    async fn shown(&self, entry: &Entry) -> Value {
+    async fn shown(&self, entry: &SandboxFileEntry) -> Value {
         let mut shown = json!({ "path": entry.path, "name": entry.name, "type": "file" });
         if !self.metadata.is_empty() {
             let all: Map<String, Value> = read_metadata(self.files, &entry.path).await;

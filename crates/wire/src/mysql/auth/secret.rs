@@ -7,17 +7,17 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::crypt::SALT_BYTES;
-use super::{NativeHash, NativeKey, Nonce, Plugin, Sha2Crypt, Sha2Hash, Sha2Key};
-use crate::pg::secret::{PASSWORD_BYTES_MAX, Password};
+use super::{AuthNonce, AuthPlugin, NativeHash, NativeKey, Sha2Crypt, Sha2Hash, Sha2Key};
+use crate::pg::secret::{PASSWORD_BYTES_MAX, PlainPassword};
 
 /// Rounds of the secret of a user that does not exist: those that MySQL stores.
 const MOCK_ROUNDS: u32 = 5000;
 
 /// A user's secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
+pub enum MysqlSecret {
     /// The password itself.
-    Plain(Password),
+    Plain(PlainPassword),
     /// `*` and 40 digits, for `mysql_native_password`.
     Native(NativeHash),
     /// `$A$005$…`, for `caching_sha2_password`.
@@ -42,7 +42,7 @@ impl SecretKind {
 
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
+pub enum MysqlSecretError {
     /// Whoever has no password is to be trusted, or is not let in.
     #[error("the password is empty")]
     Empty,
@@ -57,22 +57,22 @@ pub enum SecretError {
     MalformedSha2,
 }
 
-impl Secret {
+impl MysqlSecret {
     /// Reads a password or a stored secret.
     ///
     /// # Errors
     /// When nobody could log in with it.
-    pub fn parse(text: &str) -> Result<Secret, SecretError> {
+    pub fn parse(text: &str) -> Result<MysqlSecret, MysqlSecretError> {
         match text {
-            "" => Err(SecretError::Empty),
-            _ if text.len() > PASSWORD_BYTES_MAX => Err(SecretError::TooLong),
-            _ if text.contains('\0') => Err(SecretError::Nul),
+            "" => Err(MysqlSecretError::Empty),
+            _ if text.len() > PASSWORD_BYTES_MAX => Err(MysqlSecretError::TooLong),
+            _ if text.contains('\0') => Err(MysqlSecretError::Nul),
             _ if Sha2Crypt::is_meant(text) => {
-                Sha2Crypt::parse(text).map(Secret::Sha2).ok_or(SecretError::MalformedSha2)
+                Sha2Crypt::parse(text).map(MysqlSecret::Sha2).ok_or(MysqlSecretError::MalformedSha2)
             }
             _ => Ok(match NativeHash::parse(text) {
-                Some(hash) => Secret::Native(hash),
-                None => Secret::Plain(Password::new(text.to_owned())),
+                Some(hash) => MysqlSecret::Native(hash),
+                None => MysqlSecret::Plain(PlainPassword::new(text.to_owned())),
             }),
         }
     }
@@ -81,27 +81,27 @@ impl Secret {
     #[must_use]
     pub fn kind(&self) -> SecretKind {
         match self {
-            Secret::Plain(_) => SecretKind::Plain,
-            Secret::Native(_) => SecretKind::Native,
-            Secret::Sha2(_) => SecretKind::Sha2,
+            MysqlSecret::Plain(_) => SecretKind::Plain,
+            MysqlSecret::Native(_) => SecretKind::Native,
+            MysqlSecret::Sha2(_) => SecretKind::Sha2,
         }
     }
 
     /// The method that its user is asked by, where `preferred` is the one that is liked best.
     #[must_use]
-    pub fn plugin(&self, preferred: Plugin) -> Plugin {
+    pub fn plugin(&self, preferred: AuthPlugin) -> AuthPlugin {
         match (self, preferred) {
-            (_, Plugin::Clear) => Plugin::Clear,
-            (Secret::Native(_), _) => Plugin::Native,
-            (Secret::Sha2(_), _) => Plugin::CachingSha2,
-            (Secret::Plain(_), _) => preferred,
+            (_, AuthPlugin::Clear) => AuthPlugin::Clear,
+            (MysqlSecret::Native(_), _) => AuthPlugin::Native,
+            (MysqlSecret::Sha2(_), _) => AuthPlugin::CachingSha2,
+            (MysqlSecret::Plain(_), _) => preferred,
         }
     }
 }
 
 /// What a proof of `caching_sha2_password` is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fast {
+pub enum FastAuthResult {
     /// It is right.
     Right(Sha2Key),
     /// It is wrong.
@@ -114,34 +114,34 @@ pub enum Fast {
 ///
 /// There is one for users that do not exist, too: see [`Verifier::mock`].
 #[derive(Debug)]
-pub struct Verifier {
-    secret: Secret,
+pub struct MysqlVerifier {
+    secret: MysqlSecret,
     is_mock: bool,
     native: Option<NativeHash>,
     /// Of a stored secret it is known once a client has shown the password.
     sha2: OnceLock<Sha2Hash>,
 }
 
-impl Verifier {
+impl MysqlVerifier {
     /// For a user with a secret.
     #[must_use]
-    pub fn new(secret: Secret) -> Verifier {
+    pub fn new(secret: MysqlSecret) -> MysqlVerifier {
         let (mut native, sha2) = (None, OnceLock::new());
         match &secret {
-            Secret::Plain(password) => {
+            MysqlSecret::Plain(password) => {
                 native = Some(NativeKey::of(password.reveal()).hash());
                 drop(sha2.set(Sha2Key::of(password.reveal()).hash()));
             }
-            Secret::Native(hash) => native = Some(hash.clone()),
-            Secret::Sha2(_) => {}
+            MysqlSecret::Native(hash) => native = Some(hash.clone()),
+            MysqlSecret::Sha2(_) => {}
         }
-        Verifier { secret, is_mock: false, native, sha2 }
+        MysqlVerifier { secret, is_mock: false, native, sha2 }
     }
 
     /// For a user that does not exist or has no secret: asks for the same and costs the same as one
     /// whose secret has this form, and accepts nothing, because nobody knows a password for it.
     #[must_use]
-    pub fn mock(user: &str, process_secret: &[u8; 32], kind: SecretKind) -> Verifier {
+    pub fn mock(user: &str, process_secret: &[u8; 32], kind: SecretKind) -> MysqlVerifier {
         let bytes = Sha256::new()
             .chain_update(b"mysql mock")
             .chain_update(process_secret)
@@ -152,51 +152,51 @@ impl Verifier {
             SecretKind::Sha2 => {
                 let mut salt = [0; SALT_BYTES];
                 salt.iter_mut().zip(bytes).for_each(|(one, byte)| *one = byte & 0x7F);
-                Secret::Sha2(Sha2Crypt::unknown(salt, &bytes.into(), MOCK_ROUNDS))
+                MysqlSecret::Sha2(Sha2Crypt::unknown(salt, &bytes.into(), MOCK_ROUNDS))
             }
-            SecretKind::Native => Secret::Native(NativeKey::of(&password).hash()),
-            SecretKind::Plain => Secret::Plain(Password::new(password)),
+            SecretKind::Native => MysqlSecret::Native(NativeKey::of(&password).hash()),
+            SecretKind::Plain => MysqlSecret::Plain(PlainPassword::new(password)),
         };
-        Verifier { is_mock: true, ..Verifier::new(secret) }
+        MysqlVerifier { is_mock: true, ..MysqlVerifier::new(secret) }
     }
 
     /// The secret; none of a mock.
     #[must_use]
-    pub fn secret(&self) -> Option<&Secret> {
+    pub fn secret(&self) -> Option<&MysqlSecret> {
         (!self.is_mock).then_some(&self.secret)
     }
 
     /// The method that its user is asked by, where `preferred` is the one that is liked best.
     #[must_use]
-    pub fn plugin(&self, preferred: Plugin) -> Plugin {
+    pub fn plugin(&self, preferred: AuthPlugin) -> AuthPlugin {
         self.secret.plugin(preferred)
     }
 
     /// Whether a proof by this method says anything.
     #[must_use]
-    pub fn takes(&self, plugin: Plugin) -> bool {
+    pub fn takes(&self, plugin: AuthPlugin) -> bool {
         match plugin {
-            Plugin::Native => self.native.is_some(),
-            Plugin::CachingSha2 => !matches!(self.secret, Secret::Native(_)),
-            Plugin::Clear => true,
+            AuthPlugin::Native => self.native.is_some(),
+            AuthPlugin::CachingSha2 => !matches!(self.secret, MysqlSecret::Native(_)),
+            AuthPlugin::Clear => true,
         }
     }
 
     /// The key that a proof by `mysql_native_password` gives away; none when it is wrong.
     #[must_use]
-    pub fn accepts_native(&self, nonce: &Nonce, answer: &[u8]) -> Option<NativeKey> {
+    pub fn accepts_native(&self, nonce: &AuthNonce, answer: &[u8]) -> Option<NativeKey> {
         self.native.as_ref()?.accepts(nonce, answer).filter(|_| !self.is_mock)
     }
 
     /// What a proof by `caching_sha2_password` is worth. A wrong one may be of a user whose
     /// password was changed, whose stored secret is asked then.
     #[must_use]
-    pub fn accepts_sha2(&self, nonce: &Nonce, answer: &[u8]) -> Fast {
+    pub fn accepts_sha2(&self, nonce: &AuthNonce, answer: &[u8]) -> FastAuthResult {
         let key = self.sha2.get().and_then(|hash| hash.accepts(nonce, answer));
         match (key, &self.secret) {
-            (Some(key), _) if !self.is_mock => Fast::Right(key),
-            (_, Secret::Sha2(_)) => Fast::Unknown,
-            (_, Secret::Plain(_) | Secret::Native(_)) => Fast::Wrong,
+            (Some(key), _) if !self.is_mock => FastAuthResult::Right(key),
+            (_, MysqlSecret::Sha2(_)) => FastAuthResult::Unknown,
+            (_, MysqlSecret::Plain(_) | MysqlSecret::Native(_)) => FastAuthResult::Wrong,
         }
     }
 
@@ -210,12 +210,12 @@ impl Verifier {
         }
         let is_right = match &self.secret {
             // Hashes are compared, so that the length does not show either.
-            Secret::Plain(password) => {
+            MysqlSecret::Plain(password) => {
                 let own = Sha256::digest(password.reveal());
                 own.as_slice().ct_eq(Sha256::digest(text).as_slice()).into()
             }
-            Secret::Native(hash) => hash.is_of(text),
-            Secret::Sha2(stored) => {
+            MysqlSecret::Native(hash) => hash.is_of(text),
+            MysqlSecret::Sha2(stored) => {
                 if self.sha2.get().is_some_and(|known| known.is_of(text)) {
                     return true;
                 }

@@ -1,25 +1,25 @@
 //! Both sides of each method, and the users who are not there.
 
 use super::*;
-use crate::pg::secret::Password;
+use crate::pg::secret::PlainPassword;
 
 const NONCE: &[u8; NONCE_BYTES] = b"abcdefghijklmnopqrst";
 
-fn nonce() -> Nonce {
-    Nonce::parse(NONCE).expect("a nonce")
+fn nonce() -> AuthNonce {
+    AuthNonce::parse(NONCE).expect("a nonce")
 }
 
 #[test]
 fn nonces_are_texts_without_nul_and_dollar() {
     for byte in 0..=u8::MAX {
-        let nonce = Nonce::new([byte; NONCE_BYTES]);
+        let nonce = AuthNonce::new([byte; NONCE_BYTES]);
         let bytes = nonce.bytes();
         assert!(bytes.iter().all(|byte| (1..128).contains(byte) && *byte != b'$'), "{byte}");
     }
     let with_nul = [&NONCE[..], b"\0"].concat();
-    assert_eq!(Nonce::parse(&with_nul), Some(nonce()));
+    assert_eq!(AuthNonce::parse(&with_nul), Some(nonce()));
     for bad in [&b""[..], &NONCE[..19], b"abcdefghijklmnopqrs\0t\0"] {
-        assert!(Nonce::parse(bad).is_none(), "{bad:?}");
+        assert!(AuthNonce::parse(bad).is_none(), "{bad:?}");
     }
     assert_eq!(
         nonce().over(&nonce().over(b"longer than the nonce is, by some")),
@@ -44,12 +44,12 @@ fn a_proof_gives_the_key_away_to_who_knows_the_hash() {
     assert_eq!(key.hash().accepts(&nonce(), &key.answer(&nonce())), Some(key.clone()));
     assert_eq!(key.hash().accepts(&nonce(), &other.answer(&nonce())), None);
     assert_eq!(key.hash().accepts(&nonce(), b""), None);
-    assert_eq!(key.hash().accepts(&Nonce::new([1; 20]), &key.answer(&nonce())), None);
+    assert_eq!(key.hash().accepts(&AuthNonce::new([1; 20]), &key.answer(&nonce())), None);
     let (key, other) = (Sha2Key::of("secret"), Sha2Key::of("other"));
     assert_eq!(key.hash().accepts(&nonce(), &key.answer(&nonce())), Some(key.clone()));
     assert_eq!(key.hash().accepts(&nonce(), &other.answer(&nonce())), None);
     assert_eq!(key.hash().accepts(&nonce(), &[0; 31]), None);
-    assert_eq!(key.hash().accepts(&Nonce::new([1; 20]), &key.answer(&nonce())), None);
+    assert_eq!(key.hash().accepts(&AuthNonce::new([1; 20]), &key.answer(&nonce())), None);
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn secrets_are_told_apart() {
     let sha2 = Sha2Crypt::derive("secret", [b's'; 20], 5000).to_string();
     let more_rounds = Sha2Crypt::derive("secret", [b's'; 20], 16_000).to_string();
     for (text, expected) in [
-        ("", Err(SecretError::Empty)),
-        ("a\0b", Err(SecretError::Nul)),
-        ("$A$005$short", Err(SecretError::MalformedSha2)),
-        ("$A$010$short", Err(SecretError::MalformedSha2)),
+        ("", Err(MysqlSecretError::Empty)),
+        ("a\0b", Err(MysqlSecretError::Nul)),
+        ("$A$005$short", Err(MysqlSecretError::MalformedSha2)),
+        ("$A$010$short", Err(MysqlSecretError::MalformedSha2)),
         ("$A$", Ok("plain")),
         ("$A$00five$", Ok("plain")),
         (&more_rounds, Ok("sha2")),
@@ -68,10 +68,10 @@ fn secrets_are_told_apart() {
         ("*14E65567ABDB5135D0CFD9A70B3032C179A49EE7", Ok("native")),
         (&sha2, Ok("sha2")),
     ] {
-        let kind = Secret::parse(text).map(|secret| match secret {
-            Secret::Plain(_) => "plain",
-            Secret::Native(_) => "native",
-            Secret::Sha2(_) => "sha2",
+        let kind = MysqlSecret::parse(text).map(|secret| match secret {
+            MysqlSecret::Plain(_) => "plain",
+            MysqlSecret::Native(_) => "native",
+            MysqlSecret::Sha2(_) => "sha2",
         });
         assert_eq!(kind, expected, "{text}");
     }
@@ -79,21 +79,21 @@ fn secrets_are_told_apart() {
 
 #[test]
 fn a_password_is_accepted_in_every_way_its_secret_allows() {
-    let plain = Secret::Plain(Password::new("secret".to_owned()));
-    let native = Secret::Native(NativeKey::of("secret").hash());
-    let sha2 = Secret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000));
+    let plain = MysqlSecret::Plain(PlainPassword::new("secret".to_owned()));
+    let native = MysqlSecret::Native(NativeKey::of("secret").hash());
+    let sha2 = MysqlSecret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000));
     let (native_key, sha2_key) = (NativeKey::of("secret"), Sha2Key::of("secret"));
     let wrong_key = Sha2Key::of("wrong");
-    let right = Fast::Right(sha2_key.clone());
+    let right = FastAuthResult::Right(sha2_key.clone());
     for (secret, by_native, by_sha2, of_wrong) in [
-        (plain, true, right, Fast::Wrong),
-        (native, true, Fast::Wrong, Fast::Wrong),
-        (sha2, false, Fast::Unknown, Fast::Unknown),
+        (plain, true, right, FastAuthResult::Wrong),
+        (native, true, FastAuthResult::Wrong, FastAuthResult::Wrong),
+        (sha2, false, FastAuthResult::Unknown, FastAuthResult::Unknown),
     ] {
-        let verifier = Verifier::new(secret);
+        let verifier = MysqlVerifier::new(secret);
         let shown = verifier.accepts_native(&nonce(), &native_key.answer(&nonce()));
         assert_eq!(shown, by_native.then(|| native_key.clone()), "{verifier:?}");
-        assert_eq!(verifier.takes(Plugin::Native), by_native);
+        assert_eq!(verifier.takes(AuthPlugin::Native), by_native);
         assert_eq!(verifier.accepts_sha2(&nonce(), &sha2_key.answer(&nonce())), by_sha2);
         assert_eq!(verifier.accepts_sha2(&nonce(), &wrong_key.answer(&nonce())), of_wrong);
         for wrong in [&b""[..], b"Secret", b"secret\0", b"secre", b"\xff"] {
@@ -101,9 +101,9 @@ fn a_password_is_accepted_in_every_way_its_secret_allows() {
         }
         assert!(verifier.accepts_password(b"secret"), "{verifier:?}");
         // From now on a proof is enough.
-        if verifier.takes(Plugin::CachingSha2) {
+        if verifier.takes(AuthPlugin::CachingSha2) {
             let known = verifier.accepts_sha2(&nonce(), &sha2_key.answer(&nonce()));
-            assert_eq!(known, Fast::Right(sha2_key.clone()), "{verifier:?}");
+            assert_eq!(known, FastAuthResult::Right(sha2_key.clone()), "{verifier:?}");
             assert!(verifier.accepts_password(b"secret") && !verifier.accepts_password(b"wrong"));
         }
     }
@@ -112,14 +112,14 @@ fn a_password_is_accepted_in_every_way_its_secret_allows() {
 #[test]
 fn a_user_that_does_not_exist_looks_the_same_and_is_not_let_in() {
     for kind in SecretKind::ALL {
-        let real = Verifier::new(match kind {
-            SecretKind::Sha2 => Secret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000)),
-            SecretKind::Native => Secret::Native(NativeKey::of("secret").hash()),
-            SecretKind::Plain => Secret::Plain(Password::new("secret".to_owned())),
+        let real = MysqlVerifier::new(match kind {
+            SecretKind::Sha2 => MysqlSecret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000)),
+            SecretKind::Native => MysqlSecret::Native(NativeKey::of("secret").hash()),
+            SecretKind::Plain => MysqlSecret::Plain(PlainPassword::new("secret".to_owned())),
         });
-        let mock = Verifier::mock("nobody", &[7; 32], kind);
+        let mock = MysqlVerifier::mock("nobody", &[7; 32], kind);
         assert!(mock.secret().is_none() && real.secret().is_some());
-        for one in [Plugin::Native, Plugin::CachingSha2, Plugin::Clear] {
+        for one in [AuthPlugin::Native, AuthPlugin::CachingSha2, AuthPlugin::Clear] {
             assert_eq!(mock.plugin(one), real.plugin(one), "{kind:?}");
             assert_eq!(mock.takes(one), real.takes(one), "{kind:?}");
         }
@@ -133,11 +133,11 @@ fn a_user_that_does_not_exist_looks_the_same_and_is_not_let_in() {
 #[test]
 fn nothing_secret_is_printed() {
     for secret in [
-        Secret::Plain(Password::new("hidden".to_owned())),
-        Secret::Native(NativeKey::of("hidden").hash()),
-        Secret::Sha2(Sha2Crypt::derive("hidden", [b'h'; 20], 5000)),
+        MysqlSecret::Plain(PlainPassword::new("hidden".to_owned())),
+        MysqlSecret::Native(NativeKey::of("hidden").hash()),
+        MysqlSecret::Sha2(Sha2Crypt::derive("hidden", [b'h'; 20], 5000)),
     ] {
-        let shown = format!("{:?}", Verifier::new(secret));
+        let shown = format!("{:?}", MysqlVerifier::new(secret));
         assert!(!shown.contains("hidden") && !shown.contains('['), "{shown}");
     }
 }

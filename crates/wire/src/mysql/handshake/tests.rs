@@ -16,46 +16,48 @@ const MYSQL: &[u8] =
     b"\x0a8.0.36\0\x07\x01\0\0abcdefgh\0\xff\xff\xff\x02\0\xff\xdf\x15\0\0\0\0\0\0\
                        \0\0\0\0ijklmnopqrst\0caching_sha2_password\0";
 
-fn hello() -> Hello<'static> {
-    Hello {
+fn hello() -> ServerHello<'static> {
+    ServerHello {
         version: b"8.0.30-cove",
         thread_id: 0x0102_0304,
-        nonce: Nonce::parse(&NONCE).expect("a nonce"),
-        capabilities: Capabilities(0x80ff_8200 | 1),
+        nonce: AuthNonce::parse(&NONCE).expect("a nonce"),
+        capabilities: CapabilityFlags(0x80ff_8200 | 1),
         collation: 45,
-        status: Status::AUTOCOMMIT,
+        status: StatusFlags::AUTOCOMMIT,
         plugin: b"mysql_native_password",
     }
 }
 
 #[test]
 fn a_greeting_is_read_as_it_was_written() {
-    let hello =
-        Hello { capabilities: hello().capabilities.union(Capabilities::PLUGIN_AUTH), ..hello() };
+    let hello = ServerHello {
+        capabilities: hello().capabilities.union(CapabilityFlags::PLUGIN_AUTH),
+        ..hello()
+    };
     let mut payload = Vec::new();
     hello.write(&mut payload);
-    assert_eq!(Hello::parse(&payload), Ok(hello));
+    assert_eq!(ServerHello::parse(&payload), Ok(hello));
     // The last NUL may be missing; anything else may not.
-    assert!(Hello::parse(&payload[..payload.len() - 1]).is_ok());
+    assert!(ServerHello::parse(&payload[..payload.len() - 1]).is_ok());
     for end in 0..payload.len() - b"mysql_native_password".len() - 1 {
-        assert!(Hello::parse(&payload[..end]).is_err(), "{end}");
+        assert!(ServerHello::parse(&payload[..end]).is_err(), "{end}");
     }
 }
 
 #[test]
 fn greetings_of_servers_are_understood() {
-    let mariadb = Hello::parse(MARIADB).expect("a greeting");
+    let mariadb = ServerHello::parse(MARIADB).expect("a greeting");
     assert_eq!((mariadb.thread_id, mariadb.collation), (42, 45));
     assert_eq!(mariadb.plugin, b"mysql_native_password");
     assert_eq!(mariadb.nonce.bytes(), &NONCE);
     // Capabilities of MariaDB's own are there because the first bit is not.
-    assert!(!mariadb.capabilities.contains(Capabilities::LONG_PASSWORD));
+    assert!(!mariadb.capabilities.contains(CapabilityFlags::LONG_PASSWORD));
     assert_eq!(mariadb.capabilities.upper(), 0x1d);
     assert!(is_mariadb(mariadb.version));
     assert_eq!(without_prefix(mariadb.version), b"10.11.6-MariaDB-0+deb12u1");
-    let mysql = Hello::parse(MYSQL).expect("a greeting");
+    let mysql = ServerHello::parse(MYSQL).expect("a greeting");
     assert_eq!((mysql.plugin, mysql.thread_id), (&b"caching_sha2_password"[..], 263));
-    assert!(mysql.capabilities.contains(Capabilities::DEPRECATE_EOF));
+    assert!(mysql.capabilities.contains(CapabilityFlags::DEPRECATE_EOF));
     assert_eq!(mysql.capabilities.upper(), 0);
     assert!(!is_mariadb(mysql.version));
     assert_eq!(without_prefix(b"5.5.5-m3"), b"5.5.5-m3");
@@ -73,22 +75,22 @@ fn other_versions_of_the_handshake_are_refused() {
         (&before[..], HandshakeError::TooOld("greeting")),
         (b"", HandshakeError::Malformed("greeting")),
     ] {
-        assert_eq!(Hello::parse(payload), Err(wanted));
+        assert_eq!(ServerHello::parse(payload), Err(wanted));
     }
 }
 
-fn capabilities() -> Capabilities {
-    Capabilities::LONG_PASSWORD
-        .union(Capabilities::PROTOCOL_41)
-        .union(Capabilities::SECURE_CONNECTION)
-        .union(Capabilities::PLUGIN_AUTH)
-        .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
-        .union(Capabilities::CONNECT_WITH_DB)
-        .union(Capabilities::CONNECT_ATTRS)
+fn capabilities() -> CapabilityFlags {
+    CapabilityFlags::LONG_PASSWORD
+        .union(CapabilityFlags::PROTOCOL_41)
+        .union(CapabilityFlags::SECURE_CONNECTION)
+        .union(CapabilityFlags::PLUGIN_AUTH)
+        .union(CapabilityFlags::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+        .union(CapabilityFlags::CONNECT_WITH_DB)
+        .union(CapabilityFlags::CONNECT_ATTRS)
 }
 
-fn response<'a>(attributes: &'a [u8], answer: &'a [u8]) -> Response<'a> {
-    Response {
+fn response<'a>(attributes: &'a [u8], answer: &'a [u8]) -> HandshakeResponse<'a> {
+    HandshakeResponse {
         capabilities: capabilities(),
         packet_max: 1 << 24,
         collation: 255,
@@ -96,7 +98,7 @@ fn response<'a>(attributes: &'a [u8], answer: &'a [u8]) -> Response<'a> {
         answer,
         database: Some(b"shop"),
         plugin: Some(b"caching_sha2_password"),
-        attributes: Attributes::new(attributes),
+        attributes: ConnectionAttributes::new(attributes),
     }
 }
 
@@ -104,31 +106,35 @@ fn response<'a>(attributes: &'a [u8], answer: &'a [u8]) -> Response<'a> {
 fn a_response_is_read_as_it_was_written() {
     let mut attributes = Vec::new();
     for (name, value) in [("_client_name", "cove"), ("tenant_id", "acme"), ("empty", "")] {
-        Attributes::put(&mut attributes, name, value);
+        ConnectionAttributes::put(&mut attributes, name, value);
     }
     let response = response(&attributes, &[7; 32]);
     for without in [
-        Capabilities::NONE,
-        Capabilities::CONNECT_WITH_DB,
-        Capabilities::PLUGIN_AUTH,
-        Capabilities::CONNECT_ATTRS,
-        Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA,
+        CapabilityFlags::NONE,
+        CapabilityFlags::CONNECT_WITH_DB,
+        CapabilityFlags::PLUGIN_AUTH,
+        CapabilityFlags::CONNECT_ATTRS,
+        CapabilityFlags::PLUGIN_AUTH_LENENC_CLIENT_DATA,
     ] {
         let capabilities = capabilities().without(without);
         let has = |one| capabilities.contains(one);
-        let wanted = Response {
+        let wanted = HandshakeResponse {
             capabilities,
-            database: response.database.filter(|_| has(Capabilities::CONNECT_WITH_DB)),
-            plugin: response.plugin.filter(|_| has(Capabilities::PLUGIN_AUTH)),
-            attributes: match has(Capabilities::CONNECT_ATTRS) {
+            database: response.database.filter(|_| has(CapabilityFlags::CONNECT_WITH_DB)),
+            plugin: response.plugin.filter(|_| has(CapabilityFlags::PLUGIN_AUTH)),
+            attributes: match has(CapabilityFlags::CONNECT_ATTRS) {
                 true => response.attributes,
-                false => Attributes::default(),
+                false => ConnectionAttributes::default(),
             },
             ..response.clone()
         };
         let mut payload = Vec::new();
-        Response { capabilities, ..response.clone() }.write(&mut payload);
-        assert_eq!(First::parse(&payload, false), Ok(First::Response(wanted)), "{without:?}");
+        HandshakeResponse { capabilities, ..response.clone() }.write(&mut payload);
+        assert_eq!(
+            FirstReply::parse(&payload, false),
+            Ok(FirstReply::Response(wanted)),
+            "{without:?}"
+        );
     }
     let pairs: Vec<_> = response.attributes.pairs().collect();
     let wanted: [(&[u8], &[u8]); 3] =
@@ -141,26 +147,26 @@ fn a_request_for_tls_is_the_beginning_of_a_response() {
     let mut payload = Vec::new();
     put_ssl_request(&mut payload, capabilities(), 1 << 24, 45);
     assert_eq!(payload.len(), SSL_REQUEST_BYTES);
-    let wanted = capabilities().union(Capabilities::SSL);
-    assert_eq!(First::parse(&payload, false), Ok(First::Ssl { capabilities: wanted }));
+    let wanted = capabilities().union(CapabilityFlags::SSL);
+    assert_eq!(FirstReply::parse(&payload, false), Ok(FirstReply::Ssl { capabilities: wanted }));
     // With a name behind it, it was not encrypted when it should have been.
     let mut whole = Vec::new();
-    Response { capabilities: wanted, ..response(b"", b"") }.write(&mut whole);
+    HandshakeResponse { capabilities: wanted, ..response(b"", b"") }.write(&mut whole);
     let malformed = Err(HandshakeError::Malformed("handshake response"));
-    assert_eq!(First::parse(&whole, false), malformed);
-    assert!(matches!(First::parse(&whole, true), Ok(First::Response(_))));
-    assert_eq!(First::parse(&payload, true), malformed);
+    assert_eq!(FirstReply::parse(&whole, false), malformed);
+    assert!(matches!(FirstReply::parse(&whole, true), Ok(FirstReply::Response(_))));
+    assert_eq!(FirstReply::parse(&payload, true), malformed);
 }
 
 #[test]
 fn responses_of_old_clients_are_refused() {
     let too_old = Err(HandshakeError::TooOld("handshake response"));
     // 3.20: capabilities of two bytes, the longest packet of three, a name, a proof.
-    assert_eq!(First::parse(b"\x05\x24\0\0\x01alice\0proof\0", false), too_old);
+    assert_eq!(FirstReply::parse(b"\x05\x24\0\0\x01alice\0proof\0", false), too_old);
     let mut payload = Vec::new();
-    let capabilities = capabilities().without(Capabilities::SECURE_CONNECTION);
-    Response { capabilities, ..response(b"", b"") }.write(&mut payload);
-    assert_eq!(First::parse(&payload, false), too_old);
+    let capabilities = capabilities().without(CapabilityFlags::SECURE_CONNECTION);
+    HandshakeResponse { capabilities, ..response(b"", b"") }.write(&mut payload);
+    assert_eq!(FirstReply::parse(&payload, false), too_old);
 }
 
 #[test]
@@ -169,10 +175,13 @@ fn attributes_beyond_the_end_are_refused() {
     response(b"\x01a\x01b", b"").write(&mut payload);
     payload.pop();
     let malformed = Err(HandshakeError::Malformed("handshake response"));
-    assert_eq!(First::parse(&payload, false), malformed);
+    assert_eq!(FirstReply::parse(&payload, false), malformed);
     // Inside they are taken as far as they go.
-    assert_eq!(Attributes::new(b"\x01a\x01b\x09c").pairs().count(), 1);
-    assert_eq!(Attributes::new(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff").pairs().count(), 0);
+    assert_eq!(ConnectionAttributes::new(b"\x01a\x01b\x09c").pairs().count(), 1);
+    assert_eq!(
+        ConnectionAttributes::new(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff").pairs().count(),
+        0
+    );
 }
 
 #[test]
@@ -193,40 +202,40 @@ fn a_change_of_the_user_is_read() {
 
 #[test]
 fn challenges_are_told_apart() {
-    let nonce = Nonce::parse(&NONCE).expect("a nonce");
+    let nonce = AuthNonce::parse(&NONCE).expect("a nonce");
     let mut switch = Vec::new();
     put_switch(&mut switch, "mysql_native_password", &nonce);
-    let Some(Challenge::Switch { plugin, data }) = Challenge::parse(&switch) else {
+    let Some(AuthChallenge::Switch { plugin, data }) = AuthChallenge::parse(&switch) else {
         panic!("{switch:?}")
     };
-    assert_eq!((plugin, Nonce::parse(data)), (&b"mysql_native_password"[..], Some(nonce)));
+    assert_eq!((plugin, AuthNonce::parse(data)), (&b"mysql_native_password"[..], Some(nonce)));
     let mut more = Vec::new();
     put_more(&mut more, b"\x03");
     for (payload, wanted) in [
-        (&more[..], Some(Challenge::More(b"\x03"))),
-        (b"\xfe", Some(Challenge::OldPassword)),
+        (&more[..], Some(AuthChallenge::More(b"\x03"))),
+        (b"\xfe", Some(AuthChallenge::OldPassword)),
         (b"\xfename without an end", None),
         (b"\0\0\0\x02\0\0\0", None),
         (b"\xff\x15\x04#28000no", None),
         (b"", None),
     ] {
-        assert_eq!(Challenge::parse(payload), wanted, "{payload:?}");
+        assert_eq!(AuthChallenge::parse(payload), wanted, "{payload:?}");
     }
 }
 
 proptest! {
     #[test]
     fn nothing_made_up_is_the_end_of_us(bytes: Vec<u8>, is_encrypted: bool, capabilities: u64) {
-        let _ = Hello::parse(&bytes);
-        let _ = Challenge::parse(&bytes);
-        let _ = ChangeUser::parse(&bytes, Capabilities(capabilities));
-        if let Ok(First::Response(response)) = First::parse(&bytes, is_encrypted) {
+        let _ = ServerHello::parse(&bytes);
+        let _ = AuthChallenge::parse(&bytes);
+        let _ = ChangeUser::parse(&bytes, CapabilityFlags(capabilities));
+        if let Ok(FirstReply::Response(response)) = FirstReply::parse(&bytes, is_encrypted) {
             prop_assert!(response.attributes.pairs().count() <= bytes.len());
         }
         // Behind a head that is right, too.
         let mut head = Vec::new();
-        put_head(&mut head, Capabilities(capabilities | 0x8200), 1, 45);
+        put_head(&mut head, CapabilityFlags(capabilities | 0x8200), 1, 45);
         head.extend_from_slice(&bytes);
-        let _ = First::parse(&head, is_encrypted);
+        let _ = FirstReply::parse(&head, is_encrypted);
     }
 }

@@ -4,17 +4,17 @@ use super::*;
 
 use proptest::prelude::*;
 
-use crate::mysql::frame::{HEADER_BYTES, Header};
+use crate::mysql::frame::{HEADER_BYTES, PacketHeader};
 
-const TRACK: Capabilities = Capabilities::SESSION_TRACK;
-const NONE: Capabilities = Capabilities::NONE;
+const TRACK: CapabilityFlags = CapabilityFlags::SESSION_TRACK;
+const NONE: CapabilityFlags = CapabilityFlags::NONE;
 
 fn ok(status: u16, warnings: u16) -> OkPacket<'static> {
-    OkPacket { status: Status(status), warnings, ..OkPacket::default() }
+    OkPacket { status: StatusFlags(status), warnings, ..OkPacket::default() }
 }
 
 #[track_caller]
-fn check_ok(payload: &[u8], caps: Capabilities, wanted: Option<OkPacket<'_>>) {
+fn check_ok(payload: &[u8], caps: CapabilityFlags, wanted: Option<OkPacket<'_>>) {
     assert_eq!(OkPacket::parse(payload, caps), wanted, "{payload:?}");
     if let Some(wanted) = wanted {
         assert_eq!(status_flags(payload), Some(wanted.status), "{payload:?}");
@@ -70,8 +70,8 @@ fn what_is_no_ok_packet_is_refused() {
 
 #[test]
 fn status_flags_needs_no_more_than_the_status() {
-    assert_eq!(status_flags(b"\0\0\0\x02\0"), Some(Status(2)));
-    assert_eq!(status_flags(b"\0\xfd\x01\x02\x03\xfc\0\x01\x03\0"), Some(Status(3)));
+    assert_eq!(status_flags(b"\0\0\0\x02\0"), Some(StatusFlags(2)));
+    assert_eq!(status_flags(b"\0\xfd\x01\x02\x03\xfc\0\x01\x03\0"), Some(StatusFlags(3)));
     for payload in [b"\0\0\0\x02".as_slice(), b"\0\xfc\x01", b"", b"\xff\0\0\x02\0"] {
         assert_eq!(status_flags(payload), None, "{payload:?}");
     }
@@ -79,7 +79,7 @@ fn status_flags_needs_no_more_than_the_status() {
 
 #[test]
 fn ends_and_errors_are_read() {
-    let eof = EofPacket { warnings: 0x0201, status: Status(0x0022) };
+    let eof = EofPacket { warnings: 0x0201, status: StatusFlags(0x0022) };
     assert_eq!(EofPacket::parse(b"\xfe\x01\x02\x22\0"), Some(eof));
     for payload in [b"\xfe\x01\x02\x22".as_slice(), b"\xfe\x01\x02\x22\0\0", b"\0\x01\x02\x22\0"] {
         assert_eq!(EofPacket::parse(payload), None, "{payload:?}");
@@ -105,7 +105,7 @@ fn ends_and_errors_are_read() {
 /// The payloads of packets whose numbers go up from 1.
 fn payloads(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
-    while let Some(header) = Header::parse(bytes) {
+    while let Some(header) = PacketHeader::parse(bytes) {
         assert_eq!(usize::from(header.seq), found.len() + 1);
         let (packet, rest) = bytes.split_at(header.total());
         found.push(&packet[HEADER_BYTES..]);
@@ -121,7 +121,7 @@ fn changes_go_only_to_who_agreed_on_them() {
     let (mut out, mut seq) = (Vec::new(), 1);
     put_ok(&mut out, &mut seq, &changed, TRACK);
     put_ok(&mut out, &mut seq, &changed, NONE);
-    put_end(&mut out, &mut seq, &changed, TRACK.union(Capabilities::DEPRECATE_EOF));
+    put_end(&mut out, &mut seq, &changed, TRACK.union(CapabilityFlags::DEPRECATE_EOF));
     put_end(&mut out, &mut seq, &changed, NONE);
     put_err(&mut out, &mut seq, 1235, *b"42000", b"not here");
     assert_eq!(seq, 6);
@@ -145,9 +145,9 @@ fn a_result_of_ours_is_what_a_server_would_send() {
         ResultColumn { name: b"n", kind: ColumnKind::Integer },
     ];
     let rows = vec![vec![Some(b"Note".as_slice()), Some(b"1051"), None]];
-    for (caps, wanted) in [(Capabilities::DEPRECATE_EOF, 6), (NONE, 7)] {
+    for (caps, wanted) in [(CapabilityFlags::DEPRECATE_EOF, 6), (NONE, 7)] {
         let (mut out, mut seq) = (Vec::new(), 1);
-        put_result(&mut out, &mut seq, caps, &columns, &rows, Status::AUTOCOMMIT);
+        put_result(&mut out, &mut seq, caps, &columns, &rows, StatusFlags::AUTOCOMMIT);
         let found = payloads(&out);
         assert_eq!(found.len(), wanted);
         assert_eq!(usize::from(seq), wanted + 1);
@@ -169,7 +169,7 @@ proptest! {
         changes: Vec<u8>,
         ends: bool,
     ) {
-        let status = Status(flags).union(Status::SESSION_STATE_CHANGED);
+        let status = StatusFlags(flags).union(StatusFlags::SESSION_STATE_CHANGED);
         let ok = OkPacket {
             affected_rows, last_insert_id, status, warnings, info: &info, changes: &changes,
         };

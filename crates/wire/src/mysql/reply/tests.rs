@@ -4,11 +4,11 @@ use super::*;
 
 use proptest::prelude::*;
 
-use crate::mysql::frame::{Continuation, HEADER_BYTES, Header, put_packet};
+use crate::mysql::frame::{HEADER_BYTES, PacketContinuation, PacketHeader, put_packet};
 
-const CLASSIC: Capabilities = Capabilities::NONE;
-const MODERN: Capabilities = Capabilities::DEPRECATE_EOF;
-const BOTH: [Capabilities; 2] = [CLASSIC, MODERN];
+const CLASSIC: CapabilityFlags = CapabilityFlags::NONE;
+const MODERN: CapabilityFlags = CapabilityFlags::DEPRECATE_EOF;
+const BOTH: [CapabilityFlags; 2] = [CLASSIC, MODERN];
 
 const OK_PACKET: &[u8] = b"\0\0\0\x02\0\0\0";
 const OK_MORE: &[u8] = b"\0\x01\0\x0a\0\0\0";
@@ -19,13 +19,13 @@ const OK_EOF_MORE: &[u8] = b"\xfe\0\0\x0a\0\0\0";
 const ERROR: &[u8] = b"\xff\x28\x04#42000no";
 const COLUMN: &[u8] = b"\x03def\0\0\0\x011\0\x0c\x3f\0\x01\0\0\0\x08\x81\0\0\0\0";
 
-const PLAIN: Status = Status(2);
-const MORE: Status = Status(10);
+const PLAIN: StatusFlags = StatusFlags(2);
+const MORE: StatusFlags = StatusFlags(10);
 
 /// Gives each payload to a new reply. The reply must end with the last one and not before.
 #[track_caller]
-fn check(kind: ReplyKind, caps: Capabilities, packets: &[(&[u8], Event)]) {
-    let mut reply = Reply::new(kind, caps);
+fn check(kind: ReplyKind, caps: CapabilityFlags, packets: &[(&[u8], ReplyEvent)]) {
+    let mut reply = CommandReplyState::new(kind, caps);
     for (payload, wanted) in packets {
         assert!(!reply.is_done(), "{kind:?}: over before {wanted:?}");
         let event = reply.packet(payload, payload.len());
@@ -36,8 +36,8 @@ fn check(kind: ReplyKind, caps: Capabilities, packets: &[(&[u8], Event)]) {
 
 /// The last of the packets must be refused, with words about where it came.
 #[track_caller]
-fn check_refused(kind: ReplyKind, caps: Capabilities, packets: &[&[u8]], wanted: &str) {
-    let mut reply = Reply::new(kind, caps);
+fn check_refused(kind: ReplyKind, caps: CapabilityFlags, packets: &[&[u8]], wanted: &str) {
+    let mut reply = CommandReplyState::new(kind, caps);
     let (last, before) = packets.split_last().unwrap();
     for payload in before {
         reply.packet(payload, payload.len()).unwrap();
@@ -50,7 +50,7 @@ fn check_refused(kind: ReplyKind, caps: Capabilities, packets: &[&[u8]], wanted:
 fn only_before_its_first_packet_a_reply_is_before_its_first_result() {
     for caps in BOTH {
         for before in [&[OK_MORE][..], &[b"\x01"], &[b"\x01", COLUMN], &[OK_PACKET], &[ERROR]] {
-            let mut reply = Reply::new(ReplyKind::Execute, caps);
+            let mut reply = CommandReplyState::new(ReplyKind::Execute, caps);
             assert!(reply.is_before_first_result());
             for payload in before {
                 reply.packet(payload, payload.len()).unwrap();
@@ -63,68 +63,76 @@ fn only_before_its_first_packet_a_reply_is_before_its_first_result() {
 #[test]
 fn simple_commands_are_answered_by_one_packet() {
     for caps in BOTH {
-        check(ReplyKind::Simple, caps, &[(OK_PACKET, Event::Ok(PLAIN))]);
-        check(ReplyKind::Simple, caps, &[(ERROR, Event::Error)]);
+        check(ReplyKind::Simple, caps, &[(OK_PACKET, ReplyEvent::Ok(PLAIN))]);
+        check(ReplyKind::Simple, caps, &[(ERROR, ReplyEvent::Error)]);
         // Such as COM_SET_OPTION. No OK packet has five bytes, so that this is an EOF for all.
-        check(ReplyKind::Simple, caps, &[(EOF_PACKET, Event::End(PLAIN))]);
-        check(ReplyKind::Simple, caps, &[(OK_MORE, Event::Ok(MORE))]);
+        check(ReplyKind::Simple, caps, &[(EOF_PACKET, ReplyEvent::End(PLAIN))]);
+        check(ReplyKind::Simple, caps, &[(OK_MORE, ReplyEvent::Ok(MORE))]);
         check(ReplyKind::None, caps, &[]);
         check(ReplyKind::Foreign, caps, &[]);
-        check(ReplyKind::Text, caps, &[(b"Uptime: 1", Event::Text)]);
-        check(ReplyKind::Text, caps, &[(b"", Event::Text)]);
-        check(ReplyKind::Text, caps, &[(ERROR, Event::Error)]);
+        check(ReplyKind::Text, caps, &[(b"Uptime: 1", ReplyEvent::Text)]);
+        check(ReplyKind::Text, caps, &[(b"", ReplyEvent::Text)]);
+        check(ReplyKind::Text, caps, &[(ERROR, ReplyEvent::Error)]);
     }
-    check(ReplyKind::Simple, MODERN, &[(OK_EOF, Event::End(PLAIN))]);
+    check(ReplyKind::Simple, MODERN, &[(OK_EOF, ReplyEvent::End(PLAIN))]);
 }
 
 #[test]
 fn a_result_ends_as_it_was_agreed_on() {
-    let begin =
-        [(&b"\x02"[..], Event::Columns(2)), (COLUMN, Event::Column), (COLUMN, Event::Column)];
-    let row = (&b"\x011\xfb"[..], Event::Row);
-    let columns_end = [(EOF_PACKET, Event::ColumnsEnd(PLAIN))];
+    let begin = [
+        (&b"\x02"[..], ReplyEvent::Columns(2)),
+        (COLUMN, ReplyEvent::Column),
+        (COLUMN, ReplyEvent::Column),
+    ];
+    let row = (&b"\x011\xfb"[..], ReplyEvent::Row);
+    let columns_end = [(EOF_PACKET, ReplyEvent::ColumnsEnd(PLAIN))];
     for rows in [0, 1, 3] {
         let rows = vec![row; rows];
-        let modern = [&begin[..], &rows, &[(OK_EOF, Event::End(PLAIN))]].concat();
+        let modern = [&begin[..], &rows, &[(OK_EOF, ReplyEvent::End(PLAIN))]].concat();
         check(ReplyKind::Query, MODERN, &modern);
-        let end = [(EOF_PACKET, Event::End(PLAIN))];
+        let end = [(EOF_PACKET, ReplyEvent::End(PLAIN))];
         check(ReplyKind::Query, CLASSIC, &[&begin[..], &columns_end, &rows, &end].concat());
-        let failed = [(ERROR, Event::Error)];
+        let failed = [(ERROR, ReplyEvent::Error)];
         check(ReplyKind::Query, MODERN, &[&begin[..], &rows, &failed].concat());
         check(ReplyKind::Query, CLASSIC, &[&begin[..], &columns_end, &rows, &failed].concat());
     }
     for caps in BOTH {
-        check(ReplyKind::Query, caps, &[(OK_PACKET, Event::Ok(PLAIN))]);
-        check(ReplyKind::Query, caps, &[(ERROR, Event::Error)]);
-        check(ReplyKind::Query, caps, &[(b"\x01", Event::Columns(1)), (ERROR, Event::Error)]);
+        check(ReplyKind::Query, caps, &[(OK_PACKET, ReplyEvent::Ok(PLAIN))]);
+        check(ReplyKind::Query, caps, &[(ERROR, ReplyEvent::Error)]);
+        check(
+            ReplyKind::Query,
+            caps,
+            &[(b"\x01", ReplyEvent::Columns(1)), (ERROR, ReplyEvent::Error)],
+        );
     }
 }
 
 #[test]
 fn rows_are_not_taken_for_ends_by_their_first_byte() {
-    let begin = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
+    let begin = [(&b"\x01"[..], ReplyEvent::Columns(1)), (COLUMN, ReplyEvent::Column)];
     // An empty text, NULL, and what has the first byte of an EOF and the length of none.
     let short = b"\xfe\x01\0\0\0\0\0\0\0a".as_slice();
     let texts = [b"\0".as_slice(), b"\xfb", b"\x00\x01a", b"\x05hello"];
     for text in texts {
-        let modern = [&begin[..], &[(text, Event::Row), (OK_EOF, Event::End(PLAIN))]].concat();
+        let modern =
+            [&begin[..], &[(text, ReplyEvent::Row), (OK_EOF, ReplyEvent::End(PLAIN))]].concat();
         check(ReplyKind::Query, MODERN, &modern);
         let rest = [
-            (EOF_PACKET, Event::ColumnsEnd(PLAIN)),
-            (text, Event::Row),
-            (EOF_PACKET, Event::End(PLAIN)),
+            (EOF_PACKET, ReplyEvent::ColumnsEnd(PLAIN)),
+            (text, ReplyEvent::Row),
+            (EOF_PACKET, ReplyEvent::End(PLAIN)),
         ];
         check(ReplyKind::Query, CLASSIC, &[&begin[..], &rest].concat());
     }
     let rest = [
-        (EOF_PACKET, Event::ColumnsEnd(PLAIN)),
-        (short, Event::Row),
-        (EOF_PACKET, Event::End(PLAIN)),
+        (EOF_PACKET, ReplyEvent::ColumnsEnd(PLAIN)),
+        (short, ReplyEvent::Row),
+        (EOF_PACKET, ReplyEvent::End(PLAIN)),
     ];
     check(ReplyKind::Query, CLASSIC, &[&begin[..], &rest].concat());
     // A value of 16 MiB: the first packet is full. Only its first bytes are given.
     for caps in BOTH {
-        let mut reply = Reply::new(ReplyKind::Query, caps);
+        let mut reply = CommandReplyState::new(ReplyKind::Query, caps);
         for (payload, event) in begin {
             assert_eq!(reply.packet(payload, payload.len()), Ok(event));
         }
@@ -132,7 +140,7 @@ fn rows_are_not_taken_for_ends_by_their_first_byte() {
             reply.packet(EOF_PACKET, EOF_PACKET.len()).unwrap();
         }
         assert!(!reply.holds_whole(EOF, PAYLOAD_MAX));
-        assert_eq!(reply.packet(b"\xfe", PAYLOAD_MAX), Ok(Event::Row));
+        assert_eq!(reply.packet(b"\xfe", PAYLOAD_MAX), Ok(ReplyEvent::Row));
         // With DEPRECATE_EOF, one byte less is an OK packet, which has to be whole and short.
         assert_eq!(reply.holds_whole(EOF, PAYLOAD_MAX - 1), caps == MODERN);
         if caps == MODERN {
@@ -144,66 +152,67 @@ fn rows_are_not_taken_for_ends_by_their_first_byte() {
 
 #[test]
 fn binary_rows_begin_with_a_zero() {
-    let begin = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
-    let rest = [(&b"\0\0\x01"[..], Event::Row), (OK_EOF, Event::End(PLAIN))];
+    let begin = [(&b"\x01"[..], ReplyEvent::Columns(1)), (COLUMN, ReplyEvent::Column)];
+    let rest = [(&b"\0\0\x01"[..], ReplyEvent::Row), (OK_EOF, ReplyEvent::End(PLAIN))];
     check(ReplyKind::Execute, MODERN, &[&begin[..], &rest].concat());
     check(ReplyKind::Rows, MODERN, &rest);
-    check(ReplyKind::Rows, CLASSIC, &[rest[0], (EOF_PACKET, Event::End(PLAIN))]);
-    check(ReplyKind::Rows, MODERN, &[(ERROR, Event::Error)]);
+    check(ReplyKind::Rows, CLASSIC, &[rest[0], (EOF_PACKET, ReplyEvent::End(PLAIN))]);
+    check(ReplyKind::Rows, MODERN, &[(ERROR, ReplyEvent::Error)]);
     check_refused(ReplyKind::Rows, MODERN, &[b"\x01a"], "0x01 in rows");
     check_refused(ReplyKind::Execute, MODERN, &[b"\x01", COLUMN, b"\xfb"], "0xfb in rows");
 }
 
 #[test]
 fn a_cursor_ends_the_reply_behind_the_columns() {
-    let begin = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
-    let status = Status(0x42);
-    let eof = (&b"\xfe\0\0\x42\0"[..], Event::End(status));
+    let begin = [(&b"\x01"[..], ReplyEvent::Columns(1)), (COLUMN, ReplyEvent::Column)];
+    let status = StatusFlags(0x42);
+    let eof = (&b"\xfe\0\0\x42\0"[..], ReplyEvent::End(status));
     check(ReplyKind::Cursor, CLASSIC, &[&begin[..], &[eof]].concat());
-    let ok = (&b"\xfe\0\0\x42\0\0\0"[..], Event::End(status));
+    let ok = (&b"\xfe\0\0\x42\0\0\0"[..], ReplyEvent::End(status));
     check(ReplyKind::Cursor, MODERN, &[&begin[..], &[ok]].concat());
     // Who asked for none has none, whatever the flag says.
-    let columns_end = (eof.0, Event::ColumnsEnd(status));
-    let rest = [columns_end, (EOF_PACKET, Event::End(PLAIN))];
+    let columns_end = (eof.0, ReplyEvent::ColumnsEnd(status));
+    let rest = [columns_end, (EOF_PACKET, ReplyEvent::End(PLAIN))];
     for kind in [ReplyKind::Query, ReplyKind::Execute] {
         check(kind, CLASSIC, &[&begin[..], &rest].concat());
     }
-    let last = (&b"\xfe\0\0\xc2\0"[..], Event::End(Status(0xc2)));
-    check(ReplyKind::Rows, CLASSIC, &[(b"\0\0a", Event::Row), last]);
+    let last = (&b"\xfe\0\0\xc2\0"[..], ReplyEvent::End(StatusFlags(0xc2)));
+    check(ReplyKind::Rows, CLASSIC, &[(b"\0\0a", ReplyEvent::Row), last]);
 }
 
 #[test]
 fn several_results_follow_each_other() {
-    let result = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
-    let row = (&b"\0\0"[..], Event::Row);
+    let result = [(&b"\x01"[..], ReplyEvent::Columns(1)), (COLUMN, ReplyEvent::Column)];
+    let row = (&b"\0\0"[..], ReplyEvent::Row);
     for kind in [ReplyKind::Query, ReplyKind::Execute, ReplyKind::Cursor] {
-        let modern = [(OK_EOF_MORE, Event::End(MORE)), (OK_MORE, Event::Ok(MORE))];
+        let modern = [(OK_EOF_MORE, ReplyEvent::End(MORE)), (OK_MORE, ReplyEvent::Ok(MORE))];
         let packets = [&modern[1..], &result, &[row], &modern[..1], &result, &modern[..1]].concat();
-        check(kind, MODERN, &[&packets[..], &[(OK_PACKET, Event::Ok(PLAIN))]].concat());
-        check(kind, MODERN, &[&packets[..], &[(ERROR, Event::Error)]].concat());
-        let classic = [(EOF_MORE, Event::ColumnsEnd(MORE)), row, (EOF_MORE, Event::End(MORE))];
-        let packets = [&result[..], &classic, &[(OK_PACKET, Event::Ok(PLAIN))]].concat();
+        check(kind, MODERN, &[&packets[..], &[(OK_PACKET, ReplyEvent::Ok(PLAIN))]].concat());
+        check(kind, MODERN, &[&packets[..], &[(ERROR, ReplyEvent::Error)]].concat());
+        let classic =
+            [(EOF_MORE, ReplyEvent::ColumnsEnd(MORE)), row, (EOF_MORE, ReplyEvent::End(MORE))];
+        let packets = [&result[..], &classic, &[(OK_PACKET, ReplyEvent::Ok(PLAIN))]].concat();
         check(kind, CLASSIC, &packets);
     }
 }
 
 #[test]
 fn a_file_of_the_clients_is_asked_for_before_the_result() {
-    let ask = (&b"\xfb/etc/passwd"[..], Event::LocalInfile);
+    let ask = (&b"\xfb/etc/passwd"[..], ReplyEvent::LocalInfile);
     for caps in BOTH {
-        check(ReplyKind::Query, caps, &[ask, (OK_PACKET, Event::Ok(PLAIN))]);
-        check(ReplyKind::Query, caps, &[ask, (ERROR, Event::Error)]);
-        let more = [ask, (OK_MORE, Event::Ok(MORE)), ask, (OK_PACKET, Event::Ok(PLAIN))];
+        check(ReplyKind::Query, caps, &[ask, (OK_PACKET, ReplyEvent::Ok(PLAIN))]);
+        check(ReplyKind::Query, caps, &[ask, (ERROR, ReplyEvent::Error)]);
+        let more = [ask, (OK_MORE, ReplyEvent::Ok(MORE)), ask, (OK_PACKET, ReplyEvent::Ok(PLAIN))];
         check(ReplyKind::Query, caps, &more);
         check_refused(ReplyKind::Query, caps, &[ask.0, b"\x01"], "in the reply to a file");
         check_refused(ReplyKind::Simple, caps, &[ask.0], "0xfb in the reply to a simple");
     }
 }
 
-fn prepared(columns: u8, params: u8) -> (Vec<u8>, Event) {
+fn prepared(columns: u8, params: u8) -> (Vec<u8>, ReplyEvent) {
     let bytes = vec![0, 7, 0, 0, 0, columns, 0, params, 0, 0, 3, 0];
     let (columns, params) = (u16::from(columns), u16::from(params));
-    (bytes, Event::Prepared { id: 7, columns, params, warnings: 3 })
+    (bytes, ReplyEvent::Prepared { id: 7, columns, params, warnings: 3 })
 }
 
 #[test]
@@ -213,14 +222,14 @@ fn a_preparation_has_two_blocks_of_definitions() {
         for caps in BOTH {
             let mut packets = vec![(&bytes[..], event)];
             for block in [params, columns].map(usize::from) {
-                packets.extend(vec![(COLUMN, Event::Column); block]);
+                packets.extend(vec![(COLUMN, ReplyEvent::Column); block]);
                 if block > 0 && caps == CLASSIC {
-                    packets.push((EOF_PACKET, Event::ColumnsEnd(PLAIN)));
+                    packets.push((EOF_PACKET, ReplyEvent::ColumnsEnd(PLAIN)));
                 }
             }
             check(ReplyKind::Prepare, caps, &packets);
             let (_, before) = packets.split_last().unwrap();
-            check(ReplyKind::Prepare, caps, &[before, &[(ERROR, Event::Error)]].concat());
+            check(ReplyKind::Prepare, caps, &[before, &[(ERROR, ReplyEvent::Error)]].concat());
         }
     }
 }
@@ -228,13 +237,13 @@ fn a_preparation_has_two_blocks_of_definitions() {
 #[test]
 fn blocks_of_definitions_tell_when_they_end() {
     let (bytes, _) = prepared(1, 2);
-    let mut reply = Reply::new(ReplyKind::Prepare, MODERN);
+    let mut reply = CommandReplyState::new(ReplyKind::Prepare, MODERN);
     let ends = [bytes.as_slice(), COLUMN, COLUMN, COLUMN].map(|payload| {
         reply.packet(payload, payload.len()).unwrap();
         reply.is_block_end()
     });
     assert_eq!(ends, [false, false, true, true]);
-    let mut reply = Reply::new(ReplyKind::Query, CLASSIC);
+    let mut reply = CommandReplyState::new(ReplyKind::Query, CLASSIC);
     let ends = [b"\x02".as_slice(), COLUMN, COLUMN].map(|payload| {
         reply.packet(payload, payload.len()).unwrap();
         reply.is_block_end()
@@ -244,11 +253,11 @@ fn blocks_of_definitions_tell_when_they_end() {
 
 #[test]
 fn a_list_of_fields_has_no_number() {
-    let field = (COLUMN, Event::Column);
-    check(ReplyKind::FieldList, CLASSIC, &[field, field, (EOF_PACKET, Event::End(PLAIN))]);
-    check(ReplyKind::FieldList, CLASSIC, &[(EOF_PACKET, Event::End(PLAIN))]);
-    check(ReplyKind::FieldList, MODERN, &[field, (OK_EOF, Event::End(PLAIN))]);
-    check(ReplyKind::FieldList, MODERN, &[field, (ERROR, Event::Error)]);
+    let field = (COLUMN, ReplyEvent::Column);
+    check(ReplyKind::FieldList, CLASSIC, &[field, field, (EOF_PACKET, ReplyEvent::End(PLAIN))]);
+    check(ReplyKind::FieldList, CLASSIC, &[(EOF_PACKET, ReplyEvent::End(PLAIN))]);
+    check(ReplyKind::FieldList, MODERN, &[field, (OK_EOF, ReplyEvent::End(PLAIN))]);
+    check(ReplyKind::FieldList, MODERN, &[field, (ERROR, ReplyEvent::Error)]);
 }
 
 #[test]
@@ -280,7 +289,7 @@ fn what_cannot_come_is_refused() {
 #[test]
 fn what_must_be_whole_is_short_and_whole() {
     for kind in [ReplyKind::Simple, ReplyKind::Query, ReplyKind::Prepare, ReplyKind::Execute] {
-        let mut reply = Reply::new(kind, MODERN);
+        let mut reply = CommandReplyState::new(kind, MODERN);
         for first in [OK, ERR] {
             assert!(reply.holds_whole(first, 100));
             let too_long = HELD_BYTES_MAX + 1;
@@ -293,20 +302,20 @@ fn what_must_be_whole_is_short_and_whole() {
 /// A relay's reading of a stream: bytes come as they come, and packets are told to the reply as
 /// soon as enough of them is there.
 struct Feed {
-    reply: Reply,
+    reply: CommandReplyState,
     held: Vec<u8>,
-    continuation: Continuation,
+    continuation: PacketContinuation,
     /// Bytes of a packet that was told of and need not be looked at.
     passing: usize,
-    events: Vec<Event>,
+    events: Vec<ReplyEvent>,
 }
 
 impl Feed {
-    fn new(kind: ReplyKind, caps: Capabilities) -> Self {
+    fn new(kind: ReplyKind, caps: CapabilityFlags) -> Self {
         Self {
-            reply: Reply::new(kind, caps),
+            reply: CommandReplyState::new(kind, caps),
             held: Vec::new(),
-            continuation: Continuation::default(),
+            continuation: PacketContinuation::default(),
             passing: 0,
             events: Vec::new(),
         }
@@ -318,7 +327,7 @@ impl Feed {
             let passed = self.passing.min(self.held.len());
             self.held.drain(..passed);
             self.passing -= passed;
-            let Some(header) = Header::parse(&self.held) else { return Ok(()) };
+            let Some(header) = PacketHeader::parse(&self.held) else { return Ok(()) };
             let payload = &self.held[HEADER_BYTES..];
             if self.continuation.is_inside() {
                 self.continuation.begins(header);
@@ -346,7 +355,11 @@ impl Feed {
 }
 
 /// Random choices of a legal reply, written as a server would.
-fn legal(kind: ReplyKind, caps: Capabilities, choices: &[u8]) -> (Vec<Vec<u8>>, Vec<Event>) {
+fn legal(
+    kind: ReplyKind,
+    caps: CapabilityFlags,
+    choices: &[u8],
+) -> (Vec<Vec<u8>>, Vec<ReplyEvent>) {
     let mut choices = choices.iter().copied().chain(std::iter::repeat(0));
     let (mut packets, mut events) = (Vec::new(), Vec::new());
     let mut say = |payload: &[u8], event| {
@@ -358,22 +371,22 @@ fn legal(kind: ReplyKind, caps: Capabilities, choices: &[u8]) -> (Vec<Vec<u8>>, 
         let more = choices.next().unwrap() % 3 == 2;
         let status = if more { MORE } else { PLAIN };
         match choices.next().unwrap() % 4 {
-            0 => say(if more { OK_MORE } else { OK_PACKET }, Event::Ok(status)),
+            0 => say(if more { OK_MORE } else { OK_PACKET }, ReplyEvent::Ok(status)),
             1 => {
-                say(ERROR, Event::Error);
+                say(ERROR, ReplyEvent::Error);
                 break;
             }
             _ => {
                 let columns = choices.next().unwrap() % 3 + 1;
-                say(&[columns], Event::Columns(u64::from(columns)));
-                (0..columns).for_each(|_| say(COLUMN, Event::Column));
+                say(&[columns], ReplyEvent::Columns(u64::from(columns)));
+                (0..columns).for_each(|_| say(COLUMN, ReplyEvent::Column));
                 if caps == CLASSIC {
-                    say(EOF_PACKET, Event::ColumnsEnd(PLAIN));
+                    say(EOF_PACKET, ReplyEvent::ColumnsEnd(PLAIN));
                 }
                 for _ in 0..choices.next().unwrap() % 4 {
                     let text = [b"\0".as_slice(), b"\xfb", b"\x011", b"\x03a\xfe\xff"];
                     let text = text[usize::from(choices.next().unwrap() % 4)];
-                    say(if binary { b"\0\xfe\xff" } else { text }, Event::Row);
+                    say(if binary { b"\0\xfe\xff" } else { text }, ReplyEvent::Row);
                 }
                 let end = match (caps == CLASSIC, more) {
                     (true, true) => EOF_MORE,
@@ -381,7 +394,7 @@ fn legal(kind: ReplyKind, caps: Capabilities, choices: &[u8]) -> (Vec<Vec<u8>>, 
                     (false, true) => OK_EOF_MORE,
                     (false, false) => OK_EOF,
                 };
-                say(end, Event::End(status));
+                say(end, ReplyEvent::End(status));
             }
         }
         if !more {
@@ -432,7 +445,7 @@ proptest! {
             ReplyKind::Foreign,
         ];
         let caps = if modern { MODERN } else { CLASSIC };
-        let mut reply = Reply::new(kinds[kind], caps);
+        let mut reply = CommandReplyState::new(kinds[kind], caps);
         for (first, rest) in &packets {
             let payload = [&[*first][..], rest].concat();
             let was_done = reply.is_done();
@@ -467,8 +480,11 @@ fn a_message_of_several_packets_is_told_of_once() {
         for chunk in bytes.chunks(1 << 20) {
             feed.push(chunk).unwrap();
         }
-        let rest = [Event::Row, Event::Row, Event::End(PLAIN)];
-        assert_eq!(feed.events, [&[Event::Columns(1), Event::Column][..], &rest].concat());
+        let rest = [ReplyEvent::Row, ReplyEvent::Row, ReplyEvent::End(PLAIN)];
+        assert_eq!(
+            feed.events,
+            [&[ReplyEvent::Columns(1), ReplyEvent::Column][..], &rest].concat()
+        );
         assert!(feed.reply.is_done());
     }
 }

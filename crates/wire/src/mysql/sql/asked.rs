@@ -1,25 +1,25 @@
 //! Texts that are one question, which a pooler can answer itself.
 
-use super::details::{self, Reader};
-use super::lexer::{Conditions, Kind, Lexer, Reading};
+use super::details::{self, MysqlTokenReader};
+use super::lexer::{CommentReading, MysqlLexer, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::set;
-use super::words::{self, Call, Word};
-use super::{Asked, Limit, What, verbs};
+use super::words::{self, MysqlFunctionEffect, Word};
+use super::{QuestionTopic, RowLimit, SessionQuestion, verbs};
 
 /// Tokens of the longest question; what is longer is none.
 const TOKENS_MAX: usize = 16;
 
-pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
-    let lexer = Lexer::new(text, mode, Reading::Code);
+pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
+    let lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let mut all = lexer.clone();
     if all.by_ref().take(TOKENS_MAX + 1).count() > TOKENS_MAX || all.is_broken() {
         return None;
     }
-    if all.conditions() != Conditions::None {
+    if all.conditions() != VersionConditions::None {
         return None;
     }
-    let mut reader = Reader { lexer };
+    let mut reader = MysqlTokenReader { lexer };
     let asked = match verbs::peek(&mut reader.lexer) {
         Word::Show => show(&mut reader)?,
         Word::Select => select(&mut reader)?,
@@ -31,18 +31,19 @@ pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
 
 /// Whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
 pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
-    let lexer = Lexer::new(text, mode, Reading::Code);
+    let lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let mut all = lexer.clone();
     let _tokens = all.by_ref().count();
-    if all.is_broken() || all.conditions() != Conditions::None {
+    if all.is_broken() || all.conditions() != VersionConditions::None {
         return false;
     }
-    let mut reader = Reader { lexer };
+    let mut reader = MysqlTokenReader { lexer };
     if !reader.eat(Word::Select) {
         return false;
     }
     let is_lock = reader.lexer.next().is_some_and(|it| {
-        it.kind == Kind::Word && words::known(it.text(text)).call == Call::GetLock
+        it.kind == MysqlTokenKind::Word
+            && words::known(it.text(text)).call == MysqlFunctionEffect::GetLock
     });
     if !is_lock || !reader.eat_mark(b'(') {
         return false;
@@ -50,8 +51,8 @@ pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     let mut depth = 1usize;
     for token in reader.lexer.by_ref() {
         match token.kind {
-            Kind::Mark(b'(') => depth += 1,
-            Kind::Mark(b')') => depth = depth.saturating_sub(1),
+            MysqlTokenKind::Mark(b'(') => depth += 1,
+            MysqlTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth == 0 {
@@ -66,61 +67,61 @@ pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
 }
 
 /// `SHOW WARNINGS LIMIT 1`, `SHOW COUNT(*) ERRORS`
-fn show(reader: &mut Reader<'_>) -> Option<Asked> {
+fn show(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     if reader.eat(Word::Count) {
         let is_call = reader.eat_mark(b'(') && reader.eat_mark(b'*') && reader.eat_mark(b')');
         let (what, column) = match is_call.then(|| verbs::peek(&mut reader.lexer))? {
-            Word::Warnings => (What::WarningCount, "@@session.warning_count"),
-            Word::Errors => (What::ErrorCount, "@@session.error_count"),
+            Word::Warnings => (QuestionTopic::WarningCount, "@@session.warning_count"),
+            Word::Errors => (QuestionTopic::ErrorCount, "@@session.error_count"),
             _ => return None,
         };
-        return Some(Asked { what, column: column.to_owned() });
+        return Some(SessionQuestion { what, column: column.to_owned() });
     }
     let word = verbs::peek(&mut reader.lexer);
     let limit = match reader.eat(Word::Limit) {
         true => limit(reader)?,
-        false => Limit::NONE,
+        false => RowLimit::NONE,
     };
     let what = match word {
-        Word::Warnings => What::Warnings(limit),
-        Word::Errors => What::Errors(limit),
+        Word::Warnings => QuestionTopic::Warnings(limit),
+        Word::Errors => QuestionTopic::Errors(limit),
         _ => return None,
     };
-    Some(Asked { what, column: String::new() })
+    Some(SessionQuestion { what, column: String::new() })
 }
 
 /// `LIMIT count`, `LIMIT offset, count`, `LIMIT count OFFSET offset`
-fn limit(reader: &mut Reader<'_>) -> Option<Limit> {
+fn limit(reader: &mut MysqlTokenReader<'_>) -> Option<RowLimit> {
     let first = number(reader)?;
     if reader.eat_mark(b',') {
-        return Some(Limit { offset: first, count: number(reader)? });
+        return Some(RowLimit { offset: first, count: number(reader)? });
     }
     let mut ahead = reader.lexer.clone();
     let text = ahead.text();
     let offset = ahead.next().is_some_and(|it| it.text(text).eq_ignore_ascii_case(b"offset"));
     if offset {
         reader.lexer = ahead;
-        return Some(Limit { offset: number(reader)?, count: first });
+        return Some(RowLimit { offset: number(reader)?, count: first });
     }
-    Some(Limit { offset: 0, count: first })
+    Some(RowLimit { offset: 0, count: first })
 }
 
-fn number(reader: &mut Reader<'_>) -> Option<u64> {
+fn number(reader: &mut MysqlTokenReader<'_>) -> Option<u64> {
     let token = reader.lexer.next()?;
     std::str::from_utf8(token.text(reader.lexer.text())).ok()?.parse().ok()
 }
 
 /// `SELECT ROW_COUNT() AS a`, `SELECT @@session.warning_count`
-fn select(reader: &mut Reader<'_>) -> Option<Asked> {
+fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     let text = reader.lexer.text();
     let first = reader.lexer.next()?;
     let name = first.text(text);
     let mut end = first.end;
     let what = match first.kind {
-        Kind::Word => {
+        MysqlTokenKind::Word => {
             let what = match words::known(name).call {
-                Call::RowCount => What::RowCount,
-                Call::FoundRows => What::FoundRows,
+                MysqlFunctionEffect::RowCount => QuestionTopic::RowCount,
+                MysqlFunctionEffect::FoundRows => QuestionTopic::FoundRows,
                 _ => return None,
             };
             reader.eat_mark(b'(').then_some(())?;
@@ -128,7 +129,7 @@ fn select(reader: &mut Reader<'_>) -> Option<Asked> {
             end = close.end;
             what
         }
-        Kind::System => {
+        MysqlTokenKind::System => {
             let mut variable = name.get(2..).unwrap_or_default();
             if reader.eat_mark(b'.') {
                 matches!(words::word(variable), Word::Session | Word::Local).then_some(())?;
@@ -137,8 +138,8 @@ fn select(reader: &mut Reader<'_>) -> Option<Asked> {
                 end = last.end;
             }
             match set::unquoted(variable).to_ascii_lowercase().as_slice() {
-                b"warning_count" => What::WarningCount,
-                b"error_count" => What::ErrorCount,
+                b"warning_count" => QuestionTopic::WarningCount,
+                b"error_count" => QuestionTopic::ErrorCount,
                 _ => return None,
             }
         }
@@ -148,11 +149,11 @@ fn select(reader: &mut Reader<'_>) -> Option<Asked> {
         Some(alias) => alias,
         None => String::from_utf8(text.get(first.start..end)?.to_vec()).ok()?,
     };
-    Some(Asked { what, column })
+    Some(SessionQuestion { what, column })
 }
 
 /// `AS name`, `name`, or nothing; `None` when it cannot be read.
-fn alias(reader: &mut Reader<'_>) -> Option<Option<String>> {
+fn alias(reader: &mut MysqlTokenReader<'_>) -> Option<Option<String>> {
     let said = reader.eat(Word::As);
     let mut ahead = reader.lexer.clone();
     let Some(token) = ahead.next().filter(|it| !it.is_mark(b';')) else {
@@ -160,9 +161,11 @@ fn alias(reader: &mut Reader<'_>) -> Option<Option<String>> {
     };
     let name = match token.kind {
         // Without `AS` a word may be one of the grammar.
-        Kind::Word if !said && words::word(token.text(ahead.text())) != Word::Name => None,
-        Kind::Word | Kind::Name => details::identifier(&token, &ahead),
-        Kind::Text => details::constant(&token, &ahead),
+        MysqlTokenKind::Word if !said && words::word(token.text(ahead.text())) != Word::Name => {
+            None
+        }
+        MysqlTokenKind::Word | MysqlTokenKind::Name => details::identifier(&token, &ahead),
+        MysqlTokenKind::Text => details::constant(&token, &ahead),
         _ => None,
     }?;
     reader.lexer = ahead;

@@ -2,50 +2,53 @@
 //!
 //! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
 
-use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
-use super::mode::{Charset, SqlMode};
+use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
+use super::mode::{CharsetClass, SqlMode};
 use super::quote::is_variable_name;
-use super::routine::Body;
-use super::set::{self, Held, Target, Value};
+use super::routine::RoutineBody;
+use super::set::{self, AssignmentTarget, ScannedValue, ValueScope};
 use super::words::{self, Word};
-use super::{Act, Assigned, Assignment, Details, Kill, KillTarget, Name, Scope, verbs};
+use super::{
+    AssignedValue, KillStatement, KillTarget, MysqlNameAction, MysqlNameUse, MysqlTextDetails,
+    VariableAssignment, VariableScope, verbs,
+};
 
 /// Names and assignments of one text that are kept; a text with more is not understood.
 const DETAILS_MAX: usize = 64;
 
 /// What cannot be read; the text then counts as lost.
 #[derive(Clone, Copy, Debug)]
-struct Lost;
+struct UnreadableText;
 
-pub(super) fn details(text: &[u8], mode: SqlMode) -> Details {
-    let mut details = Details::default();
-    let mut lexer = Lexer::new(text, mode, Reading::Code);
+pub(super) fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
+    let mut details = MysqlTextDetails::default();
+    let mut lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     while let Some(first) = lexer.next() {
         if first.is_mark(b';') {
             continue;
         }
         let verb = match first.kind {
-            Kind::Word => words::word(first.text(text)),
+            MysqlTokenKind::Word => words::word(first.text(text)),
             _ => Word::Name,
         };
         let read = details.statement(verb, lexer.clone());
         details.statements += 1;
         let kept = details.names.len() + details.assignments.len();
         if read.is_err() || kept > DETAILS_MAX {
-            return Details { lost: true, ..Details::default() };
+            return MysqlTextDetails { lost: true, ..MysqlTextDetails::default() };
         }
         skip_statement(&mut lexer, verb);
     }
     // What some servers run and others do not may be said or not.
-    if lexer.is_broken() || lexer.conditions() != Conditions::None {
-        return Details { lost: true, ..Details::default() };
+    if lexer.is_broken() || lexer.conditions() != VersionConditions::None {
+        return MysqlTextDetails { lost: true, ..MysqlTextDetails::default() };
     }
     details
 }
 
 /// Goes behind the semicolon of a statement, from behind its first word.
-fn skip_statement(lexer: &mut Lexer<'_>, verb: Word) {
-    let mut body: Option<Body> = None;
+fn skip_statement(lexer: &mut MysqlLexer<'_>, verb: Word) {
+    let mut body: Option<RoutineBody> = None;
     while let Some(token) = lexer.next() {
         if let Some(body) = &mut body {
             if body.token(&token, lexer) {
@@ -53,35 +56,35 @@ fn skip_statement(lexer: &mut Lexer<'_>, verb: Word) {
             }
         } else if token.is_mark(b';') {
             return;
-        } else if matches!(verb, Word::Create | Word::Alter) && token.kind == Kind::Word {
+        } else if matches!(verb, Word::Create | Word::Alter) && token.kind == MysqlTokenKind::Word {
             let word = words::word(token.text(lexer.text()));
-            body = verbs::is_routine(word).then(Body::new);
+            body = verbs::is_routine(word).then(RoutineBody::new);
         }
     }
 }
 
-impl Details {
-    fn statement(&mut self, verb: Word, reader: Lexer<'_>) -> Result<(), Lost> {
-        let mut reader = Reader { lexer: reader };
+impl MysqlTextDetails {
+    fn statement(&mut self, verb: Word, reader: MysqlLexer<'_>) -> Result<(), UnreadableText> {
+        let mut reader = MysqlTokenReader { lexer: reader };
         match verb {
             Word::Set => self.set(&mut reader),
             Word::Use => {
                 let name = reader.identifier()?;
-                self.act(Act::Use, None, name);
+                self.act(MysqlNameAction::Use, None, name);
                 reader.ends()
             }
             Word::Prepare => {
                 let name = reader.identifier()?;
-                self.act(Act::Prepare, None, name.to_lowercase());
+                self.act(MysqlNameAction::Prepare, None, name.to_lowercase());
                 Ok(())
             }
             Word::Execute => {
                 let immediate = verbs::peek(&mut reader.lexer.clone()) == Word::Immediate;
                 if immediate {
-                    self.act(Act::ExecuteImmediate, None, String::new());
+                    self.act(MysqlNameAction::ExecuteImmediate, None, String::new());
                 } else {
                     let name = reader.identifier()?;
-                    self.act(Act::Execute, None, name.to_lowercase());
+                    self.act(MysqlNameAction::Execute, None, name.to_lowercase());
                 }
                 Ok(())
             }
@@ -98,19 +101,19 @@ impl Details {
         }
     }
 
-    fn act(&mut self, act: Act, schema: Option<String>, name: String) {
-        self.names.push(Name { statement: self.statements, act, schema, name });
+    fn act(&mut self, act: MysqlNameAction, schema: Option<String>, name: String) {
+        self.names.push(MysqlNameUse { statement: self.statements, act, schema, name });
     }
 
-    fn deallocate(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn deallocate(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         reader.word(Word::Prepare)?;
         let name = reader.identifier()?;
-        self.act(Act::Deallocate, None, name.to_lowercase());
+        self.act(MysqlNameAction::Deallocate, None, name.to_lowercase());
         reader.ends()
     }
 
     /// `CREATE [OR REPLACE] TEMPORARY TABLE [IF NOT EXISTS] name`
-    fn create(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn create(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         if reader.eat(Word::Or) {
             reader.word(Word::Replace)?;
         }
@@ -118,9 +121,9 @@ impl Details {
             return Ok(());
         }
         let act = match () {
-            () if reader.eat(Word::Table) => Act::CreateTemporary,
-            () if reader.eat(Word::Sequence) => Act::CreateTemporarySequence,
-            () => return Err(Lost),
+            () if reader.eat(Word::Table) => MysqlNameAction::CreateTemporary,
+            () if reader.eat(Word::Sequence) => MysqlNameAction::CreateTemporarySequence,
+            () => return Err(UnreadableText),
         };
         if reader.eat(Word::If) {
             reader.word(Word::Not)?;
@@ -132,15 +135,15 @@ impl Details {
     }
 
     /// `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`
-    fn drop_names(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn drop_names(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         if reader.peek() == Word::Prepare {
             return self.deallocate(reader);
         }
         let temporary = reader.eat(Word::Temporary);
         let act = match () {
-            () if reader.eat(Word::Table) || reader.eat(Word::Tables) => Act::Drop,
-            () if reader.eat(Word::Sequence) => Act::DropSequence,
-            () if temporary => return Err(Lost),
+            () if reader.eat(Word::Table) || reader.eat(Word::Tables) => MysqlNameAction::Drop,
+            () if reader.eat(Word::Sequence) => MysqlNameAction::DropSequence,
+            () if temporary => return Err(UnreadableText),
             () => return Ok(()),
         };
         if reader.eat(Word::If) {
@@ -154,34 +157,39 @@ impl Details {
             }
             // A long list is lost; it is not to be read to its end first.
             if self.names.len() > DETAILS_MAX {
-                return Err(Lost);
+                return Err(UnreadableText);
             }
         }
     }
 
     /// `HANDLER table OPEN [[AS] alias]`, `HANDLER name CLOSE`
-    fn handler(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn handler(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let (schema, name) = reader.qualified()?;
         if reader.eat(Word::Close) {
-            self.act(Act::CloseHandler, schema, name);
+            self.act(MysqlNameAction::CloseHandler, schema, name);
         } else if reader.eat(Word::Open) {
             reader.eat(Word::As);
             match reader.ends() {
-                Ok(()) => self.act(Act::OpenHandler, schema, name),
-                Err(Lost) => {
+                Ok(()) => self.act(MysqlNameAction::OpenHandler, schema, name),
+                Err(UnreadableText) => {
                     let alias = reader.identifier()?;
-                    self.act(Act::OpenHandler, None, alias);
+                    self.act(MysqlNameAction::OpenHandler, None, alias);
                 }
             }
         }
         Ok(())
     }
 
-    fn assign(&mut self, scope: Scope, name: &str, value: Assigned) -> Result<(), Lost> {
+    fn assign(
+        &mut self,
+        scope: VariableScope,
+        name: &str,
+        value: AssignedValue,
+    ) -> Result<(), UnreadableText> {
         if !is_variable_name(name.as_bytes()) || self.assignments.len() > DETAILS_MAX {
-            return Err(Lost);
+            return Err(UnreadableText);
         }
-        self.assignments.push(Assignment {
+        self.assignments.push(VariableAssignment {
             statement: self.statements,
             scope,
             is_untold: false,
@@ -192,19 +200,21 @@ impl Details {
     }
 
     /// All assignments of a `SET`.
-    fn set(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn set(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let mut first_of_all = true;
         loop {
-            let first = reader.lexer.next().ok_or(Lost)?;
+            let first = reader.lexer.next().ok_or(UnreadableText)?;
             match set::parse(&first, &mut reader.lexer) {
-                Target::User | Target::Password | Target::Role => {}
-                Target::Variable { held, name } => self.variable(held, &name, reader)?,
-                Target::Names => self.set_names(reader)?,
-                Target::CharacterSet => self.set_character_set(reader)?,
-                Target::Transaction(held) => return self.transaction(held, reader),
-                Target::DefaultRole => return Ok(()),
-                Target::Statement if first_of_all => return self.set_statement(reader),
-                Target::Statement | Target::Unknown => return Err(Lost),
+                AssignmentTarget::User | AssignmentTarget::Password | AssignmentTarget::Role => {}
+                AssignmentTarget::Variable { held, name } => self.variable(held, &name, reader)?,
+                AssignmentTarget::Names => self.set_names(reader)?,
+                AssignmentTarget::CharacterSet => self.set_character_set(reader)?,
+                AssignmentTarget::Transaction(held) => return self.transaction(held, reader),
+                AssignmentTarget::DefaultRole => return Ok(()),
+                AssignmentTarget::Statement if first_of_all => return self.set_statement(reader),
+                AssignmentTarget::Statement | AssignmentTarget::Unknown => {
+                    return Err(UnreadableText);
+                }
             }
             first_of_all = false;
             if !reader.next_assignment() {
@@ -213,55 +223,67 @@ impl Details {
         }
     }
 
-    fn variable(&mut self, held: Held, name: &Token, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn variable(
+        &mut self,
+        held: ValueScope,
+        name: &MysqlToken,
+        reader: &mut MysqlTokenReader<'_>,
+    ) -> Result<(), UnreadableText> {
         let text = reader.lexer.text();
         let name = set::unquoted(name.text(text)).to_ascii_lowercase();
         let scope = match held {
-            Held::Session => Scope::Session,
-            Held::Global => Scope::Global,
-            Held::Unsaid if set::is_of_transaction(&name) => Scope::Next,
-            Held::Unsaid => Scope::Session,
-            Held::Next => Scope::Next,
+            ValueScope::Session => VariableScope::Session,
+            ValueScope::Global => VariableScope::Global,
+            ValueScope::Unsaid if set::is_of_transaction(&name) => VariableScope::Next,
+            ValueScope::Unsaid => VariableScope::Session,
+            ValueScope::Next => VariableScope::Next,
         };
-        let name = String::from_utf8(name).map_err(|_| Lost)?;
+        let name = String::from_utf8(name).map_err(|_| UnreadableText)?;
         let value = reader.value();
         self.assign(scope, &name, value)?;
         if let Some(last) = self.assignments.last_mut() {
-            last.is_untold = held == Held::Unsaid && scope == Scope::Session;
+            last.is_untold = held == ValueScope::Unsaid && scope == VariableScope::Session;
         }
         Ok(())
     }
 
     /// `NAMES x [COLLATE y]`
-    fn set_names(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn set_names(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let value = reader.character_set()?;
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
-            self.assign(Scope::Session, name, value.clone())?;
+            self.assign(VariableScope::Session, name, value.clone())?;
         }
         if reader.eat(Word::Collate) {
             let collation = reader.character_set()?;
-            self.assign(Scope::Session, "collation_connection", collation)?;
-        } else if value == Assigned::Default {
-            self.assign(Scope::Session, "collation_connection", Assigned::Default)?;
+            self.assign(VariableScope::Session, "collation_connection", collation)?;
+        } else if value == AssignedValue::Default {
+            self.assign(VariableScope::Session, "collation_connection", AssignedValue::Default)?;
         }
         Ok(())
     }
 
     /// `CHARACTER SET x`: that of the connection becomes that of the database.
-    fn set_character_set(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn set_character_set(
+        &mut self,
+        reader: &mut MysqlTokenReader<'_>,
+    ) -> Result<(), UnreadableText> {
         let value = reader.character_set()?;
-        self.assign(Scope::Session, "character_set_client", value.clone())?;
-        self.assign(Scope::Session, "character_set_results", value)?;
-        self.assign(Scope::Session, "character_set_connection", Assigned::Expression)?;
-        self.assign(Scope::Session, "collation_connection", Assigned::Expression)
+        self.assign(VariableScope::Session, "character_set_client", value.clone())?;
+        self.assign(VariableScope::Session, "character_set_results", value)?;
+        self.assign(VariableScope::Session, "character_set_connection", AssignedValue::Expression)?;
+        self.assign(VariableScope::Session, "collation_connection", AssignedValue::Expression)
     }
 
     /// `TRANSACTION ISOLATION LEVEL x, READ ONLY`
-    fn transaction(&mut self, held: Held, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn transaction(
+        &mut self,
+        held: ValueScope,
+        reader: &mut MysqlTokenReader<'_>,
+    ) -> Result<(), UnreadableText> {
         let scope = match held {
-            Held::Session => Scope::Session,
-            Held::Global => Scope::Global,
-            Held::Unsaid | Held::Next => Scope::Next,
+            ValueScope::Session => VariableScope::Session,
+            ValueScope::Global => VariableScope::Global,
+            ValueScope::Unsaid | ValueScope::Next => VariableScope::Next,
         };
         loop {
             if reader.eat(Word::Read) {
@@ -272,13 +294,13 @@ impl Details {
                 if only == "0" {
                     reader.word(Word::Write)?;
                 }
-                let value = Assigned::Literal(only.to_owned());
+                let value = AssignedValue::Literal(only.to_owned());
                 self.assign(scope, "transaction_read_only", value)?;
             } else {
                 reader.word(Word::Isolation)?;
                 reader.word(Word::Level)?;
-                let level = reader.isolation_level().ok_or(Lost)?;
-                let value = Assigned::Literal(level.to_owned());
+                let level = reader.isolation_level().ok_or(UnreadableText)?;
+                let value = AssignedValue::Literal(level.to_owned());
                 self.assign(scope, "transaction_isolation", value)?;
             }
             if !reader.eat_mark(b',') {
@@ -288,31 +310,33 @@ impl Details {
     }
 
     /// `STATEMENT … FOR statement`: its assignments end with the statement.
-    fn set_statement(&mut self, reader: &mut Reader<'_>) -> Result<(), Lost> {
+    fn set_statement(&mut self, reader: &mut MysqlTokenReader<'_>) -> Result<(), UnreadableText> {
         let mut depth = 0usize;
         let text = reader.lexer.text();
         while let Some(token) = reader.lexer.next() {
             match token.kind {
-                Kind::Mark(b';') => return Err(Lost),
-                Kind::Mark(b'(') => depth += 1,
-                Kind::Mark(b')') => depth = depth.saturating_sub(1),
-                Kind::Word if depth == 0 && words::word(token.text(text)) == Word::For => {
+                MysqlTokenKind::Mark(b';') => return Err(UnreadableText),
+                MysqlTokenKind::Mark(b'(') => depth += 1,
+                MysqlTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
+                MysqlTokenKind::Word
+                    if depth == 0 && words::word(token.text(text)) == Word::For =>
+                {
                     let verb = verbs::peek(&mut reader.lexer);
                     return match verb {
                         // Not allowed there, and not to be read again and again.
-                        Word::Set => Err(Lost),
+                        Word::Set => Err(UnreadableText),
                         _ => self.statement(verb, reader.lexer.clone()),
                     };
                 }
                 _ => {}
             }
         }
-        Err(Lost)
+        Err(UnreadableText)
     }
 }
 
 /// `KILL [HARD | SOFT] [CONNECTION | QUERY [ID]] …`, from behind its first word.
-fn kill(reader: &mut Reader<'_>) -> Kill {
+fn kill(reader: &mut MysqlTokenReader<'_>) -> KillStatement {
     let _how = reader.eat(Word::Hard) || reader.eat(Word::Soft);
     let connection = !reader.eat(Word::Query);
     if connection {
@@ -320,7 +344,7 @@ fn kill(reader: &mut Reader<'_>) -> Kill {
     }
     let text = reader.lexer.text();
     let target = match reader.lexer.next() {
-        Some(token) if token.kind == Kind::Number => {
+        Some(token) if token.kind == MysqlTokenKind::Number => {
             let digits = std::str::from_utf8(token.text(text)).unwrap_or_default();
             match (digits.parse(), reader.ends()) {
                 (Ok(id), Ok(())) => KillTarget::Id(id),
@@ -333,16 +357,16 @@ fn kill(reader: &mut Reader<'_>) -> Kill {
         }
         _ => KillTarget::Other,
     };
-    Kill { connection, target }
+    KillStatement { connection, target }
 }
 
 /// A place within a statement.
 #[derive(Clone, Debug)]
-pub(super) struct Reader<'a> {
-    pub lexer: Lexer<'a>,
+pub(super) struct MysqlTokenReader<'a> {
+    pub lexer: MysqlLexer<'a>,
 }
 
-impl Reader<'_> {
+impl MysqlTokenReader<'_> {
     pub(super) fn peek(&self) -> Word {
         verbs::peek(&mut self.lexer.clone())
     }
@@ -357,8 +381,8 @@ impl Reader<'_> {
         found
     }
 
-    fn word(&mut self, word: Word) -> Result<(), Lost> {
-        self.eat(word).then_some(()).ok_or(Lost)
+    fn word(&mut self, word: Word) -> Result<(), UnreadableText> {
+        self.eat(word).then_some(()).ok_or(UnreadableText)
     }
 
     pub(super) fn eat_mark(&mut self, mark: u8) -> bool {
@@ -371,18 +395,18 @@ impl Reader<'_> {
     }
 
     /// Whether the statement is over.
-    fn ends(&self) -> Result<(), Lost> {
+    fn ends(&self) -> Result<(), UnreadableText> {
         let over = self.lexer.clone().next().is_none_or(|it| it.is_mark(b';'));
-        over.then_some(()).ok_or(Lost)
+        over.then_some(()).ok_or(UnreadableText)
     }
 
-    fn identifier(&mut self) -> Result<String, Lost> {
-        let token = self.lexer.next().ok_or(Lost)?;
-        identifier(&token, &self.lexer).ok_or(Lost)
+    fn identifier(&mut self) -> Result<String, UnreadableText> {
+        let token = self.lexer.next().ok_or(UnreadableText)?;
+        identifier(&token, &self.lexer).ok_or(UnreadableText)
     }
 
     /// `name`, `schema.name`
-    fn qualified(&mut self) -> Result<(Option<String>, String), Lost> {
+    fn qualified(&mut self) -> Result<(Option<String>, String), UnreadableText> {
         let first = self.identifier()?;
         match self.eat_mark(b'.') {
             true => Ok((Some(first), self.identifier()?)),
@@ -392,32 +416,34 @@ impl Reader<'_> {
 
     /// The value behind the name of a variable; afterwards the place is behind a constant, or still
     /// before anything else.
-    fn value(&mut self) -> Assigned {
+    fn value(&mut self) -> AssignedValue {
         let mut ahead = self.lexer.clone();
         match set::value(&mut ahead) {
-            Value::Default => {
+            ScannedValue::Default => {
                 self.lexer = ahead;
-                Assigned::Default
+                AssignedValue::Default
             }
-            Value::Constant { negative, token } => match constant(&token, &ahead) {
-                Some(value) if negative => Assigned::Literal(format!("-{value}")),
-                Some(value) => Assigned::Literal(value),
-                None => Assigned::Expression,
+            ScannedValue::Constant { negative, token } => match constant(&token, &ahead) {
+                Some(value) if negative => AssignedValue::Literal(format!("-{value}")),
+                Some(value) => AssignedValue::Literal(value),
+                None => AssignedValue::Expression,
             },
-            Value::Expression => Assigned::Expression,
+            ScannedValue::Expression => AssignedValue::Expression,
         }
     }
 
     /// A name of a character set or collation.
-    fn character_set(&mut self) -> Result<Assigned, Lost> {
-        let token = self.lexer.next().ok_or(Lost)?;
+    fn character_set(&mut self) -> Result<AssignedValue, UnreadableText> {
+        let token = self.lexer.next().ok_or(UnreadableText)?;
         let text = token.text(self.lexer.text());
         match token.kind {
-            Kind::Word if words::word(text) == Word::Default => Ok(Assigned::Default),
-            Kind::Word | Kind::Name | Kind::Text => {
-                constant(&token, &self.lexer).map(Assigned::Literal).ok_or(Lost)
+            MysqlTokenKind::Word if words::word(text) == Word::Default => {
+                Ok(AssignedValue::Default)
             }
-            _ => Err(Lost),
+            MysqlTokenKind::Word | MysqlTokenKind::Name | MysqlTokenKind::Text => {
+                constant(&token, &self.lexer).map(AssignedValue::Literal).ok_or(UnreadableText)
+            }
+            _ => Err(UnreadableText),
         }
     }
 
@@ -425,7 +451,9 @@ impl Reader<'_> {
         let mut words = String::new();
         for _ in 0..2 {
             let mut ahead = self.lexer.clone();
-            let Some(token) = ahead.next().filter(|it| it.kind == Kind::Word) else { break };
+            let Some(token) = ahead.next().filter(|it| it.kind == MysqlTokenKind::Word) else {
+                break;
+            };
             words.push_str(std::str::from_utf8(token.text(self.lexer.text())).ok()?);
             self.lexer = ahead;
         }
@@ -443,10 +471,10 @@ impl Reader<'_> {
         let mut depth = 0usize;
         for token in self.lexer.by_ref() {
             match token.kind {
-                Kind::Mark(b';') => return false,
-                Kind::Mark(b',') if depth == 0 => return true,
-                Kind::Mark(b'(') => depth += 1,
-                Kind::Mark(b')') => depth = depth.saturating_sub(1),
+                MysqlTokenKind::Mark(b';') => return false,
+                MysqlTokenKind::Mark(b',') if depth == 0 => return true,
+                MysqlTokenKind::Mark(b'(') => depth += 1,
+                MysqlTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
                 _ => {}
             }
         }
@@ -455,29 +483,29 @@ impl Reader<'_> {
 }
 
 /// A name without its quotes.
-pub(super) fn identifier(token: &Token, lexer: &Lexer<'_>) -> Option<String> {
+pub(super) fn identifier(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<String> {
     let text = token.text(lexer.text());
     match token.kind {
-        Kind::Word => String::from_utf8(text.to_vec()).ok(),
-        Kind::Name => undoubled(text, false, lexer.mode()),
+        MysqlTokenKind::Word => String::from_utf8(text.to_vec()).ok(),
+        MysqlTokenKind::Name => undoubled(text, false, lexer.mode()),
         _ => None,
     }
 }
 
 /// The value of a constant, unless only the server can tell.
-pub(super) fn constant(token: &Token, lexer: &Lexer<'_>) -> Option<String> {
+pub(super) fn constant(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<String> {
     let text = token.text(lexer.text());
     match token.kind {
-        Kind::Word => match words::word(text) {
+        MysqlTokenKind::Word => match words::word(text) {
             Word::True => Some("1".to_owned()),
             Word::False => Some("0".to_owned()),
             _ if text.eq_ignore_ascii_case(b"null") => None,
             _ => String::from_utf8(text.to_vec()).ok(),
         },
-        Kind::Name => undoubled(text, false, lexer.mode()),
-        Kind::Text if text.first().is_some_and(u8::is_ascii_alphabetic) => None,
-        Kind::Text => undoubled(text, !lexer.mode().no_backslash_escapes, lexer.mode()),
-        Kind::Number => {
+        MysqlTokenKind::Name => undoubled(text, false, lexer.mode()),
+        MysqlTokenKind::Text if text.first().is_some_and(u8::is_ascii_alphabetic) => None,
+        MysqlTokenKind::Text => undoubled(text, !lexer.mode().no_backslash_escapes, lexer.mode()),
+        MysqlTokenKind::Number => {
             let plain = text.iter().all(|it| it.is_ascii_digit() || *it == b'.');
             plain.then(|| String::from_utf8(text.to_vec()).ok()).flatten()
         }
@@ -508,6 +536,6 @@ fn undoubled(text: &[u8], escapes: bool, mode: SqlMode) -> Option<String> {
             byte => out.push(byte),
         }
     }
-    let readable = mode.charset == Charset::Utf8 || out.is_ascii();
+    let readable = mode.charset == CharsetClass::Utf8 || out.is_ascii();
     readable.then(|| String::from_utf8(out).ok()).flatten()
 }

@@ -4,11 +4,11 @@
 //! counts as broken: the caller then claims nothing about it. Source: `sql/sql_lex.cc` of either
 //! server says what its scanner accepts.
 
-use super::mode::{Charset, SqlMode};
+use super::mode::{CharsetClass, SqlMode};
 
 /// What a token is; its text is a range of the whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum MysqlTokenKind {
     /// An identifier or key word without quotes.
     Word,
     /// An identifier in quotes, which are part of its range.
@@ -31,25 +31,25 @@ pub(super) enum Kind {
 
 /// A token and where it stands in the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Token {
-    pub kind: Kind,
+pub(super) struct MysqlToken {
+    pub kind: MysqlTokenKind,
     pub start: usize,
     pub end: usize,
 }
 
-impl Token {
+impl MysqlToken {
     pub(super) fn text<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.end).unwrap_or_default()
     }
 
     pub(super) fn is_mark(&self, mark: u8) -> bool {
-        self.kind == Kind::Mark(mark)
+        self.kind == MysqlTokenKind::Mark(mark)
     }
 }
 
 /// What to make of comments whose contents only some servers run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Reading {
+pub(super) enum CommentReading {
     /// As if the server ran them.
     Code,
     /// As if it did not.
@@ -58,7 +58,7 @@ pub(super) enum Reading {
 
 /// Where the scanner is with regard to `/*! … */`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Code {
+enum VersionedCode {
     Outside,
     /// In one that every server runs.
     Always,
@@ -68,7 +68,7 @@ enum Code {
 
 /// Versions that comments of the text depend on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Conditions {
+pub(super) enum VersionConditions {
     None,
     One(u32),
     /// Then there are servers that run some of them and not the others.
@@ -77,13 +77,13 @@ pub(super) enum Conditions {
 
 /// Goes over a text once, from its beginning to its end.
 #[derive(Clone, Debug)]
-pub(super) struct Lexer<'a> {
+pub(super) struct MysqlLexer<'a> {
     text: &'a [u8],
     mode: SqlMode,
-    reading: Reading,
+    reading: CommentReading,
     at: usize,
-    code: Code,
-    conditions: Conditions,
+    code: VersionedCode,
+    conditions: VersionConditions,
     after_dot: bool,
     /// Where the last word ended: a dot that follows directly belongs to a name.
     word_end: usize,
@@ -96,16 +96,16 @@ const MARIADB_ONLY: u32 = u32::MAX;
 /// Versions below are run by every server that is supported: `MySQL` since 5.7, `MariaDB` always.
 const VERSION_MIN: u32 = 50_700;
 
-impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a [u8], mode: SqlMode, reading: Reading) -> Lexer<'a> {
-        let broken = mode.charset == Charset::Unsafe && !text.is_ascii();
-        Lexer {
+impl<'a> MysqlLexer<'a> {
+    pub(super) fn new(text: &'a [u8], mode: SqlMode, reading: CommentReading) -> MysqlLexer<'a> {
+        let broken = mode.charset == CharsetClass::Unsafe && !text.is_ascii();
+        MysqlLexer {
             text,
             mode,
             reading,
             at: if broken { text.len() } else { 0 },
-            code: Code::Outside,
-            conditions: Conditions::None,
+            code: VersionedCode::Outside,
+            conditions: VersionConditions::None,
             after_dot: false,
             word_end: usize::MAX,
             broken,
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         self.broken
     }
 
-    pub(super) fn conditions(&self) -> Conditions {
+    pub(super) fn conditions(&self) -> VersionConditions {
         self.conditions
     }
 
@@ -137,7 +137,7 @@ impl<'a> Lexer<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn fail(&mut self) -> Option<Token> {
+    fn fail(&mut self) -> Option<MysqlToken> {
         self.broken = true;
         self.at = self.text.len();
         None
@@ -152,7 +152,7 @@ impl<'a> Lexer<'a> {
                 // Two minus signs alone are two minus signs.
                 (b'-', b'-') if self.byte(2) <= b' ' || self.byte(2) == 0x7f => self.skip_line(),
                 (b'/', b'*') => self.open_comment(),
-                (b'*', b'/') if self.code != Code::Outside => self.close_code(),
+                (b'*', b'/') if self.code != VersionedCode::Outside => self.close_code(),
                 _ => return,
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Lexer<'a> {
             }
         };
         match (mariadb, version < VERSION_MIN) {
-            (false, true) => self.enter(head + digits, Code::Always),
+            (false, true) => self.enter(head + digits, VersionedCode::Always),
             (false, false) => self.conditional(head + digits, version),
             (true, _) => self.conditional(head + digits, MARIADB_ONLY),
         }
@@ -208,8 +208,8 @@ impl<'a> Lexer<'a> {
     }
 
     /// Code inside code ends in ways that differ.
-    fn enter(&mut self, bytes: usize, code: Code) {
-        if self.code != Code::Outside {
+    fn enter(&mut self, bytes: usize, code: VersionedCode) {
+        if self.code != VersionedCode::Outside {
             self.fail();
             return;
         }
@@ -220,17 +220,17 @@ impl<'a> Lexer<'a> {
     /// Code for some servers, a comment for the others.
     fn conditional(&mut self, bytes: usize, version: u32) {
         self.conditions = match self.conditions {
-            Conditions::None => Conditions::One(version),
-            Conditions::One(other) if other == version => self.conditions,
-            Conditions::One(_) | Conditions::Several => Conditions::Several,
+            VersionConditions::None => VersionConditions::One(version),
+            VersionConditions::One(other) if other == version => self.conditions,
+            VersionConditions::One(_) | VersionConditions::Several => VersionConditions::Several,
         };
         let Some(end) = self.end_when_skipped() else {
             self.fail();
             return;
         };
         match self.reading {
-            Reading::Code => self.enter(bytes, Code::Until(end)),
-            Reading::Comment => self.at = end,
+            CommentReading::Code => self.enter(bytes, VersionedCode::Until(end)),
+            CommentReading::Comment => self.at = end,
         }
     }
 
@@ -252,11 +252,11 @@ impl<'a> Lexer<'a> {
 
     fn close_code(&mut self) {
         self.at += 2;
-        if matches!(self.code, Code::Until(end) if end != self.at) {
+        if matches!(self.code, VersionedCode::Until(end) if end != self.at) {
             self.fail();
             return;
         }
-        self.code = Code::Outside;
+        self.code = VersionedCode::Outside;
     }
 
     /// Passes a comment that is one for everybody, without others inside.
@@ -276,8 +276,8 @@ impl<'a> Lexer<'a> {
         self.at += 2 + length + 2;
     }
 
-    fn token(&self, kind: Kind, start: usize) -> Option<Token> {
-        Some(Token { kind, start, end: self.at })
+    fn token(&self, kind: MysqlTokenKind, start: usize) -> Option<MysqlToken> {
+        Some(MysqlToken { kind, start, end: self.at })
     }
 
     /// Passes what stands between quotes, which are doubled inside. With `escapes` a backslash
@@ -303,23 +303,23 @@ impl<'a> Lexer<'a> {
         false
     }
 
-    fn string(&mut self, start: usize, kind: Kind) -> Option<Token> {
-        let escapes = kind == Kind::Text && !self.mode.no_backslash_escapes;
+    fn string(&mut self, start: usize, kind: MysqlTokenKind) -> Option<MysqlToken> {
+        let escapes = kind == MysqlTokenKind::Text && !self.mode.no_backslash_escapes;
         match self.quoted(escapes) {
             true => self.token(kind, start),
             false => None,
         }
     }
 
-    fn double_quoted(&mut self, start: usize) -> Option<Token> {
+    fn double_quoted(&mut self, start: usize) -> Option<MysqlToken> {
         match self.mode.ansi_quotes {
-            true => self.string(start, Kind::Name),
-            false => self.string(start, Kind::Text),
+            true => self.string(start, MysqlTokenKind::Name),
+            false => self.string(start, MysqlTokenKind::Text),
         }
     }
 
     /// `@name`, `@@name`.
-    fn variable(&mut self, start: usize) -> Option<Token> {
+    fn variable(&mut self, start: usize) -> Option<MysqlToken> {
         self.at += 1;
         let system = self.byte(0) == b'@';
         self.at += usize::from(system);
@@ -346,16 +346,16 @@ impl<'a> Lexer<'a> {
                 }
             }
         }
-        self.token(if system { Kind::System } else { Kind::User }, start)
+        self.token(if system { MysqlTokenKind::System } else { MysqlTokenKind::User }, start)
     }
 
     /// A number, or a word that begins with a digit.
-    fn numeric(&mut self, start: usize) -> Option<Token> {
+    fn numeric(&mut self, start: usize) -> Option<MysqlToken> {
         while self.byte(0).is_ascii_digit() {
             self.at += 1;
         }
         if self.exponent() {
-            return self.token(Kind::Number, start);
+            return self.token(MysqlTokenKind::Number, start);
         }
         if continues_word(self.byte(0)) {
             let token = self.word(start)?;
@@ -368,7 +368,7 @@ impl<'a> Lexer<'a> {
                 _ => false,
             };
             return match is_number {
-                true => self.token(Kind::Number, start),
+                true => self.token(MysqlTokenKind::Number, start),
                 false => Some(token),
             };
         }
@@ -379,7 +379,7 @@ impl<'a> Lexer<'a> {
             }
             self.exponent();
         }
-        self.token(Kind::Number, start)
+        self.token(MysqlTokenKind::Number, start)
     }
 
     /// Passes `e5`, `E+5`, and says whether it was there. Letters may follow directly.
@@ -399,16 +399,16 @@ impl<'a> Lexer<'a> {
     }
 
     /// A word, or a string with a letter before it.
-    fn word(&mut self, start: usize) -> Option<Token> {
+    fn word(&mut self, start: usize) -> Option<MysqlToken> {
         if self.at == start && self.byte(1) == b'\'' {
             match self.byte(0) {
                 b'n' | b'N' => {
                     self.at += 1;
-                    return self.string(start, Kind::Text);
+                    return self.string(start, MysqlTokenKind::Text);
                 }
                 b'x' | b'X' | b'b' | b'B' => {
                     self.at += 1;
-                    return self.string(start, Kind::Binary);
+                    return self.string(start, MysqlTokenKind::Binary);
                 }
                 _ => {}
             }
@@ -419,7 +419,8 @@ impl<'a> Lexer<'a> {
         let word = self.text.get(start..self.at).unwrap_or_default();
         if !word.is_ascii() {
             // In other character sets one of these bytes may be a space.
-            let is_name = self.mode.charset == Charset::Utf8 && std::str::from_utf8(word).is_ok();
+            let is_name =
+                self.mode.charset == CharsetClass::Utf8 && std::str::from_utf8(word).is_ok();
             if !is_name {
                 return self.fail();
             }
@@ -430,19 +431,19 @@ impl<'a> Lexer<'a> {
         {
             return self.fail();
         }
-        self.token(Kind::Word, start)
+        self.token(MysqlTokenKind::Word, start)
     }
 
-    fn read(&mut self, start: usize) -> Option<Token> {
+    fn read(&mut self, start: usize) -> Option<MysqlToken> {
         match self.byte(0) {
             // A text with a zero byte outside of strings ends there for some, and not for others;
             // brackets are quotes for `sql_mode=MSSQL`, and nothing else otherwise.
             0 | b'[' => self.fail(),
             // What follows is read by a new scanner, which is not inside this comment.
-            b';' if self.code != Code::Outside => self.fail(),
-            b'\'' => self.string(start, Kind::Text),
+            b';' if self.code != VersionedCode::Outside => self.fail(),
+            b'\'' => self.string(start, MysqlTokenKind::Text),
             b'"' => self.double_quoted(start),
-            b'`' => self.string(start, Kind::Name),
+            b'`' => self.string(start, MysqlTokenKind::Name),
             b'@' => self.variable(start),
             first if self.after_dot && continues_word(first) => self.word(start),
             b'0'..=b'9' => self.numeric(start),
@@ -450,28 +451,28 @@ impl<'a> Lexer<'a> {
             first if continues_word(first) => self.word(start),
             b':' if self.byte(1) == b'=' => {
                 self.at += 2;
-                self.token(Kind::Assign, start)
+                self.token(MysqlTokenKind::Assign, start)
             }
             mark => {
                 self.at += 1;
-                self.token(Kind::Mark(mark), start)
+                self.token(MysqlTokenKind::Mark(mark), start)
             }
         }
     }
 }
 
-impl Iterator for Lexer<'_> {
-    type Item = Token;
+impl Iterator for MysqlLexer<'_> {
+    type Item = MysqlToken;
 
-    fn next(&mut self) -> Option<Token> {
+    fn next(&mut self) -> Option<MysqlToken> {
         self.skip_blank();
         if self.broken || self.at >= self.text.len() {
-            self.broken |= self.code != Code::Outside;
+            self.broken |= self.code != VersionedCode::Outside;
             return None;
         }
         let token = self.read(self.at)?;
         self.after_dot = token.is_mark(b'.');
-        if token.kind == Kind::Word {
+        if token.kind == MysqlTokenKind::Word {
             self.word_end = token.end;
         }
         Some(token)

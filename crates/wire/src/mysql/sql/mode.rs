@@ -8,12 +8,12 @@ pub struct SqlMode {
     /// `NO_BACKSLASH_ESCAPES`: a backslash in a string is a backslash.
     pub no_backslash_escapes: bool,
     /// What kind of bytes the client's texts have.
-    pub charset: Charset,
+    pub charset: CharsetClass,
 }
 
 /// Character sets by what they mean for the reader.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Charset {
+pub enum CharsetClass {
     /// `utf8mb3`, `utf8mb4`: letters beyond ASCII are part of names.
     #[default]
     Utf8,
@@ -37,7 +37,7 @@ impl SqlMode {
         SqlMode {
             ansi_quotes: has(&WITH_ANSI_QUOTES),
             no_backslash_escapes: has(&["NO_BACKSLASH_ESCAPES"]),
-            charset: Charset::of(character_set_client),
+            charset: CharsetClass::of(character_set_client),
         }
     }
 }
@@ -46,14 +46,14 @@ impl SqlMode {
 const WITH_ANSI_QUOTES: [&str; 7] =
     ["ANSI_QUOTES", "ANSI", "DB2", "MAXDB", "MSSQL", "ORACLE", "POSTGRESQL"];
 
-impl Charset {
+impl CharsetClass {
     /// The kind of the character set of this name.
     #[must_use]
-    pub fn of(name: &[u8]) -> Charset {
+    pub fn of(name: &[u8]) -> CharsetClass {
         match name.to_ascii_lowercase().as_slice() {
-            b"utf8" | b"utf8mb3" | b"utf8mb4" => Charset::Utf8,
-            b"big5" | b"cp932" | b"gb18030" | b"gbk" | b"sjis" => Charset::Unsafe,
-            _ => Charset::AsciiSafe,
+            b"utf8" | b"utf8mb3" | b"utf8mb4" => CharsetClass::Utf8,
+            b"big5" | b"cp932" | b"gb18030" | b"gbk" | b"sjis" => CharsetClass::Unsafe,
+            _ => CharsetClass::AsciiSafe,
         }
     }
 
@@ -61,16 +61,16 @@ impl Charset {
     /// those of `information_schema.collations`; `MariaDB` adds 1,024 for those without padding
     /// and has blocks of its own above 2,048.
     #[must_use]
-    pub fn of_collation(number: u16) -> Charset {
+    pub fn of_collation(number: u16) -> CharsetClass {
         match number {
-            1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250 => Charset::Unsafe,
-            1025 | 1108 | 1037 | 1112 | 1052 | 1111 | 1119 | 1120 => Charset::Unsafe,
-            33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..=323 => Charset::Utf8,
+            1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250 => CharsetClass::Unsafe,
+            1025 | 1108 | 1037 | 1112 | 1052 | 1111 | 1119 | 1120 => CharsetClass::Unsafe,
+            33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..=323 => CharsetClass::Utf8,
             576 | 577 | 608 | 609 | 1057 | 1069 | 1070 | 1107 | 1216 | 1238 | 1248 | 1270 => {
-                Charset::Utf8
+                CharsetClass::Utf8
             }
-            2048..=2559 => Charset::Utf8,
-            _ => Charset::AsciiSafe,
+            2048..=2559 => CharsetClass::Utf8,
+            _ => CharsetClass::AsciiSafe,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! Code of the database that is called is not seen here: what it may do rests on the rights of the
 //! role.
 
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs::peek;
 use super::words::{self, Word};
 
@@ -25,17 +25,19 @@ const HARMLESS_TABLES: &[&[u8]] = &[b"time_zone", b"help_"];
 const TELLTALE_VIEWS: &[&[u8]] = &[b"processlist", b"session", b"statement", b"innodb_lock"];
 
 /// A name in lower case and without its quotes, as far as it is compared.
-struct Lower {
+struct LowerName {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
 }
 
-impl Lower {
-    fn of(token: Option<&Token>, text: &[u8]) -> Lower {
-        let mut lower = Lower { bytes: [0; NAME_BYTES_MAX], length: 0 };
+impl LowerName {
+    fn of(token: Option<&MysqlToken>, text: &[u8]) -> LowerName {
+        let mut lower = LowerName { bytes: [0; NAME_BYTES_MAX], length: 0 };
         let name = match token {
-            Some(token) if token.kind == Kind::Word => token.text(text),
-            Some(token) if token.kind == Kind::Name => super::set::unquoted(token.text(text)),
+            Some(token) if token.kind == MysqlTokenKind::Word => token.text(text),
+            Some(token) if token.kind == MysqlTokenKind::Name => {
+                super::set::unquoted(token.text(text))
+            }
             _ => b"",
         };
         if let Some(bytes) = lower.bytes.get_mut(..name.len()) {
@@ -52,13 +54,13 @@ impl Lower {
 }
 
 /// The next name or word.
-fn next(lexer: &mut Lexer<'_>) -> Lower {
+fn next(lexer: &mut MysqlLexer<'_>) -> LowerName {
     let text = lexer.text();
-    Lower::of(lexer.next().as_ref(), text)
+    LowerName::of(lexer.next().as_ref(), text)
 }
 
 /// A statement that is not for readers, by its first word and what follows.
-pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Option<&'static str> {
+pub(super) fn statement(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     match word {
         Word::Call => Some("CALL"),
@@ -92,8 +94,8 @@ pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Option<&'static str> {
 }
 
 /// A function that is called and is not for readers.
-pub(super) fn call(name: &Token, text: &[u8]) -> Option<&'static str> {
-    match Lower::of(Some(name), text).bytes() {
+pub(super) fn call(name: &MysqlToken, text: &[u8]) -> Option<&'static str> {
+    match LowerName::of(Some(name), text).bytes() {
         b"get_lock" => Some("GET_LOCK"),
         b"service_get_read_locks" => Some("service_get_read_locks"),
         b"service_get_write_locks" => Some("service_get_write_locks"),
@@ -109,7 +111,7 @@ pub(super) fn call(name: &Token, text: &[u8]) -> Option<&'static str> {
 }
 
 /// Rows that are locked for others although they are only read; `lexer` is behind `word`.
-pub(super) fn locks_rows(word: Word, lexer: &Lexer<'_>) -> Option<&'static str> {
+pub(super) fn locks_rows(word: Word, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     match word {
         Word::For if next(&mut ahead).bytes() == b"share" => Some("FOR SHARE"),
@@ -132,12 +134,16 @@ pub(super) struct TokenPlace {
 }
 
 /// A token, wherever it stands, with which a text shows what is not for sandboxes.
-pub(super) fn token(token: &Token, place: TokenPlace, lexer: &Lexer<'_>) -> Option<&'static str> {
-    if !matches!(token.kind, Kind::Word | Kind::Name) {
+pub(super) fn token(
+    token: &MysqlToken,
+    place: TokenPlace,
+    lexer: &MysqlLexer<'_>,
+) -> Option<&'static str> {
+    if !matches!(token.kind, MysqlTokenKind::Word | MysqlTokenKind::Name) {
         return None;
     }
     let text = lexer.text();
-    if token.kind == Kind::Word && !place.behind_dot {
+    if token.kind == MysqlTokenKind::Word && !place.behind_dot {
         let mut ahead = lexer.clone();
         let found = match words::word(token.text(text)) {
             Word::Show => show(lexer),
@@ -154,11 +160,11 @@ pub(super) fn token(token: &Token, place: TokenPlace, lexer: &Lexer<'_>) -> Opti
             return found;
         }
     }
-    name(Lower::of(Some(token), text).bytes(), place, lexer)
+    name(LowerName::of(Some(token), text).bytes(), place, lexer)
 }
 
 /// Returns true for a `LOAD` that reads a file of the server, not one of its client.
-fn loads_file(mut lexer: Lexer<'_>) -> bool {
+fn loads_file(mut lexer: MysqlLexer<'_>) -> bool {
     if !matches!(next(&mut lexer).bytes(), b"data" | b"xml") {
         return false;
     }
@@ -170,7 +176,7 @@ fn loads_file(mut lexer: Lexer<'_>) -> bool {
 }
 
 /// A name of a table or a column.
-fn name(name: &[u8], place: TokenPlace, lexer: &Lexer<'_>) -> Option<&'static str> {
+fn name(name: &[u8], place: TokenPlace, lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     match name {
         b"processlist" => return Some("processlist"),
         b"innodb_trx" => return Some("innodb_trx"),
@@ -197,7 +203,7 @@ fn name(name: &[u8], place: TokenPlace, lexer: &Lexer<'_>) -> Option<&'static st
 }
 
 /// `SHOW …` of what is not for sandboxes.
-fn show(lexer: &Lexer<'_>) -> Option<&'static str> {
+fn show(lexer: &MysqlLexer<'_>) -> Option<&'static str> {
     let mut ahead = lexer.clone();
     let [first, second] = [next(&mut ahead), next(&mut ahead)];
     match (first.bytes(), second.bytes()) {

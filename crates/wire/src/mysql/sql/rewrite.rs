@@ -1,14 +1,14 @@
 //! Texts with some of their words replaced.
 
-use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
+use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::quote::quote_identifier;
 use super::set;
-use super::words::{self, Call, Word};
+use super::words::{self, MysqlFunctionEffect, Word};
 
 /// Where a text asks for the number of its connection.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct ConnectionIdQuestion {
     start: usize,
     end: usize,
     /// Whether it is a column of the result without a name of its own.
@@ -16,10 +16,10 @@ struct Question {
 }
 
 pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u8>) -> bool {
-    let mut lexer = Lexer::new(text, mode, Reading::Code);
+    let mut lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let began = out.len();
     let mut copied = 0;
-    let mut place = Place::default();
+    let mut place = RewritePosition::default();
     while let Some(token) = lexer.next() {
         if let Some(question) = place.question(&token, &lexer) {
             out.extend_from_slice(text.get(copied..question.start).unwrap_or_default());
@@ -34,7 +34,7 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
         }
         place.pass(&token, text);
     }
-    let understood = !lexer.is_broken() && lexer.conditions() == Conditions::None;
+    let understood = !lexer.is_broken() && lexer.conditions() == VersionConditions::None;
     if copied == 0 || !understood {
         out.truncate(began);
         return false;
@@ -45,7 +45,7 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
 
 /// What has to be known of the tokens before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct RewritePosition {
     /// Whether the statement has begun.
     begun: bool,
     /// Whether what it asks is stored, not asked now: a view, a routine, the default of a column.
@@ -58,20 +58,20 @@ struct Place {
     after_dot: bool,
 }
 
-impl Place {
-    fn pass(&mut self, token: &Token, text: &[u8]) {
+impl RewritePosition {
+    fn pass(&mut self, token: &MysqlToken, text: &[u8]) {
         let word = match token.kind {
-            Kind::Word if !self.after_dot => words::word(token.text(text)),
+            MysqlTokenKind::Word if !self.after_dot => words::word(token.text(text)),
             _ => Word::Name,
         };
         match token.kind {
-            Kind::Mark(b';') => {
+            MysqlTokenKind::Mark(b';') => {
                 // A routine goes on behind a semicolon, and nobody knows until where.
-                *self = Place { stores: self.stores, ..Place::default() };
+                *self = RewritePosition { stores: self.stores, ..RewritePosition::default() };
                 return;
             }
-            Kind::Mark(b'(') => self.depth += 1,
-            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            MysqlTokenKind::Mark(b'(') => self.depth += 1,
+            MysqlTokenKind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
         if !self.begun {
@@ -89,7 +89,7 @@ impl Place {
     }
 
     /// The question that begins with `token`.
-    fn question(&self, token: &Token, lexer: &Lexer<'_>) -> Option<Question> {
+    fn question(&self, token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<ConnectionIdQuestion> {
         if self.stores || self.after_dot {
             return None;
         }
@@ -97,13 +97,13 @@ impl Place {
         let mut ahead = lexer.clone();
         let name = token.text(text);
         let end = match token.kind {
-            Kind::Word | Kind::Name => {
+            MysqlTokenKind::Word | MysqlTokenKind::Name => {
                 let call = words::known(set::unquoted(name)).call;
-                (call == Call::ConnectionId).then_some(())?;
+                (call == MysqlFunctionEffect::ConnectionId).then_some(())?;
                 ahead.next().filter(|it| it.is_mark(b'('))?;
                 ahead.next().filter(|it| it.is_mark(b')'))?.end
             }
-            Kind::System => {
+            MysqlTokenKind::System => {
                 let mut name = name.get(2..).unwrap_or_default();
                 let mut end = token.end;
                 let mut dot = ahead.clone();
@@ -117,19 +117,19 @@ impl Place {
                 let is_set = ahead
                     .clone()
                     .next()
-                    .is_some_and(|it| it.is_mark(b'=') || it.kind == Kind::Assign);
+                    .is_some_and(|it| it.is_mark(b'=') || it.kind == MysqlTokenKind::Assign);
                 (is_it && !is_set).then_some(end)?
             }
             _ => return None,
         };
         let ends = match ahead.next() {
             None => true,
-            Some(next) if next.kind == Kind::Word => {
+            Some(next) if next.kind == MysqlTokenKind::Word => {
                 is_behind_columns(words::word(next.text(text)))
             }
             Some(next) => next.is_mark(b',') || next.is_mark(b';'),
         };
-        Some(Question { start: token.start, end, is_column: self.column && ends })
+        Some(ConnectionIdQuestion { start: token.start, end, is_column: self.column && ends })
     }
 }
 

@@ -3,28 +3,28 @@
 //! What is counted is only what certainly opens a block. So a body may be thought to end too soon,
 //! and the rest of it is taken for statements that run; it is not thought to go on too long.
 
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
 use super::words::{self, Word};
 
 /// A definition that is being read, from behind the word that says what it defines.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Body {
+pub(super) struct RoutineBody {
     depth: usize,
     before: Word,
     /// Whether the token before is one that a block's first word may follow.
     may_begin: bool,
 }
 
-impl Body {
-    pub(super) fn new() -> Body {
-        Body { depth: 0, before: Word::Name, may_begin: false }
+impl RoutineBody {
+    pub(super) fn new() -> RoutineBody {
+        RoutineBody { depth: 0, before: Word::Name, may_begin: false }
     }
 
     /// Takes a token, and what follows it. Says whether the definition is over with it.
-    pub(super) fn token(&mut self, token: &Token, lexer: &Lexer<'_>) -> bool {
+    pub(super) fn token(&mut self, token: &MysqlToken, lexer: &MysqlLexer<'_>) -> bool {
         let word = match token.kind {
-            Kind::Word => words::word(token.text(lexer.text())),
+            MysqlTokenKind::Word => words::word(token.text(lexer.text())),
             _ => Word::Name,
         };
         match word {
@@ -47,12 +47,13 @@ impl Body {
 }
 
 /// Whether what follows `BEGIN` makes it a block's: elsewhere it may be a name.
-fn begins_block(lexer: &Lexer<'_>) -> bool {
+fn begins_block(lexer: &MysqlLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let Some(token) = ahead.next() else { return false };
-    let is_label = token.kind == Kind::Word && ahead.next().is_some_and(|it| it.is_mark(b':'));
+    let is_label =
+        token.kind == MysqlTokenKind::Word && ahead.next().is_some_and(|it| it.is_mark(b':'));
     let word = match token.kind {
-        Kind::Word => words::word(token.text(lexer.text())),
+        MysqlTokenKind::Word => words::word(token.text(lexer.text())),
         _ => Word::Name,
     };
     is_label || word.begins_inner()

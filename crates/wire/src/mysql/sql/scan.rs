@@ -5,38 +5,38 @@
 //! bounded number of tokens, and looks into a text within the text once.
 
 use super::effects::Effects;
-use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
+use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::prohibited::{self, TokenPlace};
-use super::routine::Body;
-use super::set::{self, Next};
+use super::routine::RoutineBody;
+use super::set::{self, AfterTarget};
 use super::verbs;
-use super::words::{self, Call, Known, Word};
-use crate::prohibitions::Prohibitions;
+use super::words::{self, KnownWord, MysqlFunctionEffect, Word};
+use crate::prohibitions::TextProhibitions;
 
 /// What one or two passes found.
-pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, Prohibitions) {
-    within(text, mode, Depth::Outer)
+pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
+    within(text, mode, TextDepth::Outer)
 }
 
 /// Whether a text stands in a string of another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Depth {
+pub(super) enum TextDepth {
     Outer,
     Inner,
 }
 
 /// The same for a text that may stand within another.
-fn within(text: &[u8], mode: SqlMode, depth: Depth) -> (Effects, Prohibitions) {
-    let (mut effects, mut prohibitions, conditions) = pass(text, mode, Reading::Code, depth);
+fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (Effects, TextProhibitions) {
+    let (mut effects, mut prohibitions, conditions) = pass(text, mode, CommentReading::Code, depth);
     match conditions {
-        Conditions::None => {}
-        Conditions::One(_) => {
-            let (other, prohibited, _) = pass(text, mode, Reading::Comment, depth);
+        VersionConditions::None => {}
+        VersionConditions::One(_) => {
+            let (other, prohibited, _) = pass(text, mode, CommentReading::Comment, depth);
             effects |= other;
             prohibitions.deny_all(prohibited);
         }
-        Conditions::Several => {
+        VersionConditions::Several => {
             effects |= Effects::UNPARSED;
             prohibitions.deny_sandboxes(Some(UNREADABLE));
         }
@@ -53,10 +53,10 @@ const COMPUTED: &str = "preparing a text that is no literal";
 fn pass(
     text: &[u8],
     mode: SqlMode,
-    reading: Reading,
-    depth: Depth,
-) -> (Effects, Prohibitions, Conditions) {
-    let mut scan = Scan::new(Lexer::new(text, mode, reading), depth);
+    reading: CommentReading,
+    depth: TextDepth,
+) -> (Effects, TextProhibitions, VersionConditions) {
+    let mut scan = MysqlScan::new(MysqlLexer::new(text, mode, reading), depth);
     while let Some(token) = scan.lexer.next() {
         let place = TokenPlace { in_body: scan.body.is_some(), ..scan.place };
         scan.prohibitions.deny_sandboxes(prohibited::token(&token, place, &scan.lexer));
@@ -66,7 +66,7 @@ fn pass(
                 if body.token(&token, &scan.lexer) {
                     scan.body = None;
                     scan.position = 0;
-                    scan.before = Before::Start;
+                    scan.before = MysqlPreviousToken::Start;
                 }
             }
             None => {
@@ -91,7 +91,7 @@ const REPEATS: Effects =
 
 /// The token before the present one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Before {
+pub(super) enum MysqlPreviousToken {
     /// The beginning of a statement.
     Start,
     Word(Word),
@@ -102,17 +102,17 @@ pub(super) enum Before {
 
 /// A name of one or several parts that was just read.
 #[derive(Clone, Copy, Debug)]
-struct Chain {
+struct MysqlNameChain {
     parts: u8,
-    last: Token,
-    known: Known,
+    last: MysqlToken,
+    known: KnownWord,
     /// What stood before the first part.
-    before: Before,
+    before: MysqlPreviousToken,
 }
 
 /// Where the assignments of a `SET` are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Assigning {
+enum AssignmentState {
     /// There are none, or no more.
     No,
     /// The next token begins one.
@@ -125,12 +125,12 @@ enum Assigning {
 }
 
 #[derive(Debug)]
-struct Scan<'a> {
+struct MysqlScan<'a> {
     text: &'a [u8],
-    lexer: Lexer<'a>,
-    within: Depth,
+    lexer: MysqlLexer<'a>,
+    within: TextDepth,
     effects: Effects,
-    prohibitions: Prohibitions,
+    prohibitions: TextProhibitions,
     place: TokenPlace,
     depth: usize,
     /// Whether there was a statement before.
@@ -140,11 +140,11 @@ struct Scan<'a> {
     /// First word of the present statement, and how many tokens of it were read.
     verb: Word,
     position: usize,
-    before: Before,
+    before: MysqlPreviousToken,
     /// Whether what stands before the dots is `@@`.
     system: bool,
-    chain: Chain,
-    assigning: Assigning,
+    chain: MysqlNameChain,
+    assigning: AssignmentState,
     /// What kind of thing `CREATE` and its like are about, once that was said.
     object: Word,
     /// Whether a name before a parenthesis can be that of a function.
@@ -152,32 +152,32 @@ struct Scan<'a> {
     /// Whether the names of `WITH` are not over yet.
     in_with: bool,
     /// What is read past: the body of a routine.
-    body: Option<Body>,
+    body: Option<RoutineBody>,
 }
 
-impl<'a> Scan<'a> {
-    fn new(lexer: Lexer<'a>, within: Depth) -> Scan<'a> {
-        Scan {
+impl<'a> MysqlScan<'a> {
+    fn new(lexer: MysqlLexer<'a>, within: TextDepth) -> MysqlScan<'a> {
+        MysqlScan {
             text: lexer.text(),
             lexer,
             within,
             effects: Effects::NONE,
-            prohibitions: Prohibitions::NONE,
+            prohibitions: TextProhibitions::NONE,
             place: TokenPlace::default(),
             depth: 0,
             several: false,
             reads_differently: false,
             verb: Word::Name,
             position: 0,
-            before: Before::Start,
+            before: MysqlPreviousToken::Start,
             system: false,
-            chain: Chain {
+            chain: MysqlNameChain {
                 parts: 0,
-                last: Token { kind: Kind::Word, start: 0, end: 0 },
+                last: MysqlToken { kind: MysqlTokenKind::Word, start: 0, end: 0 },
                 known: words::known(b""),
-                before: Before::Start,
+                before: MysqlPreviousToken::Start,
             },
-            assigning: Assigning::No,
+            assigning: AssignmentState::No,
             object: Word::Name,
             calls: true,
             in_with: false,
@@ -185,38 +185,44 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn becomes(&mut self, token: &Token) -> Before {
+    fn becomes(&mut self, token: &MysqlToken) -> MysqlPreviousToken {
         self.system = match token.kind {
-            Kind::System => true,
-            Kind::Mark(b'.') => self.system,
-            Kind::Word | Kind::Name => self.system && self.before == Before::Dot,
+            MysqlTokenKind::System => true,
+            MysqlTokenKind::Mark(b'.') => self.system,
+            MysqlTokenKind::Word | MysqlTokenKind::Name => {
+                self.system && self.before == MysqlPreviousToken::Dot
+            }
             _ => false,
         };
         match token.kind {
-            Kind::Word | Kind::Name => Before::Word(self.chain.known.word),
-            Kind::Mark(b'.') => Before::Dot,
-            Kind::Mark(b')') => Before::Close,
-            Kind::Mark(b';') if self.position == 0 => Before::Start,
-            _ => Before::Other,
+            MysqlTokenKind::Word | MysqlTokenKind::Name => {
+                MysqlPreviousToken::Word(self.chain.known.word)
+            }
+            MysqlTokenKind::Mark(b'.') => MysqlPreviousToken::Dot,
+            MysqlTokenKind::Mark(b')') => MysqlPreviousToken::Close,
+            MysqlTokenKind::Mark(b';') if self.position == 0 => MysqlPreviousToken::Start,
+            _ => MysqlPreviousToken::Other,
         }
     }
 
-    fn token(&mut self, token: &Token) {
+    fn token(&mut self, token: &MysqlToken) {
         self.assign(token);
         match token.kind {
-            Kind::Word | Kind::Name => self.name(token),
-            Kind::Mark(b';') => {
+            MysqlTokenKind::Word | MysqlTokenKind::Name => self.name(token),
+            MysqlTokenKind::Mark(b';') => {
                 // Within parentheses too: whatever that is, what follows is looked at.
                 self.position = 0;
                 self.depth = 0;
                 return;
             }
-            Kind::Mark(b'(') => self.open(token),
-            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            MysqlTokenKind::Mark(b'(') => self.open(token),
+            MysqlTokenKind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
             // What comes before this dot is no plain name.
-            Kind::Mark(b'.') if !matches!(self.before, Before::Word(_)) => self.chain.parts = 2,
-            Kind::User => self.user_variable(),
-            Kind::System => {
+            MysqlTokenKind::Mark(b'.') if !matches!(self.before, MysqlPreviousToken::Word(_)) => {
+                self.chain.parts = 2
+            }
+            MysqlTokenKind::User => self.user_variable(),
+            MysqlTokenKind::System => {
                 self.begin_if_new(Word::Name);
                 self.effects |= set::reads(token.text(self.text).get(2..).unwrap_or_default());
             }
@@ -241,16 +247,16 @@ impl<'a> Scan<'a> {
 
     /// The first word of a statement, or of one behind `EXPLAIN` or `SET STATEMENT`, and what
     /// follows it.
-    fn begin(&mut self, word: Word, ahead: &Lexer<'a>) {
+    fn begin(&mut self, word: Word, ahead: &MysqlLexer<'a>) {
         self.verb = word;
         self.object = Word::Name;
         self.calls = !verbs::defines(word);
         self.in_with = word == Word::With;
-        self.assigning = Assigning::No;
+        self.assigning = AssignmentState::No;
         self.prohibitions.deny_readers(prohibited::statement(word, ahead));
         let effects = match word {
             Word::Set => {
-                self.assigning = Assigning::Target;
+                self.assigning = AssignmentState::Target;
                 Effects::NONE
             }
             Word::Prepare | Word::Execute => {
@@ -262,11 +268,11 @@ impl<'a> Scan<'a> {
     }
 
     /// A word, or a name in quotes.
-    fn name(&mut self, token: &Token) {
+    fn name(&mut self, token: &MysqlToken) {
         let text = token.text(self.text);
-        let after_dot = self.before == Before::Dot;
+        let after_dot = self.before == MysqlPreviousToken::Dot;
         let known = match token.kind {
-            Kind::Word => words::known(text),
+            MysqlTokenKind::Word => words::known(text),
             _ => words::known(b""),
         };
         if after_dot && self.system {
@@ -300,7 +306,7 @@ impl<'a> Scan<'a> {
     /// A word that is not the first of its statement.
     fn word(&mut self, word: Word) {
         let before = match self.before {
-            Before::Word(before) => before,
+            MysqlPreviousToken::Word(before) => before,
             _ => Word::Name,
         };
         match word {
@@ -331,8 +337,8 @@ impl<'a> Scan<'a> {
             // It is nobody's name without quotes: within a block it is that statement.
             Word::Kill => self.effects |= Effects::KILL,
             Word::Rename if self.verb == Word::Alter => self.effects |= Effects::TEMP_RENAME,
-            Word::For if self.assigning == Assigning::StatementValue && self.depth == 0 => {
-                self.assigning = Assigning::No;
+            Word::For if self.assigning == AssignmentState::StatementValue && self.depth == 0 => {
+                self.assigning = AssignmentState::No;
                 let mut ahead = self.lexer.clone();
                 let next = verbs::peek(&mut ahead);
                 self.begin(next, &ahead);
@@ -364,7 +370,7 @@ impl<'a> Scan<'a> {
             _ if verbs::is_routine(word) => {
                 self.object = word;
                 self.effects |= Effects::ROUTINE;
-                self.body = Some(Body::new());
+                self.body = Some(RoutineBody::new());
             }
             Word::Table | Word::View | Word::Index | Word::Database | Word::Schema => {
                 self.object = word;
@@ -398,8 +404,8 @@ impl<'a> Scan<'a> {
         self.effects |= Effects::TABLES;
         let Some(next) = self.lexer.clone().next() else { return };
         match next.kind {
-            Kind::User => self.effects |= Effects::USER_VARIABLE_WRITE,
-            Kind::Word => {
+            MysqlTokenKind::User => self.effects |= Effects::USER_VARIABLE_WRITE,
+            MysqlTokenKind::Word => {
                 if matches!(words::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
                     self.effects |= Effects::WRITES;
                     self.prohibitions.deny_readers(Some("INTO OUTFILE"));
@@ -412,23 +418,24 @@ impl<'a> Scan<'a> {
     fn user_variable(&mut self) {
         self.begin_if_new(Word::Name);
         self.effects |= Effects::USER_VARIABLE_READ;
-        let assigned = self.lexer.clone().next().is_some_and(|it| it.kind == Kind::Assign);
+        let assigned =
+            self.lexer.clone().next().is_some_and(|it| it.kind == MysqlTokenKind::Assign);
         if assigned || !verbs::only_reads_user_variables(self.verb) {
             self.effects |= Effects::USER_VARIABLE_WRITE;
         }
     }
 
     /// Where the assignments of a `SET` begin and end.
-    fn assign(&mut self, token: &Token) {
+    fn assign(&mut self, token: &MysqlToken) {
         let temporary = match self.assigning {
-            Assigning::No => return,
-            Assigning::Target => false,
-            Assigning::StatementTarget => true,
-            Assigning::Value | Assigning::StatementValue => {
+            AssignmentState::No => return,
+            AssignmentState::Target => false,
+            AssignmentState::StatementTarget => true,
+            AssignmentState::Value | AssignmentState::StatementValue => {
                 if self.depth == 0 && token.is_mark(b',') {
                     self.assigning = match self.assigning {
-                        Assigning::Value => Assigning::Target,
-                        _ => Assigning::StatementTarget,
+                        AssignmentState::Value => AssignmentState::Target,
+                        _ => AssignmentState::StatementTarget,
                     };
                 }
                 return;
@@ -448,29 +455,29 @@ impl<'a> Scan<'a> {
         };
         self.reads_differently |= target.reads_differently && !temporary;
         self.assigning = match (target.next, temporary) {
-            (Next::Over, _) => Assigning::No,
-            (Next::Statement, _) => Assigning::StatementTarget,
-            (Next::Value, false) => Assigning::Value,
-            (Next::Value, true) => Assigning::StatementValue,
+            (AfterTarget::Over, _) => AssignmentState::No,
+            (AfterTarget::Statement, _) => AssignmentState::StatementTarget,
+            (AfterTarget::Value, false) => AssignmentState::Value,
+            (AfterTarget::Value, true) => AssignmentState::StatementValue,
         };
     }
 
     /// An opening parenthesis: a call, if a name stands before it that can be a function's.
-    fn open(&mut self, token: &Token) {
+    fn open(&mut self, token: &MysqlToken) {
         self.depth += 1;
         if self.position == 0 {
             // `(SELECT …)`
             self.begin_if_new(Word::Select);
         }
-        let Before::Word(word) = self.before else { return };
-        let Chain { parts, last, known, before } = self.chain;
+        let MysqlPreviousToken::Word(word) = self.before else { return };
+        let MysqlNameChain { parts, last, known, before } = self.chain;
         self.prohibitions.deny_readers(prohibited::call(&last, self.text));
-        if parts == 1 && last.kind == Kind::Word {
+        if parts == 1 && last.kind == MysqlTokenKind::Word {
             self.call(known.call);
             let spaced = known.no_space && last.end != token.start;
             match known.call {
-                Call::Unknown if word.never_a_function() => return,
-                Call::Unknown => {}
+                MysqlFunctionEffect::Unknown if word.never_a_function() => return,
+                MysqlFunctionEffect::Unknown => {}
                 _ if spaced => {}
                 _ => return,
             }
@@ -486,19 +493,19 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn call(&mut self, call: Call) {
-        if call == Call::GetLock && self.effects.contains(Effects::GET_LOCK) {
+    fn call(&mut self, call: MysqlFunctionEffect) {
+        if call == MysqlFunctionEffect::GetLock && self.effects.contains(Effects::GET_LOCK) {
             self.effects |= Effects::GET_LOCKS;
         }
         self.effects |= called(call);
     }
 
     /// Whether a name in this place is that of something else than a function that is called.
-    fn is_no_function(&self, before: Before) -> bool {
+    fn is_no_function(&self, before: MysqlPreviousToken) -> bool {
         match before {
             // The list of an alias: `(SELECT 1) t (a)`.
-            Before::Close => true,
-            Before::Word(word) => matches!(
+            MysqlPreviousToken::Close => true,
+            MysqlPreviousToken::Word(word) => matches!(
                 word,
                 Word::Into
                     | Word::Table
@@ -516,13 +523,13 @@ impl<'a> Scan<'a> {
                     | Word::LowPriority
                     | Word::HighPriority
             ),
-            Before::Other => self.in_with && self.depth == 1,
-            Before::Start | Before::Dot => false,
+            MysqlPreviousToken::Other => self.in_with && self.depth == 1,
+            MysqlPreviousToken::Start | MysqlPreviousToken::Dot => false,
         }
     }
 
     /// `PREPARE name FROM '…'`, `EXECUTE IMMEDIATE '…'`: what the text does that is prepared.
-    fn prepared(&mut self, word: Word, ahead: &Lexer<'a>) -> Effects {
+    fn prepared(&mut self, word: Word, ahead: &MysqlLexer<'a>) -> Effects {
         let mut ahead = ahead.clone();
         let immediate = verbs::peek(&mut ahead) == Word::Immediate;
         if word == Word::Execute && !immediate {
@@ -533,7 +540,7 @@ impl<'a> Scan<'a> {
         }
         // Whoever may only read is not to prepare what nobody has read.
         let unseen = Effects::READ_WRITE;
-        let (Some(string), Depth::Outer) = (ahead.next(), self.within) else {
+        let (Some(string), TextDepth::Outer) = (ahead.next(), self.within) else {
             self.prohibitions.deny_sandboxes(Some(COMPUTED));
             return unseen;
         };
@@ -543,11 +550,11 @@ impl<'a> Scan<'a> {
         let text = string.text(self.text);
         let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
         let plain = inner.iter().all(|it| *it != b'\\' && Some(it) != text.first());
-        if string.kind != Kind::Text || !plain || goes_on || text.first() == Some(&b'N') {
+        if string.kind != MysqlTokenKind::Text || !plain || goes_on || text.first() == Some(&b'N') {
             self.prohibitions.deny_sandboxes(Some(COMPUTED));
             return unseen;
         }
-        let (inner, prohibitions) = within(inner, self.lexer.mode(), Depth::Inner);
+        let (inner, prohibitions) = within(inner, self.lexer.mode(), TextDepth::Inner);
         self.prohibitions.deny_all(prohibitions);
         // What is prepared here is run by an `EXECUTE` that does not say what it is.
         let kept = Effects::READ_WRITE.with(Effects::KILL);
@@ -563,17 +570,17 @@ const ENDS_WITH_STATEMENT: Effects =
     Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::SET_FIXED).with(Effects::NAMES);
 
 /// What a call of one of the server's own functions does.
-fn called(call: Call) -> Effects {
+fn called(call: MysqlFunctionEffect) -> Effects {
     match call {
-        Call::Harmless | Call::Unknown => Effects::NONE,
-        Call::GetLock => Effects::GET_LOCK,
-        Call::ReleaseLock => Effects::RELEASE_LOCK,
-        Call::ReleaseAllLocks => Effects::RELEASE_ALL_LOCKS,
-        Call::LastInsertId => Effects::LAST_INSERT_ID,
-        Call::RowCount => Effects::ROW_COUNT,
-        Call::FoundRows => Effects::FOUND_ROWS,
-        Call::ConnectionId => Effects::CONNECTION_ID,
-        Call::SequenceNext => Effects::SEQUENCE_NEXT,
-        Call::SequenceLast => Effects::SEQUENCE,
+        MysqlFunctionEffect::Harmless | MysqlFunctionEffect::Unknown => Effects::NONE,
+        MysqlFunctionEffect::GetLock => Effects::GET_LOCK,
+        MysqlFunctionEffect::ReleaseLock => Effects::RELEASE_LOCK,
+        MysqlFunctionEffect::ReleaseAllLocks => Effects::RELEASE_ALL_LOCKS,
+        MysqlFunctionEffect::LastInsertId => Effects::LAST_INSERT_ID,
+        MysqlFunctionEffect::RowCount => Effects::ROW_COUNT,
+        MysqlFunctionEffect::FoundRows => Effects::FOUND_ROWS,
+        MysqlFunctionEffect::ConnectionId => Effects::CONNECTION_ID,
+        MysqlFunctionEffect::SequenceNext => Effects::SEQUENCE_NEXT,
+        MysqlFunctionEffect::SequenceLast => Effects::SEQUENCE,
     }
 }

@@ -1,26 +1,26 @@
 //! What `SET` is about to set: the one place that knows the forms of an assignment.
 
 use super::effects::Effects;
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
 use super::words::{self, Word, is_replayable_variable};
 
 /// What an assignment sets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Target {
+pub(super) enum AssignmentTarget {
     /// `@x`
     User,
     /// A variable of the server.
     Variable {
-        held: Held,
-        name: Token,
+        held: ValueScope,
+        name: MysqlToken,
     },
     /// `NAMES`
     Names,
     /// `CHARACTER SET`, `CHARSET`
     CharacterSet,
     /// `[SESSION | GLOBAL] TRANSACTION`
-    Transaction(Held),
+    Transaction(ValueScope),
     /// `PASSWORD`
     Password,
     /// `ROLE`
@@ -34,7 +34,7 @@ pub(super) enum Target {
 
 /// Where a value holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Held {
+pub(super) enum ValueScope {
     Session,
     Global,
     /// `@@x`: the session, but for the characteristics of transactions, which hold for the next.
@@ -45,16 +45,16 @@ pub(super) enum Held {
 
 /// What an assignment means for the scan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Assignment {
+pub(super) struct ScannedAssignment {
     pub effects: Effects,
-    pub next: Next,
+    pub next: AfterTarget,
     /// Whether texts behind it read differently.
     pub reads_differently: bool,
 }
 
 /// What follows an assignment's target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Next {
+pub(super) enum AfterTarget {
     /// Its value, and maybe another assignment.
     Value,
     /// Assignments for one statement.
@@ -65,118 +65,122 @@ pub(super) enum Next {
 
 /// Reads a target. `first` is its first token, `ahead` what follows, and then what follows all of
 /// the target.
-pub(super) fn parse(first: &Token, ahead: &mut Lexer<'_>) -> Target {
+pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let text = ahead.text();
     match first.kind {
-        Kind::User => Target::User,
-        Kind::System => system(first, ahead),
-        Kind::Name => plain(*first, Held::Session, ahead),
-        Kind::Word => {
+        MysqlTokenKind::User => AssignmentTarget::User,
+        MysqlTokenKind::System => system(first, ahead),
+        MysqlTokenKind::Name => plain(*first, ValueScope::Session, ahead),
+        MysqlTokenKind::Word => {
             let before = ahead.clone();
             let word = words::word(first.text(text));
             let scope = match word {
-                Word::Global | Word::Persist | Word::PersistOnly => Some(Held::Global),
-                Word::Session | Word::Local => Some(Held::Session),
+                Word::Global | Word::Persist | Word::PersistOnly => Some(ValueScope::Global),
+                Word::Session | Word::Local => Some(ValueScope::Session),
                 _ => None,
             };
             if let Some(held) = scope {
                 return scoped(held, ahead);
             }
             let target = match (word, verbs::peek(ahead)) {
-                (Word::Character, Word::Set) => return Target::CharacterSet,
-                (Word::Default, Word::Role) => return Target::DefaultRole,
-                (Word::Resource, _) => Target::Unknown,
-                _ if is_given(&before) => plain(*first, Held::Session, &before),
-                (Word::Names, _) => Target::Names,
-                (Word::Charset, _) => Target::CharacterSet,
-                (Word::Transaction, _) => Target::Transaction(Held::Next),
-                (Word::Password, _) => Target::Password,
-                (Word::Role, _) => Target::Role,
-                (Word::Statement, _) => Target::Statement,
-                _ => Target::Unknown,
+                (Word::Character, Word::Set) => return AssignmentTarget::CharacterSet,
+                (Word::Default, Word::Role) => return AssignmentTarget::DefaultRole,
+                (Word::Resource, _) => AssignmentTarget::Unknown,
+                _ if is_given(&before) => plain(*first, ValueScope::Session, &before),
+                (Word::Names, _) => AssignmentTarget::Names,
+                (Word::Charset, _) => AssignmentTarget::CharacterSet,
+                (Word::Transaction, _) => AssignmentTarget::Transaction(ValueScope::Next),
+                (Word::Password, _) => AssignmentTarget::Password,
+                (Word::Role, _) => AssignmentTarget::Role,
+                (Word::Statement, _) => AssignmentTarget::Statement,
+                _ => AssignmentTarget::Unknown,
             };
             *ahead = before;
             match (word, target) {
-                (Word::Password, Target::Variable { .. }) => Target::Password,
+                (Word::Password, AssignmentTarget::Variable { .. }) => AssignmentTarget::Password,
                 _ => target,
             }
         }
-        _ => Target::Unknown,
+        _ => AssignmentTarget::Unknown,
     }
 }
 
 /// Whether a value follows.
-fn is_given(lexer: &Lexer<'_>) -> bool {
-    lexer.clone().next().is_some_and(|it| it.is_mark(b'=') || it.kind == Kind::Assign)
+fn is_given(lexer: &MysqlLexer<'_>) -> bool {
+    lexer.clone().next().is_some_and(|it| it.is_mark(b'=') || it.kind == MysqlTokenKind::Assign)
 }
 
 /// `SESSION …`, `GLOBAL …`
-fn scoped(held: Held, ahead: &mut Lexer<'_>) -> Target {
-    let Some(name) = ahead.next() else { return Target::Unknown };
+fn scoped(held: ValueScope, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
+    let Some(name) = ahead.next() else { return AssignmentTarget::Unknown };
     match name.kind {
-        Kind::Word if words::word(name.text(ahead.text())) == Word::Transaction => {
-            Target::Transaction(held)
+        MysqlTokenKind::Word if words::word(name.text(ahead.text())) == Word::Transaction => {
+            AssignmentTarget::Transaction(held)
         }
         _ => last_part(name, held, ahead),
     }
 }
 
 /// `name`, or `cache.name` of a variable of the server: the last part is the variable's name.
-fn last_part(mut name: Token, held: Held, ahead: &mut Lexer<'_>) -> Target {
+fn last_part(
+    mut name: MysqlToken,
+    held: ValueScope,
+    ahead: &mut MysqlLexer<'_>,
+) -> AssignmentTarget {
     let mut dot = ahead.clone();
-    if held == Held::Global && dot.next().is_some_and(|it| it.is_mark(b'.')) {
-        let Some(part) = dot.next() else { return Target::Unknown };
+    if held == ValueScope::Global && dot.next().is_some_and(|it| it.is_mark(b'.')) {
+        let Some(part) = dot.next() else { return AssignmentTarget::Unknown };
         name = part;
         *ahead = dot;
     }
     match name.kind {
-        Kind::Word | Kind::Name => plain(name, held, ahead),
-        _ => Target::Unknown,
+        MysqlTokenKind::Word | MysqlTokenKind::Name => plain(name, held, ahead),
+        _ => AssignmentTarget::Unknown,
     }
 }
 
 /// A name that has to be followed by its value.
-fn plain(name: Token, held: Held, ahead: &Lexer<'_>) -> Target {
+fn plain(name: MysqlToken, held: ValueScope, ahead: &MysqlLexer<'_>) -> AssignmentTarget {
     match is_given(ahead) {
-        true => Target::Variable { held, name },
-        false => Target::Unknown,
+        true => AssignmentTarget::Variable { held, name },
+        false => AssignmentTarget::Unknown,
     }
 }
 
 /// `@@name`, `@@scope.name`, `@@scope.cache.name`
-fn system(first: &Token, ahead: &mut Lexer<'_>) -> Target {
+fn system(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let text = ahead.text();
-    let name = Token { start: first.start + 2, ..*first };
+    let name = MysqlToken { start: first.start + 2, ..*first };
     let mut dot = ahead.clone();
     if dot.next().is_none_or(|it| !it.is_mark(b'.')) {
-        return plain(name, Held::Unsaid, ahead);
+        return plain(name, ValueScope::Unsaid, ahead);
     }
     *ahead = dot;
     let held = match words::word(name.text(text)) {
-        Word::Session | Word::Local => Held::Session,
+        Word::Session | Word::Local => ValueScope::Session,
         // Whatever else stands there is the name of a key cache, or a scope of the server.
-        _ => Held::Global,
+        _ => ValueScope::Global,
     };
-    let Some(name) = ahead.next() else { return Target::Unknown };
+    let Some(name) = ahead.next() else { return AssignmentTarget::Unknown };
     last_part(name, held, ahead)
 }
 
 /// A value as far as it can be read without the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ScannedValue {
     /// One string, number or bare word, and whether a minus sign stands before it.
     Constant {
         negative: bool,
-        token: Token,
+        token: MysqlToken,
     },
     Default,
     Expression,
 }
 
-impl Value {
+impl ScannedValue {
     /// Whether it is a constant that switches a variable on.
     fn is_true(self, text: &[u8]) -> bool {
-        let Value::Constant { negative: false, token } = self else { return false };
+        let ScannedValue::Constant { negative: false, token } = self else { return false };
         let constant = token.text(text);
         let inner = match constant {
             [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
@@ -188,85 +192,107 @@ impl Value {
 
 /// Reads a value from behind the name of its variable. Afterwards `ahead` is behind a constant, and
 /// anywhere within what is none.
-pub(super) fn value(ahead: &mut Lexer<'_>) -> Value {
+pub(super) fn value(ahead: &mut MysqlLexer<'_>) -> ScannedValue {
     let text = ahead.text();
     ahead.next();
     let mut first = ahead.next();
     let negative = first.is_some_and(|it| it.is_mark(b'-'));
     if first.is_some_and(|it| it.is_mark(b'-') || it.is_mark(b'+')) {
-        first = ahead.next().filter(|it| it.kind == Kind::Number);
+        first = ahead.next().filter(|it| it.kind == MysqlTokenKind::Number);
     }
-    let Some(token) = first else { return Value::Expression };
+    let Some(token) = first else { return ScannedValue::Expression };
     let ends = match ahead.clone().next() {
         None => true,
         Some(next) => {
-            let is_for = next.kind == Kind::Word && words::word(next.text(text)) == Word::For;
+            let is_for =
+                next.kind == MysqlTokenKind::Word && words::word(next.text(text)) == Word::For;
             next.is_mark(b',') || next.is_mark(b';') || is_for
         }
     };
     match token.kind {
-        _ if !ends => Value::Expression,
-        Kind::Word if words::word(token.text(text)) == Word::Default => Value::Default,
-        Kind::Word | Kind::Name | Kind::Text | Kind::Number => Value::Constant { negative, token },
-        Kind::Binary | Kind::User | Kind::System | Kind::Assign | Kind::Mark(_) => {
-            Value::Expression
+        _ if !ends => ScannedValue::Expression,
+        MysqlTokenKind::Word if words::word(token.text(text)) == Word::Default => {
+            ScannedValue::Default
         }
+        MysqlTokenKind::Word
+        | MysqlTokenKind::Name
+        | MysqlTokenKind::Text
+        | MysqlTokenKind::Number => ScannedValue::Constant { negative, token },
+        MysqlTokenKind::Binary
+        | MysqlTokenKind::User
+        | MysqlTokenKind::System
+        | MysqlTokenKind::Assign
+        | MysqlTokenKind::Mark(_) => ScannedValue::Expression,
     }
 }
 
 /// What an assignment means; `first_of_all` when nothing stands between `SET` and it.
-pub(super) fn target(token: &Token, lexer: &Lexer<'_>, first_of_all: bool) -> Assignment {
+pub(super) fn target(
+    token: &MysqlToken,
+    lexer: &MysqlLexer<'_>,
+    first_of_all: bool,
+) -> ScannedAssignment {
     let mut ahead = lexer.clone();
-    let over = |effects| Assignment { effects, next: Next::Over, reads_differently: false };
-    let plain = |effects| Assignment { effects, next: Next::Value, reads_differently: false };
+    let over =
+        |effects| ScannedAssignment { effects, next: AfterTarget::Over, reads_differently: false };
+    let plain =
+        |effects| ScannedAssignment { effects, next: AfterTarget::Value, reads_differently: false };
     match parse(token, &mut ahead) {
-        Target::User => plain(Effects::USER_VARIABLE_WRITE),
-        Target::Variable { held, name } => variable(held, &name, &mut ahead),
-        Target::Names => Assignment {
+        AssignmentTarget::User => plain(Effects::USER_VARIABLE_WRITE),
+        AssignmentTarget::Variable { held, name } => variable(held, &name, &mut ahead),
+        AssignmentTarget::Names => ScannedAssignment {
             effects: Effects::NAMES | Effects::SET,
-            next: Next::Value,
+            next: AfterTarget::Value,
             reads_differently: true,
         },
-        Target::CharacterSet => Assignment {
+        AssignmentTarget::CharacterSet => ScannedAssignment {
             // That of the connection becomes that of the database.
             effects: Effects::NAMES | Effects::SET | Effects::SET_EXPRESSION,
-            next: Next::Value,
+            next: AfterTarget::Value,
             reads_differently: true,
         },
-        Target::Transaction(Held::Global) => over(Effects::GLOBAL),
-        Target::Transaction(Held::Session) => over(Effects::SET),
-        Target::Transaction(Held::Next | Held::Unsaid) => over(Effects::NEXT_TRANSACTION),
-        Target::Password => plain(Effects::GLOBAL | Effects::WRITES),
-        Target::Role => plain(Effects::ROLE),
-        Target::DefaultRole => over(Effects::GLOBAL | Effects::DDL),
-        Target::Statement if first_of_all => {
-            Assignment { effects: Effects::NONE, next: Next::Statement, reads_differently: false }
+        AssignmentTarget::Transaction(ValueScope::Global) => over(Effects::GLOBAL),
+        AssignmentTarget::Transaction(ValueScope::Session) => over(Effects::SET),
+        AssignmentTarget::Transaction(ValueScope::Next | ValueScope::Unsaid) => {
+            over(Effects::NEXT_TRANSACTION)
         }
-        Target::Statement | Target::Unknown => plain(Effects::SET_UNKNOWN),
+        AssignmentTarget::Password => plain(Effects::GLOBAL | Effects::WRITES),
+        AssignmentTarget::Role => plain(Effects::ROLE),
+        AssignmentTarget::DefaultRole => over(Effects::GLOBAL | Effects::DDL),
+        AssignmentTarget::Statement if first_of_all => ScannedAssignment {
+            effects: Effects::NONE,
+            next: AfterTarget::Statement,
+            reads_differently: false,
+        },
+        AssignmentTarget::Statement | AssignmentTarget::Unknown => plain(Effects::SET_UNKNOWN),
     }
 }
 
 /// Longest name of a variable that is compared with those that mean something.
 const NAME_BYTES_MAX: usize = 64;
 
-fn variable(held: Held, name: &Token, ahead: &mut Lexer<'_>) -> Assignment {
+fn variable(held: ValueScope, name: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> ScannedAssignment {
     let text = ahead.text();
     let mut bytes = [0; NAME_BYTES_MAX];
     let name = lower(unquoted(name.text(text)), &mut bytes);
     let read = value(ahead);
     let mut effects = match held {
-        Held::Global => {
+        ValueScope::Global => {
             let effects = Effects::GLOBAL;
-            return Assignment { effects, next: Next::Value, reads_differently: false };
+            return ScannedAssignment {
+                effects,
+                next: AfterTarget::Value,
+                reads_differently: false,
+            };
         }
-        Held::Unsaid if is_of_transaction(name) => Effects::NEXT_TRANSACTION,
-        Held::Unsaid => Effects::SET | Effects::SET_UNTOLD,
-        Held::Session | Held::Next => Effects::SET,
+        ValueScope::Unsaid if is_of_transaction(name) => Effects::NEXT_TRANSACTION,
+        ValueScope::Unsaid => Effects::SET | Effects::SET_UNTOLD,
+        ValueScope::Session | ValueScope::Next => Effects::SET,
     };
     if name.is_empty() {
         effects |= Effects::SET_UNKNOWN;
     }
-    if read == Value::Expression {
+    if read == ScannedValue::Expression {
         effects |= Effects::SET_EXPRESSION;
     }
     if !is_replayable_variable(name) {
@@ -280,7 +306,7 @@ fn variable(held: Held, name: &Token, ahead: &mut Lexer<'_>) -> Assignment {
         _ => {}
     }
     let reads_differently = matches!(name, b"sql_mode" | b"character_set_client");
-    Assignment { effects, next: Next::Value, reads_differently }
+    ScannedAssignment { effects, next: AfterTarget::Value, reads_differently }
 }
 
 /// Variables that hold for the next transaction when no scope is said.

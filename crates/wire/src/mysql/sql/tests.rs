@@ -8,7 +8,7 @@ mod prohibited;
 mod random;
 
 const PLAIN: SqlMode =
-    SqlMode { ansi_quotes: false, no_backslash_escapes: false, charset: Charset::Utf8 };
+    SqlMode { ansi_quotes: false, no_backslash_escapes: false, charset: CharsetClass::Utf8 };
 
 /// What is said of `text`, but for what nearly every text does.
 fn found(text: &[u8], mode: SqlMode) -> Effects {
@@ -449,13 +449,13 @@ fn the_mode_decides_where_strings_end() {
     assert_eq!(of("STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES", "utf8mb4"), bare);
     assert_eq!(of("REAL_AS_FLOAT,ANSI_QUOTES,IGNORE_SPACE,ANSI", "UTF8"), ansi);
     assert_eq!(of("oracle", "utf8mb3"), ansi);
-    assert_eq!(of("", "latin1").charset, Charset::AsciiSafe);
+    assert_eq!(of("", "latin1").charset, CharsetClass::AsciiSafe);
 }
 
 #[test]
 fn the_character_set_decides_what_a_byte_is() {
-    let safe = SqlMode { charset: Charset::AsciiSafe, ..PLAIN };
-    let not = SqlMode { charset: Charset::Unsafe, ..PLAIN };
+    let safe = SqlMode { charset: CharsetClass::AsciiSafe, ..PLAIN };
+    let not = SqlMode { charset: CharsetClass::Unsafe, ..PLAIN };
     for (text, mode, understood) in [
         (&b"SELECT 'a\x83\\'; SET a = 1 -- '"[..], PLAIN, true),
         (b"SELECT 'a\x83\\'; SET a = 1 -- '", not, false),
@@ -472,16 +472,16 @@ fn the_character_set_decides_what_a_byte_is() {
         assert_eq!(!found.contains(Effects::UNPARSED), understood, "{}", text.escape_ascii());
     }
     for (number, charset) in [
-        (45, Charset::Utf8),
-        (255, Charset::Utf8),
-        (2304, Charset::Utf8),
-        (8, Charset::AsciiSafe),
-        (63, Charset::AsciiSafe),
-        (28, Charset::Unsafe),
-        (1119, Charset::Unsafe),
-        (u16::MAX, Charset::AsciiSafe),
+        (45, CharsetClass::Utf8),
+        (255, CharsetClass::Utf8),
+        (2304, CharsetClass::Utf8),
+        (8, CharsetClass::AsciiSafe),
+        (63, CharsetClass::AsciiSafe),
+        (28, CharsetClass::Unsafe),
+        (1119, CharsetClass::Unsafe),
+        (u16::MAX, CharsetClass::AsciiSafe),
     ] {
-        assert_eq!(Charset::of_collation(number), charset, "{number}");
+        assert_eq!(CharsetClass::of_collation(number), charset, "{number}");
     }
 }
 

@@ -1,19 +1,19 @@
 //! What the first words of a statement say.
 
 use super::effects::Effects;
-use super::lexer::{Kind, Lexer};
+use super::lexer::{MysqlLexer, MysqlTokenKind};
 use super::words::{self, Word};
 
 /// The word behind the present place; a name in quotes is none.
-pub(super) fn peek(lexer: &mut Lexer<'_>) -> Word {
+pub(super) fn peek(lexer: &mut MysqlLexer<'_>) -> Word {
     match lexer.next() {
-        Some(token) if token.kind == Kind::Word => words::word(token.text(lexer.text())),
+        Some(token) if token.kind == MysqlTokenKind::Word => words::word(token.text(lexer.text())),
         _ => Word::Name,
     }
 }
 
 /// Whether a statement ends here.
-fn is_over(lexer: &Lexer<'_>) -> bool {
+fn is_over(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_none_or(|it| it.is_mark(b';'))
 }
 
@@ -68,7 +68,7 @@ pub(super) fn only_reads_user_variables(verb: Word) -> bool {
 }
 
 /// What a statement does, as far as its first words tell; `lexer` is behind the first one.
-pub(super) fn begins(word: Word, lexer: &Lexer<'_>) -> Effects {
+pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> Effects {
     let mut ahead = lexer.clone();
     match word {
         Word::Select | Word::Values | Word::With | Word::Show | Word::Do => Effects::NONE,
@@ -111,7 +111,7 @@ pub(super) fn begins(word: Word, lexer: &Lexer<'_>) -> Effects {
 }
 
 /// Statements about the server, its locks and its tables as files.
-fn server(word: Word, mut ahead: Lexer<'_>) -> Effects {
+fn server(word: Word, mut ahead: MysqlLexer<'_>) -> Effects {
     match word {
         Word::Lock => match peek(&mut ahead) {
             Word::Table | Word::Tables => Effects::LOCK_TABLES | Effects::TABLES,
@@ -145,7 +145,7 @@ fn server(word: Word, mut ahead: Lexer<'_>) -> Effects {
 
 /// `BEGIN`, `BEGIN WORK`; `BEGIN NOT ATOMIC …` and the blocks of `sql_mode=ORACLE` run whatever
 /// they have.
-fn begin(mut ahead: Lexer<'_>) -> Effects {
+fn begin(mut ahead: MysqlLexer<'_>) -> Effects {
     if is_over(&ahead) || (peek(&mut ahead) == Word::Work && is_over(&ahead)) {
         return Effects::TRANSACTION_BEGIN;
     }
@@ -154,7 +154,7 @@ fn begin(mut ahead: Lexer<'_>) -> Effects {
 
 /// `COMMIT [WORK] [AND [NO] CHAIN] [[NO] RELEASE]`, `ROLLBACK` likewise, and
 /// `ROLLBACK [WORK] TO [SAVEPOINT] name`.
-fn end(mut ahead: Lexer<'_>, whole: Effects) -> Effects {
+fn end(mut ahead: MysqlLexer<'_>, whole: Effects) -> Effects {
     let mut effects = whole;
     let mut no = false;
     for _ in 0..END_WORDS_MAX {
@@ -187,7 +187,7 @@ fn end(mut ahead: Lexer<'_>, whole: Effects) -> Effects {
 const END_WORDS_MAX: usize = 8;
 
 /// `DROP …`
-fn drop(mut ahead: Lexer<'_>) -> Effects {
+fn drop(mut ahead: MysqlLexer<'_>) -> Effects {
     match peek(&mut ahead) {
         Word::Prepare => Effects::SQL_DEALLOCATE,
         Word::Temporary | Word::Table | Word::Tables | Word::Sequence => {

@@ -172,7 +172,7 @@ const RESERVED: &[&str] = &[
 
 /// What a call of a function of the server's own does to the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Call {
+pub(super) enum MysqlFunctionEffect {
     /// Nothing that stays.
     Harmless,
     GetLock,
@@ -189,16 +189,16 @@ pub(super) enum Call {
 }
 
 /// Functions that have to do with the session.
-const SESSION_CALLS: &[(&str, Call)] = &[
-    ("get_lock", Call::GetLock),
-    ("release_lock", Call::ReleaseLock),
-    ("release_all_locks", Call::ReleaseAllLocks),
-    ("last_insert_id", Call::LastInsertId),
-    ("row_count", Call::RowCount),
-    ("found_rows", Call::FoundRows),
-    ("connection_id", Call::ConnectionId),
-    ("nextval", Call::SequenceNext),
-    ("lastval", Call::SequenceLast),
+const SESSION_CALLS: &[(&str, MysqlFunctionEffect)] = &[
+    ("get_lock", MysqlFunctionEffect::GetLock),
+    ("release_lock", MysqlFunctionEffect::ReleaseLock),
+    ("release_all_locks", MysqlFunctionEffect::ReleaseAllLocks),
+    ("last_insert_id", MysqlFunctionEffect::LastInsertId),
+    ("row_count", MysqlFunctionEffect::RowCount),
+    ("found_rows", MysqlFunctionEffect::FoundRows),
+    ("connection_id", MysqlFunctionEffect::ConnectionId),
+    ("nextval", MysqlFunctionEffect::SequenceNext),
+    ("lastval", MysqlFunctionEffect::SequenceLast),
 ];
 
 /// Functions whose names are no functions' when there is a space before the parenthesis, unless
@@ -213,31 +213,31 @@ const NO_SPACE: &[&str] = &[
 
 /// All that is known of a word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownWord {
     text: &'static [u8],
     /// What it means in the grammar.
     pub word: Word,
     /// What it does when it is called.
-    pub call: Call,
+    pub call: MysqlFunctionEffect,
     /// Whether a space before the parenthesis makes another function of it.
     pub no_space: bool,
 }
 
-impl Known {
-    const fn new(text: &'static [u8]) -> Known {
-        Known { text, word: Word::Name, call: Call::Unknown, no_space: false }
+impl KnownWord {
+    const fn new(text: &'static [u8]) -> KnownWord {
+        KnownWord { text, word: Word::Name, call: MysqlFunctionEffect::Unknown, no_space: false }
     }
 }
 
 /// A word that is nobody's.
-const UNKNOWN: Known = Known::new(b"");
+const UNKNOWN: KnownWord = KnownWord::new(b"");
 
 /// Slots of the table: a power of two, about three times as many as there are words.
 const SLOTS: usize = 2048;
 
 /// What is known of `text`, in whatever case it is written. Every word of every text comes through
 /// here, so it is one look into a hash table.
-pub(super) fn known(text: &[u8]) -> Known {
+pub(super) fn known(text: &[u8]) -> KnownWord {
     let mut slot = slot(text);
     while let Some(Some(known)) = TABLE.get(slot) {
         if text.eq_ignore_ascii_case(known.text) {
@@ -261,7 +261,7 @@ fn slot(text: &[u8]) -> usize {
     (length * 151 + at(0) * 337 + at(2) * 11 + at(1) * 53 + at(length / 2) * 613 + ends) % SLOTS
 }
 
-static TABLE: LazyLock<Vec<Option<Known>>> = LazyLock::new(|| {
+static TABLE: LazyLock<Vec<Option<KnownWord>>> = LazyLock::new(|| {
     let mut table = vec![None; SLOTS];
     for (text, word) in WORDS {
         enter(&mut table, text, |known| known.word = *word);
@@ -270,7 +270,7 @@ static TABLE: LazyLock<Vec<Option<Known>>> = LazyLock::new(|| {
         enter(&mut table, text, |known| known.word = Word::Reserved);
     }
     for text in include_str!("functions.txt").lines() {
-        enter(&mut table, text, |known| known.call = Call::Harmless);
+        enter(&mut table, text, |known| known.call = MysqlFunctionEffect::Harmless);
     }
     for (text, call) in SESSION_CALLS {
         enter(&mut table, text, |known| known.call = *call);
@@ -282,14 +282,14 @@ static TABLE: LazyLock<Vec<Option<Known>>> = LazyLock::new(|| {
 });
 
 /// Changes the entry of a word, which is made when there is none.
-fn enter(table: &mut [Option<Known>], text: &'static str, change: impl FnOnce(&mut Known)) {
+fn enter(table: &mut [Option<KnownWord>], text: &'static str, change: impl FnOnce(&mut KnownWord)) {
     let text = text.as_bytes();
     let mut at = slot(text);
     while matches!(table.get(at), Some(Some(known)) if known.text != text) {
         at = (at + 1) % SLOTS;
     }
     if let Some(slot) = table.get_mut(at) {
-        change(slot.get_or_insert(Known::new(text)));
+        change(slot.get_or_insert(KnownWord::new(text)));
     }
 }
 
@@ -359,11 +359,11 @@ mod tests {
         }
         for text in NO_SPACE {
             let known = known(text.as_bytes());
-            assert!(known.no_space && known.call == Call::Harmless, "{text}");
+            assert!(known.no_space && known.call == MysqlFunctionEffect::Harmless, "{text}");
         }
         for text in ["", "selec", "selects", "abalance", "é", "sys_exec"] {
             assert_eq!(word(text.as_bytes()), Word::Name, "{text}");
-            assert_eq!(known(text.as_bytes()).call, Call::Unknown, "{text}");
+            assert_eq!(known(text.as_bytes()).call, MysqlFunctionEffect::Unknown, "{text}");
         }
     }
 

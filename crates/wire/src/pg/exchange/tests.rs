@@ -23,9 +23,9 @@ struct Server {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sent {
-    Request(Request),
+    Request(ExchangeRequest),
     /// A query or execution that may begin to copy.
-    Copy(Request),
+    Copy(ExchangeRequest),
     CopyDone,
 }
 
@@ -43,17 +43,17 @@ impl Choices {
         self.below(chances) == 0
     }
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> ExchangeRequest {
         match self.below(10) {
-            0 => Request::Query,
-            1 => Request::Parse,
-            2 => Request::Bind,
-            3 => Request::DescribeStatement,
-            4 => Request::DescribePortal,
-            5 => Request::Execute,
-            6 => Request::Close,
-            7 | 8 => Request::Sync,
-            _ => Request::FunctionCall,
+            0 => ExchangeRequest::Query,
+            1 => ExchangeRequest::Parse,
+            2 => ExchangeRequest::Bind,
+            3 => ExchangeRequest::DescribeStatement,
+            4 => ExchangeRequest::DescribePortal,
+            5 => ExchangeRequest::Execute,
+            6 => ExchangeRequest::Close,
+            7 | 8 => ExchangeRequest::Sync,
+            _ => ExchangeRequest::FunctionCall,
         }
     }
 }
@@ -74,7 +74,7 @@ impl Server {
         let Some((id, sent)) = self.inbox.pop_front() else { return };
         if let Some((owner, simple)) = self.copy {
             match sent {
-                Sent::Request(Request::Sync) => {}
+                Sent::Request(ExchangeRequest::Sync) => {}
                 Sent::CopyDone if choices.one_in(3) => self.fail_copy(owner, simple),
                 Sent::CopyDone => {
                     self.copy = None;
@@ -95,7 +95,7 @@ impl Server {
             Sent::CopyDone => {}
             Sent::Copy(_) if self.skipping => {}
             Sent::Copy(request) if choices.one_in(2) => {
-                self.copy = Some((id, request == Request::Query));
+                self.copy = Some((id, request == ExchangeRequest::Query));
                 self.say(id, &[b::COPY_IN]);
             }
             Sent::Copy(request) | Sent::Request(request) => self.answer(id, request, choices),
@@ -108,19 +108,19 @@ impl Server {
         self.say(id, if simple { &[b::ERROR, b::READY_FOR_QUERY] } else { &[b::ERROR] });
     }
 
-    fn answer(&mut self, id: usize, request: Request, choices: &mut Choices) {
-        if self.skipping && request != Request::Sync {
+    fn answer(&mut self, id: usize, request: ExchangeRequest, choices: &mut Choices) {
+        if self.skipping && request != ExchangeRequest::Sync {
             return;
         }
         let fails = choices.one_in(5);
         let tags: &[u8] = match request {
-            Request::Query if fails => &[b::ROW_DESCRIPTION, b::ERROR, b::READY_FOR_QUERY],
-            Request::Query => {
+            ExchangeRequest::Query if fails => &[b::ROW_DESCRIPTION, b::ERROR, b::READY_FOR_QUERY],
+            ExchangeRequest::Query => {
                 &[b::ROW_DESCRIPTION, b::DATA_ROW, b::COMMAND_COMPLETE, b::READY_FOR_QUERY]
             }
-            Request::FunctionCall if fails => &[b::ERROR, b::READY_FOR_QUERY],
-            Request::FunctionCall => &[b::FUNCTION_CALL_RESPONSE, b::READY_FOR_QUERY],
-            Request::Sync => {
+            ExchangeRequest::FunctionCall if fails => &[b::ERROR, b::READY_FOR_QUERY],
+            ExchangeRequest::FunctionCall => &[b::FUNCTION_CALL_RESPONSE, b::READY_FOR_QUERY],
+            ExchangeRequest::Sync => {
                 self.skipping = false;
                 if fails { &[b::ERROR, b::READY_FOR_QUERY] } else { &[b::READY_FOR_QUERY] }
             }
@@ -128,13 +128,15 @@ impl Server {
                 self.skipping = true;
                 &[b::ERROR]
             }
-            Request::Parse => &[b::PARSE_COMPLETE],
-            Request::Bind => &[b::BIND_COMPLETE],
-            Request::Close => &[b::CLOSE_COMPLETE],
-            Request::DescribeStatement => &[b::PARAMETER_DESCRIPTION, b::NOTICE, b::NO_DATA],
-            Request::DescribePortal => &[b::ROW_DESCRIPTION],
-            Request::Execute => &[b::DATA_ROW, b::DATA_ROW, b::COMMAND_COMPLETE],
-            Request::Local => b"L",
+            ExchangeRequest::Parse => &[b::PARSE_COMPLETE],
+            ExchangeRequest::Bind => &[b::BIND_COMPLETE],
+            ExchangeRequest::Close => &[b::CLOSE_COMPLETE],
+            ExchangeRequest::DescribeStatement => {
+                &[b::PARAMETER_DESCRIPTION, b::NOTICE, b::NO_DATA]
+            }
+            ExchangeRequest::DescribePortal => &[b::ROW_DESCRIPTION],
+            ExchangeRequest::Execute => &[b::DATA_ROW, b::DATA_ROW, b::COMMAND_COMPLETE],
+            ExchangeRequest::Local => b"L",
         };
         self.say(id, tags);
     }
@@ -143,7 +145,7 @@ impl Server {
 /// The relay under test, and what it believes.
 #[derive(Default)]
 struct Relay {
-    exchange: Exchange<usize>,
+    exchange: PgExchange<usize>,
     given: Given,
 }
 
@@ -151,16 +153,16 @@ impl Relay {
     fn take(&mut self, (id, tag): (usize, u8)) -> bool {
         let front = self.exchange.front().map(|front| front.note);
         let step = self.exchange.step(tag).unwrap();
-        if step != Step::Unasked {
+        if step != ExchangeStep::Unasked {
             assert_eq!(front, Some(id), "tag {}", char::from(tag));
         }
         self.given.push((id, tag));
         let mut owed = false;
         match step {
-            Step::Unasked | Step::Part => {}
-            Step::Last => drop(self.exchange.pop()),
-            Step::Ready => drop(self.exchange.ready(TransactionStatus::Idle)),
-            Step::Failed => owed = self.exchange.fail(|_| {}),
+            ExchangeStep::Unasked | ExchangeStep::Part => {}
+            ExchangeStep::Last => drop(self.exchange.pop()),
+            ExchangeStep::Ready => drop(self.exchange.ready(TransactionStatus::Idle)),
+            ExchangeStep::Failed => owed = self.exchange.fail(|_| {}),
         }
         while let Some(local) = self.exchange.pop_local() {
             self.given.push((local.note, b'L'));
@@ -172,7 +174,7 @@ impl Relay {
 impl Relay {
     /// Sends nothing until it is known whether the last request copies.
     fn learn_of_copy(&mut self, server: &mut Server, choices: &mut Choices) {
-        while self.exchange.copying() == Copying::None
+        while self.exchange.copying() == CopyState::None
             && !self.exchange.is_skipping()
             && !self.exchange.is_empty()
         {
@@ -202,30 +204,31 @@ fn converse(seed: u64) {
             if let Some(reply) = server.outbox.pop_front()
                 && relay.take(reply)
             {
-                relay.exchange.push(Request::Sync, Audience::Client, id + count);
-                server.inbox.push_back((id + count, Sent::Request(Request::Sync)));
+                relay.exchange.push(ExchangeRequest::Sync, ReplyAudience::Client, id + count);
+                server.inbox.push_back((id + count, Sent::Request(ExchangeRequest::Sync)));
             }
         }
         let request = choices.request();
-        if relay.exchange.copying() == Copying::In {
-            if request == Request::Sync {
+        if relay.exchange.copying() == CopyState::In {
+            if request == ExchangeRequest::Sync {
                 relay.exchange.copy_sync();
             } else {
                 server.inbox.push_back((id, Sent::CopyDone));
                 relay.exchange.copy_ended();
             }
-        } else if relay.exchange.is_skipping() && request != Request::Sync {
+        } else if relay.exchange.is_skipping() && request != ExchangeRequest::Sync {
             // The server would pass over it.
-        } else if request == Request::Parse && choices.one_in(2) {
+        } else if request == ExchangeRequest::Parse && choices.one_in(2) {
             // Answered here, in turn, unless the server fails before.
             if relay.exchange.is_empty() {
                 relay.given.push((id, b'L'));
             } else {
-                relay.exchange.push(Request::Local, Audience::Client, id);
+                relay.exchange.push(ExchangeRequest::Local, ReplyAudience::Client, id);
             }
         } else {
-            relay.exchange.push(request, Audience::Client, id);
-            let copies = matches!(request, Request::Query | Request::Execute) && choices.one_in(2);
+            relay.exchange.push(request, ReplyAudience::Client, id);
+            let copies = matches!(request, ExchangeRequest::Query | ExchangeRequest::Execute)
+                && choices.one_in(2);
             if copies {
                 server.inbox.push_back((id, Sent::Copy(request)));
                 relay.learn_of_copy(&mut server, &mut choices);
@@ -247,11 +250,11 @@ fn settle(server: &mut Server, relay: &mut Relay, choices: &mut Choices, last: u
         server.turn(choices);
         while let Some(reply) = server.outbox.pop_front() {
             if relay.take(reply) {
-                relay.exchange.push(Request::Sync, Audience::Client, last);
-                server.inbox.push_back((last, Sent::Request(Request::Sync)));
+                relay.exchange.push(ExchangeRequest::Sync, ReplyAudience::Client, last);
+                server.inbox.push_back((last, Sent::Request(ExchangeRequest::Sync)));
             }
         }
-        if relay.exchange.copying() == Copying::In && server.inbox.is_empty() {
+        if relay.exchange.copying() == CopyState::In && server.inbox.is_empty() {
             server.inbox.push_back((last, Sent::CopyDone));
             relay.exchange.copy_ended();
         }
@@ -270,10 +273,10 @@ proptest! {
 }
 
 /// Pushes requests, feeds tags, and says what is left: numbers of the entries in the queue.
-fn check(requests: &[Request], tags: &[u8], left: &[usize]) -> Exchange<usize> {
+fn check(requests: &[ExchangeRequest], tags: &[u8], left: &[usize]) -> PgExchange<usize> {
     let mut relay = Relay::default();
     for (id, request) in requests.iter().enumerate() {
-        relay.exchange.push(*request, Audience::Client, id);
+        relay.exchange.push(*request, ReplyAudience::Client, id);
     }
     for tag in tags {
         let id = relay.exchange.front().map_or(usize::MAX, |front| front.note);
@@ -286,7 +289,7 @@ fn check(requests: &[Request], tags: &[u8], left: &[usize]) -> Exchange<usize> {
 
 #[test]
 fn an_error_drops_what_the_server_passes_over() {
-    use Request::*;
+    use ExchangeRequest::*;
     check(&[Parse, Bind, Execute, Sync], b"E", &[3]);
     check(&[Parse, Bind, Execute, Sync], b"EZ", &[]);
     check(&[Parse, Local, Bind, Sync, Bind, Sync], b"E", &[3, 4, 5]);
@@ -299,46 +302,46 @@ fn an_error_drops_what_the_server_passes_over() {
 
 #[test]
 fn data_of_a_copy_passes_over_syncs() {
-    use Request::*;
+    use ExchangeRequest::*;
     let exchange = check(&[Execute, Sync, Parse, Sync], b"G", &[0, 2, 3]);
-    assert_eq!(exchange.copying(), Copying::In);
+    assert_eq!(exchange.copying(), CopyState::In);
     let exchange = check(&[Execute, Sync], b"GC", &[]);
-    assert_eq!((exchange.copying(), exchange.has_client_entries()), (Copying::None, false));
+    assert_eq!((exchange.copying(), exchange.has_client_entries()), (CopyState::None, false));
     check(&[Query, Sync], b"GCGCZ", &[]);
-    assert_eq!(check(&[Query], b"H", &[0]).copying(), Copying::Out);
-    assert_eq!(check(&[Query], b"HddcC", &[0]).copying(), Copying::None);
+    assert_eq!(check(&[Query], b"H", &[0]).copying(), CopyState::Out);
+    assert_eq!(check(&[Query], b"HddcC", &[0]).copying(), CopyState::None);
 }
 
 #[test]
 fn a_sync_that_was_kept_back_is_owed_after_an_error() {
-    let mut exchange = check(&[Request::Execute], b"G", &[0]);
+    let mut exchange = check(&[ExchangeRequest::Execute], b"G", &[0]);
     exchange.copy_sync();
-    assert_eq!(exchange.step(b::ERROR), Ok(Step::Failed));
+    assert_eq!(exchange.step(b::ERROR), Ok(ExchangeStep::Failed));
     assert!(exchange.fail(|_| {}));
-    let mut exchange = check(&[Request::Execute], b"G", &[0]);
-    assert_eq!(exchange.step(b::ERROR), Ok(Step::Failed));
+    let mut exchange = check(&[ExchangeRequest::Execute], b"G", &[0]);
+    assert_eq!(exchange.step(b::ERROR), Ok(ExchangeStep::Failed));
     assert!(!exchange.fail(|_| {}));
 }
 
 #[test]
 fn what_cannot_follow_is_an_error() {
-    let mut exchange = check(&[Request::Parse], b"", &[0]);
+    let mut exchange = check(&[ExchangeRequest::Parse], b"", &[0]);
     for tag in [b'Z', b'2', b'D', b'T', b'K', b'R', b'?', 0] {
-        let wanted = Err(ExchangeError::Unexpected { tag, request: Request::Parse });
+        let wanted = Err(ExchangeError::Unexpected { tag, request: ExchangeRequest::Parse });
         assert_eq!(exchange.step(tag), wanted);
     }
-    let mut exchange = Exchange::<()>::default();
+    let mut exchange = PgExchange::<()>::default();
     assert_eq!(exchange.step(b'Z'), Err(ExchangeError::Unasked { tag: b'Z' }));
     for tag in [b'E', b'N', b'S', b'A'] {
-        assert_eq!(exchange.step(tag), Ok(Step::Unasked));
+        assert_eq!(exchange.step(tag), Ok(ExchangeStep::Unasked));
     }
 }
 
 #[test]
 fn an_orphan_has_no_audience() {
-    let mut exchange = check(&[Request::Bind, Request::Sync], b"", &[0, 1]);
+    let mut exchange = check(&[ExchangeRequest::Bind, ExchangeRequest::Sync], b"", &[0, 1]);
     assert!(exchange.has_client_entries());
     exchange.orphan();
     assert!(!exchange.has_client_entries());
-    assert_eq!(exchange.pop().map(|entry| entry.audience), Some(Audience::Nobody));
+    assert_eq!(exchange.pop().map(|entry| entry.audience), Some(ReplyAudience::Nobody));
 }

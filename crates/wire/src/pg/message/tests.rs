@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::pg::frame::TransactionStatus;
-use crate::pg::startup::Version;
+use crate::pg::startup::ProtocolVersion;
 
 /// Builds behind bytes that are already there, and compares.
 fn check(build: impl FnOnce(&mut Vec<u8>), expected: &[u8]) {
@@ -31,7 +31,8 @@ fn messages_of_a_server() {
         |out| backend::error(out, &ErrorFields::fatal("08000", "no").with_hint("so")),
         b"E\0\0\0\x22SFATAL\0VFATAL\0C08000\0Mno\0Hso\0\0",
     );
-    let notice = ErrorFields { severity: Severity::Notice, ..ErrorFields::error("00000", "hi") };
+    let notice =
+        ErrorFields { severity: NoticeSeverity::Notice, ..ErrorFields::error("00000", "hi") };
     check(|out| backend::notice(out, &notice), b"N\0\0\0\x20SNOTICE\0VNOTICE\0C00000\0Mhi\0\0");
     check(|out| backend::notification(out, 7, "c", "p"), b"A\0\0\0\x0c\0\0\0\x07c\0p\0");
     check(backend::parse_complete, b"1\0\0\0\x04");
@@ -56,7 +57,7 @@ fn messages_of_a_server() {
 #[test]
 fn messages_of_a_client() {
     check(
-        |out| frontend::startup(out, Version::V3_0, &[("user", "a")]),
+        |out| frontend::startup(out, ProtocolVersion::V3_0, &[("user", "a")]),
         b"\0\0\0\x10\0\x03\0\0user\0a\0\0",
     );
     check(frontend::ssl_request, b"\0\0\0\x08\x04\xd2\x16\x2f");

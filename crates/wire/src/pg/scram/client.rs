@@ -8,13 +8,13 @@ use subtle::ConstantTimeEq;
 
 use super::keys::decode_key;
 use super::{
-    Channel, END_POINT, ITERATIONS_MAX, MECHANISM, MECHANISM_PLUS, NONCE_BYTES, SALT_BYTES_MAX,
-    ScramError, ScramKeys, attribute, is_nonce, text,
+    ChannelBinding, END_POINT, ITERATIONS_MAX, MECHANISM, MECHANISM_PLUS, NONCE_BYTES,
+    SALT_BYTES_MAX, ScramError, ScramKeys, attribute, is_nonce, text,
 };
 
 /// An exchange that begins.
 #[derive(Debug)]
-pub struct Client {
+pub struct ScramClient {
     mechanism: &'static str,
     /// What is said about channel binding: `n,,`, `y,,` or `p=…,,`.
     header: String,
@@ -25,19 +25,19 @@ pub struct Client {
     bound: Vec<u8>,
 }
 
-impl Client {
+impl ScramClient {
     /// Begins an exchange over this channel.
     #[must_use]
-    pub fn new(channel: Channel<'_>, nonce: [u8; NONCE_BYTES]) -> Client {
+    pub fn new(channel: ChannelBinding<'_>, nonce: [u8; NONCE_BYTES]) -> ScramClient {
         let (mechanism, flag, bound): (_, _, &[u8]) = match channel {
-            Channel::Unbound => (MECHANISM, "n", &[]),
-            Channel::NotOffered => (MECHANISM, "y", &[]),
-            Channel::EndPoint(hash) => (MECHANISM_PLUS, END_POINT, hash),
+            ChannelBinding::Unbound => (MECHANISM, "n", &[]),
+            ChannelBinding::NotOffered => (MECHANISM, "y", &[]),
+            ChannelBinding::EndPoint(hash) => (MECHANISM_PLUS, END_POINT, hash),
         };
         let nonce = BASE64.encode(nonce);
         // PostgreSQL takes the name from the startup message.
         let bare = format!("n=,r={nonce}");
-        Client { mechanism, header: format!("{flag},,"), bare, nonce, bound: bound.to_vec() }
+        ScramClient { mechanism, header: format!("{flag},,"), bare, nonce, bound: bound.to_vec() }
     }
 
     /// The mechanism to ask for.
@@ -56,7 +56,7 @@ impl Client {
     ///
     /// # Errors
     /// When it is malformed, of another exchange, or demands too much.
-    pub fn challenge(self, message: &[u8]) -> Result<Challenge, ScramError> {
+    pub fn challenge(self, message: &[u8]) -> Result<ServerChallenge, ScramError> {
         let whole = text(message)?;
         if whole.starts_with("m=") {
             return Err(ScramError::Unsupported("a mandatory extension"));
@@ -82,13 +82,13 @@ impl Client {
         let binding = BASE64.encode([self.header.as_bytes(), &self.bound].concat());
         let last = format!("c={binding},r={nonce}");
         let auth_message = format!("{},{whole},{last}", self.bare);
-        Ok(Challenge { salt, iterations, last, auth_message })
+        Ok(ServerChallenge { salt, iterations, last, auth_message })
     }
 }
 
 /// A server's challenge: what the keys must be of.
 #[derive(Debug)]
-pub struct Challenge {
+pub struct ServerChallenge {
     /// What the password is hashed with.
     pub salt: Vec<u8>,
     /// How often, at most [`ITERATIONS_MAX`].
@@ -98,21 +98,21 @@ pub struct Challenge {
     auth_message: String,
 }
 
-impl Challenge {
+impl ServerChallenge {
     /// The last message, and what the server has to answer. The keys must [`fit`](ScramKeys::fit).
     #[must_use]
-    pub fn answer(self, keys: &ScramKeys) -> (String, Expected) {
+    pub fn answer(self, keys: &ScramKeys) -> (String, ExpectedSignature) {
         debug_assert!(keys.fit(&self.salt, self.iterations), "keys of another salt");
         let auth_message = [self.auth_message.as_bytes()];
         let proof = BASE64.encode(keys.proof(&auth_message));
-        (format!("{},p={proof}", self.last), Expected(keys.signature(&auth_message)))
+        (format!("{},p={proof}", self.last), ExpectedSignature(keys.signature(&auth_message)))
     }
 }
 
 /// What a server answers that knows the secret.
-pub struct Expected([u8; 32]);
+pub struct ExpectedSignature([u8; 32]);
 
-impl Expected {
+impl ExpectedSignature {
     /// Reads the server's last message.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Expected {
     }
 }
 
-impl fmt::Debug for Expected {
+impl fmt::Debug for ExpectedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Expected(..)")
     }

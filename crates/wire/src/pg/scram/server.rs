@@ -6,13 +6,13 @@ use subtle::ConstantTimeEq;
 
 use super::keys::decode_key;
 use super::{
-    Channel, END_POINT, MECHANISM, MECHANISM_PLUS, NONCE_BYTES, ScramError, ScramSecret, attribute,
-    is_nonce, text,
+    ChannelBinding, END_POINT, MECHANISM, MECHANISM_PLUS, NONCE_BYTES, ScramError, ScramSecret,
+    attribute, is_nonce, text,
 };
 
 /// An exchange whose challenge was sent.
 #[derive(Debug)]
-pub struct Server {
+pub struct ScramServer {
     /// The client's first message without its header, a comma, our first message, a comma.
     auth_message: String,
     /// Both nonces.
@@ -23,14 +23,14 @@ pub struct Server {
 
 /// A client that knows the password.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedClient {
     /// The last message for the client: proves that we know the secret.
     pub message: String,
     /// Logs in to every server that has the same secret: [`ScramSecret::keys`].
     pub client_key: [u8; 32],
 }
 
-impl Server {
+impl ScramServer {
     /// Reads the client's first message and gives the challenge.
     ///
     /// `channel` is what was offered: [`MECHANISM_PLUS`] only if it can be bound to.
@@ -40,11 +40,11 @@ impl Server {
     /// binding.
     pub fn first(
         secret: &ScramSecret,
-        channel: Channel<'_>,
+        channel: ChannelBinding<'_>,
         mechanism: &str,
         message: &[u8],
         nonce: [u8; NONCE_BYTES],
-    ) -> Result<(Server, String), ScramError> {
+    ) -> Result<(ScramServer, String), ScramError> {
         let whole = text(message)?;
         let malformed = ScramError::Malformed("no header");
         let (flag, rest) = whole.split_once(',').ok_or(malformed)?;
@@ -55,8 +55,8 @@ impl Server {
         let bound: &[u8] = match (mechanism, flag, channel) {
             (MECHANISM, "n", _) => &[],
             // Could bind, and was not offered it. If it was, somebody has removed the offer.
-            (MECHANISM, "y", Channel::Unbound | Channel::NotOffered) => &[],
-            (MECHANISM_PLUS, END_POINT, Channel::EndPoint(hash)) => hash,
+            (MECHANISM, "y", ChannelBinding::Unbound | ChannelBinding::NotOffered) => &[],
+            (MECHANISM_PLUS, END_POINT, ChannelBinding::EndPoint(hash)) => hash,
             (MECHANISM | MECHANISM_PLUS, ..) => return Err(ScramError::ChannelBinding),
             _ => return Err(ScramError::Unsupported("the mechanism")),
         };
@@ -74,14 +74,14 @@ impl Server {
         let challenge = format!("r={nonce},s={salt},i={}", secret.iterations());
         let binding = BASE64.encode([format!("{flag},,").as_bytes(), bound].concat());
         let auth_message = format!("{bare},{challenge},");
-        Ok((Server { auth_message, nonce, binding }, challenge))
+        Ok((ScramServer { auth_message, nonce, binding }, challenge))
     }
 
     /// Reads the client's last message. `secret` is the one that the challenge was made with.
     ///
     /// # Errors
     /// When it is malformed, bound to another channel, of another exchange, or proves nothing.
-    pub fn last(self, secret: &ScramSecret, message: &[u8]) -> Result<Accepted, ScramError> {
+    pub fn last(self, secret: &ScramSecret, message: &[u8]) -> Result<AcceptedClient, ScramError> {
         let whole = text(message)?;
         let malformed = ScramError::Malformed("no proof");
         let (without_proof, proof) = whole.rsplit_once(",p=").ok_or(malformed)?;
@@ -98,6 +98,6 @@ impl Server {
         let auth_message = [self.auth_message.as_bytes(), without_proof.as_bytes()];
         let client_key = secret.check(proof, &auth_message).ok_or(ScramError::Proof)?;
         let message = format!("v={}", BASE64.encode(secret.signature(&auth_message)));
-        Ok(Accepted { message, client_key })
+        Ok(AcceptedClient { message, client_key })
     }
 }

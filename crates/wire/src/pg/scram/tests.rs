@@ -14,21 +14,21 @@ fn secret() -> ScramSecret {
 }
 
 /// The nonce that the client sends.
-fn nonce(client: &Client) -> String {
+fn nonce(client: &ScramClient) -> String {
     client.first().split_once("r=").expect("a nonce").1.to_owned()
 }
 
 /// A whole exchange: what each side says of its channel, the password that the client has.
 fn exchange(
-    client: Channel<'_>,
-    server: Channel<'_>,
+    client: ChannelBinding<'_>,
+    server: ChannelBinding<'_>,
     password: &str,
 ) -> Result<[u8; 32], ScramError> {
     let secret = secret();
-    let client = Client::new(client, [1; NONCE_BYTES]);
+    let client = ScramClient::new(client, [1; NONCE_BYTES]);
     let (mechanism, first) = (client.mechanism(), client.first());
     let (server, challenge) =
-        Server::first(&secret, server, mechanism, first.as_bytes(), [2; NONCE_BYTES])?;
+        ScramServer::first(&secret, server, mechanism, first.as_bytes(), [2; NONCE_BYTES])?;
     let challenge = client.challenge(challenge.as_bytes())?;
     let keys = ScramKeys::derive(password, &challenge.salt, challenge.iterations);
     let (last, expected) = challenge.answer(&keys);
@@ -57,18 +57,18 @@ fn the_example_of_rfc_7677() {
 
 #[test]
 fn both_sides_agree_or_say_why_not() {
-    let (own, other) = (Channel::EndPoint(b"hash"), Channel::EndPoint(b"other"));
+    let (own, other) = (ChannelBinding::EndPoint(b"hash"), ChannelBinding::EndPoint(b"other"));
     for (client, server, password, expected) in [
-        (Channel::Unbound, Channel::Unbound, "secret", None),
-        (Channel::NotOffered, Channel::Unbound, "secret", None),
+        (ChannelBinding::Unbound, ChannelBinding::Unbound, "secret", None),
+        (ChannelBinding::NotOffered, ChannelBinding::Unbound, "secret", None),
         (own, own, "secret", None),
-        (Channel::Unbound, own, "secret", None),
-        (Channel::Unbound, Channel::Unbound, "Secret", Some(ScramError::Proof)),
+        (ChannelBinding::Unbound, own, "secret", None),
+        (ChannelBinding::Unbound, ChannelBinding::Unbound, "Secret", Some(ScramError::Proof)),
         (own, own, "", Some(ScramError::Proof)),
         // Somebody in between has another certificate, or has removed the offer.
         (other, own, "secret", Some(ScramError::ChannelBinding)),
-        (Channel::NotOffered, own, "secret", Some(ScramError::ChannelBinding)),
-        (own, Channel::Unbound, "secret", Some(ScramError::ChannelBinding)),
+        (ChannelBinding::NotOffered, own, "secret", Some(ScramError::ChannelBinding)),
+        (own, ChannelBinding::Unbound, "secret", Some(ScramError::ChannelBinding)),
     ] {
         let outcome = exchange(client, server, password);
         assert_eq!(outcome.err(), expected, "{client:?} {server:?} {password}");
@@ -77,7 +77,8 @@ fn both_sides_agree_or_say_why_not() {
 
 #[test]
 fn the_key_of_a_proof_logs_in_to_a_server_with_the_same_secret() {
-    let client_key = exchange(Channel::Unbound, Channel::Unbound, "secret").expect("accepted");
+    let client_key =
+        exchange(ChannelBinding::Unbound, ChannelBinding::Unbound, "secret").expect("accepted");
     let keys = secret().keys(client_key);
     assert_eq!(keys, ScramKeys::derive("secret", SALT, ITERATIONS));
     assert!(keys.fit(SALT, ITERATIONS) && !keys.fit(SALT, 17) && !keys.fit(b"x", ITERATIONS));
@@ -143,15 +144,15 @@ fn what_a_client_may_not_say_first() {
         (MECHANISM, b"z,,n=,r=abc", Some(ScramError::ChannelBinding)),
         (MECHANISM_PLUS, b"n,,n=,r=abc", Some(ScramError::ChannelBinding)),
     ] {
-        let channel = Channel::Unbound;
-        let outcome = Server::first(&secret(), channel, mechanism, message, [2; NONCE_BYTES]);
+        let channel = ChannelBinding::Unbound;
+        let outcome = ScramServer::first(&secret(), channel, mechanism, message, [2; NONCE_BYTES]);
         assert_eq!(outcome.err(), expected, "{}", message.escape_ascii());
     }
 }
 
 #[test]
 fn what_a_server_may_not_challenge_with() {
-    let ours = nonce(&Client::new(Channel::Unbound, [1; NONCE_BYTES]));
+    let ours = nonce(&ScramClient::new(ChannelBinding::Unbound, [1; NONCE_BYTES]));
     let malformed = |what| Some(ScramError::Malformed(what));
     let salt = "s=MDEyMw==";
     let long = "A".repeat(4 * 512);
@@ -172,7 +173,7 @@ fn what_a_server_may_not_challenge_with() {
         (String::new(), malformed("an attribute is missing")),
         (format!("m=x,r={ours}x"), Some(ScramError::Unsupported("a mandatory extension"))),
     ] {
-        let client = Client::new(Channel::Unbound, [1; NONCE_BYTES]);
+        let client = ScramClient::new(ChannelBinding::Unbound, [1; NONCE_BYTES]);
         assert_eq!(client.challenge(message.as_bytes()).err(), expected, "{message}");
     }
 }
@@ -186,7 +187,7 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
         ("e=other-error", ScramError::Refused),
         (&"v".repeat(SCRAM_BYTES_MAX + 1), ScramError::Malformed("too long")),
     ] {
-        let client = Client::new(Channel::Unbound, [1; NONCE_BYTES]);
+        let client = ScramClient::new(ChannelBinding::Unbound, [1; NONCE_BYTES]);
         let server_first = format!("r={}x,s=MDEyMw==,i=1", nonce(&client));
         let challenge = client.challenge(server_first.as_bytes()).expect("good");
         let (_, end) = challenge.answer(&ScramKeys::derive("secret", b"0123", 1));
@@ -200,10 +201,10 @@ proptest! {
     #[test]
     fn a_changed_proof_is_refused(place in 0_usize..200, by in 1_u8..=255) {
         let secret = secret();
-        let client = Client::new(Channel::Unbound, [1; NONCE_BYTES]);
+        let client = ScramClient::new(ChannelBinding::Unbound, [1; NONCE_BYTES]);
         let first = client.first();
-        let (server, challenge) = Server::first(
-            &secret, Channel::Unbound, MECHANISM, first.as_bytes(), [2; NONCE_BYTES],
+        let (server, challenge) = ScramServer::first(
+            &secret, ChannelBinding::Unbound, MECHANISM, first.as_bytes(), [2; NONCE_BYTES],
         ).expect("good");
         let challenge = client.challenge(challenge.as_bytes()).expect("good");
         let keys = ScramKeys::derive("secret", SALT, ITERATIONS);
@@ -215,11 +216,11 @@ proptest! {
 
     #[test]
     fn random_messages_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-        let first = Server::first(
-            &secret(), Channel::EndPoint(b"x"), MECHANISM_PLUS, &bytes, [2; NONCE_BYTES],
+        let first = ScramServer::first(
+            &secret(), ChannelBinding::EndPoint(b"x"), MECHANISM_PLUS, &bytes, [2; NONCE_BYTES],
         );
         prop_assert!(first.is_err());
-        let client = Client::new(Channel::Unbound, [1; NONCE_BYTES]);
+        let client = ScramClient::new(ChannelBinding::Unbound, [1; NONCE_BYTES]);
         prop_assert!(client.challenge(&bytes).is_err());
     }
 }

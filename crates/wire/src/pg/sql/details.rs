@@ -5,11 +5,11 @@
 use std::ops::Range;
 
 use super::effects::Effects;
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::quote;
 use super::scan::{self, SetConfig};
-use super::words::{self, Lower, NAME_BYTES_MAX, Word};
-use super::{Act, Change, DefaultForm, DefaultSite, Name};
+use super::words::{self, LowerWord, NAME_BYTES_MAX, Word};
+use super::{DefaultForm, DefaultSite, PgNameAction, PgNameUse, PgSettingChange};
 
 /// Tokens of one statement that are looked at. A `SET` or `LISTEN` with more was written to be
 /// difficult, and is not understood.
@@ -20,9 +20,9 @@ const DETAILS_MAX: usize = 64;
 
 /// What was found beyond the effects.
 #[derive(Debug, Default)]
-pub(super) struct Details {
-    pub changes: Vec<Change>,
-    pub names: Vec<Name>,
+pub(super) struct PgTextDetails {
+    pub changes: Vec<PgSettingChange>,
+    pub names: Vec<PgNameUse>,
     pub asked: Vec<String>,
     pub defaults: Vec<DefaultSite>,
     /// Whether every call of `set_config` for the session is among the changes.
@@ -35,38 +35,41 @@ pub(super) struct Details {
     pub lost: bool,
 }
 
-pub(super) fn details(text: &[u8]) -> Details {
-    let mut details =
-        Details { set_config_understood: true, set_config_named: true, ..Details::default() };
-    let mut lexer = Lexer::new(text);
+pub(super) fn details(text: &[u8]) -> PgTextDetails {
+    let mut details = PgTextDetails {
+        set_config_understood: true,
+        set_config_named: true,
+        ..PgTextDetails::default()
+    };
+    let mut lexer = PgLexer::new(text);
     let mut statement = 0usize;
     while let Some(first) = lexer.next() {
         if first.is_mark(b';') {
             continue;
         }
         let (tokens, whole) = collect(&mut lexer, first);
-        let reader = Reader { text, tokens: &tokens, at: 0 };
+        let reader = PgTokenReader { text, tokens: &tokens, at: 0 };
         details.statement(reader, statement, whole);
         statement += 1;
         let settings = details.changes.len() + details.asked.len() + details.defaults.len();
         let kept = settings + details.names.len();
         if kept > DETAILS_MAX {
-            return Details { lost: true, ..Details::default() };
+            return PgTextDetails { lost: true, ..PgTextDetails::default() };
         }
     }
     details
 }
 
 /// The tokens of a statement up to its semicolon, as many as are kept, and whether that is all.
-fn collect(lexer: &mut Lexer<'_>, first: Token) -> (Vec<Token>, bool) {
+fn collect(lexer: &mut PgLexer<'_>, first: PgToken) -> (Vec<PgToken>, bool) {
     let mut tokens = vec![first];
     let mut depth = usize::from(first.is_mark(b'('));
     let mut whole = true;
     for token in lexer.by_ref() {
         match token.kind {
-            Kind::Mark(b';') if depth == 0 => break,
-            Kind::Mark(b'(') => depth += 1,
-            Kind::Mark(b')') => depth = depth.saturating_sub(1),
+            PgTokenKind::Mark(b';') if depth == 0 => break,
+            PgTokenKind::Mark(b'(') => depth += 1,
+            PgTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
             _ => {}
         }
         if tokens.len() < STATEMENT_TOKENS_MAX {
@@ -78,8 +81,8 @@ fn collect(lexer: &mut Lexer<'_>, first: Token) -> (Vec<Token>, bool) {
     (tokens, whole)
 }
 
-impl Details {
-    fn statement(&mut self, mut reader: Reader<'_>, statement: usize, whole: bool) {
+impl PgTextDetails {
+    fn statement(&mut self, mut reader: PgTokenReader<'_>, statement: usize, whole: bool) {
         let start = reader;
         let keyword = reader.range();
         let verb = reader.word();
@@ -99,24 +102,24 @@ impl Details {
                 read || self.set_unread(start, &mut reader)
             }
             Word::Reset => reader.reset(&mut self.changes),
-            Word::Listen => self.named(&mut reader, Act::Listen, statement, keyword),
+            Word::Listen => self.named(&mut reader, PgNameAction::Listen, statement, keyword),
             Word::Unlisten => match reader.eat_mark(b'*') {
-                true => self.act(Act::UnlistenAll, statement, keyword),
-                false => self.named(&mut reader, Act::Unlisten, statement, keyword),
+                true => self.act(PgNameAction::UnlistenAll, statement, keyword),
+                false => self.named(&mut reader, PgNameAction::Unlisten, statement, keyword),
             },
             Word::Execute => {
-                self.named(&mut reader, Act::Execute, statement, keyword);
+                self.named(&mut reader, PgNameAction::Execute, statement, keyword);
                 return;
             }
             Word::Prepare => {
                 if reader.peek_word() != Word::Transaction {
-                    self.named(&mut reader, Act::Prepare, statement, keyword);
+                    self.named(&mut reader, PgNameAction::Prepare, statement, keyword);
                 }
                 return;
             }
             Word::Deallocate => self.deallocate(&mut reader, statement, keyword),
             Word::Discard => match reader.lower().bytes() {
-                b"all" => self.act(Act::DiscardAll, statement, keyword),
+                b"all" => self.act(PgNameAction::DiscardAll, statement, keyword),
                 _ => true,
             },
             Word::Create | Word::Explain => {
@@ -132,7 +135,7 @@ impl Details {
     }
 
     /// Calls of `set_config` whose value is `NULL`.
-    fn null_sites(&mut self, reader: Reader<'_>, statement: usize) {
+    fn null_sites(&mut self, reader: PgTokenReader<'_>, statement: usize) {
         for (index, token) in reader.tokens.iter().enumerate() {
             if !reader.is_set_config(index) {
                 continue;
@@ -148,13 +151,13 @@ impl Details {
     }
 
     /// `SET name = 'a\b'`: the value is one string, whose meaning is the server's to tell.
-    fn set_unread<'a>(&mut self, start: Reader<'a>, end: &mut Reader<'a>) -> bool {
+    fn set_unread<'a>(&mut self, start: PgTokenReader<'a>, end: &mut PgTokenReader<'a>) -> bool {
         let mut reader = start;
         let _set = reader.word();
         let _scope = reader.eat(b"session");
         let Some(name) = reader.setting_name() else { return false };
         let is_set = reader.eat_mark(b'=') || reader.eat(b"to");
-        let is_string = reader.token().is_some_and(Token::is_constant);
+        let is_string = reader.token().is_some_and(PgToken::is_constant);
         reader.at += 1;
         let elsewhere = name == "search_path" || is_of_transaction(&name);
         if !is_set || !is_string || !reader.at_end() || elsewhere {
@@ -172,8 +175,8 @@ impl Details {
     /// Keeps an act that has a name.
     fn named(
         &mut self,
-        reader: &mut Reader<'_>,
-        act: Act,
+        reader: &mut PgTokenReader<'_>,
+        act: PgNameAction,
         statement: usize,
         keyword: Range<usize>,
     ) -> bool {
@@ -182,20 +185,20 @@ impl Details {
             self.lost = true;
             return false;
         };
-        self.names.push(Name { act, statement, name: truncate(name), range, keyword });
+        self.names.push(PgNameUse { act, statement, name: truncate(name), range, keyword });
         true
     }
 
     /// Keeps an act without a name.
-    fn act(&mut self, act: Act, statement: usize, keyword: Range<usize>) -> bool {
+    fn act(&mut self, act: PgNameAction, statement: usize, keyword: Range<usize>) -> bool {
         let range = keyword.end..keyword.end;
-        self.names.push(Name { act, statement, name: String::new(), range, keyword });
+        self.names.push(PgNameUse { act, statement, name: String::new(), range, keyword });
         true
     }
 
     fn deallocate(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut PgTokenReader<'_>,
         statement: usize,
         keyword: Range<usize>,
     ) -> bool {
@@ -208,20 +211,20 @@ impl Details {
         }
         if reader.peek_word() == Word::All {
             reader.at += 1;
-            return self.act(Act::DeallocateAll, statement, keyword);
+            return self.act(PgNameAction::DeallocateAll, statement, keyword);
         }
-        self.named(reader, Act::Deallocate, statement, keyword)
+        self.named(reader, PgNameAction::Deallocate, statement, keyword)
     }
 
     /// `CREATE TABLE … AS EXECUTE name`, `EXPLAIN … EXECUTE name`.
-    fn inner_execute(&mut self, mut reader: Reader<'_>, statement: usize) {
+    fn inner_execute(&mut self, mut reader: PgTokenReader<'_>, statement: usize) {
         let explain = reader.word() == Word::Explain;
         let mut before = Word::Name;
         while !reader.at_end() {
             let keyword = reader.range();
             let word = reader.word();
             if word == Word::Execute && (explain || before == Word::As) {
-                self.named(&mut reader, Act::Execute, statement, keyword);
+                self.named(&mut reader, PgNameAction::Execute, statement, keyword);
                 return;
             }
             before = word;
@@ -230,7 +233,7 @@ impl Details {
 
     /// Calls of `set_config` in a statement that has more than these: their names are kept if they
     /// are literals.
-    fn other_set_config(&mut self, reader: Reader<'_>, whole: bool) {
+    fn other_set_config(&mut self, reader: PgTokenReader<'_>, whole: bool) {
         if !whole {
             self.set_config_understood = false;
             self.set_config_named = false;
@@ -259,18 +262,18 @@ impl Details {
 
 /// A place within the tokens of one statement.
 #[derive(Clone, Copy, Debug)]
-struct Reader<'a> {
+struct PgTokenReader<'a> {
     text: &'a [u8],
-    tokens: &'a [Token],
+    tokens: &'a [PgToken],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PgTokenReader<'a> {
     fn at_end(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
-    fn token(&self) -> Option<&'a Token> {
+    fn token(&self) -> Option<&'a PgToken> {
         self.tokens.get(self.at)
     }
 
@@ -280,10 +283,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The present token as a word without quotes, in lower case; passes it.
-    fn lower(&mut self) -> Lower {
-        let token = self.token().filter(|it| it.kind == Kind::Word);
+    fn lower(&mut self) -> LowerWord {
+        let token = self.token().filter(|it| it.kind == PgTokenKind::Word);
         self.at += 1;
-        Lower::fold(token.map_or(b"".as_slice(), |it| it.text(self.text)))
+        LowerWord::fold(token.map_or(b"".as_slice(), |it| it.text(self.text)))
     }
 
     fn word(&mut self) -> Word {
@@ -294,7 +297,7 @@ impl<'a> Reader<'a> {
         self.clone_at().word()
     }
 
-    fn clone_at(&self) -> Reader<'a> {
+    fn clone_at(&self) -> PgTokenReader<'a> {
         *self
     }
 
@@ -318,7 +321,7 @@ impl<'a> Reader<'a> {
 
     /// `[SESSION | LOCAL] …` behind `SET`. What ends with the transaction is understood and
     /// changes nothing; what is a role's is said by its effect.
-    fn set(&mut self, changes: &mut Vec<Change>) -> bool {
+    fn set(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         let mut local = false;
         if self.eat(b"local") {
             local = true;
@@ -340,7 +343,7 @@ impl<'a> Reader<'a> {
         };
         match change {
             // A path to temporary tables would make temporary what does not say so.
-            Some(Change::Value { name, value })
+            Some(PgSettingChange::Value { name, value })
                 if name == "search_path" && value.to_ascii_lowercase().contains("pg_temp") =>
             {
                 false
@@ -375,9 +378,9 @@ impl<'a> Reader<'a> {
             _ => return None,
         };
         let (form, name) = match changes.pop()? {
-            Change::Default { name } if !is_of_transaction(&name) => (form, name),
-            Change::DefaultAll => (DefaultForm::ResetAll, String::new()),
-            Change::Default { .. } | Change::Value { .. } => return None,
+            PgSettingChange::Default { name } if !is_of_transaction(&name) => (form, name),
+            PgSettingChange::DefaultAll => (DefaultForm::ResetAll, String::new()),
+            PgSettingChange::Default { .. } | PgSettingChange::Value { .. } => return None,
         };
         self.at_end().then_some(DefaultSite { form, statement, name, range })
     }
@@ -387,7 +390,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    fn assignment(&mut self) -> Option<Change> {
+    fn assignment(&mut self) -> Option<PgSettingChange> {
         let after = |count: usize| {
             let mut ahead = self.clone_at();
             ahead.at += count;
@@ -400,7 +403,7 @@ impl<'a> Reader<'a> {
                 let local = self.clone_at().lower();
                 if matches!(local.bytes(), b"local" | b"default") {
                     self.at += 1;
-                    return Some(Change::Default { name: "timezone".to_owned() });
+                    return Some(PgSettingChange::Default { name: "timezone".to_owned() });
                 }
                 return self.value("timezone".to_owned());
             }
@@ -408,12 +411,12 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 let name = "client_encoding".to_owned();
                 return if self.at_end() {
-                    Some(Change::Default { name })
+                    Some(PgSettingChange::Default { name })
                 } else {
                     self.value(name)
                 };
             }
-            b"schema" if self.tokens.get(self.at + 1).is_some_and(Token::is_constant) => {
+            b"schema" if self.tokens.get(self.at + 1).is_some_and(PgToken::is_constant) => {
                 self.at += 1;
                 return self.value("search_path".to_owned());
             }
@@ -442,9 +445,9 @@ impl<'a> Reader<'a> {
     }
 
     /// What stands behind `TO`, up to the end.
-    fn value(&mut self, name: String) -> Option<Change> {
+    fn value(&mut self, name: String) -> Option<PgSettingChange> {
         if self.eat(b"default") {
-            return Some(Change::Default { name });
+            return Some(PgSettingChange::Default { name });
         }
         let names = is_list_of_names(&name);
         let mut value = String::new();
@@ -455,7 +458,7 @@ impl<'a> Reader<'a> {
                 false => value.push_str(&item),
             }
             if self.at_end() {
-                return Some(Change::Value { name, value });
+                return Some(PgSettingChange::Value { name, value });
             }
             if !self.eat_mark(b',') {
                 return None;
@@ -473,7 +476,7 @@ impl<'a> Reader<'a> {
         }
         let token = self.token()?;
         self.at += 1;
-        if token.kind == Kind::Number {
+        if token.kind == PgTokenKind::Number {
             item.push_str(std::str::from_utf8(token.text(self.text)).ok()?);
             return Some(item);
         }
@@ -481,24 +484,24 @@ impl<'a> Reader<'a> {
             return None;
         }
         match token.kind {
-            Kind::Word | Kind::Quoted => identifier(token, self.text),
+            PgTokenKind::Word | PgTokenKind::Quoted => identifier(token, self.text),
             _ => string(token, self.text),
         }
     }
 
     /// `RESET …`
-    fn reset(&mut self, changes: &mut Vec<Change>) -> bool {
+    fn reset(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         match self.peek_word() {
             Word::Role | Word::Session => return self.skip(),
             Word::All => {
                 self.at += 1;
-                changes.push(Change::DefaultAll);
+                changes.push(PgSettingChange::DefaultAll);
                 return true;
             }
             _ => {}
         }
         if self.eat(b"time") {
-            changes.push(Change::Default { name: "timezone".to_owned() });
+            changes.push(PgSettingChange::Default { name: "timezone".to_owned() });
             return self.eat(b"zone");
         }
         if self.eat(b"transaction") {
@@ -507,7 +510,7 @@ impl<'a> Reader<'a> {
         match self.setting_name() {
             Some(name) if is_of_transaction(&name) => true,
             Some(name) => {
-                changes.push(Change::Default { name });
+                changes.push(PgSettingChange::Default { name });
                 true
             }
             None => false,
@@ -515,7 +518,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `SESSION CHARACTERISTICS AS TRANSACTION mode [, …]`
-    fn characteristics(&mut self, changes: &mut Vec<Change>) -> bool {
+    fn characteristics(&mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         for expected in ["session", "characteristics", "as", "transaction"] {
             if !self.eat(expected.as_bytes()) {
                 return false;
@@ -525,7 +528,7 @@ impl<'a> Reader<'a> {
             let Some((name, value)) = self.mode() else {
                 return false;
             };
-            changes.push(Change::Value { name: name.to_owned(), value: value.to_owned() });
+            changes.push(PgSettingChange::Value { name: name.to_owned(), value: value.to_owned() });
             self.eat_mark(b',');
             if self.at_end() {
                 return true;
@@ -572,8 +575,8 @@ impl<'a> Reader<'a> {
         };
         let text = name.text(self.text);
         let lower = match name.kind {
-            Kind::Word => Lower::fold(text),
-            Kind::Quoted => Lower::quoted(text),
+            PgTokenKind::Word => LowerWord::fold(text),
+            PgTokenKind::Quoted => LowerWord::quoted(text),
             _ => return false,
         };
         self.tokens.get(index).is_some_and(|it| it.is_mark(b'(')) && lower.bytes() == b"set_config"
@@ -582,7 +585,7 @@ impl<'a> Reader<'a> {
     /// The call whose arguments begin at `start` of the text.
     fn call_at(&self, start: usize) -> SetConfig {
         let rest = self.text.get(start..).unwrap_or_default();
-        let mut call = scan::set_config(&mut Lexer::new(rest));
+        let mut call = scan::set_config(&mut PgLexer::new(rest));
         for token in [&mut call.name, &mut call.value].into_iter().flatten() {
             token.start += start;
             token.end += start;
@@ -592,7 +595,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `SELECT set_config('a', 'b', false) [, …]` and nothing else.
-    fn only_set_config(mut self, changes: &mut Vec<Change>) -> bool {
+    fn only_set_config(mut self, changes: &mut Vec<PgSettingChange>) -> bool {
         if !self.eat(b"select") {
             return false;
         }
@@ -618,7 +621,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One call, from its parenthesis on; one that is local changes nothing.
-    fn one_set_config(&mut self) -> Option<Option<Change>> {
+    fn one_set_config(&mut self) -> Option<Option<PgSettingChange>> {
         let call = self.call_at(self.token()?.end);
         let end = call.end?;
         while self.token().is_some_and(|it| it.end <= end) {
@@ -629,7 +632,7 @@ impl<'a> Reader<'a> {
         if scan::is_null(&value, self.text) {
             let lasts = !call.local? && !is_of_transaction(&name);
             let is_name = quote::is_setting_name(&name);
-            return is_name.then(|| lasts.then_some(Change::Default { name }));
+            return is_name.then(|| lasts.then_some(PgSettingChange::Default { name }));
         }
         let value = string(&value, self.text)?;
         let path = name == "search_path" && value.to_ascii_lowercase().contains("pg_temp");
@@ -639,7 +642,7 @@ impl<'a> Reader<'a> {
         match call.local? {
             true => Some(None),
             false if is_of_transaction(&name) => Some(None),
-            false => Some(Some(Change::Value { name, value })),
+            false => Some(Some(PgSettingChange::Value { name, value })),
         }
     }
 }
@@ -664,11 +667,11 @@ fn is_list_of_names(name: &str) -> bool {
 }
 
 /// The name that a token is, folded as the server folds it.
-fn identifier(token: &Token, text: &[u8]) -> Option<String> {
+fn identifier(token: &PgToken, text: &[u8]) -> Option<String> {
     let bytes = token.text(text);
     match token.kind {
-        Kind::Word => Some(std::str::from_utf8(bytes).ok()?.to_ascii_lowercase()),
-        Kind::Quoted => {
+        PgTokenKind::Word => Some(std::str::from_utf8(bytes).ok()?.to_ascii_lowercase()),
+        PgTokenKind::Quoted => {
             let inner = std::str::from_utf8(scan::inner(bytes)).ok()?;
             (!inner.is_empty()).then(|| inner.replace("\"\"", "\""))
         }
@@ -677,18 +680,18 @@ fn identifier(token: &Token, text: &[u8]) -> Option<String> {
 }
 
 /// The text of a string, if it has but one reading.
-fn string(token: &Token, text: &[u8]) -> Option<String> {
+fn string(token: &PgToken, text: &[u8]) -> Option<String> {
     let bytes = token.text(text);
     match token.kind {
-        Kind::Plain => {
+        PgTokenKind::Plain => {
             let inner = std::str::from_utf8(scan::inner(bytes)).ok()?;
             (!inner.contains('\\')).then(|| inner.replace("''", "'"))
         }
-        Kind::Escaped => {
+        PgTokenKind::Escaped => {
             let inner = std::str::from_utf8(bytes.get(2..bytes.len().checked_sub(1)?)?).ok()?;
             unescape(inner)
         }
-        Kind::Dollar => {
+        PgTokenKind::Dollar => {
             let tag = bytes.get(1..)?.iter().position(|&it| it == b'$')? + 2;
             let inner = bytes.get(tag..bytes.len().checked_sub(tag)?)?;
             Some(std::str::from_utf8(inner).ok()?.to_owned())

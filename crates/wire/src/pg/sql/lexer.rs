@@ -6,7 +6,7 @@
 
 /// What a token is; its text is a range of the whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum PgTokenKind {
     /// An identifier or key word without quotes.
     Word,
     /// An identifier in double quotes.
@@ -30,42 +30,47 @@ pub(super) enum Kind {
 
 /// A token and where it stands in the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Token {
-    pub kind: Kind,
+pub(super) struct PgToken {
+    pub kind: PgTokenKind,
     pub start: usize,
     pub end: usize,
 }
 
-impl Token {
+impl PgToken {
     pub(super) fn text<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.end).unwrap_or_default()
     }
 
     pub(super) fn is_mark(&self, mark: u8) -> bool {
-        self.kind == Kind::Mark(mark)
+        self.kind == PgTokenKind::Mark(mark)
     }
 
     /// Whether it is a constant of any kind.
     pub(super) fn is_constant(&self) -> bool {
         match self.kind {
-            Kind::Plain | Kind::Escaped | Kind::Dollar | Kind::Other => true,
-            Kind::Number | Kind::Parameter => true,
-            Kind::Word | Kind::Quoted | Kind::Cast | Kind::Mark(_) => false,
+            PgTokenKind::Plain
+            | PgTokenKind::Escaped
+            | PgTokenKind::Dollar
+            | PgTokenKind::Other => true,
+            PgTokenKind::Number | PgTokenKind::Parameter => true,
+            PgTokenKind::Word | PgTokenKind::Quoted | PgTokenKind::Cast | PgTokenKind::Mark(_) => {
+                false
+            }
         }
     }
 }
 
 /// Goes over a text once, from its beginning to its end.
 #[derive(Clone, Debug)]
-pub(super) struct Lexer<'a> {
+pub(super) struct PgLexer<'a> {
     text: &'a [u8],
     at: usize,
     broken: bool,
 }
 
-impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Lexer<'a> {
-        Lexer { text, at: 0, broken: false }
+impl<'a> PgLexer<'a> {
+    pub(super) fn new(text: &'a [u8]) -> PgLexer<'a> {
+        PgLexer { text, at: 0, broken: false }
     }
 
     /// Whether something was met that has no end, or two readings. There are no tokens after it.
@@ -81,7 +86,7 @@ impl<'a> Lexer<'a> {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    fn fail(&mut self) -> Option<Token> {
+    fn fail(&mut self) -> Option<PgToken> {
         self.broken = true;
         self.at = self.text.len();
         None
@@ -125,14 +130,14 @@ impl<'a> Lexer<'a> {
         self.broken = true;
     }
 
-    fn token(&self, kind: Kind, start: usize) -> Option<Token> {
-        Some(Token { kind, start, end: self.at })
+    fn token(&self, kind: PgTokenKind, start: usize) -> Option<PgToken> {
+        Some(PgToken { kind, start, end: self.at })
     }
 
     /// A string that knows no backslash. With `standard_conforming_strings` off it would, so a
     /// backslash that changes where the string ends makes it a text of two readings. The same
     /// holds of the second part of an `E'…'` that goes on in the next line.
-    fn plain(&mut self, start: usize, kind: Kind) -> Option<Token> {
+    fn plain(&mut self, start: usize, kind: PgTokenKind) -> Option<PgToken> {
         self.at += 1;
         let mut backslashes = 0usize;
         while self.at < self.text.len() {
@@ -155,7 +160,7 @@ impl<'a> Lexer<'a> {
 
     /// `E'…'`. In some client encodings a backslash is the second byte of a letter, so one behind
     /// a byte that is not ASCII has two readings.
-    fn escaped(&mut self, start: usize) -> Option<Token> {
+    fn escaped(&mut self, start: usize) -> Option<PgToken> {
         self.at += 2;
         let mut last = 0u8;
         while self.at < self.text.len() {
@@ -169,7 +174,7 @@ impl<'a> Lexer<'a> {
                     continue;
                 }
                 b'\'' if self.byte(0) == b'\'' => self.at += 1,
-                b'\'' => return self.token(Kind::Escaped, start),
+                b'\'' => return self.token(PgTokenKind::Escaped, start),
                 _ => {}
             }
             last = byte;
@@ -177,14 +182,14 @@ impl<'a> Lexer<'a> {
         self.fail()
     }
 
-    fn quoted(&mut self, start: usize) -> Option<Token> {
+    fn quoted(&mut self, start: usize) -> Option<PgToken> {
         self.at += 1;
         while self.at < self.text.len() {
             let byte = self.byte(0);
             self.at += 1;
             if byte == b'"' {
                 if self.byte(0) != b'"' {
-                    return self.token(Kind::Quoted, start);
+                    return self.token(PgTokenKind::Quoted, start);
                 }
                 self.at += 1;
             }
@@ -192,7 +197,7 @@ impl<'a> Lexer<'a> {
         self.fail()
     }
 
-    fn number(&mut self, start: usize) -> Option<Token> {
+    fn number(&mut self, start: usize) -> Option<PgToken> {
         while self.byte(0).is_ascii_digit() {
             self.at += 1;
         }
@@ -214,17 +219,17 @@ impl<'a> Lexer<'a> {
         }
         // Letters that follow are a token of their own, as servers before version 15 have it:
         // `SELECT 1into temp t` is legal there.
-        self.token(Kind::Number, start)
+        self.token(PgTokenKind::Number, start)
     }
 
     /// `$1`, `$tag$…$tag$`, or a dollar sign that belongs to nothing.
-    fn dollar(&mut self, start: usize) -> Option<Token> {
+    fn dollar(&mut self, start: usize) -> Option<PgToken> {
         self.at += 1;
         if self.byte(0).is_ascii_digit() {
             while self.byte(0).is_ascii_digit() {
                 self.at += 1;
             }
-            return self.token(Kind::Parameter, start);
+            return self.token(PgTokenKind::Parameter, start);
         }
         if begins_word(self.byte(0)) {
             while begins_word(self.byte(0)) || self.byte(0).is_ascii_digit() {
@@ -233,7 +238,7 @@ impl<'a> Lexer<'a> {
         }
         if self.byte(0) != b'$' || self.at >= self.text.len() {
             self.at = start + 1;
-            return self.token(Kind::Mark(b'$'), start);
+            return self.token(PgTokenKind::Mark(b'$'), start);
         }
         self.at += 1;
         self.dollar_body(start)
@@ -241,7 +246,7 @@ impl<'a> Lexer<'a> {
 
     /// Finds the closing tag; each byte is looked at a bounded number of times, because a tag has
     /// a dollar sign only at its ends: a comparison that fails ends before the next candidate.
-    fn dollar_body(&mut self, start: usize) -> Option<Token> {
+    fn dollar_body(&mut self, start: usize) -> Option<PgToken> {
         let text = self.text;
         let tag = text.get(start..self.at).unwrap_or_default();
         while let Some(rest) = text.get(self.at..) {
@@ -251,24 +256,24 @@ impl<'a> Lexer<'a> {
             self.at += next;
             if text.get(self.at..).is_some_and(|it| it.starts_with(tag)) {
                 self.at += tag.len();
-                return self.token(Kind::Dollar, start);
+                return self.token(PgTokenKind::Dollar, start);
             }
             self.at += 1;
         }
         self.fail()
     }
 
-    fn word(&mut self, start: usize) -> Option<Token> {
+    fn word(&mut self, start: usize) -> Option<PgToken> {
         let quote = self.byte(1) == b'\'';
         match self.byte(0) {
             b'e' | b'E' if quote => return self.escaped(start),
             b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if quote => {
                 self.at += 1;
-                return self.plain(start, Kind::Other);
+                return self.plain(start, PgTokenKind::Other);
             }
             b'u' | b'U' if self.byte(1) == b'&' && self.byte(2) == b'\'' => {
                 self.at += 2;
-                return self.plain(start, Kind::Other);
+                return self.plain(start, PgTokenKind::Other);
             }
             // Which name this is depends on `UESCAPE`, which comes behind it.
             b'u' | b'U' if self.byte(1) == b'&' && self.byte(2) == b'"' => return self.fail(),
@@ -277,14 +282,14 @@ impl<'a> Lexer<'a> {
         while continues_word(self.byte(0)) {
             self.at += 1;
         }
-        self.token(Kind::Word, start)
+        self.token(PgTokenKind::Word, start)
     }
 }
 
-impl Iterator for Lexer<'_> {
-    type Item = Token;
+impl Iterator for PgLexer<'_> {
+    type Item = PgToken;
 
-    fn next(&mut self) -> Option<Token> {
+    fn next(&mut self) -> Option<PgToken> {
         self.skip_blank();
         if self.broken || self.at >= self.text.len() {
             return None;
@@ -293,7 +298,7 @@ impl Iterator for Lexer<'_> {
         match self.byte(0) {
             // A text ends at a zero byte for the server; whatever hides behind it is not ours.
             0 => self.fail(),
-            b'\'' => self.plain(start, Kind::Plain),
+            b'\'' => self.plain(start, PgTokenKind::Plain),
             b'"' => self.quoted(start),
             b'$' => self.dollar(start),
             b'0'..=b'9' => self.number(start),
@@ -301,11 +306,11 @@ impl Iterator for Lexer<'_> {
             first if begins_word(first) => self.word(start),
             b':' if self.byte(1) == b':' => {
                 self.at += 2;
-                self.token(Kind::Cast, start)
+                self.token(PgTokenKind::Cast, start)
             }
             mark => {
                 self.at += 1;
-                self.token(Kind::Mark(mark), start)
+                self.token(PgTokenKind::Mark(mark), start)
             }
         }
     }

@@ -9,9 +9,9 @@
 //! read-only transactions"). Code of the database that calls them is not seen here: what it may do
 //! rests on the rights of the role.
 
-use super::lexer::{Kind, Lexer, Token};
-use super::words::{self, Lower, Word};
-use crate::prohibitions::Prohibitions;
+use super::lexer::{PgLexer, PgToken, PgTokenKind};
+use super::words::{self, LowerWord, Word};
+use crate::prohibitions::TextProhibitions;
 
 /// Functions that do more than reading, with what they are called in errors. Sorted.
 const FUNCTIONS: &[&str] = &[
@@ -181,29 +181,29 @@ fn find(list: &[&'static str], name: &[u8]) -> Option<&'static str> {
 }
 
 /// A function that is called, by its name as the server folds it; its schema does not matter.
-pub(super) fn call(name: &[u8]) -> Prohibitions {
+pub(super) fn call(name: &[u8]) -> TextProhibitions {
     let family = || {
         let is_exempt = HARMLESS_OF_FAMILIES.iter().any(|it| it.as_bytes() == name);
         FAMILIES.iter().find(|it| name.starts_with(it.as_bytes()) && !is_exempt).copied()
     };
-    Prohibitions {
+    TextProhibitions {
         for_readers: find(FUNCTIONS, name).or_else(family),
         for_sandboxes: find(READ_ANYTHING, name),
     }
 }
 
 /// A name of anything.
-pub(super) fn name(name: &[u8]) -> Prohibitions {
+pub(super) fn name(name: &[u8]) -> TextProhibitions {
     // Most names are of none of these, and begin with another letter.
     let for_sandboxes = match name.first() {
         Some(b'_' | b'p' | b's' | b'u') => find(SECRETS, name),
         _ => None,
     };
-    Prohibitions { for_sandboxes, ..Prohibitions::NONE }
+    TextProhibitions { for_sandboxes, ..TextProhibitions::NONE }
 }
 
 /// A statement, by its first word and by what follows up to its end.
-pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Prohibitions {
+pub(super) fn statement(word: Word, lexer: &PgLexer<'_>) -> TextProhibitions {
     let for_readers = match word {
         Word::Call => Some("CALL"),
         Word::Do => Some("DO"),
@@ -231,24 +231,24 @@ pub(super) fn statement(word: Word, lexer: &Lexer<'_>) -> Prohibitions {
         Word::Copy => for_readers,
         _ => None,
     };
-    Prohibitions { for_readers, for_sandboxes }
+    TextProhibitions { for_readers, for_sandboxes }
 }
 
-fn lower(token: &Token, text: &[u8]) -> Lower {
+fn lower(token: &PgToken, text: &[u8]) -> LowerWord {
     match token.kind {
-        Kind::Word => Lower::fold(token.text(text)),
-        _ => Lower::fold(b""),
+        PgTokenKind::Word => LowerWord::fold(token.text(text)),
+        _ => LowerWord::fold(b""),
     }
 }
 
 /// Returns true if this word comes next.
-fn begins(lexer: &Lexer<'_>, word: &[u8]) -> bool {
+fn begins(lexer: &PgLexer<'_>, word: &[u8]) -> bool {
     let next = lexer.clone().next();
     next.is_some_and(|it| lower(&it, lexer.text()).bytes() == word)
 }
 
 /// `ALTER ROLE`, `ALTER USER`, `ALTER GROUP`; not `ALTER USER MAPPING`.
-fn is_role(lexer: &Lexer<'_>) -> bool {
+fn is_role(lexer: &PgLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let is_role = ahead
         .next()
@@ -258,7 +258,7 @@ fn is_role(lexer: &Lexer<'_>) -> bool {
 
 /// Returns true if these words stand in the rest of the statement, one behind the other and
 /// unquoted.
-fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
+fn has_words(lexer: &PgLexer<'_>, words: &[&[u8]]) -> bool {
     let mut found = 0;
     for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
         let lower = lower(&token, lexer.text());
@@ -276,14 +276,14 @@ fn has_words(lexer: &Lexer<'_>, words: &[&[u8]]) -> bool {
 }
 
 /// Returns true for a `COPY` that reads or writes something else than the client's connection.
-fn copies_elsewhere(lexer: &Lexer<'_>) -> bool {
+fn copies_elsewhere(lexer: &PgLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let mut depth = 0usize;
     while let Some(token) = ahead.next().filter(|it| !it.is_mark(b';')) {
         match token.kind {
-            Kind::Mark(b'(') => depth += 1,
-            Kind::Mark(b')') => depth = depth.saturating_sub(1),
-            Kind::Word if depth == 0 => {
+            PgTokenKind::Mark(b'(') => depth += 1,
+            PgTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
+            PgTokenKind::Word if depth == 0 => {
                 let word = words::word(token.text(lexer.text()));
                 if matches!(word, Word::To | Word::From) {
                     return !begins(&ahead, b"stdout") && !begins(&ahead, b"stdin");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::details::details;
 use super::effects::Effects;
-use super::{Act, scan};
+use super::{PgNameAction, scan};
 
 /// What a text does about channels, and with which of its statements.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -12,12 +12,12 @@ pub struct ListenAction {
     /// Number of the statement in its text, from 0: the command tag with this number is its.
     pub statement: usize,
     /// What it does.
-    pub subscription: Subscription,
+    pub subscription: SubscriptionChange,
 }
 
 /// A change of what a client listens to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Subscription {
+pub enum SubscriptionChange {
     /// To this channel, from the commit on.
     Begin(String),
     /// To this one no longer.
@@ -45,16 +45,19 @@ pub fn rewrite_listen(text: &[u8]) -> Option<(Vec<u8>, Vec<ListenAction>)> {
     let mut copied = 0;
     for name in details.names {
         let subscription = match name.act {
-            Act::Listen => {
+            PgNameAction::Listen => {
                 out.extend_from_slice(text.get(copied..name.keyword.start)?);
                 out.extend_from_slice(b"UNLISTEN");
                 copied = name.keyword.end;
-                Subscription::Begin(name.name)
+                SubscriptionChange::Begin(name.name)
             }
-            Act::Unlisten => Subscription::End(name.name),
-            Act::UnlistenAll => Subscription::EndAll,
-            Act::Prepare | Act::Execute | Act::Deallocate | Act::DeallocateAll => continue,
-            Act::DiscardAll => continue,
+            PgNameAction::Unlisten => SubscriptionChange::End(name.name),
+            PgNameAction::UnlistenAll => SubscriptionChange::EndAll,
+            PgNameAction::Prepare
+            | PgNameAction::Execute
+            | PgNameAction::Deallocate
+            | PgNameAction::DeallocateAll => continue,
+            PgNameAction::DiscardAll => continue,
         };
         actions.push(ListenAction { statement: name.statement, subscription });
     }

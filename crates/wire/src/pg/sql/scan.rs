@@ -5,10 +5,10 @@
 //! more than [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
 
 use super::effects::Effects;
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::prohibited;
-use super::words::{self, Call, Lower, Word};
-use crate::prohibitions::Prohibitions;
+use super::words::{self, LowerWord, PgFunctionEffect, Word};
+use crate::prohibitions::TextProhibitions;
 
 /// How many tokens of a call of `set_config` are looked at; a longer one is not understood. Calls
 /// may stand inside each other, and each is looked at on its own.
@@ -16,16 +16,16 @@ pub(super) const ARGUMENT_TOKENS_MAX: usize = 32;
 
 /// What one pass found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct PgScanResult {
     pub effects: Effects,
     /// Equal for texts that differ in constants, spaces and comments only.
     pub fingerprint: u64,
     pub statements: usize,
-    pub prohibitions: Prohibitions,
+    pub prohibitions: TextProhibitions,
 }
 
-pub(super) fn scan(text: &[u8]) -> Found {
-    let mut scan = Scan::new(text);
+pub(super) fn scan(text: &[u8]) -> PgScanResult {
+    let mut scan = PgScan::new(text);
     while let Some(token) = scan.lexer.next() {
         scan.fingerprint(&token);
         scan.token(&token);
@@ -38,7 +38,7 @@ pub(super) fn scan(text: &[u8]) -> Found {
     if scan.statements > 1 {
         scan.effects |= Effects::MULTI;
     }
-    Found {
+    PgScanResult {
         effects: scan.effects,
         fingerprint: scan.hash,
         statements: scan.statements,
@@ -48,7 +48,7 @@ pub(super) fn scan(text: &[u8]) -> Found {
 
 /// The token before the present one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Before {
+enum PgPreviousToken {
     /// The beginning of a statement.
     Start,
     Word(Word),
@@ -61,32 +61,32 @@ enum Before {
 
 /// A name of one or several parts that was just read.
 #[derive(Clone, Copy, Debug)]
-struct Chain {
+struct PgNameChain {
     parts: u8,
-    last: Token,
+    last: PgToken,
     word: Word,
     /// Whether the part before the last one, the only one before it, is `pg_catalog`.
     in_catalog: bool,
     /// What stood before the first part.
-    before: Before,
+    before: PgPreviousToken,
 }
 
 #[derive(Debug)]
-struct Scan<'a> {
+struct PgScan<'a> {
     text: &'a [u8],
-    lexer: Lexer<'a>,
+    lexer: PgLexer<'a>,
     effects: Effects,
-    prohibitions: Prohibitions,
+    prohibitions: TextProhibitions,
     hash: u64,
     /// Whether the last thing that was hashed is a constant, and one with a comma behind it.
-    constants: Constants,
+    constants: ConstantState,
     statements: usize,
     depth: usize,
     /// First word of the present statement, and how many tokens of it were read.
     verb: Word,
     position: usize,
-    before: Before,
-    chain: Chain,
+    before: PgPreviousToken,
+    chain: PgNameChain,
     /// Whether the last `INTO` belongs to an `INSERT` or a `MERGE`.
     into_existing: bool,
     /// Whether semicolons no longer end statements: a body of SQL in a function.
@@ -96,32 +96,32 @@ struct Scan<'a> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Constants {
+enum ConstantState {
     None,
     One,
     OneAndComma,
 }
 
-impl<'a> Scan<'a> {
-    fn new(text: &'a [u8]) -> Scan<'a> {
-        Scan {
+impl<'a> PgScan<'a> {
+    fn new(text: &'a [u8]) -> PgScan<'a> {
+        PgScan {
             text,
-            lexer: Lexer::new(text),
+            lexer: PgLexer::new(text),
             effects: Effects::NONE,
-            prohibitions: Prohibitions::NONE,
+            prohibitions: TextProhibitions::NONE,
             hash: 0,
-            constants: Constants::None,
+            constants: ConstantState::None,
             statements: 0,
             depth: 0,
             verb: Word::Name,
             position: 0,
-            before: Before::Start,
-            chain: Chain {
+            before: PgPreviousToken::Start,
+            chain: PgNameChain {
                 parts: 0,
-                last: Token { kind: Kind::Word, start: 0, end: 0 },
+                last: PgToken { kind: PgTokenKind::Word, start: 0, end: 0 },
                 word: Word::Name,
                 in_catalog: false,
-                before: Before::Start,
+                before: PgPreviousToken::Start,
             },
             into_existing: false,
             in_body: false,
@@ -129,31 +129,33 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn becomes(&self, token: &Token) -> Before {
+    fn becomes(&self, token: &PgToken) -> PgPreviousToken {
         match token.kind {
-            Kind::Word | Kind::Quoted => Before::Word(self.chain.word),
-            Kind::Cast => Before::Cast,
-            Kind::Mark(b'.') => Before::Dot,
-            Kind::Mark(b')') => Before::Close,
-            Kind::Mark(b';') if self.position == 0 => Before::Start,
-            Kind::Mark(_) => Before::Other,
-            _ => Before::Constant,
+            PgTokenKind::Word | PgTokenKind::Quoted => PgPreviousToken::Word(self.chain.word),
+            PgTokenKind::Cast => PgPreviousToken::Cast,
+            PgTokenKind::Mark(b'.') => PgPreviousToken::Dot,
+            PgTokenKind::Mark(b')') => PgPreviousToken::Close,
+            PgTokenKind::Mark(b';') if self.position == 0 => PgPreviousToken::Start,
+            PgTokenKind::Mark(_) => PgPreviousToken::Other,
+            _ => PgPreviousToken::Constant,
         }
     }
 
-    fn token(&mut self, token: &Token) {
+    fn token(&mut self, token: &PgToken) {
         match token.kind {
-            Kind::Word | Kind::Quoted => self.name(token),
-            Kind::Mark(b';') if self.depth == 0 && !self.in_body => {
+            PgTokenKind::Word | PgTokenKind::Quoted => self.name(token),
+            PgTokenKind::Mark(b';') if self.depth == 0 && !self.in_body => {
                 self.position = 0;
                 self.into_existing = false;
                 return;
             }
-            Kind::Mark(b'(') => self.open(),
-            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            PgTokenKind::Mark(b'(') => self.open(),
+            PgTokenKind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
             // What comes before this dot is no plain name: whatever is called behind it has an
             // owner that is not known.
-            Kind::Mark(b'.') if !matches!(self.before, Before::Word(_)) => self.chain.parts = 2,
+            PgTokenKind::Mark(b'.') if !matches!(self.before, PgPreviousToken::Word(_)) => {
+                self.chain.parts = 2
+            }
             _ => self.begin_if_new(Word::Name),
         }
         self.position += 1;
@@ -176,12 +178,12 @@ impl<'a> Scan<'a> {
     }
 
     /// A word or a quoted identifier.
-    fn name(&mut self, token: &Token) {
+    fn name(&mut self, token: &PgToken) {
         let text = token.text(self.text);
-        let after_dot = self.before == Before::Dot;
+        let after_dot = self.before == PgPreviousToken::Dot;
         // Behind a dot every word is a name.
         let word = match token.kind {
-            Kind::Word if !after_dot => words::word(text),
+            PgTokenKind::Word if !after_dot => words::word(text),
             _ => Word::Name,
         };
         if after_dot {
@@ -200,7 +202,7 @@ impl<'a> Scan<'a> {
         if plain.get(..TEMPORARY.len()).is_some_and(|it| it.eq_ignore_ascii_case(TEMPORARY)) {
             self.effects |= Effects::TEMP;
         }
-        if self.before == Before::Cast && !words::is_own_type(self.lower(token).bytes()) {
+        if self.before == PgPreviousToken::Cast && !words::is_own_type(self.lower(token).bytes()) {
             self.effects |= Effects::HIDDEN;
         }
         if self.position == 0 {
@@ -211,18 +213,18 @@ impl<'a> Scan<'a> {
     }
 
     /// The name that a token is.
-    fn lower(&self, token: &Token) -> Lower {
+    fn lower(&self, token: &PgToken) -> LowerWord {
         let text = token.text(self.text);
         match token.kind {
-            Kind::Quoted => Lower::quoted(text),
-            _ => Lower::fold(text),
+            PgTokenKind::Quoted => LowerWord::quoted(text),
+            _ => LowerWord::fold(text),
         }
     }
 
     /// A word that is not the first of its statement.
     fn word(&mut self, word: Word) {
         let before = match self.before {
-            Before::Word(before) => before,
+            PgPreviousToken::Word(before) => before,
             _ => Word::Name,
         };
         match word {
@@ -375,7 +377,7 @@ impl<'a> Scan<'a> {
             // `(SELECT …)`
             self.begin_if_new(Word::Select);
         }
-        let Before::Word(word) = self.before else {
+        let PgPreviousToken::Word(word) = self.before else {
             return;
         };
         let chain = self.chain;
@@ -399,22 +401,23 @@ impl<'a> Scan<'a> {
             self.effects |= Effects::BUILTIN;
         }
         self.effects |= match words::call(self.lower(&chain.last).bytes()) {
-            Call::Harmless => Effects::NONE,
-            Call::Advisory => Effects::ADVISORY,
-            Call::Notify => Effects::NOTIFY,
-            Call::Seed => Effects::SEED,
-            Call::SequenceRead => Effects::SEQUENCE_READ,
-            Call::SequenceWrite => Effects::SEQUENCE_WRITE,
-            Call::SetConfig => self.set_config(),
-            Call::Unknown => Effects::FUNCTION,
+            PgFunctionEffect::Harmless => Effects::NONE,
+            PgFunctionEffect::Advisory => Effects::ADVISORY,
+            PgFunctionEffect::Notify => Effects::NOTIFY,
+            PgFunctionEffect::Seed => Effects::SEED,
+            PgFunctionEffect::SequenceRead => Effects::SEQUENCE_READ,
+            PgFunctionEffect::SequenceWrite => Effects::SEQUENCE_WRITE,
+            PgFunctionEffect::SetConfig => self.set_config(),
+            PgFunctionEffect::Unknown => Effects::FUNCTION,
         };
     }
 
     /// Whether the parenthesis behind `word` belongs to the grammar, given what comes before.
-    fn is_grammar(&self, word: Word, before: Before) -> bool {
-        let after = |words: &[Word]| matches!(before, Before::Word(it) if words.contains(&it));
+    fn is_grammar(&self, word: Word, before: PgPreviousToken) -> bool {
+        let after =
+            |words: &[Word]| matches!(before, PgPreviousToken::Word(it) if words.contains(&it));
         match word {
-            Word::Over | Word::Filter => before == Before::Close,
+            Word::Over | Word::Filter => before == PgPreviousToken::Close,
             Word::By => after(&[Word::Order, Word::Group, Word::Partition]),
             Word::Sets => after(&[Word::Grouping]),
             Word::Conflict => after(&[Word::On]),
@@ -432,11 +435,11 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether a name in this place is that of something else than a function that is called.
-    fn is_no_function(&self, before: Before) -> bool {
+    fn is_no_function(&self, before: PgPreviousToken) -> bool {
         match before {
             // A type with a modifier; the list of an alias: `f(x) t(a, b)`.
-            Before::Cast | Before::Close => true,
-            Before::Word(word) => match word {
+            PgPreviousToken::Cast | PgPreviousToken::Close => true,
+            PgPreviousToken::Word(word) => match word {
                 Word::As | Word::With | Word::Recursive | Word::Into | Word::Exists => true,
                 Word::Only | Word::References | Word::Function | Word::Procedure => true,
                 Word::Routine | Word::Aggregate | Word::View | Word::Table => true,
@@ -444,7 +447,10 @@ impl<'a> Scan<'a> {
                 Word::Copy | Word::Vacuum | Word::Analyze | Word::Prepare => word == self.verb,
                 _ => false,
             },
-            Before::Start | Before::Dot | Before::Constant | Before::Other => false,
+            PgPreviousToken::Start
+            | PgPreviousToken::Dot
+            | PgPreviousToken::Constant
+            | PgPreviousToken::Other => false,
         }
     }
 
@@ -452,7 +458,7 @@ impl<'a> Scan<'a> {
     fn set_config(&self) -> Effects {
         let call = set_config(&mut self.lexer.clone());
         let name = call.name.map_or(b"".as_slice(), |name| inner(name.text(self.text)));
-        let name = Lower::fold(name);
+        let name = LowerWord::fold(name);
         let mut lasts = match call.local {
             Some(true) => local(name.bytes()),
             _ => named(name.bytes(), Effects::SET_CONFIG),
@@ -468,24 +474,24 @@ impl<'a> Scan<'a> {
     }
 
     /// Takes a token into the hash. Constants are all the same, and a list of them is like one.
-    fn fingerprint(&mut self, token: &Token) {
+    fn fingerprint(&mut self, token: &PgToken) {
         if token.is_constant() {
-            if self.constants != Constants::OneAndComma {
+            if self.constants != ConstantState::OneAndComma {
                 self.mix(b"?", 0);
             }
-            self.constants = Constants::One;
+            self.constants = ConstantState::One;
             return;
         }
-        if token.is_mark(b',') && self.constants == Constants::One {
-            self.constants = Constants::OneAndComma;
+        if token.is_mark(b',') && self.constants == ConstantState::One {
+            self.constants = ConstantState::OneAndComma;
             return;
         }
-        if self.constants == Constants::OneAndComma {
+        if self.constants == ConstantState::OneAndComma {
             self.mix(b",", 0);
         }
-        self.constants = Constants::None;
+        self.constants = ConstantState::None;
         let fold = match token.kind {
-            Kind::Word => FOLD,
+            PgTokenKind::Word => FOLD,
             _ => 0,
         };
         self.mix(token.text(self.text), fold);
@@ -517,19 +523,19 @@ const CATALOG: &[u8] = b"pg_catalog";
 /// How the names of schemas of temporary things begin.
 const TEMPORARY: &[u8] = b"pg_temp";
 
-fn peek_lower(lexer: &mut Lexer<'_>, text: &[u8]) -> Lower {
+fn peek_lower(lexer: &mut PgLexer<'_>, text: &[u8]) -> LowerWord {
     match lexer.next() {
-        Some(token) if token.kind == Kind::Word => Lower::fold(token.text(text)),
-        Some(token) if token.kind == Kind::Quoted => {
-            Lower::fold(Lower::quoted(token.text(text)).bytes())
+        Some(token) if token.kind == PgTokenKind::Word => LowerWord::fold(token.text(text)),
+        Some(token) if token.kind == PgTokenKind::Quoted => {
+            LowerWord::fold(LowerWord::quoted(token.text(text)).bytes())
         }
-        _ => Lower::fold(b""),
+        _ => LowerWord::fold(b""),
     }
 }
 
-fn peek(lexer: &mut Lexer<'_>, text: &[u8]) -> Word {
+fn peek(lexer: &mut PgLexer<'_>, text: &[u8]) -> Word {
     match lexer.next() {
-        Some(token) if token.kind == Kind::Word => words::word(token.text(text)),
+        Some(token) if token.kind == PgTokenKind::Word => words::word(token.text(text)),
         _ => Word::Name,
     }
 }
@@ -569,28 +575,28 @@ pub(super) fn inner(string: &[u8]) -> &[u8] {
 pub(super) struct SetConfig {
     /// A plain string without quotes or backslashes inside it is not looked for here: whoever
     /// compares it with a name finds none.
-    pub name: Option<Token>,
-    pub value: Option<Token>,
+    pub name: Option<PgToken>,
+    pub value: Option<PgToken>,
     pub local: Option<bool>,
     /// Where the call ends, behind its parenthesis.
     pub end: Option<usize>,
 }
 
 /// Reads the arguments of a call, from behind the opening parenthesis to the closing one.
-pub(super) fn set_config(lexer: &mut Lexer<'_>) -> SetConfig {
+pub(super) fn set_config(lexer: &mut PgLexer<'_>) -> SetConfig {
     let text = lexer.text();
     let mut call = SetConfig::default();
     let mut depth = 0usize;
     let mut argument = 0usize;
     // Of each argument the only token, if it has but one.
-    let mut only: Option<Token> = None;
+    let mut only: Option<PgToken> = None;
     let mut tokens = 0usize;
     for token in lexer.by_ref().take(ARGUMENT_TOKENS_MAX) {
         let ends = depth == 0 && (token.is_mark(b',') || token.is_mark(b')'));
         if ends {
             let only = only.take().filter(|_| tokens == 1);
             match argument {
-                0 => call.name = only.filter(|it| it.kind == Kind::Plain),
+                0 => call.name = only.filter(|it| it.kind == PgTokenKind::Plain),
                 1 => call.value = only,
                 _ => call.local = only.and_then(|it| truth(it.text(text))),
             }
@@ -603,8 +609,8 @@ pub(super) fn set_config(lexer: &mut Lexer<'_>) -> SetConfig {
             continue;
         }
         match token.kind {
-            Kind::Mark(b'(' | b'[') => depth += 1,
-            Kind::Mark(b')' | b']') => depth = depth.saturating_sub(1),
+            PgTokenKind::Mark(b'(' | b'[') => depth += 1,
+            PgTokenKind::Mark(b')' | b']') => depth = depth.saturating_sub(1),
             _ => {}
         }
         only = Some(token);
@@ -617,12 +623,12 @@ pub(super) fn set_config(lexer: &mut Lexer<'_>) -> SetConfig {
 }
 
 /// True for an argument `NULL`, which gives a setting its default.
-pub(super) fn is_null(value: &Token, text: &[u8]) -> bool {
-    value.kind == Kind::Word && Lower::fold(value.text(text)).bytes() == b"null"
+pub(super) fn is_null(value: &PgToken, text: &[u8]) -> bool {
+    value.kind == PgTokenKind::Word && LowerWord::fold(value.text(text)).bytes() == b"null"
 }
 
 fn truth(text: &[u8]) -> Option<bool> {
-    let lower = Lower::fold(text);
+    let lower = LowerWord::fold(text);
     match lower.bytes() {
         b"true" | b"'t'" | b"'true'" | b"'on'" | b"'1'" => Some(true),
         b"false" | b"'f'" | b"'false'" | b"'off'" | b"'0'" => Some(false),
@@ -632,13 +638,13 @@ fn truth(text: &[u8]) -> Option<bool> {
 
 /// The first word of a text.
 pub(super) fn first(text: &[u8]) -> Word {
-    let mut lexer = Lexer::new(text);
+    let mut lexer = PgLexer::new(text);
     let mut first = lexer.next();
     while first.is_some_and(|it| it.is_mark(b';')) {
         first = lexer.next();
     }
     match first {
-        Some(token) if token.kind == Kind::Word => words::word(token.text(text)),
+        Some(token) if token.kind == PgTokenKind::Word => words::word(token.text(text)),
         _ => Word::Name,
     }
 }

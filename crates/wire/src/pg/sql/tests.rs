@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::lexer::{Kind, Lexer};
+use super::lexer::{PgLexer, PgTokenKind};
 use super::*;
 
 fn check(text: &str, expected: Effects) {
@@ -228,12 +228,12 @@ fn an_own_search_path_takes_the_trust_from_plain_names() {
     assert!(hard("CREATE TABLE t (a int)").contains(Effects::TEMP));
 }
 
-fn value(name: &str, value: &str) -> Change {
-    Change::Value { name: name.to_owned(), value: value.to_owned() }
+fn value(name: &str, value: &str) -> PgSettingChange {
+    PgSettingChange::Value { name: name.to_owned(), value: value.to_owned() }
 }
 
-fn default(name: &str) -> Change {
-    Change::Default { name: name.to_owned() }
+fn default(name: &str) -> PgSettingChange {
+    PgSettingChange::Default { name: name.to_owned() }
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn changes_of_settings_are_understood() {
         ),
         ("SET transaction_isolation = 'serializable'", vec![]),
         ("RESET x", vec![default("x")]),
-        ("RESET ALL", vec![Change::DefaultAll]),
+        ("RESET ALL", vec![PgSettingChange::DefaultAll]),
         ("RESET TIME ZONE", vec![default("timezone")]),
         ("SET LOCAL x = 1", vec![]),
         ("SET ROLE x", vec![]),
@@ -350,18 +350,18 @@ fn code_that_is_elsewhere_may_be_told_of_settings() {
 #[test]
 fn names_are_found_where_they_stand() {
     for (text, act, name, place) in [
-        ("PREPARE p AS SELECT 1", Act::Prepare, "p", "p"),
-        ("EXECUTE \"P q\" (1)", Act::Execute, "P q", "\"P q\""),
-        ("CREATE TABLE t AS EXECUTE P", Act::Execute, "p", "P"),
-        ("EXPLAIN (ANALYZE) EXECUTE P(1)", Act::Execute, "p", "P"),
-        ("DEALLOCATE PREPARE Foo", Act::Deallocate, "foo", "Foo"),
-        ("DEALLOCATE prepare", Act::Deallocate, "prepare", "prepare"),
-        ("DEALLOCATE ALL", Act::DeallocateAll, "", ""),
-        ("DEALLOCATE PREPARE ALL", Act::DeallocateAll, "", ""),
-        ("DISCARD ALL", Act::DiscardAll, "", ""),
-        ("LISTEN \"a\"\"b\"", Act::Listen, "a\"b", "\"a\"\"b\""),
-        ("UNLISTEN X", Act::Unlisten, "x", "X"),
-        ("UNLISTEN *", Act::UnlistenAll, "", ""),
+        ("PREPARE p AS SELECT 1", PgNameAction::Prepare, "p", "p"),
+        ("EXECUTE \"P q\" (1)", PgNameAction::Execute, "P q", "\"P q\""),
+        ("CREATE TABLE t AS EXECUTE P", PgNameAction::Execute, "p", "P"),
+        ("EXPLAIN (ANALYZE) EXECUTE P(1)", PgNameAction::Execute, "p", "P"),
+        ("DEALLOCATE PREPARE Foo", PgNameAction::Deallocate, "foo", "Foo"),
+        ("DEALLOCATE prepare", PgNameAction::Deallocate, "prepare", "prepare"),
+        ("DEALLOCATE ALL", PgNameAction::DeallocateAll, "", ""),
+        ("DEALLOCATE PREPARE ALL", PgNameAction::DeallocateAll, "", ""),
+        ("DISCARD ALL", PgNameAction::DiscardAll, "", ""),
+        ("LISTEN \"a\"\"b\"", PgNameAction::Listen, "a\"b", "\"a\"\"b\""),
+        ("UNLISTEN X", PgNameAction::Unlisten, "x", "X"),
+        ("UNLISTEN *", PgNameAction::UnlistenAll, "", ""),
     ] {
         let look = look(text.as_bytes());
         let [found] = look.names.as_slice() else { panic!("{text}: {:?}", look.names) };
@@ -381,9 +381,9 @@ fn listen_becomes_unlisten() {
     assert_eq!(rewritten, expected.as_bytes());
     let action = |statement, subscription| ListenAction { statement, subscription };
     let expected = [
-        action(1, Subscription::Begin("a".to_owned())),
-        action(3, Subscription::EndAll),
-        action(4, Subscription::Begin("C".to_owned())),
+        action(1, SubscriptionChange::Begin("a".to_owned())),
+        action(3, SubscriptionChange::EndAll),
+        action(4, SubscriptionChange::Begin("C".to_owned())),
     ];
     assert_eq!(actions, expected);
     for text in ["SELECT 1", "LISTEN 'a'", "LISTEN a; SELECT 'b\\'"] {
@@ -495,13 +495,13 @@ proptest! {
     #[test]
     fn tokens_are_in_order_and_within_the_text(text in text()) {
         let mut last = 0;
-        let mut lexer = Lexer::new(&text);
+        let mut lexer = PgLexer::new(&text);
         for token in lexer.by_ref() {
             prop_assert!(token.start >= last && token.end > token.start);
             prop_assert!(token.end <= text.len());
             last = token.end;
             let first = text[token.start];
-            prop_assert_eq!(token.kind == Kind::Quoted, first == b'"');
+            prop_assert_eq!(token.kind == PgTokenKind::Quoted, first == b'"');
         }
     }
 
@@ -522,12 +522,12 @@ proptest! {
     fn a_quoted_literal_is_one_token(value in ".*") {
         let mut out = Vec::new();
         quote_literal(&mut out, &value);
-        let kinds: Vec<Kind> = Lexer::new(&out).map(|it| it.kind).collect();
+        let kinds: Vec<PgTokenKind> = PgLexer::new(&out).map(|it| it.kind).collect();
         if value.contains('\0') {
             return Ok(());
         }
         // A letter that is not ASCII before a backslash has two readings, and says so.
-        let expected = if value.contains('\\') { Kind::Escaped } else { Kind::Plain };
+        let expected = if value.contains('\\') { PgTokenKind::Escaped } else { PgTokenKind::Plain };
         prop_assert!(kinds == [expected] || kinds.is_empty(), "{kinds:?}");
     }
 }

@@ -7,16 +7,16 @@ pub(super) const NAME_BYTES_MAX: usize = 63;
 
 /// A word without quotes, in lower case, kept on the stack. A longer one is no word of ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lower {
+pub(super) struct LowerWord {
     bytes: [u8; NAME_BYTES_MAX + 1],
     length: usize,
 }
 
-impl Lower {
+impl LowerWord {
     /// Folds `word` as the server folds it, as far as ASCII goes; what is longer than a name can
     /// be becomes empty.
-    pub(super) fn fold(word: &[u8]) -> Lower {
-        let mut lower = Lower { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
+    pub(super) fn fold(word: &[u8]) -> LowerWord {
+        let mut lower = LowerWord { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
         if let Some(bytes) = lower.bytes.get_mut(..word.len()) {
             for (to, from) in bytes.iter_mut().zip(word) {
                 *to = from.to_ascii_lowercase();
@@ -28,9 +28,9 @@ impl Lower {
 
     /// The name between double quotes, taken as it is. One with a quote inside becomes empty: no
     /// name that matters here has one.
-    pub(super) fn quoted(token: &[u8]) -> Lower {
+    pub(super) fn quoted(token: &[u8]) -> LowerWord {
         let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
-        let mut lower = Lower { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
+        let mut lower = LowerWord { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
         if inner.contains(&b'"') {
             return lower;
         }
@@ -251,7 +251,7 @@ pub(super) fn is_own_type(lower: &[u8]) -> bool {
 
 /// What a call of a function of the server's own does to the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Call {
+pub(super) enum PgFunctionEffect {
     /// Nothing that stays.
     Harmless,
     Advisory,
@@ -268,19 +268,19 @@ pub(super) enum Call {
 /// both version 15 and version 18 have, all forms of which are immutable or stable and run no SQL
 /// they are given, and volatile ones that were looked at one by one (`random`, `lo_put`,
 /// `pg_sleep`, transaction-level advisory locks …).
-pub(super) fn call(name: &[u8]) -> Call {
+pub(super) fn call(name: &[u8]) -> PgFunctionEffect {
     match name {
-        b"set_config" => Call::SetConfig,
-        b"setseed" => Call::Seed,
-        b"currval" | b"lastval" => Call::SequenceRead,
-        b"nextval" | b"setval" => Call::SequenceWrite,
-        b"pg_notify" => Call::Notify,
-        b"pg_advisory_lock" | b"pg_advisory_lock_shared" => Call::Advisory,
-        b"pg_advisory_unlock" | b"pg_advisory_unlock_shared" => Call::Advisory,
-        b"pg_advisory_unlock_all" => Call::Advisory,
-        b"pg_try_advisory_lock" | b"pg_try_advisory_lock_shared" => Call::Advisory,
-        _ if HARMLESS.binary_search(&name).is_ok() => Call::Harmless,
-        _ => Call::Unknown,
+        b"set_config" => PgFunctionEffect::SetConfig,
+        b"setseed" => PgFunctionEffect::Seed,
+        b"currval" | b"lastval" => PgFunctionEffect::SequenceRead,
+        b"nextval" | b"setval" => PgFunctionEffect::SequenceWrite,
+        b"pg_notify" => PgFunctionEffect::Notify,
+        b"pg_advisory_lock" | b"pg_advisory_lock_shared" => PgFunctionEffect::Advisory,
+        b"pg_advisory_unlock" | b"pg_advisory_unlock_shared" => PgFunctionEffect::Advisory,
+        b"pg_advisory_unlock_all" => PgFunctionEffect::Advisory,
+        b"pg_try_advisory_lock" | b"pg_try_advisory_lock_shared" => PgFunctionEffect::Advisory,
+        _ if HARMLESS.binary_search(&name).is_ok() => PgFunctionEffect::Harmless,
+        _ => PgFunctionEffect::Unknown,
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
             assert!(pair[0] < pair[1], "{pair:?}");
         }
         for name in HARMLESS.iter() {
-            assert_eq!(Lower::fold(name).bytes(), *name);
+            assert_eq!(LowerWord::fold(name).bytes(), *name);
         }
     }
 

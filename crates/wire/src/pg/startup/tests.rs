@@ -16,7 +16,7 @@ fn what_a_client_builds_is_read_once_it_is_all_there() {
     let mut startup = Vec::new();
     frontend::startup(
         &mut startup,
-        Version::V3_2,
+        ProtocolVersion::V3_2,
         &[("user", "a"), ("options", ""), ("user", "b")],
     );
     let mut ssl = Vec::new();
@@ -31,13 +31,13 @@ fn what_a_client_builds_is_read_once_it_is_all_there() {
         let (_, total) = parse(&with_more).expect("good").expect("whole");
         assert_eq!(total, whole.len());
     }
-    let Ok(Some((First::Startup(read), _))) = parse(&startup) else { panic!("no startup") };
-    assert_eq!(read.version, Version::V3_2);
+    let Ok(Some((FirstPacket::Startup(read), _))) = parse(&startup) else { panic!("no startup") };
+    assert_eq!(read.version, ProtocolVersion::V3_2);
     let parameters: Vec<_> = read.parameters().collect();
     assert_eq!(parameters, [("user", "a"), ("options", ""), ("user", "b")]);
     assert_eq!((read.parameter("user"), read.parameter("database")), (Some("b"), None));
-    assert_eq!(parse(&ssl), Ok(Some((First::Ssl, 8))));
-    assert_eq!(parse(&cancel), Ok(Some((First::Cancel { pid: 7, key: &[9; 32] }, 44))));
+    assert_eq!(parse(&ssl), Ok(Some((FirstPacket::Ssl, 8))));
+    assert_eq!(parse(&cancel), Ok(Some((FirstPacket::Cancel { pid: 7, key: &[9; 32] }, 44))));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_packet_that_is_none_is_refused_early() {
         (packet(CANCEL_REQUEST, b""), StartupError::Length(8)),
         (packet(CANCEL_REQUEST, &[0; 7]), StartupError::Length(15)),
         (packet(CANCEL_REQUEST, &[0; 261]), StartupError::Length(269)),
-        (packet(0x0002_0000, b"\0"), StartupError::Version(Version { major: 2, minor: 0 })),
-        (packet(0x0004_0000, b"\0"), StartupError::Version(Version { major: 4, minor: 0 })),
+        (packet(0x0002_0000, b"\0"), StartupError::Version(ProtocolVersion { major: 2, minor: 0 })),
+        (packet(0x0004_0000, b"\0"), StartupError::Version(ProtocolVersion { major: 4, minor: 0 })),
         (packet(0x0003_0000, b""), StartupError::Layout),
         (packet(0x0003_0000, b"user"), StartupError::Layout),
         (packet(0x0003_0000, b"user\0"), StartupError::Layout),
@@ -68,7 +68,7 @@ fn a_packet_that_is_none_is_refused_early() {
     ] {
         assert_eq!(parse(&bytes), Err(error), "{}", bytes.escape_ascii());
     }
-    assert!(matches!(parse(&packet(0x0003_0000, b"\0")), Ok(Some((First::Startup(_), 9)))));
+    assert!(matches!(parse(&packet(0x0003_0000, b"\0")), Ok(Some((FirstPacket::Startup(_), 9)))));
 }
 
 #[test]
@@ -119,9 +119,9 @@ proptest! {
         let pairs: Vec<(&str, &str)> =
             pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let mut bytes = Vec::new();
-        frontend::startup(&mut bytes, Version::V3_0, &pairs);
+        frontend::startup(&mut bytes, ProtocolVersion::V3_0, &pairs);
         if changes.is_empty() {
-            let Ok(Some((First::Startup(startup), _))) = parse(&bytes) else {
+            let Ok(Some((FirstPacket::Startup(startup), _))) = parse(&bytes) else {
                 return Err(TestCaseError::fail("not read"));
             };
             prop_assert_eq!(startup.parameters().collect::<Vec<_>>(), pairs);
@@ -132,7 +132,7 @@ proptest! {
                 *byte = value;
             }
         }
-        if let Ok(Some((First::Startup(startup), _))) = parse(&bytes) {
+        if let Ok(Some((FirstPacket::Startup(startup), _))) = parse(&bytes) {
             for (name, value) in startup.parameters() {
                 prop_assert!(!name.is_empty() && !name.contains('\0') && !value.contains('\0'));
                 drop(options(value));

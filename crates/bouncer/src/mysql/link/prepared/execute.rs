@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use wire::mysql::frame::{HEADER_BYTES, Header, PAYLOAD_MAX, put_header};
+use wire::mysql::frame::{HEADER_BYTES, PAYLOAD_MAX, PacketHeader, put_header};
 use wire::mysql::packet::put_binary_result;
 use wire::mysql::reply::ReplyKind;
 
-use super::reframe::Reframe;
-use super::{Prepared, malformed, unknown_statement, wrong_arguments};
-use crate::link::Outputs;
-use crate::mysql::client::Refusal;
-use crate::mysql::link::front::{Link, Taken, pass_over};
+use super::reframe::PacketReframer;
+use super::{PrepareOutcome, malformed, unknown_statement, wrong_arguments};
+use crate::link::LinkOutputs;
+use crate::mysql::client::CommandRefusal;
+use crate::mysql::link::front::{MysqlLink, MysqlPacketOutcome, pass_over};
 use crate::mysql::link::local;
 use crate::mysql::link::query::refusal;
-use crate::mysql::server::{Audience, Body, Note, ServerSession};
-use crate::mysql::statements::{Executing, StatementId};
+use crate::mysql::server::{
+    MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
+};
+use crate::mysql::statements::{MysqlStatementId, PendingExecution};
 
 /// Bytes of an execution that is kept, to be sent once more if the server lost the statement: of
 /// the packet, without types that have to be put in.
@@ -30,7 +32,7 @@ const FLAGS_AT: usize = 5;
 const NUMBER_AT: usize = HEADER_BYTES + 1;
 
 /// The head of an execution: what comes before the parameters' values.
-struct Head<'a> {
+struct ExecuteHeader<'a> {
     /// Bytes before the types, in which the last says whether there are types.
     before_types: &'a [u8],
     /// The types, if they are told.
@@ -39,7 +41,7 @@ struct Head<'a> {
     len: usize,
 }
 
-impl Head<'_> {
+impl ExecuteHeader<'_> {
     /// What may come back.
     fn reply(&self) -> ReplyKind {
         ReplyKind::of_execution(self.before_types.get(FLAGS_AT).copied().unwrap_or_default())
@@ -47,32 +49,41 @@ impl Head<'_> {
 }
 
 /// Reads the head of an execution with so many parameters.
-fn head<'a>(params: usize, header: Header, rest: &'a [u8]) -> Result<Head<'a>, Result<Taken, ()>> {
-    let take = |to: usize| -> Result<&'a [u8], Result<Taken, ()>> {
+fn head<'a>(
+    params: usize,
+    header: PacketHeader,
+    rest: &'a [u8],
+) -> Result<ExecuteHeader<'a>, Result<MysqlPacketOutcome, ()>> {
+    let take = |to: usize| -> Result<&'a [u8], Result<MysqlPacketOutcome, ()>> {
         if header.len < to {
             return Err(Err(()));
         }
-        rest.get(HEADER_BYTES..HEADER_BYTES + to).ok_or(Ok(Taken::More(HEADER_BYTES + to)))
+        rest.get(HEADER_BYTES..HEADER_BYTES + to)
+            .ok_or(Ok(MysqlPacketOutcome::More(HEADER_BYTES + to)))
     };
     if params == 0 {
         let before_types = take(EXECUTE_BYTES)?;
-        return Ok(Head { before_types, types: None, len: EXECUTE_BYTES });
+        return Ok(ExecuteHeader { before_types, types: None, len: EXECUTE_BYTES });
     }
     // Which values are NULL, a bit for each; and whether types follow.
     let to = EXECUTE_BYTES + params.div_ceil(8) + 1;
     let before_types = take(to)?;
     if before_types.last() == Some(&0) {
-        return Ok(Head { before_types, types: None, len: to });
+        return Ok(ExecuteHeader { before_types, types: None, len: to });
     }
     let len = to + 2 * params;
     let types = take(len)?.get(to..);
-    Ok(Head { before_types, types, len })
+    Ok(ExecuteHeader { before_types, types, len })
 }
 
-impl Link<'_, '_> {
+impl MysqlLink<'_, '_> {
     /// `COM_STMT_EXECUTE`
     #[inline]
-    pub(in crate::mysql::link) fn stmt_execute(&mut self, header: Header, rest: &[u8]) -> Taken {
+    pub(in crate::mysql::link) fn stmt_execute(
+        &mut self,
+        header: PacketHeader,
+        rest: &[u8],
+    ) -> MysqlPacketOutcome {
         let number = match super::number(header, rest) {
             Ok(Some(number)) => number,
             Ok(None) => return self.refuse(header, rest, malformed()),
@@ -82,7 +93,7 @@ impl Link<'_, '_> {
             return self.refuse(header, rest, unknown_statement());
         };
         if header.total() <= KEPT_BYTES_MAX && rest.len() < header.total() {
-            return Taken::More(header.total());
+            return MysqlPacketOutcome::More(header.total());
         }
         let params = usize::from(open.counts.params);
         let statement = open.statement.clone();
@@ -100,7 +111,7 @@ impl Link<'_, '_> {
             if !failure.until_reset {
                 self.remember_types(number, head.types);
             }
-            return self.refuse(header, rest, Refusal::of(failure));
+            return self.refuse(header, rest, CommandRefusal::of(failure));
         }
         if let Some(refusal) = refusal(self.client, &statement.facts) {
             return self.refuse(header, rest, refusal);
@@ -120,7 +131,7 @@ impl Link<'_, '_> {
             return taken;
         }
         if !self.before(&statement.facts) {
-            return Taken::Wait;
+            return MysqlPacketOutcome::Wait;
         }
         let (place, server_number) = match self.placed(number) {
             Ok(placed) => placed,
@@ -140,14 +151,23 @@ impl Link<'_, '_> {
             self.keep(number, (header, rest), &head);
         }
         let reply = head.reply();
-        let executing = Executing { number, statement, place, reply, is_second: false };
-        self.server.push(reply, Audience::Client, Note::Execute(executing));
+        let executing = PendingExecution { number, statement, place, reply, is_second: false };
+        self.server.push(
+            reply,
+            MysqlReplyAudience::Client,
+            MysqlRequestPurpose::Execute(executing),
+        );
         taken
     }
 
     /// Keeps an execution for the case that it has to be sent once more: with its types, which the
     /// server has not bound then.
-    fn keep(&mut self, number: u32, (header, rest): (Header, &[u8]), head: &Head<'_>) {
+    fn keep(
+        &mut self,
+        number: u32,
+        (header, rest): (PacketHeader, &[u8]),
+        head: &ExecuteHeader<'_>,
+    ) {
         let types = match (head.types, self.client.statements.find(number)) {
             (None, Some((_, open))) => open.types.as_deref().unwrap_or_default(),
             (Some(_), _) | (None, None) => &[],
@@ -175,7 +195,12 @@ impl Link<'_, '_> {
 
     /// Remembers the types of an execution, and those that the server will have; returns them if
     /// the execution relies on the server having them, and it has not.
-    fn types(&mut self, number: u32, place: StatementId, told: Option<&[u8]>) -> Option<Arc<[u8]>> {
+    fn types(
+        &mut self,
+        number: u32,
+        place: MysqlStatementId,
+        told: Option<&[u8]>,
+    ) -> Option<Arc<[u8]>> {
         self.remember_types(number, told);
         let (_, open) = self.client.statements.find(number)?;
         let types = open.types.as_ref()?;
@@ -190,17 +215,17 @@ impl Link<'_, '_> {
     /// Passes an execution on with types that the client did not tell again.
     fn pass_with_types(
         &mut self,
-        header: Header,
+        header: PacketHeader,
         rest: &[u8],
-        head: &Head<'_>,
+        head: &ExecuteHeader<'_>,
         types: &[u8],
-    ) -> Taken {
+    ) -> MysqlPacketOutcome {
         let part = rest.get(..header.total()).unwrap_or(rest);
         let values = part.get(HEADER_BYTES + head.len..).unwrap_or_default();
         let len = header.len + types.len();
         let goes_on = header.is_continued();
-        let body = Body { left: header.total() - part.len(), pass: true, goes_on };
-        let mut reframe = (goes_on || len >= PAYLOAD_MAX).then(Box::<Reframe>::default);
+        let body = MysqlPartialPacket { left: header.total() - part.len(), pass: true, goes_on };
+        let mut reframe = (goes_on || len >= PAYLOAD_MAX).then(Box::<PacketReframer>::default);
         let out = &mut *self.out.to_server;
         let (flag, before_flag) = head.before_types.split_last().unwrap_or((&0, &[]));
         debug_assert_eq!(*flag, 0);
@@ -221,23 +246,29 @@ impl Link<'_, '_> {
         self.client.reframe = reframe.filter(|_| body.left > 0 || goes_on);
         self.client.body = body;
         self.client.to_seq = 1;
-        Taken::Bytes(part.len())
+        MysqlPacketOutcome::Bytes(part.len())
     }
 }
 
 /// Sends an execution once more, to a statement that was prepared anew.
 pub(super) fn resend(
-    server: &mut ServerSession,
-    executing: Executing,
-    out: &mut Outputs<'_>,
-) -> Prepared {
-    let Some(place) = server.statements.use_place(executing.place) else { return Prepared::Done };
+    server: &mut MysqlServerSession,
+    executing: PendingExecution,
+    out: &mut LinkOutputs<'_>,
+) -> PrepareOutcome {
+    let Some(place) = server.statements.use_place(executing.place) else {
+        return PrepareOutcome::Done;
+    };
     let number = place.number.to_le_bytes();
     let start = out.to_server.len();
     out.to_server.extend_from_slice(&server.statements.kept);
     if let Some(at) = out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + number.len()) {
         at.copy_from_slice(&number);
     }
-    server.push(executing.reply, Audience::Client, Note::Execute(executing));
-    Prepared::Resent
+    server.push(
+        executing.reply,
+        MysqlReplyAudience::Client,
+        MysqlRequestPurpose::Execute(executing),
+    );
+    PrepareOutcome::Resent
 }

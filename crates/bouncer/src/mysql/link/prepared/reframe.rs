@@ -8,7 +8,7 @@ use wire::mysql::frame::{PAYLOAD_MAX, put_header};
 
 /// Packets to a server, made of a client's.
 #[derive(Debug, Default)]
-pub(crate) struct Reframe {
+pub(crate) struct PacketReframer {
     /// The number of the next packet to the server.
     seq: u8,
     /// Bytes that the packet to the server has room for.
@@ -21,7 +21,7 @@ pub(crate) struct Reframe {
     carry: Vec<u8>,
 }
 
-impl Reframe {
+impl PacketReframer {
     /// A packet of the client's with so many bytes begins; the first one counts with what was put
     /// in. `ends`: no other follows it.
     pub(crate) fn packet(&mut self, bytes: usize, ends: bool, out: &mut Vec<u8>) {
@@ -74,7 +74,7 @@ impl Reframe {
 
 #[cfg(test)]
 mod tests {
-    use wire::mysql::frame::{HEADER_BYTES, Header};
+    use wire::mysql::frame::{HEADER_BYTES, PacketHeader};
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn check(client: usize, put_in: usize, step: usize) {
-        let mut reframe = Reframe::default();
+        let mut reframe = PacketReframer::default();
         let mut out = Vec::new();
         let mut carried = 0;
         let lens = packets(client);
@@ -110,7 +110,7 @@ mod tests {
         assert!(carried <= put_in, "{carried} bytes carried");
         let mut rest = &out[..];
         let (mut found, mut payload) = (Vec::new(), 0_usize);
-        while let Some(header) = Header::parse(rest) {
+        while let Some(header) = PacketHeader::parse(rest) {
             assert_eq!(usize::from(header.seq), found.len());
             let body = &rest[HEADER_BYTES..header.total()];
             assert!(body.iter().enumerate().all(|(n, b)| byte(payload + n) == *b));

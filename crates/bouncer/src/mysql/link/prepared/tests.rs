@@ -10,30 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 
 use client::Person;
 use server::Model;
 
-use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, ClientSetup};
-use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
-use crate::mysql::server::{ServerSession, ServerSetup};
-use crate::mysql::settings::Settings;
+use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
+use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
+use crate::mysql::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
+use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
 
-const MODERN: Capabilities = Capabilities(
-    Capabilities::PROTOCOL_41.0
-        | Capabilities::TRANSACTIONS.0
-        | Capabilities::MULTI_STATEMENTS.0
-        | Capabilities::MULTI_RESULTS.0
-        | Capabilities::PS_MULTI_RESULTS.0
-        | Capabilities::SESSION_TRACK.0
-        | Capabilities::DEPRECATE_EOF.0,
+const MODERN: CapabilityFlags = CapabilityFlags(
+    CapabilityFlags::PROTOCOL_41.0
+        | CapabilityFlags::TRANSACTIONS.0
+        | CapabilityFlags::MULTI_STATEMENTS.0
+        | CapabilityFlags::MULTI_RESULTS.0
+        | CapabilityFlags::PS_MULTI_RESULTS.0
+        | CapabilityFlags::SESSION_TRACK.0
+        | CapabilityFlags::DEPRECATE_EOF.0,
 );
 
-const OLD: Capabilities =
-    Capabilities(MODERN.0 & !Capabilities::SESSION_TRACK.0 & !Capabilities::DEPRECATE_EOF.0);
+const OLD: CapabilityFlags = CapabilityFlags(
+    MODERN.0 & !CapabilityFlags::SESSION_TRACK.0 & !CapabilityFlags::DEPRECATE_EOF.0,
+);
 
 /// Statements that a server connection keeps: fewer than there are.
 const STATEMENTS_MAX: usize = 3;
@@ -59,7 +60,7 @@ impl Dice {
 }
 
 struct Server {
-    session: ServerSession,
+    session: MysqlServerSession,
     /// What the link has said and the model has not read.
     to_model: Vec<u8>,
     /// What the model has said and the link has not read.
@@ -71,14 +72,14 @@ struct Server {
 impl Server {
     fn new(number: usize) -> Server {
         Server {
-            session: ServerSession::new(ServerSetup {
+            session: MysqlServerSession::new(MysqlServerSetup {
                 thread_id: u32::try_from(number).unwrap(),
                 pool: 1,
                 user: "user".into(),
                 capabilities: MODERN,
-                status: Status::AUTOCOMMIT,
+                status: StatusFlags::AUTOCOMMIT,
                 database: Some("db".into()),
-                settings: Arc::new(Settings::default()),
+                settings: Arc::new(MysqlSettings::default()),
                 tracks: true,
                 read_only: false,
                 limits: LinkLimits { prepared_statements_max: STATEMENTS_MAX },
@@ -92,7 +93,7 @@ impl Server {
 }
 
 struct Client {
-    session: ClientSession,
+    session: MysqlClientSession,
     /// What it has sent and the link has not taken.
     pending: Vec<u8>,
     person: Person,
@@ -101,7 +102,7 @@ struct Client {
 }
 
 struct World {
-    shared: Shared,
+    shared: MysqlLinkContext,
     clients: Vec<Client>,
     servers: Vec<Server>,
     dice: Dice,
@@ -112,7 +113,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut world = World {
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            shared: MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             clients: Vec::new(),
             servers: Vec::new(),
             dice: Dice(seed),
@@ -133,11 +134,11 @@ impl World {
         let id = self.next_id;
         self.next_id += 1;
         let caps = if self.dice.is_one_in(2) { MODERN } else { OLD };
-        let mut settings = Settings::default();
+        let mut settings = MysqlSettings::default();
         let schema = if self.dice.is_one_in(4) { "other" } else { "db" };
         let _kept = settings.put_schema(schema);
         Client {
-            session: ClientSession::new(ClientSetup {
+            session: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(id),
                 mode: PoolMode::Transaction,
                 verify: Verify::Unknown,
@@ -145,7 +146,7 @@ impl World {
                 local_infile: false,
                 capabilities: caps,
                 settings,
-                forced: Arc::new(Settings::default()),
+                forced: Arc::new(MysqlSettings::default()),
             }),
             pending: Vec::new(),
             person: Person::new(schema, caps),
@@ -192,7 +193,8 @@ impl World {
             let server = &mut self.servers[number];
             let who = server.client;
             let mut to_client = Vec::new();
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+            let mut out =
+                LinkOutputs { to_client: &mut to_client, to_server: &mut server.to_model };
             let client = who.map(|who| &mut self.clients[who].session);
             let result = from_server(&mut self.shared, &mut server.session, client, held, &mut out);
             drop(held.drain(..result.consumed));
@@ -223,7 +225,7 @@ impl World {
             let client = &mut self.clients[who];
             let mut to_client = Vec::new();
             let mut to_server = Vec::new();
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let server = client.server.map(|number| &mut self.servers[number].session);
             let (shared, session) = (&mut self.shared, &mut client.session);
             let result = from_client(shared, session, server, &client.pending, &mut out);
@@ -261,7 +263,7 @@ impl World {
         server.client = Some(who);
         client.server = Some(number);
         let mut to_client = Vec::new();
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut server.to_model };
         attach(&mut self.shared, &mut client.session, &mut server.session, &mut out);
         assert!(to_client.is_empty());
         true
@@ -287,10 +289,10 @@ impl World {
         let server = &mut self.servers[number];
         server.client = None;
         let mut to_client = Vec::new();
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut server.to_model };
         let gone = client_gone(&left.session, &mut server.session, &mut out);
         assert!(to_client.is_empty());
-        if gone == Gone::Close {
+        if gone == DepartureAction::Close {
             self.servers[number] = Server::new(number);
         }
     }

@@ -8,30 +8,31 @@
 //! more results, `c` cursor, `l` last row, `n1` rows, `i1` insert id, `w1` warnings, `info:x`,
 //! `var:x=y`, `schema:x`, `state`.
 
-use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::changes::{Change, changes, put_change};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::changes::{TrackedChange, changes, put_change};
 use wire::mysql::command::Command;
 use wire::mysql::frame::put_built;
-use wire::mysql::lenenc::Reader;
+use wire::mysql::lenenc::PacketReader;
 use wire::mysql::packet::{
     self, ColumnKind, EofPacket, ErrPacket, OkPacket, ResultColumn, put_result,
 };
-use wire::mysql::reply::{Event, Reply};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent};
 
 /// What a server can do that is not old.
-pub(crate) const MODERN: Capabilities = Capabilities(
-    Capabilities::PROTOCOL_41.0
-        | Capabilities::TRANSACTIONS.0
-        | Capabilities::MULTI_STATEMENTS.0
-        | Capabilities::MULTI_RESULTS.0
-        | Capabilities::PS_MULTI_RESULTS.0
-        | Capabilities::SESSION_TRACK.0
-        | Capabilities::DEPRECATE_EOF.0,
+pub(crate) const MODERN: CapabilityFlags = CapabilityFlags(
+    CapabilityFlags::PROTOCOL_41.0
+        | CapabilityFlags::TRANSACTIONS.0
+        | CapabilityFlags::MULTI_STATEMENTS.0
+        | CapabilityFlags::MULTI_RESULTS.0
+        | CapabilityFlags::PS_MULTI_RESULTS.0
+        | CapabilityFlags::SESSION_TRACK.0
+        | CapabilityFlags::DEPRECATE_EOF.0,
 );
 
 /// What drivers of long ago can do.
-pub(crate) const OLD: Capabilities =
-    Capabilities(MODERN.0 & !Capabilities::SESSION_TRACK.0 & !Capabilities::DEPRECATE_EOF.0);
+pub(crate) const OLD: CapabilityFlags = CapabilityFlags(
+    MODERN.0 & !CapabilityFlags::SESSION_TRACK.0 & !CapabilityFlags::DEPRECATE_EOF.0,
+);
 
 /// The words of a script's line: `NAME` or `NAME[…]`.
 pub(crate) fn words(line: &str) -> Vec<(&str, &str)> {
@@ -121,45 +122,45 @@ pub(crate) struct Says {
     pub(crate) rows: u64,
     pub(crate) insert_id: u64,
     pub(crate) warnings: u16,
-    pub(crate) status: Status,
+    pub(crate) status: StatusFlags,
     pub(crate) info: String,
     pub(crate) changes: Vec<u8>,
 }
 
 pub(crate) fn says(inside: &str) -> Says {
-    let mut says = Says { status: Status::AUTOCOMMIT, ..Says::default() };
+    let mut says = Says { status: StatusFlags::AUTOCOMMIT, ..Says::default() };
     for word in inside.split(',').filter(|word| !word.is_empty()) {
         let (first, rest) = word.split_at(1);
         let change = match word {
             "t" => {
-                says.status = says.status.union(Status::IN_TRANS);
+                says.status = says.status.union(StatusFlags::IN_TRANS);
                 None
             }
             "a" => {
-                says.status = says.status.without(Status::AUTOCOMMIT);
+                says.status = says.status.without(StatusFlags::AUTOCOMMIT);
                 None
             }
             "m" => {
-                says.status = says.status.union(Status::MORE_RESULTS);
+                says.status = says.status.union(StatusFlags::MORE_RESULTS);
                 None
             }
             "c" => {
-                says.status = says.status.union(Status::CURSOR_EXISTS);
+                says.status = says.status.union(StatusFlags::CURSOR_EXISTS);
                 None
             }
             "l" => {
-                says.status = says.status.union(Status::LAST_ROW_SENT);
+                says.status = says.status.union(StatusFlags::LAST_ROW_SENT);
                 None
             }
-            "state" => Some(Change::State(true)),
+            "state" => Some(TrackedChange::State(true)),
             _ if word.starts_with("info:") => {
                 says.info = word[5..].to_owned();
                 None
             }
-            _ if word.starts_with("schema:") => Some(Change::Schema(&word.as_bytes()[7..])),
+            _ if word.starts_with("schema:") => Some(TrackedChange::Schema(&word.as_bytes()[7..])),
             _ if word.starts_with("var:") => {
                 let (name, value) = word[4..].split_once('=').expect("a value");
-                Some(Change::Variable { name: name.as_bytes(), value: value.as_bytes() })
+                Some(TrackedChange::Variable { name: name.as_bytes(), value: value.as_bytes() })
             }
             _ => {
                 match first {
@@ -173,7 +174,7 @@ pub(crate) fn says(inside: &str) -> Says {
         };
         if let Some(change) = change {
             put_change(&mut says.changes, &change);
-            says.status = says.status.union(Status::SESSION_STATE_CHANGED);
+            says.status = says.status.union(StatusFlags::SESSION_STATE_CHANGED);
         }
     }
     says
@@ -205,25 +206,25 @@ fn show_ok(ok: &OkPacket<'_>) -> String {
     }
     for change in changes(ok.changes) {
         words.push(match change.expect("changes") {
-            Change::Variable { name, value } => {
+            TrackedChange::Variable { name, value } => {
                 let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
                 format!("var:{name}={value}")
             }
-            Change::Schema(name) => format!("schema:{}", String::from_utf8_lossy(name)),
-            Change::State(_) => "Change".to_owned(),
+            TrackedChange::Schema(name) => format!("schema:{}", String::from_utf8_lossy(name)),
+            TrackedChange::State(_) => "Change".to_owned(),
             other => format!("{other:?}"),
         });
     }
     brackets(&words)
 }
 
-fn show_status(status: Status, warnings: u16) -> Vec<String> {
+fn show_status(status: StatusFlags, warnings: u16) -> Vec<String> {
     let mut words: Vec<String> = [
-        (status.contains(Status::IN_TRANS), "t"),
-        (!status.contains(Status::AUTOCOMMIT), "a"),
-        (status.contains(Status::MORE_RESULTS), "m"),
-        (status.contains(Status::CURSOR_EXISTS), "c"),
-        (status.contains(Status::LAST_ROW_SENT), "l"),
+        (status.contains(StatusFlags::IN_TRANS), "t"),
+        (!status.contains(StatusFlags::AUTOCOMMIT), "a"),
+        (status.contains(StatusFlags::MORE_RESULTS), "m"),
+        (status.contains(StatusFlags::CURSOR_EXISTS), "c"),
+        (status.contains(StatusFlags::LAST_ROW_SENT), "l"),
     ]
     .iter()
     .filter(|(is_set, _)| *is_set)
@@ -240,7 +241,13 @@ fn brackets(words: &[String]) -> String {
 }
 
 /// Appends a server's packet.
-pub(crate) fn put(name: &str, inside: &str, caps: Capabilities, seq: &mut u8, out: &mut Vec<u8>) {
+pub(crate) fn put(
+    name: &str,
+    inside: &str,
+    caps: CapabilityFlags,
+    seq: &mut u8,
+    out: &mut Vec<u8>,
+) {
     match name {
         "OK" => packet::put_ok(out, seq, &says(inside).ok(), caps),
         "END" => packet::put_end(out, seq, &says(inside).ok(), caps),
@@ -256,8 +263,8 @@ pub(crate) fn put(name: &str, inside: &str, caps: Capabilities, seq: &mut u8, ou
         "DEF" => {
             let mut whole = Vec::new();
             let column = ResultColumn { name: b"c", kind: ColumnKind::Text };
-            put_result(&mut whole, &mut 0, MODERN, &[column], &[], Status::NONE);
-            let header = wire::mysql::frame::Header::parse(&whole[5..]).unwrap();
+            put_result(&mut whole, &mut 0, MODERN, &[column], &[], StatusFlags::NONE);
+            let header = wire::mysql::frame::PacketHeader::parse(&whole[5..]).unwrap();
             put_built(out, seq, |out| out.extend_from_slice(&whole[9..9 + header.len]));
         }
         "ROW" => put_built(out, seq, |out| {
@@ -290,17 +297,17 @@ pub(crate) fn put(name: &str, inside: &str, caps: Capabilities, seq: &mut u8, ou
 }
 
 /// A packet of a reply as a text. The grammar is the client's own.
-pub(crate) fn show(reply: &mut Reply, caps: Capabilities, payload: &[u8]) -> String {
+pub(crate) fn show(reply: &mut CommandReplyState, caps: CapabilityFlags, payload: &[u8]) -> String {
     let event = reply.packet(payload, payload.len()).expect("a reply that makes sense");
     match event {
-        Event::Ok(_) => format!("OK{}", show_ok(&OkPacket::parse(payload, caps).unwrap())),
-        Event::Error => format!("ERR[{}]", ErrPacket::parse(payload).unwrap().code),
-        Event::Columns(count) => format!("COLS[{count}]"),
-        Event::Column => "DEF".to_owned(),
-        Event::ColumnsEnd(status) => format!("EOF{}", brackets(&show_status(status, 0))),
-        Event::Row if payload[0] == 0 && payload.len() == 10 => format!("BIN[{}]", payload[2]),
-        Event::Row => {
-            let mut reader = Reader::new(payload);
+        ReplyEvent::Ok(_) => format!("OK{}", show_ok(&OkPacket::parse(payload, caps).unwrap())),
+        ReplyEvent::Error => format!("ERR[{}]", ErrPacket::parse(payload).unwrap().code),
+        ReplyEvent::Columns(count) => format!("COLS[{count}]"),
+        ReplyEvent::Column => "DEF".to_owned(),
+        ReplyEvent::ColumnsEnd(status) => format!("EOF{}", brackets(&show_status(status, 0))),
+        ReplyEvent::Row if payload[0] == 0 && payload.len() == 10 => format!("BIN[{}]", payload[2]),
+        ReplyEvent::Row => {
+            let mut reader = PacketReader::new(payload);
             let mut values = Vec::new();
             while !reader.is_empty() {
                 let value = reader.value().expect("a value");
@@ -308,14 +315,14 @@ pub(crate) fn show(reply: &mut Reply, caps: Capabilities, payload: &[u8]) -> Str
             }
             format!("ROW[{}]", values.join("|"))
         }
-        Event::End(status) => match EofPacket::parse(payload) {
+        ReplyEvent::End(status) => match EofPacket::parse(payload) {
             Some(eof) => format!("END{}", brackets(&show_status(status, eof.warnings))),
             None => format!("END{}", show_ok(&OkPacket::parse(payload, caps).unwrap())),
         },
-        Event::LocalInfile => format!("FILE[{}]", String::from_utf8_lossy(&payload[1..])),
-        Event::Prepared { id, columns, params, .. } => {
+        ReplyEvent::LocalInfile => format!("FILE[{}]", String::from_utf8_lossy(&payload[1..])),
+        ReplyEvent::Prepared { id, columns, params, .. } => {
             format!("PREPARED[{id}|{columns}|{params}]")
         }
-        Event::Text => format!("TEXT[{}]", String::from_utf8_lossy(payload)),
+        ReplyEvent::Text => format!("TEXT[{}]", String::from_utf8_lossy(payload)),
     }
 }

@@ -5,37 +5,37 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::Status;
+use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, PAYLOAD_MAX, put_packet};
+use wire::mysql::frame::{HEADER_BYTES, PAYLOAD_MAX, PacketHeader, put_packet};
 use wire::mysql::lenenc::put_bytes;
 
 use super::codec::{self, MODERN, OLD};
-use crate::link::{ClientId, ClientNext, LinkLimits, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, ClientSetup};
-use crate::mysql::link::{Shared, attach, from_client, from_server};
-use crate::mysql::server::{ServerSession, ServerSetup};
-use crate::mysql::settings::Settings;
+use crate::link::{ClientId, ClientNext, LinkLimits, LinkOutputs, ServerNext};
+use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
+use crate::mysql::link::{MysqlLinkContext, attach, from_client, from_server};
+use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
+use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
 
 /// Bytes that come at once, as they do from a socket.
 const READ_BYTES: usize = 64 * 1024;
 
 struct Pair {
-    shared: Shared,
-    client: ClientSession,
-    server: ServerSession,
+    shared: MysqlLinkContext,
+    client: MysqlClientSession,
+    server: MysqlServerSession,
     to_client: Vec<u8>,
     to_server: Vec<u8>,
 }
 
 impl Pair {
     fn new(read_only: bool) -> Pair {
-        let mut settings = Settings::default();
+        let mut settings = MysqlSettings::default();
         let _kept = settings.put_schema("db");
         Pair {
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
-            client: ClientSession::new(ClientSetup {
+            shared: MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            client: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(1),
                 mode: PoolMode::Transaction,
                 verify: Verify::Unknown,
@@ -45,12 +45,12 @@ impl Pair {
                 settings,
                 forced: Arc::default(),
             }),
-            server: ServerSession::new(ServerSetup {
+            server: MysqlServerSession::new(MysqlServerSetup {
                 thread_id: 1,
                 pool: 1,
                 user: "user".into(),
                 capabilities: MODERN,
-                status: Status::AUTOCOMMIT,
+                status: StatusFlags::AUTOCOMMIT,
                 database: Some("db".into()),
                 settings: Arc::default(),
                 tracks: true,
@@ -69,7 +69,7 @@ impl Pair {
             kept.extend_from_slice(part);
             loop {
                 let mut out =
-                    Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
+                    LinkOutputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
                 let server = self.client.attached.then_some(&mut self.server);
                 let result =
                     from_client(&mut self.shared, &mut self.client, server, &kept, &mut out);
@@ -92,7 +92,7 @@ impl Pair {
         for part in bytes.chunks(READ_BYTES) {
             kept.extend_from_slice(part);
             let mut out =
-                Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
+                LinkOutputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
             let client = Some(&mut self.client);
             let result = from_server(&mut self.shared, &mut self.server, client, &kept, &mut out);
             drop(kept.drain(..result.consumed));
@@ -110,7 +110,7 @@ impl Pair {
 /// The numbers of packets, and all their payloads together.
 fn packets(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut numbers, mut payload) = (Vec::new(), Vec::new());
-    while let Some(header) = Header::parse(bytes) {
+    while let Some(header) = PacketHeader::parse(bytes) {
         numbers.push(header.seq);
         payload.extend_from_slice(&bytes[HEADER_BYTES..header.total()]);
         bytes = &bytes[header.total()..];

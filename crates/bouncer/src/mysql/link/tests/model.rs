@@ -5,17 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::changes::{Change, put_change};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::changes::{TrackedChange, put_change};
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_built};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_built};
 use wire::mysql::lenenc::put_bytes;
 use wire::mysql::packet::{self, EofPacket, OkPacket, ResultColumn, put_result};
 
 /// One session.
 #[derive(Debug)]
 pub(super) struct Model {
-    pub(super) caps: Capabilities,
+    pub(super) caps: CapabilityFlags,
     input: Vec<u8>,
     pub(super) output: Vec<u8>,
     schema: String,
@@ -36,7 +36,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(caps: Capabilities) -> Model {
+    pub(super) fn new(caps: CapabilityFlags) -> Model {
         Model {
             caps,
             input: Vec::new(),
@@ -62,7 +62,7 @@ impl Model {
     /// Takes bytes, and answers every command that is complete.
     pub(super) fn takes(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
-        while let Some(header) = Header::parse(&self.input) {
+        while let Some(header) = PacketHeader::parse(&self.input) {
             if self.input.len() < header.total() {
                 return;
             }
@@ -116,7 +116,7 @@ impl Model {
                 });
                 if columns > 0 {
                     self.definition();
-                    if !self.caps.contains(Capabilities::DEPRECATE_EOF) {
+                    if !self.caps.contains(CapabilityFlags::DEPRECATE_EOF) {
                         self.eof();
                     }
                 }
@@ -133,19 +133,19 @@ impl Model {
         }
     }
 
-    fn status(&self) -> Status {
-        let mut status = Status::AUTOCOMMIT;
+    fn status(&self) -> StatusFlags {
+        let mut status = StatusFlags::AUTOCOMMIT;
         if self.vars.get("autocommit").is_some_and(|value| value == "0" || value == "OFF") {
-            status = Status::NONE;
+            status = StatusFlags::NONE;
         }
         if self.in_transaction {
-            status = status.union(Status::IN_TRANS);
+            status = status.union(StatusFlags::IN_TRANS);
         }
         status
     }
 
-    fn changes(&mut self, change: &Change<'_>) {
-        if self.tracks && self.caps.contains(Capabilities::SESSION_TRACK) {
+    fn changes(&mut self, change: &TrackedChange<'_>) {
+        if self.tracks && self.caps.contains(CapabilityFlags::SESSION_TRACK) {
             put_change(&mut self.changes, change);
         }
     }
@@ -154,7 +154,7 @@ impl Model {
         self.row_count = i64::try_from(rows).unwrap();
         let mut status = self.status();
         if !self.changes.is_empty() {
-            status = status.union(Status::SESSION_STATE_CHANGED);
+            status = status.union(StatusFlags::SESSION_STATE_CHANGED);
         }
         let ok = OkPacket {
             affected_rows: rows,
@@ -186,8 +186,15 @@ impl Model {
 
     fn definition(&mut self) {
         let mut whole = Vec::new();
-        put_result(&mut whole, &mut 0, self.caps, &[ResultColumn::text(b"c")], &[], Status::NONE);
-        let header = Header::parse(&whole[5..]).unwrap();
+        put_result(
+            &mut whole,
+            &mut 0,
+            self.caps,
+            &[ResultColumn::text(b"c")],
+            &[],
+            StatusFlags::NONE,
+        );
+        let header = PacketHeader::parse(&whole[5..]).unwrap();
         let definition = &whole[9..9 + header.len];
         put_built(&mut self.output, &mut self.seq, |out| out.extend_from_slice(definition));
     }
@@ -198,7 +205,7 @@ impl Model {
         for _ in 0..columns {
             self.definition();
         }
-        if !self.caps.contains(Capabilities::DEPRECATE_EOF) {
+        if !self.caps.contains(CapabilityFlags::DEPRECATE_EOF) {
             self.eof();
         }
         for row in rows {
@@ -220,8 +227,8 @@ impl Model {
 
     fn choose(&mut self, schema: &str) {
         self.schema = schema.to_owned();
-        self.changes(&Change::Schema(schema.as_bytes()));
-        self.changes(&Change::State(true));
+        self.changes(&TrackedChange::Schema(schema.as_bytes()));
+        self.changes(&TrackedChange::State(true));
         self.ok(0, 0, 0);
     }
 
@@ -264,21 +271,21 @@ impl Model {
             "CREATE" => {
                 self.warnings.clear();
                 self.temp.insert(name);
-                self.changes(&Change::State(true));
+                self.changes(&TrackedChange::State(true));
                 self.ok(0, 0, 0);
             }
             "DROP" if !self.temp.contains(&name) => self.fails(1051),
             "DROP" => {
                 self.warnings.clear();
                 self.temp.remove(&name);
-                self.changes(&Change::State(true));
+                self.changes(&TrackedChange::State(true));
                 self.ok(0, 0, 0);
             }
             "INSERT" => {
                 self.warnings.clear();
                 let id = text.split(['(', ')']).nth(1).unwrap().parse().unwrap();
                 self.insert_id = id;
-                self.in_transaction |= !self.status().contains(Status::AUTOCOMMIT);
+                self.in_transaction |= !self.status().contains(StatusFlags::AUTOCOMMIT);
                 if text.starts_with("INSERT INTO w") {
                     let row = ["Warning", "1366", &id.to_string()].map(str::to_owned);
                     self.warnings = vec![row];
@@ -345,7 +352,7 @@ impl Model {
             match name {
                 "@x" => {
                     self.user = Some(value.to_owned());
-                    self.changes(&Change::State(true));
+                    self.changes(&TrackedChange::State(true));
                     continue;
                 }
                 "last_insert_id" => self.insert_id = value.parse().unwrap(),
@@ -354,7 +361,7 @@ impl Model {
                 _ if value == "DEFAULT" => drop(self.vars.remove(name)),
                 _ => drop(self.vars.insert(name.to_owned(), value.to_owned())),
             }
-            if name == "autocommit" && self.status().contains(Status::AUTOCOMMIT) {
+            if name == "autocommit" && self.status().contains(StatusFlags::AUTOCOMMIT) {
                 self.in_transaction = false;
             }
             let told = match (name, value) {
@@ -363,7 +370,7 @@ impl Model {
                 _ => value,
             };
             let (name, told) = (name.as_bytes(), told.as_bytes());
-            self.changes(&Change::Variable { name, value: told });
+            self.changes(&TrackedChange::Variable { name, value: told });
         }
         self.ok(0, 0, 0);
     }

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
-use wire::mysql::reply::{Reply, ReplyKind};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
+use wire::mysql::reply::{CommandReplyState, ReplyKind};
 
 use super::codec::{self, MODERN, OLD};
 use super::model::Model;
-use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, ClientSetup};
-use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
-use crate::mysql::server::{ServerSession, ServerSetup};
-use crate::mysql::settings::Settings;
+use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
+use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
+use crate::mysql::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
+use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
 
 const CLIENTS: usize = 5;
@@ -48,7 +48,7 @@ impl Dice {
 }
 
 struct Client {
-    link: ClientSession,
+    link: MysqlClientSession,
     who: String,
     /// What it would be alone.
     own: Model,
@@ -57,7 +57,7 @@ struct Client {
     server: Option<usize>,
     waits: bool,
     /// The reply that is awaited, and what it has to be.
-    awaits: Option<(Reply, Vec<String>)>,
+    awaits: Option<(CommandReplyState, Vec<String>)>,
     told: Vec<String>,
     seq: u8,
     asked: String,
@@ -67,7 +67,7 @@ struct Client {
 }
 
 struct Server {
-    link: ServerSession,
+    link: MysqlServerSession,
     model: Model,
     client: Option<usize>,
     pending: Vec<u8>,
@@ -75,7 +75,7 @@ struct Server {
 
 struct World {
     dice: Dice,
-    shared: Shared,
+    shared: MysqlLinkContext,
     clients: Vec<Client>,
     servers: Vec<Server>,
     queue: VecDeque<usize>,
@@ -87,7 +87,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut world = World {
             dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            shared: MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             clients: Vec::new(),
             servers: Vec::new(),
             queue: VecDeque::new(),
@@ -106,12 +106,12 @@ impl World {
 
     fn new_client(&mut self) -> Client {
         self.serial += 1;
-        let mut settings = Settings::default();
+        let mut settings = MysqlSettings::default();
         let _kept = settings.put_schema("db");
-        let modern = Capabilities(MODERN.0 & !Capabilities::SESSION_TRACK.0);
+        let modern = CapabilityFlags(MODERN.0 & !CapabilityFlags::SESSION_TRACK.0);
         let capabilities = *self.dice.pick(&[OLD, modern]);
         Client {
-            link: ClientSession::new(ClientSetup {
+            link: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(self.serial),
                 mode: *self.dice.pick(&[
                     PoolMode::Transaction,
@@ -201,8 +201,9 @@ impl World {
                 command => command.reply(),
             };
             let wanted = packets(kind, client.own.caps, &std::mem::take(&mut client.own.output));
-            client.awaits = (kind != ReplyKind::None)
-                .then(|| (Reply::new(kind, client.own.caps), wanted.into_iter().collect()));
+            client.awaits = (kind != ReplyKind::None).then(|| {
+                (CommandReplyState::new(kind, client.own.caps), wanted.into_iter().collect())
+            });
             client.seq = 1;
         }
         self.feed(number);
@@ -264,7 +265,7 @@ impl World {
             let part = self.dice.part(client.pending.len());
             let mut to_client = Vec::new();
             let mut to_server = Vec::new();
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let server = client.server.map(|server| &mut self.servers[server].link);
             let pending = &client.pending[..part];
             let result = from_client(&mut self.shared, &mut client.link, server, pending, &mut out);
@@ -305,7 +306,7 @@ impl World {
         client.server = Some(number);
         server.client = Some(who);
         let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
         attach(&mut self.shared, &mut client.link, &mut server.link, &mut out);
         server.model.takes(&to_server);
         self.feed(who);
@@ -326,7 +327,7 @@ impl World {
             let who = server.client;
             let mut client = who.map(|who| &mut self.clients[who]);
             let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let result = from_server(
                 &mut self.shared,
                 &mut server.link,
@@ -363,7 +364,7 @@ impl World {
     /// Looks at what a client was given.
     fn read(&mut self, number: usize) {
         let client = &mut self.clients[number];
-        while let Some(header) = Header::parse(&client.given)
+        while let Some(header) = PacketHeader::parse(&client.given)
             && header.total() <= client.given.len()
         {
             let packet: Vec<u8> = client.given.drain(..header.total()).collect();
@@ -393,15 +394,17 @@ impl World {
         self.queue.retain(|who| *who != number);
         if let Some(server) = self.clients[number].server {
             let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let link = &mut self.servers[server].link;
             let gone = client_gone(&self.clients[number].link, link, &mut out);
             let server = &mut self.servers[server];
             server.client = None;
             match gone {
-                Gone::Close => *server = new_server(),
-                Gone::Cancel | Gone::Draining => server.model.takes(&to_server),
-                Gone::Idle => {
+                DepartureAction::Close => *server = new_server(),
+                DepartureAction::Cancel | DepartureAction::Draining => {
+                    server.model.takes(&to_server)
+                }
+                DepartureAction::Idle => {
                     assert!(!server.model.is_in_command());
                     server.model.takes(&to_server);
                 }
@@ -414,12 +417,12 @@ impl World {
 
 fn new_server() -> Server {
     Server {
-        link: ServerSession::new(ServerSetup {
+        link: MysqlServerSession::new(MysqlServerSetup {
             thread_id: 1,
             pool: 1,
             user: "user".into(),
             capabilities: MODERN,
-            status: Status::AUTOCOMMIT,
+            status: StatusFlags::AUTOCOMMIT,
             database: Some("db".into()),
             settings: Arc::default(),
             tracks: true,
@@ -471,10 +474,10 @@ fn command(text: &str, client: &mut Client) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A whole reply as texts.
-fn packets(kind: ReplyKind, caps: Capabilities, mut bytes: &[u8]) -> Vec<String> {
-    let mut reply = Reply::new(kind, caps);
+fn packets(kind: ReplyKind, caps: CapabilityFlags, mut bytes: &[u8]) -> Vec<String> {
+    let mut reply = CommandReplyState::new(kind, caps);
     let mut said = Vec::new();
-    while let Some(header) = Header::parse(bytes) {
+    while let Some(header) = PacketHeader::parse(bytes) {
         said.push(codec::show(&mut reply, caps, &bytes[HEADER_BYTES..header.total()]));
         bytes = &bytes[header.total()..];
     }

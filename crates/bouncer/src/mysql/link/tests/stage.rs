@@ -13,18 +13,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
-use wire::mysql::reply::{Reply, ReplyKind};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
+use wire::mysql::reply::{CommandReplyState, ReplyKind};
 
 use super::codec::{self, MODERN, OLD, words};
-use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
-use crate::mysql::client::{ClientSession, ClientSetup};
+use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
+use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
 use crate::mysql::dial::TRACK;
-use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
-use crate::mysql::server::{ServerSession, ServerSetup};
-use crate::mysql::settings::Settings;
+use crate::mysql::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
+use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
 
 pub(crate) struct Setup {
@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) read_only: bool,
     pub(crate) local_infile: bool,
     pub(crate) limits: LinkLimits,
-    pub(crate) server: Capabilities,
+    pub(crate) server: CapabilityFlags,
     pub(crate) tracks: bool,
     /// Settings that a client starts with, by its letter.
     pub(crate) settings: &'static [(char, &'static str, &'static str)],
@@ -57,21 +57,21 @@ impl Default for Setup {
 }
 
 struct Client {
-    session: ClientSession,
+    session: MysqlClientSession,
     pending: Vec<u8>,
     given: Vec<u8>,
     server: Option<u8>,
     closed: bool,
     kills: String,
     /// The reply that is awaited, and the number of its next packet.
-    reply: Option<Reply>,
+    reply: Option<CommandReplyState>,
     seq: u8,
     /// The number of the next packet of a file.
     file_seq: u8,
 }
 
 struct Server {
-    session: ServerSession,
+    session: MysqlServerSession,
     pending: Vec<u8>,
     given: Vec<u8>,
     client: Option<char>,
@@ -81,7 +81,7 @@ struct Server {
 
 struct Stage<'a> {
     setup: &'a Setup,
-    shared: Shared,
+    shared: MysqlLinkContext,
     clients: HashMap<char, Client>,
     servers: HashMap<u8, Server>,
     server: u8,
@@ -96,7 +96,7 @@ pub(crate) fn play(setup: &Setup, script: &str) {
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            shared: MysqlLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             clients: HashMap::new(),
             servers: HashMap::new(),
             server: 1,
@@ -212,14 +212,14 @@ impl Stage<'_> {
     fn server(&mut self, number: u8) -> &mut Server {
         let setup = self.setup;
         self.servers.entry(number).or_insert_with(|| Server {
-            session: ServerSession::new(ServerSetup {
+            session: MysqlServerSession::new(MysqlServerSetup {
                 thread_id: number.into(),
                 pool: 1,
                 user: "user".into(),
                 capabilities: setup.server,
-                status: Status::AUTOCOMMIT,
+                status: StatusFlags::AUTOCOMMIT,
                 database: Some("db".into()),
-                settings: Arc::new(Settings::of(setup.forced.iter().copied())),
+                settings: Arc::new(MysqlSettings::of(setup.forced.iter().copied())),
                 tracks: setup.tracks,
                 read_only: setup.read_only,
                 limits: setup.limits,
@@ -239,7 +239,7 @@ impl Stage<'_> {
         let given = std::mem::take(&mut server.given);
         let mut said = Vec::new();
         let mut rest = &given[..];
-        while let Some(header) = Header::parse(rest) {
+        while let Some(header) = PacketHeader::parse(rest) {
             let payload = &rest[HEADER_BYTES..header.total()];
             if header.seq != 0 {
                 // A part of a file.
@@ -267,7 +267,7 @@ impl Stage<'_> {
             let server = client.server;
             let mut to_client = Vec::new();
             let mut to_server = Vec::new();
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut to_server };
             let session = server.map(|server| &mut self.servers.get_mut(&server).unwrap().session);
             let result = from_client(
                 &mut self.shared,
@@ -328,7 +328,7 @@ impl Stage<'_> {
         client.server = Some(number);
         server.client = Some(who);
         let mut to_client = Vec::new();
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.given };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut server.given };
         attach(&mut self.shared, &mut client.session, &mut server.session, &mut out);
         assert!(to_client.is_empty());
         true
@@ -343,7 +343,7 @@ impl Stage<'_> {
             let server = self.servers.get_mut(&number).unwrap();
             let mut client = server.client.and_then(|who| self.clients.get_mut(&who));
             let mut to_client = Vec::new();
-            let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.given };
+            let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut server.given };
             let session = client.as_deref_mut().map(|client| &mut client.session);
             let result = from_server(
                 &mut self.shared,
@@ -390,13 +390,13 @@ impl Stage<'_> {
         let server = self.servers.get_mut(&number).unwrap();
         server.client = None;
         let mut to_client = Vec::new();
-        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.given };
+        let mut out = LinkOutputs { to_client: &mut to_client, to_server: &mut server.given };
         let gone = client_gone(&client.session, &mut server.session, &mut out);
         let gone = match gone {
-            Gone::Cancel => "cancel",
-            Gone::Draining => "draining",
-            Gone::Idle => "idle",
-            Gone::Close => "close",
+            DepartureAction::Cancel => "cancel",
+            DepartureAction::Draining => "draining",
+            DepartureAction::Idle => "idle",
+            DepartureAction::Close => "close",
         };
         assert_eq!(gone, wanted, "(chunk {})", self.chunk);
         client.closed = true;
@@ -406,10 +406,10 @@ impl Stage<'_> {
 impl Client {
     fn new(who: char, setup: &Setup) -> Client {
         let settings = setup.settings.iter().filter(|(of, ..)| *of == who);
-        let mut settings = Settings::of(settings.map(|(_, name, value)| (*name, *value)));
+        let mut settings = MysqlSettings::of(settings.map(|(_, name, value)| (*name, *value)));
         let _kept = settings.put_schema("db");
         Client {
-            session: ClientSession::new(ClientSetup {
+            session: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(u32::from(who)),
                 mode: setup.mode,
                 verify: setup.verify,
@@ -417,7 +417,7 @@ impl Client {
                 local_infile: setup.local_infile,
                 capabilities: if who.is_ascii_uppercase() { OLD } else { MODERN },
                 settings,
-                forced: Arc::new(Settings::of(setup.forced.iter().copied())),
+                forced: Arc::new(MysqlSettings::of(setup.forced.iter().copied())),
             }),
             pending: Vec::new(),
             given: Vec::new(),
@@ -453,7 +453,7 @@ impl Client {
             Some(command) => command.reply(),
         };
         if kind != ReplyKind::None {
-            self.reply = Some(Reply::new(kind, self.session.capabilities));
+            self.reply = Some(CommandReplyState::new(kind, self.session.capabilities));
             self.seq = 1;
         }
     }
@@ -463,11 +463,12 @@ impl Client {
         let given = std::mem::take(&mut self.given);
         let mut said = Vec::new();
         let mut rest = &given[..];
-        while let Some(header) = Header::parse(rest) {
+        while let Some(header) = PacketHeader::parse(rest) {
             let payload = &rest[HEADER_BYTES..header.total()];
             // What a server says unasked is numbered as if it were asked.
-            if header.seq == 1 && self.reply.as_ref().is_some_and(Reply::is_done) {
-                self.reply = Some(Reply::new(ReplyKind::Simple, self.session.capabilities));
+            if header.seq == 1 && self.reply.as_ref().is_some_and(CommandReplyState::is_done) {
+                self.reply =
+                    Some(CommandReplyState::new(ReplyKind::Simple, self.session.capabilities));
                 self.seq = 1;
             }
             assert_eq!(header.seq, self.seq, "the number of a packet behind {said:?}");

@@ -2,47 +2,49 @@
 //! bytes between them.
 
 use super::*;
-use crate::mysql::dial::{Credentials, Dial, DialError, DialNext, DialParams, TRACK};
-use crate::pg::dial::{Assurance, TlsRequest};
+use crate::mysql::dial::{
+    MysqlCredentials, MysqlDial, MysqlDialError, MysqlDialNext, MysqlDialParams, TRACK,
+};
+use crate::pg::dial::{ServerAssurance, TlsRequest};
 
 /// Both ends.
 struct Pair {
-    policy: LoginPolicy,
-    reached: Reached,
+    policy: MysqlLoginPolicy,
+    reached: ClientTransport,
     tls: TlsRequest,
-    assurance: Assurance,
-    credentials: Credentials,
+    assurance: ServerAssurance,
+    credentials: MysqlCredentials,
 }
 
 /// What came of it.
 #[derive(Debug)]
 struct Met {
     shown: Option<Shown>,
-    requested: Option<Requested>,
-    dial: Option<DialError>,
-    refusal: Option<Refusal>,
+    requested: Option<MysqlLoginRequest>,
+    dial: Option<MysqlDialError>,
+    refusal: Option<PgLoginRefusal>,
     is_encrypted: bool,
 }
 
 impl Pair {
-    fn over_tcp(credentials: Credentials) -> Pair {
+    fn over_tcp(credentials: MysqlCredentials) -> Pair {
         Pair {
-            policy: policy(Plugin::CachingSha2),
-            reached: Reached::Tcp,
+            policy: policy(AuthPlugin::CachingSha2),
+            reached: ClientTransport::Tcp,
             tls: TlsRequest::Never,
-            assurance: Assurance::Unknown,
+            assurance: ServerAssurance::Unknown,
             credentials,
         }
     }
 
-    fn dial(&self) -> Dial {
-        Dial::new(DialParams {
+    fn dial(&self) -> MysqlDial {
+        MysqlDial::new(MysqlDialParams {
             user: "alice".to_owned(),
             database: Some("shop".to_owned()),
             credentials: Arc::new(self.credentials.clone()),
             tls: self.tls,
             assurance: self.assurance,
-            more: Capabilities::NONE,
+            more: CapabilityFlags::NONE,
             collation: 45,
             attributes: vec![("tenant_id".to_owned(), "acme".to_owned())],
             statements: vec!["SET sql_mode = ''".to_owned()],
@@ -50,12 +52,12 @@ impl Pair {
     }
 
     /// Lets both talk, `chunk` bytes at a time, until both are done.
-    fn meet(&self, verifier: Option<&Arc<Verifier>>, chunk: usize) -> Met {
-        let mut login = Login::new(self.policy, self.reached, nonce());
+    fn meet(&self, verifier: Option<&Arc<MysqlVerifier>>, chunk: usize) -> Met {
+        let mut login = MysqlLogin::new(self.policy, self.reached, nonce());
         let mut dial = self.dial();
         let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
         login.greet(7, "8.0.30-cove", &mut to_client);
-        assert!(matches!(dial.start(&mut to_server), DialNext::More));
+        assert!(matches!(dial.start(&mut to_server), MysqlDialNext::More));
         let mut met =
             Met { shown: None, requested: None, dial: None, refusal: None, is_encrypted: false };
         let (mut at_client, mut at_server) = (Vec::new(), Vec::new());
@@ -64,24 +66,24 @@ impl Pair {
             let step = dial.input(&at_client, &mut to_server);
             at_client.drain(..step.consumed);
             match step.next {
-                DialNext::More => {}
-                DialNext::StartTls => {
+                MysqlDialNext::More => {}
+                MysqlDialNext::StartTls => {
                     assert!(at_client.is_empty() && to_client.is_empty());
                     at_server.append(&mut to_server);
                     shake_hands(&mut login, &mut at_server, &mut to_client);
-                    assert!(matches!(dial.tls_started(&mut to_server), DialNext::More));
+                    assert!(matches!(dial.tls_started(&mut to_server), MysqlDialNext::More));
                 }
-                DialNext::Ready(greeting) => {
+                MysqlDialNext::Ready(greeting) => {
                     assert_eq!((greeting.thread_id, &*greeting.version), (7, "8.0.30-cove"));
-                    assert!(greeting.tracks && greeting.status == Status::AUTOCOMMIT);
+                    assert!(greeting.tracks && greeting.status == StatusFlags::AUTOCOMMIT);
                     met.is_encrypted = greeting.is_encrypted;
                     return met;
                 }
-                DialNext::Fail(error) => {
+                MysqlDialNext::Fail(error) => {
                     met.dial = Some(error);
                     return met;
                 }
-                DialNext::Cancelled => panic!("nothing was cancelled"),
+                MysqlDialNext::Cancelled => panic!("nothing was cancelled"),
             }
             at_server.extend(to_server.drain(..chunk.min(to_server.len())));
             let mut next = match met.shown {
@@ -95,8 +97,8 @@ impl Pair {
                     step.next
                 }
             };
-            if matches!(next, LoginNext::Route) {
-                let proof = verifier.map_or(Proof::Nothing, |verifier| Proof::Password {
+            if matches!(next, MysqlLoginNext::Route) {
+                let proof = verifier.map_or(MysqlProof::Nothing, |verifier| MysqlProof::Password {
                     verifier: Arc::clone(verifier),
                     method: Method::Best,
                     key: own_key(),
@@ -105,14 +107,14 @@ impl Pair {
             }
             next = settled(&mut login, next, &mut to_client);
             match next {
-                LoginNext::Done(done) => {
-                    welcome(&done, Status::AUTOCOMMIT, &mut to_client);
+                MysqlLoginNext::Done(done) => {
+                    welcome(&done, StatusFlags::AUTOCOMMIT, &mut to_client);
                     met.shown = Some(done.shown);
                     met.requested = Some(done.requested);
                 }
-                LoginNext::Fail(refusal) => met.refusal = Some(refusal),
-                LoginNext::More => {}
-                LoginNext::StartTls | LoginNext::Route | LoginNext::Check(_) => {
+                MysqlLoginNext::Fail(refusal) => met.refusal = Some(refusal),
+                MysqlLoginNext::More => {}
+                MysqlLoginNext::StartTls | MysqlLoginNext::Route | MysqlLoginNext::Check(_) => {
                     panic!("out of turn")
                 }
             }
@@ -122,7 +124,7 @@ impl Pair {
 
     /// Answers OK to the two statements, and a question.
     fn serve(&self, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
-        while let Some(header) = Header::parse(at_server)
+        while let Some(header) = PacketHeader::parse(at_server)
             && header.total() <= at_server.len()
         {
             let text = std::str::from_utf8(&at_server[5..header.total()]).expect("a text");
@@ -134,14 +136,14 @@ impl Pair {
             if is_question {
                 let columns = [packet::ResultColumn::text(b"@@sql_mode")];
                 let rows = [vec![Some(&b""[..])]];
-                let status = Status::AUTOCOMMIT;
+                let status = StatusFlags::AUTOCOMMIT;
                 packet::put_result(to_client, &mut seq, OFFERED, &columns, &rows, status);
                 continue;
             }
             let ok = OkPacket {
                 affected_rows: 0,
                 last_insert_id: 0,
-                status: Status::AUTOCOMMIT,
+                status: StatusFlags::AUTOCOMMIT,
                 warnings: 0,
                 info: b"",
                 changes: b"",
@@ -152,21 +154,21 @@ impl Pair {
 }
 
 /// Gives a login all that came, which ends with a wish for TLS.
-fn shake_hands(login: &mut Login, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
+fn shake_hands(login: &mut MysqlLogin, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
     let step = login.input(at_server, to_client);
-    assert!(matches!(step.next, LoginNext::StartTls));
+    assert!(matches!(step.next, MysqlLoginNext::StartTls));
     assert_eq!(step.consumed, at_server.len());
     at_server.clear();
     let step = login.tls_started(TlsFacts::default(), to_client);
-    assert!(matches!(step.next, LoginNext::More));
+    assert!(matches!(step.next, MysqlLoginNext::More));
 }
 
-fn password() -> Credentials {
-    Credentials::Password(Password::new("secret".to_owned()))
+fn password() -> MysqlCredentials {
+    MysqlCredentials::Password(PlainPassword::new("secret".to_owned()))
 }
 
 /// Checks every way to cut the bytes; a new verifier each time unless one is given.
-fn check(pair: &Pair, verifier: fn() -> Option<Verifier>, wanted: &str) {
+fn check(pair: &Pair, verifier: fn() -> Option<MysqlVerifier>, wanted: &str) {
     for chunk in [1, 2, 3, 5, 7, 33, 100, 1 << 16] {
         let verifier = verifier().map(Arc::new);
         let met = pair.meet(verifier.as_ref(), chunk);
@@ -199,32 +201,32 @@ fn check(pair: &Pair, verifier: fn() -> Option<Verifier>, wanted: &str) {
 
 #[test]
 fn both_sides_agree_on_a_method() {
-    let native_key = || Credentials::Native(NativeKey::of("secret"));
-    let sha2_key = || Credentials::Sha2(Sha2Key::of("secret"));
-    let [some_plain, some_native]: [fn() -> Option<Verifier>; 2] =
+    let native_key = || MysqlCredentials::Native(NativeKey::of("secret"));
+    let sha2_key = || MysqlCredentials::Sha2(Sha2Key::of("secret"));
+    let [some_plain, some_native]: [fn() -> Option<MysqlVerifier>; 2] =
         [|| Some(plain()), || Some(native())];
     let denied = "Access denied for user 'alice' (using password: YES) (1045)";
     let denied_without = "Access denied for user 'alice' (using password: NO) (1045)";
     for (greet, credentials, verifier, wanted) in [
-        (Plugin::Native, password(), some_plain, "in by native"),
-        (Plugin::Native, password(), some_native, "in by native"),
-        (Plugin::Native, native_key(), some_native, "in by native"),
-        (Plugin::Native, sha2_key(), some_plain, "in by sha2"),
-        (Plugin::CachingSha2, password(), some_plain, "in by sha2"),
-        (Plugin::CachingSha2, password(), some_native, "in by native"),
-        (Plugin::CachingSha2, native_key(), some_plain, "in by native"),
-        (Plugin::CachingSha2, sha2_key(), some_plain, "in by sha2"),
-        (Plugin::Native, Credentials::None, || None, "in with nothing"),
-        (Plugin::CachingSha2, password(), || None, "in with nothing"),
-        (Plugin::Native, Credentials::None, some_plain, denied_without),
+        (AuthPlugin::Native, password(), some_plain, "in by native"),
+        (AuthPlugin::Native, password(), some_native, "in by native"),
+        (AuthPlugin::Native, native_key(), some_native, "in by native"),
+        (AuthPlugin::Native, sha2_key(), some_plain, "in by sha2"),
+        (AuthPlugin::CachingSha2, password(), some_plain, "in by sha2"),
+        (AuthPlugin::CachingSha2, password(), some_native, "in by native"),
+        (AuthPlugin::CachingSha2, native_key(), some_plain, "in by native"),
+        (AuthPlugin::CachingSha2, sha2_key(), some_plain, "in by sha2"),
+        (AuthPlugin::Native, MysqlCredentials::None, || None, "in with nothing"),
+        (AuthPlugin::CachingSha2, password(), || None, "in with nothing"),
+        (AuthPlugin::Native, MysqlCredentials::None, some_plain, denied_without),
         (
-            Plugin::Native,
+            AuthPlugin::Native,
             password(),
-            || Some(Verifier::mock("alice", &[7; 32], SecretKind::Plain)),
+            || Some(MysqlVerifier::mock("alice", &[7; 32], SecretKind::Plain)),
             denied,
         ),
         (
-            Plugin::CachingSha2,
+            AuthPlugin::CachingSha2,
             sha2_key(),
             some_native,
             "the server asks by mysql_native_password, and there is only a key for \
@@ -241,38 +243,43 @@ fn both_sides_agree_on_a_method() {
 
 #[test]
 fn a_password_that_has_to_be_shown_is_shown_to_a_server_that_is_known_only() {
-    let some_sha2: fn() -> Option<Verifier> = || Some(sha2());
+    let some_sha2: fn() -> Option<MysqlVerifier> = || Some(sha2());
     let refused = "the server asks for the password itself, and could be anybody: \
                    `tls = \"verify-full\"`, or else `trust_server_key = true`, is missing in its \
                    table of `bouncer.servers`";
     for tls in [TlsRequest::Never, TlsRequest::IfOffered, TlsRequest::Must] {
         let unknown = Pair { tls, ..Pair::over_tcp(password()) };
         check(&unknown, some_sha2, refused);
-        let trusted = Pair { tls, assurance: Assurance::Trusted, ..Pair::over_tcp(password()) };
+        let trusted =
+            Pair { tls, assurance: ServerAssurance::Trusted, ..Pair::over_tcp(password()) };
         check(&trusted, some_sha2, "in by password");
     }
     let tls = TlsRequest::Must;
-    let verified = Pair { tls, assurance: Assurance::Verified, ..Pair::over_tcp(password()) };
+    let verified = Pair { tls, assurance: ServerAssurance::Verified, ..Pair::over_tcp(password()) };
     check(&verified, some_sha2, "in by password");
     let unix = Pair {
-        reached: Reached::Unix { uid: None },
-        assurance: Assurance::Private,
+        reached: ClientTransport::Unix { uid: None },
+        assurance: ServerAssurance::Private,
         ..Pair::over_tcp(password())
     };
     check(&unix, some_sha2, "in by password");
-    let wrong = Credentials::Password(Password::new("wrong".to_owned()));
+    let wrong = MysqlCredentials::Password(PlainPassword::new("wrong".to_owned()));
     let denied = "Access denied for user 'alice' (using password: YES) (1045)";
-    check(&Pair { assurance: Assurance::Trusted, ..Pair::over_tcp(wrong) }, some_sha2, denied);
+    check(
+        &Pair { assurance: ServerAssurance::Trusted, ..Pair::over_tcp(wrong) },
+        some_sha2,
+        denied,
+    );
 }
 
 #[test]
 fn a_password_that_was_shown_once_needs_not_be_shown_again() {
     let verifier = Arc::new(sha2());
-    let by_key = Pair { assurance: Assurance::Trusted, ..Pair::over_tcp(password()) };
+    let by_key = Pair { assurance: ServerAssurance::Trusted, ..Pair::over_tcp(password()) };
     let first = by_key.meet(Some(&verifier), 1 << 16);
     assert!(matches!(first.shown, Some(Shown::Password(_))), "{first:?}");
     // Not even by one who trusts no key, or has none but what a proof gave away.
-    for credentials in [password(), Credentials::Sha2(Sha2Key::of("secret"))] {
+    for credentials in [password(), MysqlCredentials::Sha2(Sha2Key::of("secret"))] {
         let met = Pair::over_tcp(credentials).meet(Some(&verifier), 1 << 16);
         assert!(matches!(met.shown, Some(Shown::Sha2(_))), "{met:?}");
     }
@@ -281,10 +288,10 @@ fn a_password_that_was_shown_once_needs_not_be_shown_again() {
 #[test]
 fn no_tls_where_there_is_none_is_told_as_such() {
     let tls = TlsPolicy::Absent;
-    let absent = LoginPolicy { tls, ..policy(Plugin::Native) };
+    let absent = MysqlLoginPolicy { tls, ..policy(AuthPlugin::Native) };
     let must = Pair { policy: absent, tls: TlsRequest::Must, ..Pair::over_tcp(password()) };
     check(&must, || Some(plain()), "the server does not offer TLS");
-    let required = LoginPolicy { tls: TlsPolicy::Required, ..absent };
+    let required = MysqlLoginPolicy { tls: TlsPolicy::Required, ..absent };
     let never = Pair { policy: required, ..Pair::over_tcp(password()) };
     check(&never, || Some(plain()), "this server takes connections with TLS only (3159)");
 }

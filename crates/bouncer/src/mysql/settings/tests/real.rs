@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use testkit::my::{MyClient, MyLogin, capability, command};
 use testkit::{MariaDb, MyAnswer};
-use wire::mysql::changes::{Change, changes};
-use wire::mysql::sql::{self, Assigned};
+use wire::mysql::changes::{TrackedChange, changes};
+use wire::mysql::sql::{self, AssignedValue};
 
 use super::super::*;
 use crate::mysql::dial::TRACK;
@@ -31,7 +31,7 @@ fn told(answer: &MyAnswer) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut told = Vec::new();
     for change in changes(&answer.ok().changes) {
-        if let Change::Variable { name, value } = change.unwrap() {
+        if let TrackedChange::Variable { name, value } = change.unwrap() {
             // Not all of them are spelt as they are listed.
             told.push((text(name).to_ascii_lowercase(), text(value)));
         }
@@ -41,10 +41,10 @@ fn told(answer: &MyAnswer) -> Vec<(String, String)> {
 
 /// Whether an answer tells that the session changed.
 fn tells_state(answer: &MyAnswer) -> bool {
-    changes(&answer.ok().changes).any(|change| matches!(change, Ok(Change::State(true))))
+    changes(&answer.ok().changes).any(|change| matches!(change, Ok(TrackedChange::State(true))))
 }
 
-fn change(from: &Settings, to: &Settings) -> String {
+fn change(from: &MysqlSettings, to: &MysqlSettings) -> String {
     let mut out = Vec::new();
     from.write_change(to, &mut out);
     String::from_utf8(out).unwrap()
@@ -92,7 +92,7 @@ fn what_a_server_tells_of_a_variable_it_takes_back() {
             continue;
         }
         tried += 1;
-        let (without, with) = (Settings::default(), Settings::of([(&*name, &*value)]));
+        let (without, with) = (MysqlSettings::default(), MysqlSettings::of([(&*name, &*value)]));
         let again = told(&other.run(&change(&without, &with)));
         assert!(again.contains(&(name.clone(), value.clone())), "{name}={value}: {again:?}");
         let real = |client: &mut MyClient| client.run(&format!("SELECT @@SESSION.{name}")).rows();
@@ -168,27 +168,27 @@ fn a_replayed_session_is_like_the_first_one() {
 }
 
 /// What [`connect`] makes of a session.
-fn start_settings() -> Settings {
-    let mut settings = Settings::default();
+fn start_settings() -> MysqlSettings {
+    let mut settings = MysqlSettings::default();
     settings.put_collation(45);
     let _kept = settings.put_schema("d");
     settings
 }
 
 /// Runs a text, and takes note of what is told.
-fn run(client: &mut MyClient, settings: &mut Settings, text: &str) {
+fn run(client: &mut MyClient, settings: &mut MysqlSettings, text: &str) {
     let answer = client.run(text);
     let details = sql::details(text.as_bytes(), settings.mode());
     let collation = details.assignments.iter().rev().find_map(|it| match &it.value {
-        Assigned::Literal(value) if it.name == COLLATION_CONNECTION => Some(value.as_str()),
+        AssignedValue::Literal(value) if it.name == COLLATION_CONNECTION => Some(value.as_str()),
         _ => None,
     });
     let names = text.starts_with("SET NAMES");
     let told = told(&answer);
     let told = told.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    assert_eq!(settings.told(told, collation.filter(|_| names)), Put::Kept, "{text}");
+    assert_eq!(settings.told(told, collation.filter(|_| names)), SettingChange::Kept, "{text}");
     for change in changes(&answer.ok().changes) {
-        if let Ok(Change::Schema(name)) = change {
+        if let Ok(TrackedChange::Schema(name)) = change {
             let _kept = settings.put_schema(std::str::from_utf8(name).unwrap());
         }
     }

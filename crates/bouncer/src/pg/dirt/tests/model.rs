@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{Change, look};
+use wire::pg::sql::{PgSettingChange, look};
 
-use super::super::{Dirt, Leave, Lessons, Verdict, Verify};
-use crate::pg::probe::{Found, Topics};
+use super::super::{DepartureCleanup, LessonTable, ReleaseVerdict, SessionDirt, VerifyPolicy};
+use crate::pg::probe::{ProbeFindings, ProbeTopics};
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug)]
@@ -162,26 +162,26 @@ impl Server {
     }
 
     /// What the probe's answer is.
-    fn found(&self, topics: Topics, names: &[String]) -> Found {
+    fn found(&self, topics: ProbeTopics, names: &[String]) -> ProbeFindings {
         let state = &self.state;
-        let asked = |topic: Topics| topics.contains(topic);
+        let asked = |topic: ProbeTopics| topics.contains(topic);
         let settings = state.settings.clone().into_iter();
-        Found {
-            settings: if asked(Topics::SETTINGS) { settings.collect() } else { Vec::new() },
+        ProbeFindings {
+            settings: if asked(ProbeTopics::SETTINGS) { settings.collect() } else { Vec::new() },
             named: names
                 .iter()
                 .map(|it| (it.clone(), Some(state.settings.get(it).cloned().unwrap_or_default())))
                 .collect(),
-            role_changed: asked(Topics::ROLE) && state.role,
-            channels: if asked(Topics::CHANNELS) && state.listens {
+            role_changed: asked(ProbeTopics::ROLE) && state.role,
+            channels: if asked(ProbeTopics::CHANNELS) && state.listens {
                 vec!["a".to_owned()]
             } else {
                 Vec::new()
             },
-            advisory_locks: asked(Topics::ADVISORY) && self.locks,
-            temp_tables: asked(Topics::TEMP) && state.temp,
-            hold_cursors: asked(Topics::CURSORS) && state.hold,
-            sql_prepared: asked(Topics::PREPARED) && self.prepared,
+            advisory_locks: asked(ProbeTopics::ADVISORY) && self.locks,
+            temp_tables: asked(ProbeTopics::TEMP) && state.temp,
+            hold_cursors: asked(ProbeTopics::CURSORS) && state.hold,
+            sql_prepared: asked(ProbeTopics::PREPARED) && self.prepared,
             connections_function: None,
         }
     }
@@ -277,8 +277,8 @@ fn chunk() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Debug, Default)]
 struct Pair {
     server: Server,
-    dirt: Dirt,
-    lessons: Lessons,
+    dirt: SessionDirt,
+    lessons: LessonTable,
     known: BTreeMap<String, String>,
 }
 
@@ -304,17 +304,19 @@ impl Pair {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: PgSettingChange) {
         match change {
-            Change::Value { name, value } if value.is_empty() => drop(self.known.remove(&name)),
-            Change::Value { name, value } => drop(self.known.insert(name, value)),
-            Change::Default { name } => drop(self.known.remove(&name)),
-            Change::DefaultAll => self.known.clear(),
+            PgSettingChange::Value { name, value } if value.is_empty() => {
+                drop(self.known.remove(&name))
+            }
+            PgSettingChange::Value { name, value } => drop(self.known.insert(name, value)),
+            PgSettingChange::Default { name } => drop(self.known.remove(&name)),
+            PgSettingChange::DefaultAll => self.known.clear(),
         }
     }
 
     fn judge(&mut self) -> Result<(), TestCaseError> {
-        if let Verdict::Probe(questions) = self.dirt.verdict() {
+        if let ReleaseVerdict::Probe(questions) = self.dirt.verdict() {
             let found = self.server.found(questions.topics, questions.names());
             self.dirt.asked(questions);
             let known = self.known.clone();
@@ -327,15 +329,15 @@ impl Pair {
         }
         let state = &self.server.state;
         match self.dirt.verdict() {
-            Verdict::Probe(_) => prop_assert!(false, "asked twice"),
-            Verdict::Pinned(_) => {}
-            Verdict::Clean => {
+            ReleaseVerdict::Probe(_) => prop_assert!(false, "asked twice"),
+            ReleaseVerdict::Pinned(_) => {}
+            ReleaseVerdict::Clean => {
                 let kinds = [state.role, state.listens, state.temp, state.hold];
                 prop_assert!(!kinds.contains(&true), "{:?}", self.server);
                 prop_assert!(!self.server.locks && !self.server.prepared, "{:?}", self.server);
                 prop_assert_eq!(&self.known, &state.settings);
                 prop_assert!(!state.hidden || self.dirt.has_hidden_settings());
-                prop_assert_eq!(self.dirt.leave(), Leave::Nothing);
+                prop_assert_eq!(self.dirt.leave(), DepartureCleanup::Nothing);
             }
         }
         Ok(())
@@ -354,7 +356,7 @@ impl Pair {
         ] {
             self.step(step)?;
         }
-        prop_assert_eq!(self.dirt.verdict(), Verdict::Clean);
+        prop_assert_eq!(self.dirt.verdict(), ReleaseVerdict::Clean);
         Ok(())
     }
 }
@@ -368,7 +370,7 @@ proptest! {
         always in any::<bool>(),
     ) {
         let mut pair = Pair::default();
-        pair.dirt.set_verify(if always { Verify::Always } else { Verify::Unknown });
+        pair.dirt.set_verify(if always { VerifyPolicy::Always } else { VerifyPolicy::Unknown });
         for step in chunks.into_iter().flatten() {
             pair.step(step)?;
         }

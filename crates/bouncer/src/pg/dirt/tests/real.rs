@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use testkit::Postgres;
 use testkit::pg::PgClient;
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{Change, look};
+use wire::pg::sql::{PgSettingChange, look};
 
-use super::super::{Dirt, Leave, Lessons, Reasons, Topics, Verdict, Verify};
-use crate::pg::probe::{Questions, Reader};
+use super::super::{
+    DepartureCleanup, LessonTable, PinReasons, ProbeTopics, ReleaseVerdict, SessionDirt,
+    VerifyPolicy,
+};
+use crate::pg::probe::{ProbeQueries, ProbeReader};
 
 /// Functions, triggers and views that leave something without a word of it in the text.
 const OBJECTS: &str = "
@@ -91,17 +94,17 @@ fn connect(server: &Postgres, user: &str, database: &str) -> PgClient {
 /// A connection that is watched as a pooler would.
 struct Watched {
     client: PgClient,
-    dirt: Dirt,
-    lessons: Lessons,
+    dirt: SessionDirt,
+    lessons: LessonTable,
     known: BTreeMap<String, String>,
 }
 
 impl Watched {
-    fn new(server: &Postgres, database: &str, verify: Verify) -> Watched {
+    fn new(server: &Postgres, database: &str, verify: VerifyPolicy) -> Watched {
         Watched {
             client: connect(server, "postgres", database),
             dirt: super::dirt(verify),
-            lessons: Lessons::default(),
+            lessons: LessonTable::default(),
             known: BTreeMap::new(),
         }
     }
@@ -130,25 +133,25 @@ impl Watched {
         }
     }
 
-    fn change(&mut self, changes: Vec<Change>) {
+    fn change(&mut self, changes: Vec<PgSettingChange>) {
         for change in changes {
             match change {
-                Change::Value { name, value } => drop(self.known.insert(name, value)),
-                Change::Default { name } => drop(self.known.remove(&name)),
-                Change::DefaultAll => self.known.clear(),
+                PgSettingChange::Value { name, value } => drop(self.known.insert(name, value)),
+                PgSettingChange::Default { name } => drop(self.known.remove(&name)),
+                PgSettingChange::DefaultAll => self.known.clear(),
             }
         }
     }
 
     /// Asks what the verdict wants asked.
-    fn settle(&mut self) -> Verdict {
+    fn settle(&mut self) -> ReleaseVerdict {
         let verdict = self.dirt.verdict();
-        let Verdict::Probe(questions) = verdict else {
+        let ReleaseVerdict::Probe(questions) = verdict else {
             return verdict;
         };
         let answer = self.client.run(&questions.sql());
         self.dirt.asked(questions);
-        let mut reader = Reader::new();
+        let mut reader = ProbeReader::new();
         for row in answer.messages.iter().filter(|it| it.tag == b'D') {
             reader.row(&row.body, "postgres").unwrap();
         }
@@ -166,9 +169,9 @@ impl Watched {
     /// Compares what is believed with what is so.
     fn check(&mut self, texts: &[&str]) {
         let pins = match self.settle() {
-            Verdict::Clean => Reasons::default(),
-            Verdict::Pinned(reasons) => reasons,
-            Verdict::Probe(_) => panic!("{texts:?}: asked twice"),
+            ReleaseVerdict::Clean => PinReasons::default(),
+            ReleaseVerdict::Pinned(reasons) => reasons,
+            ReleaseVerdict::Probe(_) => panic!("{texts:?}: asked twice"),
         };
         let truth = truth(&mut self.client);
         let believed: BTreeSet<&str> = pins.names().filter(|it| *it != "search_path").collect();
@@ -186,13 +189,13 @@ impl Watched {
     /// What a client finds that comes after this one.
     fn check_next(&mut self, texts: &[&str]) {
         match self.dirt.leave() {
-            Leave::Nothing => {}
-            Leave::Discard => {
+            DepartureCleanup::Nothing => {}
+            DepartureCleanup::Discard => {
                 self.client.run("DISCARD ALL");
                 self.dirt.discarded();
                 self.known.clear();
             }
-            Leave::Close => return,
+            DepartureCleanup::Close => return,
         }
         if self.dirt.has_hidden_settings() {
             self.client.run("RESET ALL");
@@ -343,7 +346,7 @@ fn check_all(server: &Postgres) {
     let database = url.rsplit('/').next().and_then(|it| it.split('?').next()).unwrap();
     connect(server, "postgres", database).run(OBJECTS);
     for texts in LEFT {
-        for verify in [Verify::Unknown, Verify::Always] {
+        for verify in [VerifyPolicy::Unknown, VerifyPolicy::Always] {
             let mut watched = Watched::new(server, database, verify);
             texts.iter().for_each(|text| watched.text(text));
             watched.check(texts);
@@ -351,9 +354,9 @@ fn check_all(server: &Postgres) {
         }
     }
     for texts in CLEAN {
-        let mut watched = Watched::new(server, database, Verify::Never);
+        let mut watched = Watched::new(server, database, VerifyPolicy::Never);
         texts.iter().for_each(|text| watched.text(text));
-        assert_eq!(watched.dirt.verdict(), Verdict::Clean, "{texts:?}");
+        assert_eq!(watched.dirt.verdict(), ReleaseVerdict::Clean, "{texts:?}");
         assert!(!watched.dirt.has_hidden_settings(), "{texts:?}");
         assert!(watched.known.is_empty(), "{texts:?}");
         watched.check_next(texts);
@@ -387,8 +390,8 @@ fn a_role_without_rights_and_a_hostile_path_get_the_same_answer() {
     let mut client = connect(&server, "poor", "postgres");
     client.run("SET search_path = trap, pg_catalog");
     client.run("SELECT pg_catalog.pg_advisory_lock(1)");
-    let answer = client.run(&Questions::about(Topics::ALL).sql());
-    let mut reader = Reader::new();
+    let answer = client.run(&ProbeQueries::about(ProbeTopics::ALL).sql());
+    let mut reader = ProbeReader::new();
     for row in answer.messages.iter().filter(|it| it.tag == b'D') {
         reader.row(&row.body, "poor").unwrap();
     }

@@ -11,17 +11,17 @@ use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
 use proptest::prelude::*;
-use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, put_header, split_string};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, put_header, split_string};
 use wire::pg::message::{self, ErrorFields, backend};
-use wire::pg::notice::Notice;
+use wire::pg::notice::ServerNotice;
 
-use crate::pg::client::{ClientId, ClientSession, ClientSetup};
+use crate::pg::client::{ClientId, PgClientSession, PgClientSetup};
 use crate::pg::link::{
-    ClientNext, Gone, LinkLimits, Outputs, ServerNext, Shared, attach, client_gone, from_client,
-    from_server,
+    ClientNext, DepartureAction, LinkLimits, LinkOutputs, PgLinkContext, ServerNext, attach,
+    client_gone, from_client, from_server,
 };
-use crate::pg::server::{ServerSession, ServerSetup};
-use crate::pg::settings::{Parameters, Settings};
+use crate::pg::server::{PgServerSession, PgServerSetup};
+use crate::pg::settings::{PgSettings, ReportedParameters};
 use crate::pg::statements::HashKey;
 
 /// A stream of choices.
@@ -59,7 +59,7 @@ impl Sim {
     fn run(&mut self, out: &mut Vec<u8>) {
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = inbox.as_slice();
-        while let Some(header) = Header::parse(rest).unwrap()
+        while let Some(header) = PgHeader::parse(rest).unwrap()
             && let Some(message) = rest.get(..header.total)
         {
             self.message(header.tag, &message[HEADER_BYTES..], out);
@@ -269,7 +269,7 @@ impl Sim {
 
 /// One client: what it has sent and been given, and the server of its own that it does not have.
 struct Client {
-    session: ClientSession,
+    session: PgClientSession,
     /// What it has not sent yet.
     script: VecDeque<u8>,
     pending: Vec<u8>,
@@ -280,7 +280,7 @@ struct Client {
 }
 
 struct Server {
-    session: ServerSession,
+    session: PgServerSession,
     sim: Sim,
     /// What it has said and has not arrived yet.
     coming: VecDeque<u8>,
@@ -290,7 +290,7 @@ struct Server {
 
 struct World {
     choices: Choices,
-    shared: Shared,
+    shared: PgLinkContext,
     clients: Vec<Option<Client>>,
     servers: Vec<Server>,
 }
@@ -347,15 +347,15 @@ fn random_script(choices: &mut Choices, who: usize) -> Vec<u8> {
 
 impl World {
     fn new(seed: u64) -> World {
-        let shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
+        let shared = PgLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
         let server = |_| Server {
-            session: ServerSession::new(ServerSetup {
+            session: PgServerSession::new(PgServerSetup {
                 pid: 1,
                 key: Box::new([]),
                 pool: 1,
                 user: "login".into(),
-                parameters: Parameters::default(),
-                settings: Arc::new(Settings::default()),
+                parameters: ReportedParameters::default(),
+                settings: Arc::new(PgSettings::default()),
                 limits: LinkLimits { prepared_statements_max: 3 },
             }),
             sim: Sim::default(),
@@ -373,12 +373,12 @@ impl World {
         let mut own = Sim { inbox: script.clone(), ..Sim::default() };
         let mut wanted = Vec::new();
         own.run(&mut wanted);
-        let session = ClientSession::new(ClientSetup {
+        let session = PgClientSession::new(PgClientSetup {
             id: ClientId(u32::try_from(who).unwrap()),
             mode: PoolMode::Transaction,
             verify: Verify::Never,
             read_only: false,
-            settings: Settings::default(),
+            settings: PgSettings::default(),
             forced: Arc::default(),
             seen: Arc::default(),
         });
@@ -403,7 +403,7 @@ impl World {
                 Some(server) => (Some(&mut server.session), &mut server.sim.inbox),
                 None => (None, &mut nobody),
             };
-            let out = &mut Outputs { to_client: &mut client.given, to_server };
+            let out = &mut LinkOutputs { to_client: &mut client.given, to_server };
             let shared = &mut self.shared;
             let result = from_client(shared, &mut client.session, session, &client.pending, out);
             client.pending.drain(..result.consumed);
@@ -415,7 +415,7 @@ impl World {
                     client.server = Some(number);
                     let server = &mut self.servers[number];
                     server.client = Some(who);
-                    let out = &mut Outputs {
+                    let out = &mut LinkOutputs {
                         to_client: &mut client.given,
                         to_server: &mut server.sim.inbox,
                     };
@@ -448,7 +448,7 @@ impl World {
             Some(client) => (Some(&mut client.session), &mut client.given),
             None => (None, &mut nobody),
         };
-        let out = &mut Outputs { to_client, to_server: &mut server.sim.inbox };
+        let out = &mut LinkOutputs { to_client, to_server: &mut server.sim.inbox };
         let shared = &mut self.shared;
         let result = from_server(shared, &mut server.session, session, &server.pending, out);
         server.pending.drain(..result.consumed);
@@ -472,8 +472,8 @@ impl World {
         let server = &mut self.servers[number];
         server.client = None;
         let mut nobody = Vec::new();
-        let out = &mut Outputs { to_client: &mut nobody, to_server: &mut server.sim.inbox };
-        if client_gone(&client.session, &mut server.session, out) == Gone::Close {
+        let out = &mut LinkOutputs { to_client: &mut nobody, to_server: &mut server.sim.inbox };
+        if client_gone(&client.session, &mut server.session, out) == DepartureAction::Close {
             // Half a message was sent: nobody can go on with that.
             *server = World::new(0).servers.remove(0);
         }
@@ -495,10 +495,10 @@ fn show(bytes: &[u8]) -> Vec<String> {
     let mut batch = Vec::new();
     let mut failed = false;
     let mut rest = bytes;
-    while let Some(header) = Header::parse(rest).unwrap() {
+    while let Some(header) = PgHeader::parse(rest).unwrap() {
         let body = &rest[HEADER_BYTES..header.total];
         batch.push(match header.tag {
-            b'E' => format!("error {}", Notice::parse(body).code()),
+            b'E' => format!("error {}", ServerNotice::parse(body).code()),
             tag => format!("{} {}", char::from(tag), String::from_utf8_lossy(body)),
         });
         rest = &rest[header.total..];
@@ -518,7 +518,7 @@ fn show(bytes: &[u8]) -> Vec<String> {
 fn sent(bytes: &[u8]) -> String {
     let mut shown = String::new();
     let mut rest = bytes;
-    while let Some(header) = Header::parse(rest).unwrap() {
+    while let Some(header) = PgHeader::parse(rest).unwrap() {
         let body = String::from_utf8_lossy(&rest[HEADER_BYTES..header.total]).replace('\0', "|");
         shown += &format!("{}[{body}] ", char::from(header.tag));
         rest = &rest[header.total..];

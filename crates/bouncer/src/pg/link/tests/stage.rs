@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::{PoolMode, Verify};
-use wire::pg::frame::{HEADER_BYTES, Header, put_header, split_string};
+use wire::pg::frame::{HEADER_BYTES, PgHeader, put_header, split_string};
 
-use crate::pg::client::{ClientId, ClientSession, ClientSetup};
+use crate::pg::client::{ClientId, PgClientSession, PgClientSetup};
 use crate::pg::link::{
-    ClientNext, Gone, LinkLimits, Outputs, ServerNext, Shared, attach, client_gone, from_client,
-    from_server,
+    ClientNext, DepartureAction, LinkLimits, LinkOutputs, PgLinkContext, ServerNext, attach,
+    client_gone, from_client, from_server,
 };
-use crate::pg::server::{ServerSession, ServerSetup};
-use crate::pg::settings::{Parameters, Settings};
+use crate::pg::server::{PgServerSession, PgServerSetup};
+use crate::pg::settings::{PgSettings, ReportedParameters};
 use crate::pg::statements::HashKey;
 
 pub(super) struct Setup {
@@ -56,7 +56,7 @@ impl Default for Setup {
 }
 
 struct Client {
-    session: ClientSession,
+    session: PgClientSession,
     pending: Vec<u8>,
     given: Vec<u8>,
     server: Option<u8>,
@@ -64,7 +64,7 @@ struct Client {
 }
 
 struct Server {
-    session: ServerSession,
+    session: PgServerSession,
     pending: Vec<u8>,
     given: Vec<u8>,
     client: Option<char>,
@@ -73,7 +73,7 @@ struct Server {
 
 struct Stage<'a> {
     setup: &'a Setup,
-    shared: Shared,
+    shared: PgLinkContext,
     clients: HashMap<char, Client>,
     servers: HashMap<u8, Server>,
     server: u8,
@@ -90,7 +90,7 @@ pub(super) fn play(setup: &Setup, script: &str) {
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            shared: PgLinkContext::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             clients: HashMap::new(),
             servers: HashMap::new(),
             server: 1,
@@ -173,13 +173,13 @@ impl Stage<'_> {
     fn server(&mut self) -> &mut Server {
         let Setup { limits, startup, reported, .. } = *self.setup;
         self.servers.entry(self.server).or_insert_with(|| Server {
-            session: ServerSession::new(ServerSetup {
+            session: PgServerSession::new(PgServerSetup {
                 pid: 1,
                 pool: 1,
                 user: "login".into(),
                 key: Box::new([1, 2, 3, 4]),
-                parameters: Parameters::of(reported.iter().copied()),
-                settings: Arc::new(Settings::of(startup.iter().copied())),
+                parameters: ReportedParameters::of(reported.iter().copied()),
+                settings: Arc::new(PgSettings::of(startup.iter().copied())),
                 limits,
             }),
             pending: Vec::new(),
@@ -194,14 +194,14 @@ impl Stage<'_> {
         self.clients.entry(who).or_insert_with(|| {
             let mine = setup.settings.iter().filter(|setting| setting.0 == who);
             Client {
-                session: ClientSession::new(ClientSetup {
+                session: PgClientSession::new(PgClientSetup {
                     id: ClientId(u32::from(who)),
                     mode: setup.mode,
                     verify: setup.verify,
                     read_only: setup.read_only,
-                    settings: Settings::of(mine.map(|setting| (setting.1, setting.2))),
-                    forced: Arc::new(Settings::of(setup.forced.iter().copied())),
-                    seen: Arc::new(Parameters::of(setup.reported.iter().copied())),
+                    settings: PgSettings::of(mine.map(|setting| (setting.1, setting.2))),
+                    forced: Arc::new(PgSettings::of(setup.forced.iter().copied())),
+                    seen: Arc::new(ReportedParameters::of(setup.reported.iter().copied())),
                 }),
                 pending: Vec::new(),
                 given: Vec::new(),
@@ -226,7 +226,7 @@ impl Stage<'_> {
                 Some(server) => (Some(&mut server.session), &mut server.given),
                 None => (None, &mut nobody),
             };
-            let out = &mut Outputs { to_client: &mut client.given, to_server };
+            let out = &mut LinkOutputs { to_client: &mut client.given, to_server };
             let shared = &mut self.shared;
             let result = from_client(shared, &mut client.session, session, &client.pending, out);
             client.pending.drain(..result.consumed);
@@ -237,8 +237,10 @@ impl Stage<'_> {
                     assert!(server.session.is_idle(), "{who} needs a server");
                     client.server = Some(self.server);
                     server.client = Some(who);
-                    let out =
-                        &mut Outputs { to_client: &mut client.given, to_server: &mut server.given };
+                    let out = &mut LinkOutputs {
+                        to_client: &mut client.given,
+                        to_server: &mut server.given,
+                    };
                     attach(&mut self.shared, &mut client.session, &mut server.session, out);
                 }
                 ClientNext::NeedListener => {
@@ -273,7 +275,7 @@ impl Stage<'_> {
             Some(client) => (Some(&mut client.session), &mut client.given),
             None => (None, &mut nobody),
         };
-        let out = &mut Outputs { to_client, to_server: &mut server.given };
+        let out = &mut LinkOutputs { to_client, to_server: &mut server.given };
         let shared = &mut self.shared;
         let result = from_server(shared, &mut server.session, session, &server.pending, out);
         server.pending.drain(..result.consumed);
@@ -303,12 +305,12 @@ impl Stage<'_> {
         let server = self.servers.get_mut(&number).unwrap();
         server.client = None;
         let mut nobody = Vec::new();
-        let out = &mut Outputs { to_client: &mut nobody, to_server: &mut server.given };
+        let out = &mut LinkOutputs { to_client: &mut nobody, to_server: &mut server.given };
         match client_gone(&client.session, &mut server.session, out) {
-            Gone::Cancel => "cancel",
-            Gone::Draining => "draining",
-            Gone::Idle => "idle",
-            Gone::Close => "close",
+            DepartureAction::Cancel => "cancel",
+            DepartureAction::Draining => "draining",
+            DepartureAction::Idle => "idle",
+            DepartureAction::Close => "close",
         }
     }
 
@@ -330,7 +332,7 @@ impl Stage<'_> {
     fn decode(&mut self, bytes: &[u8], one: fn(u8, &[u8]) -> String) -> String {
         let mut shown = Vec::new();
         let mut rest = bytes;
-        while let Some(header) = Header::parse(rest).unwrap() {
+        while let Some(header) = PgHeader::parse(rest).unwrap() {
             let (message, after) = rest.split_at_checked(header.total).unwrap_or((rest, &[]));
             shown.push(one(header.tag, message.get(HEADER_BYTES..).unwrap()));
             rest = after;
@@ -458,7 +460,7 @@ fn show_backend(tag: u8, body: &[u8]) -> String {
         b'A' => show_strings(&letter, &body[4..], 2),
         b'Z' => format!("Z{}", char::from(body[0])),
         b'E' | b'N' => {
-            let notice = wire::pg::notice::Notice::parse(body);
+            let notice = wire::pg::notice::ServerNotice::parse(body);
             let code = notice.code();
             format!("{letter}[{}|{code}|{}]", notice.severity().as_str(), notice.message())
         }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pool::shares::{TenantLimits, Wake};
+use pool::shares::{TenantQuota, ThreadWake};
 
-use super::super::{Effect, Failure, Lease, Next, Place, PoolRef, Pools, Registry, Terms, Ticket};
+use super::super::{
+    FreedConnectionUse, PoolEffect, PoolFailure, PoolRef, PoolRegistry, PoolTerms, PooledSlot,
+    QueueTicket, ServerLease, ThreadPools,
+};
 use crate::tenants::{PoolId, ServerId, TenantId};
 
 const THREADS: usize = 3;
 
 struct Bells([AtomicBool; THREADS]);
 
-impl Wake for Bells {
+impl ThreadWake for Bells {
     fn wake(&self, thread: usize) {
         self.0[thread].store(true, Ordering::SeqCst);
     }
@@ -26,7 +29,7 @@ enum Event {
     /// A client has something to do.
     Ask(usize),
     /// A client that still waits does not want to any more.
-    Tires(usize, Ticket),
+    Tires(usize, QueueTicket),
     /// A client's transaction ends.
     Done(usize),
     /// A connection is open, or not.
@@ -40,7 +43,7 @@ enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Thinking,
-    Waiting(Ticket, Instant),
+    Waiting(QueueTicket, Instant),
     Working(u32),
 }
 
@@ -63,15 +66,15 @@ enum Held {
 struct Conn {
     thread: usize,
     pool: PoolRef,
-    place: Place,
+    place: PooledSlot,
     held: Held,
 }
 
 struct World {
-    pools: Vec<Pools<u32, usize>>,
+    pools: Vec<ThreadPools<u32, usize>>,
     bells: Arc<Bells>,
-    registry: Arc<Registry>,
-    terms: Vec<Terms>,
+    registry: Arc<PoolRegistry>,
+    terms: Vec<PoolTerms>,
     clients: Vec<Client>,
     conns: HashMap<u32, Conn>,
     conns_made: u32,
@@ -102,11 +105,12 @@ impl World {
     fn new(seed: u64, clients: usize, pools: usize, failures: u64) -> World {
         let now = node::clock::now();
         let bells = Arc::new(Bells(std::array::from_fn(|_| AtomicBool::new(false))));
-        let (registry, desks) = Registry::new(THREADS, Arc::clone(&bells) as Arc<dyn Wake>, now);
+        let (registry, desks) =
+            PoolRegistry::new(THREADS, Arc::clone(&bells) as Arc<dyn ThreadWake>, now);
         let mut world = World {
             pools: desks
                 .into_iter()
-                .map(|desk| Pools::new(Arc::clone(&registry), desk, seed))
+                .map(|desk| ThreadPools::new(Arc::clone(&registry), desk, seed))
                 .collect(),
             bells,
             registry,
@@ -129,13 +133,13 @@ impl World {
         };
         for pool in 0..pools {
             let tenant = tenant_of(pool);
-            world.terms.push(Terms {
+            world.terms.push(PoolTerms {
                 server: ServerId(u32::try_from(tenant / 3).unwrap()),
                 server_connections_max: 6,
-                tenant: TenantLimits {
+                tenant: TenantQuota {
                     connections_max: 5,
                     weight: 1 + u32::try_from(tenant % 3).unwrap(),
-                    ..TenantLimits::default()
+                    ..TenantQuota::default()
                 },
                 connections_max: 4,
                 connections_min: 0,
@@ -178,7 +182,7 @@ impl World {
 
     /// Goes on to what happens next, an event or a thread's own timer.
     fn step(&mut self) -> bool {
-        let due = self.pools.iter().filter_map(Pools::next_due).min();
+        let due = self.pools.iter().filter_map(ThreadPools::next_due).min();
         let event = self.events.first_key_value().map(|((time, _), _)| *time);
         let Some(time) = due.into_iter().chain(event).min() else { return false };
         self.now = self.now.max(time);
@@ -216,7 +220,7 @@ impl World {
             return;
         }
         match self.pools[thread].lease(pool, client, (settings, last), self.now) {
-            Lease::Ready(conn) => {
+            ServerLease::Ready(conn) => {
                 let queue = self.queues.get(&(thread, pool));
                 assert!(queue.is_none_or(VecDeque::is_empty), "nobody overtakes the queue");
                 let conn_of = &self.conns[&conn];
@@ -224,18 +228,18 @@ impl World {
                 assert_eq!(conn_of.place.pool(), id, "connections do not mix");
                 self.work(client, conn);
             }
-            Lease::Waiting(ticket) => {
+            ServerLease::Waiting(ticket) => {
                 self.clients[client].state = State::Waiting(ticket, self.now);
                 self.queues.entry((thread, pool)).or_default().push_back(client);
                 if self.failures > 0 && self.below(50) == 0 {
                     self.at(3_000, Event::Tires(client, ticket));
                 }
             }
-            Lease::Refused(_) => self.refused(client),
+            ServerLease::Refused(_) => self.refused(client),
         }
     }
 
-    fn tires(&mut self, client: usize, ticket: Ticket) {
+    fn tires(&mut self, client: usize, ticket: QueueTicket) {
         let Client { thread, pool, state, .. } = self.clients[client];
         let waits = matches!(state, State::Waiting(own, _) if own == ticket);
         assert_eq!(self.pools[thread].give_up_waiting(pool, ticket, self.now), waits);
@@ -280,10 +284,10 @@ impl World {
         self.next(conn, next);
     }
 
-    fn next(&mut self, conn: u32, next: Next<usize>) {
+    fn next(&mut self, conn: u32, next: FreedConnectionUse<usize>) {
         match next {
-            Next::Idle => self.conns.get_mut(&conn).unwrap().held = Held::Idle,
-            Next::Serve(client) => {
+            FreedConnectionUse::Idle => self.conns.get_mut(&conn).unwrap().held = Held::Idle,
+            FreedConnectionUse::Serve(client) => {
                 let Client { thread, pool, id, state, .. } = self.clients[client];
                 let State::Waiting(_, since) = state else { panic!("served without waiting") };
                 let first = self.queues.get_mut(&(thread, pool)).unwrap().pop_front();
@@ -293,8 +297,8 @@ impl World {
                 self.longest_wait = self.longest_wait.max(self.now - since);
                 self.work(client, conn);
             }
-            Next::Close(_) => drop(self.conns.remove(&conn)),
-            Next::Move(thread) => self.travel(conn, thread),
+            FreedConnectionUse::Close(_) => drop(self.conns.remove(&conn)),
+            FreedConnectionUse::Move(thread) => self.travel(conn, thread),
         }
     }
 
@@ -312,7 +316,7 @@ impl World {
         assert_eq!(conn_of.held, Held::Opening);
         let (pool, thread) = (conn_of.pool, conn_of.thread);
         if fails {
-            let failure = Failure::unreached("08006", "refused");
+            let failure = PoolFailure::unreached("08006", "refused");
             let place = self.conns.remove(&conn).unwrap().place;
             self.pools[thread].open_failed(pool, place, Arc::new(failure), now);
             return;
@@ -339,23 +343,23 @@ impl World {
         for thread in 0..THREADS {
             while let Some(effect) = self.pools[thread].next_effect() {
                 match effect {
-                    Effect::Open { pool, place } => {
+                    PoolEffect::Open { pool, place } => {
                         self.conns_made += 1;
                         let held = Held::Opening;
                         self.conns.insert(self.conns_made, Conn { thread, pool, place, held });
                         let after = 1_000 + self.below(6_000);
                         self.at(after, Event::Opened(self.conns_made));
                     }
-                    Effect::Close { conn, .. } => {
+                    PoolEffect::Close { conn, .. } => {
                         let conn = self.conns.remove(&conn).unwrap();
                         assert_eq!((conn.thread, conn.held), (thread, Held::Idle));
                     }
-                    Effect::Move { conn, thread: to } => {
+                    PoolEffect::Move { conn, thread: to } => {
                         let conn_of = &self.conns[&conn];
                         assert_eq!((conn_of.thread, conn_of.held), (thread, Held::Idle));
                         self.travel(conn, to);
                     }
-                    Effect::Refuse { client, .. } => {
+                    PoolEffect::Refuse { client, .. } => {
                         let Client { thread, pool, .. } = self.clients[client];
                         let first = self.queues.get_mut(&(thread, pool)).unwrap().pop_front();
                         assert_eq!(first, Some(client));

@@ -197,7 +197,7 @@ fn names_of_streams_are_not_looked_for_among_files() {
     assert_eq!(program.command.outputs, ["a", "b", "c"]);
     assert_eq!(program.cached, HashSet::from(["a".to_owned(), "c".to_owned()]));
     assert_eq!(program.refused_outputs.len(), 1);
-    assert_eq!(program.command.profile, Profile::Compile);
+    assert_eq!(program.command.profile, SeccompProfile::Compile);
     let plan = plan(json!({"cmd": [{"args": ["a"], "copyOut": ["traffic"]}, {"args": ["b"]}],
         "pipeMapping": [{"in": {"index": 0, "fd": 1}, "out": {"index": 1, "fd": 0},
             "proxy": true, "name": "traffic", "max": 3}]}));
@@ -215,7 +215,7 @@ fn stored_files_go_by_descriptor_and_streams_only_where_there_is_a_caller() {
         "files": [{"streamIn": true}, {"streamOut": true}, {"fileId": id}]}]});
     assert!(plan_with(&store, request.clone(), false).is_err());
     let program = plan_with(&store, request, true).unwrap().programs.pop().unwrap();
-    assert!(matches!(program.command.files[0].content, Content::Shared(_)));
+    assert!(matches!(program.command.files[0].content, WorkspaceContent::Shared(_)));
     assert!(program.command.files[0].executable);
     assert!(matches!(&*program.streams, [Stream::In, Stream::Out, Stream::Shared(_)]));
 }

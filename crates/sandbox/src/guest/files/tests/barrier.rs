@@ -27,7 +27,7 @@ async fn so_far(watch: &mut Watch) -> Vec<(WatchKind, String)> {
 #[tokio::test]
 async fn what_has_happened_is_told_when_it_is_asked_for_and_no_temporary_names_are() {
     let place = Place::new();
-    for depth in [Depth::Single, Depth::Recursive] {
+    for depth in [ListDepth::Single, ListDepth::Recursive] {
         let dir = format!("{depth:?}");
         fs::create_dir(place.dir.join(&dir)).unwrap();
         std::os::unix::fs::chown(place.dir.join(&dir), Some(USER), Some(USER)).ok();
@@ -53,7 +53,7 @@ async fn what_has_happened_is_told_when_it_is_asked_for_and_no_temporary_names_a
 async fn nobody_waits_at_the_barrier_of_a_watch_that_has_ended() {
     let place = Place::new();
     fs::create_dir(place.dir.join("d")).unwrap();
-    let mut watch = place.files.watch(place.at("d"), Depth::Single).await.unwrap();
+    let mut watch = place.files.watch(place.at("d"), ListDepth::Single).await.unwrap();
     let barrier = watch.barrier();
     fs::remove_dir(place.dir.join("d")).unwrap();
     until(&mut watch, WatchKind::Remove, "").await;

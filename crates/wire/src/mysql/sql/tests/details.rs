@@ -2,20 +2,24 @@
 
 use super::*;
 
-fn literal(name: &str, value: &str) -> (Scope, String, Assigned) {
-    (Scope::Session, name.to_owned(), Assigned::Literal(value.to_owned()))
+fn literal(name: &str, value: &str) -> (VariableScope, String, AssignedValue) {
+    (VariableScope::Session, name.to_owned(), AssignedValue::Literal(value.to_owned()))
 }
 
-fn other(scope: Scope, name: &str, value: Assigned) -> (Scope, String, Assigned) {
+fn other(
+    scope: VariableScope,
+    name: &str,
+    value: AssignedValue,
+) -> (VariableScope, String, AssignedValue) {
     (scope, name.to_owned(), value)
 }
 
-fn names_of(charset: &str) -> Vec<(Scope, String, Assigned)> {
+fn names_of(charset: &str) -> Vec<(VariableScope, String, AssignedValue)> {
     let names = ["character_set_client", "character_set_connection", "character_set_results"];
     names.iter().map(|name| literal(name, charset)).collect()
 }
 
-fn check(text: &str, expected: &[(Scope, String, Assigned)]) {
+fn check(text: &str, expected: &[(VariableScope, String, AssignedValue)]) {
     let details = details(text.as_bytes(), PLAIN);
     assert!(!details.lost, "{text}");
     let found: Vec<_> =
@@ -35,26 +39,30 @@ fn assignments_are_read() {
             vec![literal("a", "-1.5"), literal("b", "ON"), literal("c", "1"), d, literal("e", "2")]
         }),
         ("SET a = 'x\\n\\'\\%\\\\'", vec![literal("a", "x\n'\\%\\")]),
-        ("SET a = DEFAULT; SELECT 1", vec![other(Scope::Session, "a", Assigned::Default)]),
+        (
+            "SET a = DEFAULT; SELECT 1",
+            vec![other(VariableScope::Session, "a", AssignedValue::Default)],
+        ),
         ("SET a = 'x' 'y', b = 1", {
-            vec![other(Scope::Session, "a", Assigned::Expression), literal("b", "1")]
+            vec![other(VariableScope::Session, "a", AssignedValue::Expression), literal("b", "1")]
         }),
         ("SET a = NULL, b = @@c, d = f(1, 2), e = 0x1f, g = 1e5, h = _utf8'x', i = N'x'", {
-            let name = |name| other(Scope::Session, name, Assigned::Expression);
+            let name = |name| other(VariableScope::Session, name, AssignedValue::Expression);
             ["a", "b", "d", "e", "g", "h", "i"].map(name).to_vec()
         }),
         ("SET GLOBAL a = 1, @@persist.b = 2, @@global.c.d = 3", {
-            let global =
-                |name, value: &str| other(Scope::Global, name, Assigned::Literal(value.to_owned()));
+            let global = |name, value: &str| {
+                other(VariableScope::Global, name, AssignedValue::Literal(value.to_owned()))
+            };
             vec![global("a", "1"), global("b", "2"), global("d", "3")]
         }),
         ("SET @@tx_isolation = 'SERIALIZABLE'", {
-            let value = Assigned::Literal("SERIALIZABLE".to_owned());
-            vec![other(Scope::Next, "tx_isolation", value)]
+            let value = AssignedValue::Literal("SERIALIZABLE".to_owned());
+            vec![other(VariableScope::Next, "tx_isolation", value)]
         }),
         ("SET TRANSACTION READ ONLY", {
-            let value = Assigned::Literal("1".to_owned());
-            vec![other(Scope::Next, "transaction_read_only", value)]
+            let value = AssignedValue::Literal("1".to_owned());
+            vec![other(VariableScope::Next, "transaction_read_only", value)]
         }),
         ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE", {
             vec![
@@ -69,7 +77,7 @@ fn assignments_are_read() {
             all
         }),
         ("SET CHARACTER SET latin1", {
-            let asked = |name| other(Scope::Session, name, Assigned::Expression);
+            let asked = |name| other(VariableScope::Session, name, AssignedValue::Expression);
             vec![
                 literal("character_set_client", "latin1"),
                 literal("character_set_results", "latin1"),
@@ -122,35 +130,44 @@ fn what_cannot_be_read_is_lost() {
 #[test]
 fn names_are_read() {
     for (text, expected) in [
-        ("USE `a``b`", vec![(Act::Use, None, "a`b")]),
-        ("use A; use b", vec![(Act::Use, None, "A"), (Act::Use, None, "b")]),
-        ("PREPARE S FROM 'SELECT 1'", vec![(Act::Prepare, None, "s")]),
-        ("EXECUTE `S` USING @a", vec![(Act::Execute, None, "s")]),
-        ("EXECUTE IMMEDIATE 'SELECT 1'", vec![(Act::ExecuteImmediate, None, "")]),
+        ("USE `a``b`", vec![(MysqlNameAction::Use, None, "a`b")]),
+        (
+            "use A; use b",
+            vec![(MysqlNameAction::Use, None, "A"), (MysqlNameAction::Use, None, "b")],
+        ),
+        ("PREPARE S FROM 'SELECT 1'", vec![(MysqlNameAction::Prepare, None, "s")]),
+        ("EXECUTE `S` USING @a", vec![(MysqlNameAction::Execute, None, "s")]),
+        ("EXECUTE IMMEDIATE 'SELECT 1'", vec![(MysqlNameAction::ExecuteImmediate, None, "")]),
         ("DEALLOCATE PREPARE S; DROP PREPARE t", {
-            vec![(Act::Deallocate, None, "s"), (Act::Deallocate, None, "t")]
+            vec![(MysqlNameAction::Deallocate, None, "s"), (MysqlNameAction::Deallocate, None, "t")]
         }),
         ("CREATE OR REPLACE TEMPORARY TABLE IF NOT EXISTS `D`.T (a int)", {
-            vec![(Act::CreateTemporary, Some("D"), "T")]
+            vec![(MysqlNameAction::CreateTemporary, Some("D"), "T")]
         }),
-        ("CREATE TEMPORARY SEQUENCE s", vec![(Act::CreateTemporarySequence, None, "s")]),
-        ("DROP TEMPORARY SEQUENCE s", vec![(Act::DropSequence, None, "s")]),
+        (
+            "CREATE TEMPORARY SEQUENCE s",
+            vec![(MysqlNameAction::CreateTemporarySequence, None, "s")],
+        ),
+        ("DROP TEMPORARY SEQUENCE s", vec![(MysqlNameAction::DropSequence, None, "s")]),
         (
             "DROP SEQUENCE IF EXISTS s, d.r",
-            vec![(Act::DropSequence, None, "s"), (Act::DropSequence, Some("d"), "r")],
+            vec![
+                (MysqlNameAction::DropSequence, None, "s"),
+                (MysqlNameAction::DropSequence, Some("d"), "r"),
+            ],
         ),
         ("CREATE TABLE t (a int)", vec![]),
         ("DROP TEMPORARY TABLE IF EXISTS a, d.b RESTRICT", {
-            vec![(Act::Drop, None, "a"), (Act::Drop, Some("d"), "b")]
+            vec![(MysqlNameAction::Drop, None, "a"), (MysqlNameAction::Drop, Some("d"), "b")]
         }),
-        ("DROP TABLES a", vec![(Act::Drop, None, "a")]),
+        ("DROP TABLES a", vec![(MysqlNameAction::Drop, None, "a")]),
         ("DROP VIEW a", vec![]),
-        ("HANDLER d.t OPEN", vec![(Act::OpenHandler, Some("d"), "t")]),
-        ("HANDLER t OPEN AS h", vec![(Act::OpenHandler, None, "h")]),
-        ("HANDLER h CLOSE", vec![(Act::CloseHandler, None, "h")]),
+        ("HANDLER d.t OPEN", vec![(MysqlNameAction::OpenHandler, Some("d"), "t")]),
+        ("HANDLER t OPEN AS h", vec![(MysqlNameAction::OpenHandler, None, "h")]),
+        ("HANDLER h CLOSE", vec![(MysqlNameAction::CloseHandler, None, "h")]),
         ("HANDLER h READ FIRST", vec![]),
         ("SET STATEMENT a = 1 FOR CREATE TEMPORARY TABLE t (a int)", {
-            vec![(Act::CreateTemporary, None, "t")]
+            vec![(MysqlNameAction::CreateTemporary, None, "t")]
         }),
     ] {
         let details = details(text.as_bytes(), PLAIN);
@@ -186,28 +203,28 @@ fn whom_to_kill_is_read() {
         ("KILL 99999999999999999999", true, KillTarget::Other),
     ] {
         let kill = details(text.as_bytes(), PLAIN).kill;
-        assert_eq!(kill, Some(Kill { connection, target }), "{text}");
+        assert_eq!(kill, Some(KillStatement { connection, target }), "{text}");
     }
 }
 
 #[test]
 fn questions_that_can_be_answered() {
-    let limit = |offset, count| Limit { offset, count };
+    let limit = |offset, count| RowLimit { offset, count };
     for (text, what, column) in [
-        ("SHOW WARNINGS", What::Warnings(Limit::NONE), ""),
-        ("show /* x */ warnings limit 5;", What::Warnings(limit(0, 5)), ""),
-        ("SHOW ERRORS LIMIT 2, 5", What::Errors(limit(2, 5)), ""),
-        ("SHOW ERRORS LIMIT 5 OFFSET 2", What::Errors(limit(2, 5)), ""),
-        ("SHOW COUNT(*) WARNINGS", What::WarningCount, "@@session.warning_count"),
-        ("SHOW COUNT ( * ) ERRORS", What::ErrorCount, "@@session.error_count"),
-        ("SELECT @@Warning_Count", What::WarningCount, "@@Warning_Count"),
-        ("SELECT @@local.error_count AS e", What::ErrorCount, "e"),
-        ("SELECT ROW_COUNT()", What::RowCount, "ROW_COUNT()"),
-        ("select found_rows () `n`;", What::FoundRows, "n"),
-        ("SELECT FOUND_ROWS ( ) AS 'it''s'", What::FoundRows, "it's"),
-        ("SELECT found_rows()\n", What::FoundRows, "found_rows()"),
+        ("SHOW WARNINGS", QuestionTopic::Warnings(RowLimit::NONE), ""),
+        ("show /* x */ warnings limit 5;", QuestionTopic::Warnings(limit(0, 5)), ""),
+        ("SHOW ERRORS LIMIT 2, 5", QuestionTopic::Errors(limit(2, 5)), ""),
+        ("SHOW ERRORS LIMIT 5 OFFSET 2", QuestionTopic::Errors(limit(2, 5)), ""),
+        ("SHOW COUNT(*) WARNINGS", QuestionTopic::WarningCount, "@@session.warning_count"),
+        ("SHOW COUNT ( * ) ERRORS", QuestionTopic::ErrorCount, "@@session.error_count"),
+        ("SELECT @@Warning_Count", QuestionTopic::WarningCount, "@@Warning_Count"),
+        ("SELECT @@local.error_count AS e", QuestionTopic::ErrorCount, "e"),
+        ("SELECT ROW_COUNT()", QuestionTopic::RowCount, "ROW_COUNT()"),
+        ("select found_rows () `n`;", QuestionTopic::FoundRows, "n"),
+        ("SELECT FOUND_ROWS ( ) AS 'it''s'", QuestionTopic::FoundRows, "it's"),
+        ("SELECT found_rows()\n", QuestionTopic::FoundRows, "found_rows()"),
     ] {
-        let expected = Asked { what, column: column.to_owned() };
+        let expected = SessionQuestion { what, column: column.to_owned() };
         assert_eq!(asked(text.as_bytes(), PLAIN), Some(expected), "{text}");
     }
     for text in [

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn prohibitions(text: &str) -> Prohibitions {
+fn prohibitions(text: &str) -> TextProhibitions {
     let found = effects_and_prohibitions(text.as_bytes(), PLAIN).1;
     for dressed in [format!("/* ' */ # \" \n{text}"), format!("/*!50000 {text} */")] {
         // A comment within a comment ends it, and a statement that ends within one is not read.
@@ -133,6 +133,6 @@ fn what_is_reading_is_not_named() {
         "LOAD DATA LOW_PRIORITY LOCAL INFILE 'x' INTO TABLE t",
         "SELECT handler, load data FROM t",
     ] {
-        assert_eq!(prohibitions(text), Prohibitions::NONE, "{text}");
+        assert_eq!(prohibitions(text), TextProhibitions::NONE, "{text}");
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::lexer::{Kind, Lexer, Reading};
+use super::super::lexer::{CommentReading, MysqlLexer, MysqlTokenKind};
 use super::*;
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
@@ -82,7 +82,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn mode() -> impl Strategy<Value = SqlMode> {
-    let charsets = vec![Charset::Utf8, Charset::AsciiSafe, Charset::Unsafe];
+    let charsets = vec![CharsetClass::Utf8, CharsetClass::AsciiSafe, CharsetClass::Unsafe];
     (any::<bool>(), any::<bool>(), proptest::sample::select(charsets)).prop_map(
         |(ansi_quotes, no_backslash_escapes, charset)| SqlMode {
             ansi_quotes,
@@ -95,16 +95,16 @@ fn mode() -> impl Strategy<Value = SqlMode> {
 proptest! {
     #[test]
     fn tokens_are_in_order_and_within_the_text(text in text(), mode in mode()) {
-        for reading in [Reading::Code, Reading::Comment] {
+        for reading in [CommentReading::Code, CommentReading::Comment] {
             let mut last = 0;
-            let mut lexer = Lexer::new(&text, mode, reading);
+            let mut lexer = MysqlLexer::new(&text, mode, reading);
             for token in lexer.by_ref() {
                 prop_assert!(token.start >= last && token.end > token.start);
                 prop_assert!(token.end <= text.len());
                 last = token.end;
                 let first = text[token.start];
                 let is_name = first == b'`' || (first == b'"' && mode.ansi_quotes);
-                prop_assert_eq!(token.kind == Kind::Name, is_name);
+                prop_assert_eq!(token.kind == MysqlTokenKind::Name, is_name);
             }
             prop_assert!(lexer.next().is_none());
         }

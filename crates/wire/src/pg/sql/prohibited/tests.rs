@@ -7,13 +7,13 @@ use super::*;
 fn the_lists_are_sorted_and_in_lower_case() {
     for list in [FUNCTIONS, READ_ANYTHING, SECRETS] {
         assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
-        assert!(list.iter().all(|it| Lower::fold(it.as_bytes()).bytes() == it.as_bytes()));
+        assert!(list.iter().all(|it| LowerWord::fold(it.as_bytes()).bytes() == it.as_bytes()));
     }
     let first = |it: &&str| matches!(it.as_bytes()[0], b'_' | b'p' | b's' | b'u');
     assert!(SECRETS.iter().all(first));
 }
 
-fn found(text: &str) -> Prohibitions {
+fn found(text: &str) -> TextProhibitions {
     let found = look(text.as_bytes()).prohibitions;
     let commented = format!("/* ' */ ; -- \"\n{text}");
     assert_eq!(look(commented.as_bytes()).prohibitions, found, "{commented}");
@@ -123,6 +123,6 @@ fn what_is_reading_is_not_named() {
         "SELECT * FROM pg_locks, pg_stat_user_tables, pg_roles, pg_prepared_xacts",
         "UNLISTEN *",
     ] {
-        assert_eq!(found(text), Prohibitions::NONE, "{text}");
+        assert_eq!(found(text), TextProhibitions::NONE, "{text}");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
 use wire::mysql::packet::{ErrPacket, OkPacket};
-use wire::mysql::reply::{Event, Reply, ReplyKind};
+use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 
 use super::Dice;
 use super::server::{CURSOR_ROWS, params, ran};
@@ -58,12 +58,12 @@ enum Due {
 
 #[derive(Debug)]
 pub(super) struct Person {
-    caps: Capabilities,
+    caps: CapabilityFlags,
     schema: &'static str,
     open: Vec<Open>,
     last_prepared: Option<u32>,
     due: Option<Due>,
-    reply: Option<Reply>,
+    reply: Option<CommandReplyState>,
     seq: u8,
     input: Vec<u8>,
     said: Vec<String>,
@@ -74,7 +74,7 @@ pub(super) struct Person {
 }
 
 impl Person {
-    pub(super) fn new(schema: &'static str, caps: Capabilities) -> Person {
+    pub(super) fn new(schema: &'static str, caps: CapabilityFlags) -> Person {
         Person {
             caps,
             schema,
@@ -146,7 +146,7 @@ impl Person {
                 Command::StmtExecute => ReplyKind::of_execution(body[4]),
                 _ => command.reply(),
             };
-            self.reply = Some(Reply::new(kind, self.caps));
+            self.reply = Some(CommandReplyState::new(kind, self.caps));
             self.seq = 1;
         }
     }
@@ -243,7 +243,7 @@ impl Person {
     /// Bytes that it is given.
     pub(super) fn hears(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
-        while let Some(header) = Header::parse(&self.input) {
+        while let Some(header) = PacketHeader::parse(&self.input) {
             if self.input.len() < header.total() {
                 return;
             }
@@ -253,20 +253,20 @@ impl Person {
         }
     }
 
-    fn packet(&mut self, header: Header, payload: &[u8]) {
+    fn packet(&mut self, header: PacketHeader, payload: &[u8]) {
         assert_eq!(header.seq, self.seq, "{:?}", self.due);
         self.seq += 1;
         let reply = self.reply.as_mut().expect("an answer that is due");
         let event = reply.packet(payload, header.len).expect("a reply that makes sense");
         match event {
-            Event::Row => self.said.push(String::from_utf8_lossy(&payload[1..]).into()),
-            Event::Ok(_) => {
+            ReplyEvent::Row => self.said.push(String::from_utf8_lossy(&payload[1..]).into()),
+            ReplyEvent::Ok(_) => {
                 let ok = OkPacket::parse(payload, self.caps).unwrap();
                 self.said.push(String::from_utf8_lossy(ok.info).into());
             }
-            Event::End(status) => self.last_row = status.contains(Status::LAST_ROW_SENT),
-            Event::Error => self.error = Some(ErrPacket::parse(payload).unwrap().code),
-            Event::Prepared { id, .. } => self.prepared = Some(id),
+            ReplyEvent::End(status) => self.last_row = status.contains(StatusFlags::LAST_ROW_SENT),
+            ReplyEvent::Error => self.error = Some(ErrPacket::parse(payload).unwrap().code),
+            ReplyEvent::Prepared { id, .. } => self.prepared = Some(id),
             _ => {}
         }
         if reply.is_done() {

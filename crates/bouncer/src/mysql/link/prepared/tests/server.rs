@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use wire::mysql::capabilities::Status;
+use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;
-use wire::mysql::frame::{HEADER_BYTES, Header, put_built};
+use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_built};
 use wire::mysql::packet::{self, ColumnKind, OkPacket, ResultColumn, put_result};
 
 use super::{Dice, MODERN};
@@ -47,7 +47,7 @@ impl Model {
 
     /// Reads the commands that have come whole, and answers them.
     pub(super) fn reads(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>, dice: &mut Dice) {
-        while let Some(header) = Header::parse(input) {
+        while let Some(header) = PacketHeader::parse(input) {
             if input.len() < header.total() {
                 return;
             }
@@ -66,12 +66,12 @@ impl Model {
             Command::Query => self.query(rest, out),
             Command::InitDb => {
                 self.schema = String::from_utf8(rest.to_vec()).unwrap();
-                self.ok(out, &mut seq, Status::NONE);
+                self.ok(out, &mut seq, StatusFlags::NONE);
             }
             Command::ResetConnection => {
                 self.statements.clear();
                 self.in_transaction = false;
-                self.ok(out, &mut seq, Status::NONE);
+                self.ok(out, &mut seq, StatusFlags::NONE);
             }
             Command::StmtPrepare => self.prepare(rest, out),
             Command::StmtClose => {
@@ -81,7 +81,7 @@ impl Model {
                 let statement = self.statements.get_mut(&number).expect("a statement to reset");
                 statement.long.clear();
                 statement.cursor = 0;
-                self.ok(out, &mut seq, Status::NONE);
+                self.ok(out, &mut seq, StatusFlags::NONE);
             }
             Command::StmtSendLongData => {
                 let statement = self.statements.get_mut(&number).expect("a statement");
@@ -98,7 +98,8 @@ impl Model {
                 });
                 statement.cursor -= 1;
                 let last = statement.cursor == 0;
-                let status = if last { Status::LAST_ROW_SENT } else { Status::CURSOR_EXISTS };
+                let status =
+                    if last { StatusFlags::LAST_ROW_SENT } else { StatusFlags::CURSOR_EXISTS };
                 self.end(out, &mut seq, status);
             }
             Command::StmtExecute => self.execute(number, rest, out, dice),
@@ -106,17 +107,17 @@ impl Model {
         }
     }
 
-    fn status(&self) -> Status {
-        let status = Status::AUTOCOMMIT;
-        if self.in_transaction { status.union(Status::IN_TRANS) } else { status }
+    fn status(&self) -> StatusFlags {
+        let status = StatusFlags::AUTOCOMMIT;
+        if self.in_transaction { status.union(StatusFlags::IN_TRANS) } else { status }
     }
 
-    fn ok(&self, out: &mut Vec<u8>, seq: &mut u8, status: Status) {
+    fn ok(&self, out: &mut Vec<u8>, seq: &mut u8, status: StatusFlags) {
         let status = self.status().union(status);
         packet::put_ok(out, seq, &OkPacket { status, ..OkPacket::default() }, MODERN);
     }
 
-    fn end(&self, out: &mut Vec<u8>, seq: &mut u8, status: Status) {
+    fn end(&self, out: &mut Vec<u8>, seq: &mut u8, status: StatusFlags) {
         let status = self.status().union(status);
         packet::put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, MODERN);
     }
@@ -132,7 +133,7 @@ impl Model {
             let rows = [vec![Some(&b"0"[..])]];
             put_result(out, &mut 1, MODERN, &[column], &rows, self.status());
         } else {
-            self.ok(out, &mut 1, Status::NONE);
+            self.ok(out, &mut 1, StatusFlags::NONE);
         }
     }
 
@@ -201,13 +202,13 @@ impl Model {
         put_built(out, &mut seq, |out| out.push(1));
         definition(out, &mut seq);
         if cursor {
-            return self.end(out, &mut seq, Status::CURSOR_EXISTS);
+            return self.end(out, &mut seq, StatusFlags::CURSOR_EXISTS);
         }
         put_built(out, &mut seq, |out| {
             out.push(0);
             out.extend(ran.bytes());
         });
-        self.end(out, &mut seq, Status::NONE);
+        self.end(out, &mut seq, StatusFlags::NONE);
     }
 }
 
@@ -224,7 +225,7 @@ pub(super) fn ran(
 fn definition(out: &mut Vec<u8>, seq: &mut u8) {
     let mut whole = Vec::new();
     let column = ResultColumn { name: b"c", kind: ColumnKind::Text };
-    put_result(&mut whole, &mut 0, MODERN, &[column], &[], Status::NONE);
-    let header = Header::parse(&whole[5..]).unwrap();
+    put_result(&mut whole, &mut 0, MODERN, &[column], &[], StatusFlags::NONE);
+    let header = PacketHeader::parse(&whole[5..]).unwrap();
     put_built(out, seq, |out| out.extend_from_slice(&whole[9..9 + header.len]));
 }
