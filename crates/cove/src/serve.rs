@@ -180,8 +180,8 @@ impl ServerParts<'_> {
         let store = Store::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
         let ground = (&data_dir, &store, &tokens, &drain);
-        let SandboxServices { pooler, lake, gate } =
-            SandboxServices::start(source, ground, &mut registry).await?;
+        let services = SandboxServices::start(source, ground, &mut registry).await?;
+        let SandboxServices { pooler, lake, gate } = services;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, limits, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
@@ -217,8 +217,7 @@ impl ServerParts<'_> {
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
-        let written = data_dir.write_addresses(address, &others);
-        written.context("failed to say where the server listens")?;
+        data_dir.write_addresses(address, &others).context("failed to write the addresses")?;
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
         greet(source, address, data_dir.path(), StartHint::Server);
 

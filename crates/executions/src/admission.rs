@@ -93,6 +93,14 @@ impl Admission {
         drop(self.tokens.set(tokens));
     }
 
+    /// Executions that each tenant may run at one time; `usize::MAX` where there is one tenant.
+    pub(crate) fn tenant_max_beside_others(&self) -> usize {
+        match self.tokens.get() {
+            Some(tokens) if tokens.has_several_tenants() => self.bounds().running_max_per_tenant,
+            _ => usize::MAX,
+        }
+    }
+
     /// Executions of one tenant that may run at one time.
     fn tenant_max(&self, tenant: &str) -> usize {
         match self.tokens.get() {

@@ -23,6 +23,7 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+mod quota;
 pub mod redis;
 mod schedule;
 pub mod sql;
@@ -33,6 +34,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use api::{ExecutionId, QueueStats, State};
+
+pub use self::quota::ClaimQuota;
 
 /// An operation under way.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, QueueError>> + Send + 'a>>;
@@ -334,8 +337,8 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>>;
 
     /// Takes up to `max` jobs that may run now, in order; none when nothing waits or the queue is
-    /// paused. Does not wait for one.
-    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>>;
+    /// paused. A tenant whose quota is used up is passed over. Does not wait for one.
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>>;
 
     /// Returns when there may be something to claim: at once after a push here, within a bounded
     /// time otherwise. Cancel-safe.

@@ -358,6 +358,14 @@ impl Tokens {
         self.0.loaded.read().records.iter().any(|record| record.tenant() != tenant)
     }
 
+    /// Tells whether tokens belong to more than one tenant.
+    pub fn has_several_tenants(&self) -> bool {
+        let loaded = self.0.loaded.read();
+        let mut tenants = loaded.records.iter().map(TokenRecord::tenant);
+        let first = tenants.next();
+        tenants.any(|tenant| Some(tenant) != first)
+    }
+
     /// Makes a token that may be used for everything. Its plain text exists in the answer and
     /// nowhere else.
     ///

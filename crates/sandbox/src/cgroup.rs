@@ -401,14 +401,36 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
 /// total.
 const SHARES_PER_CORE: u64 = 1024;
 /// Share of a command that begins (version 1).
-const SHARES_WHOLE: &[u8] = b"1024";
+const SHARES_WHOLE: u32 = 1024;
 /// The same for version 2.
-const WEIGHT_WHOLE: &[u8] = b"100";
+const WEIGHT_WHOLE: u32 = 100;
+/// Least share that both versions accept: 2 in version 1, 1 in version 2.
+const SHARE_MIN: u32 = 2;
 /// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is
 /// whole).
 const SHARES_BACKED_OFF: &[u8] = b"128";
 /// The same for version 2, where 100 is whole.
 const WEIGHT_BACKED_OFF: &[u8] = b"12";
+
+/// Part of the processor that a group gets beside others (`cpu.shares` in
+/// <https://docs.kernel.org/scheduler/sched-design-CFS.html>, `cpu.weight` in
+/// <https://docs.kernel.org/admin-guide/cgroup-v2.html>).
+#[derive(Debug)]
+pub(crate) struct CpuShare {
+    file: OwnedFd,
+    /// Value of a whole share.
+    whole: u32,
+    /// Value of one that has had its turn.
+    backed_off: &'static [u8],
+}
+
+impl CpuShare {
+    /// Gives the group one of `parts` equal parts of a whole share.
+    pub(crate) fn divide(&self, parts: u32) -> io::Result<()> {
+        let share = (self.whole / parts.max(1)).max(SHARE_MIN);
+        sys::write_all(self.file.as_fd(), share.to_string().as_bytes())
+    }
+}
 
 /// Removes parent groups of servers that are no longer alive.
 fn sweep(base: &Path) {
@@ -606,15 +628,24 @@ impl CommandGroups {
     /// Also gives the command its whole share to begin with, because an earlier one of the slot may
     /// have backed off.
     pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
+        let Some(share) = self.cpu_share()? else { return Ok(None) };
+        let backed_off = share.backed_off;
+        Ok(Some((share.file, backed_off)))
+    }
+
+    /// Opens the file that says which part of the processor the group gets beside others, and gives
+    /// it a whole one; none where the processor is not shared by groups.
+    pub(crate) fn cpu_share(&self) -> io::Result<Option<CpuShare>> {
         let v1 = self.dir(HierarchyRole::Cpu).or(self.dir(HierarchyRole::CpuAccount));
         let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
         let v2 = self.dir(HierarchyRole::Unified).filter(|_| self.unified_limits);
         let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
         for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
             // Where `cpuacct` stands alone, and in version 2, the file may be missing.
-            if let Ok(fd) = sys::openat(dir, name, libc::O_WRONLY, 0) {
-                sys::write_all(fd.as_fd(), whole)?;
-                return Ok(Some((fd, backed_off)));
+            if let Ok(file) = sys::openat(dir, name, libc::O_WRONLY, 0) {
+                let share = CpuShare { file, whole, backed_off };
+                share.divide(1)?;
+                return Ok(Some(share));
             }
         }
         Ok(None)

@@ -279,6 +279,17 @@ impl SandboxedSession {
         self.request(frame, &[]).await.map(drop)
     }
 
+    /// Gives the session's programs together one of `parts` equal parts of a sandbox's whole share
+    /// of the processor, for as long as others want it, too. A new session has a whole one. Does
+    /// nothing where control groups do not share the processor.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn divide_cpu_share(&self, parts: u32) -> Result<(), SandboxError> {
+        let frame = |id| MessageWriter::new(to_session::CPU_SHARE).u64(id).u32(parts).finish();
+        self.request(frame, &[]).await.map(drop)
+    }
+
     /// Resolves with the reason when the sandbox is gone. Does not keep the session alive.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         let mut ended = self.0.connection.ended.subscribe();

@@ -10,6 +10,7 @@
 //! want; `prewarm`, `sweeps` and `recover` go on by themselves.
 
 mod agents;
+mod archives;
 mod body;
 mod books;
 mod create;
@@ -56,6 +57,7 @@ use sandbox::Engine;
 use tokio::sync::mpsc;
 
 pub use self::agents::FolderEntry;
+use self::archives::ArchiveQueue;
 use self::books::Books;
 pub use self::create::Extras;
 use self::entry::Entry;
@@ -158,6 +160,8 @@ pub(crate) struct Inner {
     /// Numbers the sandboxes in which versions of agents are made.
     builds: AtomicU64,
     sweeps: Timers,
+    /// Cold disks on their way to the object store.
+    archives: ArchiveQueue,
     /// Storage of tenants, as it was counted last.
     storage: Mutex<HashMap<String, StorageCount>>,
     /// Free space of this server's disk when somebody looked last.
@@ -244,6 +248,7 @@ impl Sessions {
                 prewarm: Prewarm::default(),
                 builds: AtomicU64::new(0),
                 sweeps: Timers::default(),
+                archives: ArchiveQueue::new(),
                 storage: Mutex::default(),
                 free: Mutex::default(),
                 lost: Mutex::new(Some(lost)),

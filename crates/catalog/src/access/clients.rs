@@ -88,12 +88,12 @@ impl fmt::Debug for NewSecret {
 }
 
 impl Client {
-    /// Whether this is its secret now.
-    pub(super) fn knows(&self, secret: &str, now_ms: u64) -> bool {
-        let hash = hash(secret);
-        let is_now = self.secret.ct_eq(&hash);
+    /// Returns true while the secret with this hash is valid: the present one, and the one before
+    /// it until its grace period ends.
+    pub(super) fn accepts(&self, secret: &Hash, now_ms: u64) -> bool {
+        let is_now = self.secret.ct_eq(secret);
         let was = self.previous.filter(|(_, until)| now_ms < *until);
-        bool::from(is_now) || was.is_some_and(|(old, _)| bool::from(old.ct_eq(&hash)))
+        bool::from(is_now) || was.is_some_and(|(old, _)| bool::from(old.ct_eq(secret)))
     }
 
     /// Who it is where something is asked for.
@@ -289,7 +289,7 @@ mod tests {
             ("", 0, false),
             ("New", 0, false),
         ] {
-            assert_eq!(client.knows(secret, now_ms), expected, "{secret} {now_ms}");
+            assert_eq!(client.accepts(&hash(secret), now_ms), expected, "{secret} {now_ms}");
         }
         let who = client.who();
         assert_eq!((&*who.id, of(&who)), ("client:cl_1", Some("cl_1")));

@@ -47,6 +47,8 @@ impl Hasher for Beginning {
 #[derive(Clone, Debug)]
 pub(super) struct Bearer {
     pub(super) who: Who,
+    /// Hash of the client's secret that the token was issued for; none for other tokens.
+    pub(super) secret: Option<Hash>,
     /// Until when it is good (milliseconds since 1970).
     pub(super) ends_ms: u64,
 }
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     fn bearer(name: &str, ends_ms: u64) -> Bearer {
-        Bearer { who: Who::new(name, name), ends_ms }
+        Bearer { who: Who::new(name, name), secret: None, ends_ms }
     }
 
     fn hash(number: usize) -> Hash {

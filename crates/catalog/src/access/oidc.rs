@@ -343,7 +343,7 @@ impl Access {
         let who = issuer.who(&claimed)?;
         let verified_ms = u64::try_from(VERIFIED_MAX.as_millis()).map_err(Error::internal)?;
         let ends_ms = claimed.ends_ms.min(now_ms.saturating_add(verified_ms));
-        self.0.known.put(hash, Bearer { who: who.clone(), ends_ms }, epoch, now_ms);
+        self.0.known.put(hash, Bearer { who: who.clone(), secret: None, ends_ms }, epoch, now_ms);
         Ok(who)
     }
 }

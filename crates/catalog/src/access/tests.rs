@@ -140,13 +140,38 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         for secret in [&first, &second] {
             here.token_for(&id, secret, None).await.unwrap();
         }
+        // Tokens of the secret that was replaced last until its grace period ends, those that were
+        // exchanged for them as well.
+        let of_first = here.token_for(&id, &first, None).await.unwrap().token;
+        let exchanged = there.token_after(&of_first, None).await.unwrap().token;
+        let of_second = here.token_for(&id, &second, None).await.unwrap().token;
+        there.reload().await.unwrap();
+        for token in [&of_first, &exchanged, &of_second] {
+            for server in [&here, &there] {
+                assert_eq!(server.identify(&headers(token)).await.unwrap(), own);
+            }
+        }
         let third = here.rotate_client(&operator(), &id, Duration::ZERO).await.unwrap();
         let last = here.token_for(&id, &third.client_secret, None).await.unwrap().token;
         for secret in [&first, &second, ""] {
             let refused = here.token_for(&id, secret, None).await.unwrap_err();
             assert_eq!(refused.kind, Kind::NotAuthorized);
         }
-        let other = there.token_for(&id, &first, None).await.unwrap().token;
+        let stale = there.token_for(&id, &first, None).await.unwrap().token;
+        there.reload().await.unwrap();
+        let new = ground.access().await;
+        for token in [&token, &of_first, &exchanged, &of_second, &stale] {
+            for server in [&here, &there, &new] {
+                let refused = server.identify(&headers(token)).await.unwrap_err();
+                assert_eq!(refused.kind, Kind::NotAuthorized);
+                let refused = server.token_after(token, None).await.unwrap_err();
+                assert_eq!(refused.kind, Kind::NotAuthorized);
+            }
+        }
+        for server in [&here, &there, &new] {
+            assert_eq!(server.identify(&headers(&last)).await.unwrap(), own);
+        }
+        let other = there.token_for(&id, &third.client_secret, None).await.unwrap().token;
         here.delete_client(&operator(), &id).await.unwrap();
         there.reload().await.unwrap();
         for (server, token) in [(&here, last), (&there, other)] {

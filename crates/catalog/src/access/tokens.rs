@@ -40,10 +40,22 @@ fn unknown() -> Error {
     Error::new(Kind::NotAuthorized, "the access token is not known")
 }
 
+/// A client that showed a valid secret.
+#[derive(Debug)]
+pub(crate) struct AuthenticatedClient {
+    /// Principal of the client.
+    pub(crate) who: Who,
+    /// Hash of the secret that it showed. Tokens that are issued for it end with that secret.
+    secret: Hash,
+}
+
 /// A token as the store has it.
 #[derive(Clone, Debug)]
 pub(super) struct TokenRow {
     pub(super) client: String,
+    /// Hash of the client's secret that the token was issued for; none for tokens of releases that
+    /// did not record it, which end within [`LIFETIME`] of the update.
+    pub(super) secret: Option<Hash>,
     pub(super) role: Option<String>,
     pub(super) ends_ms: u64,
 }
@@ -61,8 +73,8 @@ impl Access {
         secret: &str,
         role: Option<&str>,
     ) -> Result<AccessToken> {
-        let who = self.client_by_secret(id, secret, None)?;
-        self.issue(&who, role).await
+        let client = self.client_by_secret(id, secret, None)?;
+        self.issue(&client, role).await
     }
 
     /// Finds the client that knows a secret, which came from `address`.
@@ -74,11 +86,12 @@ impl Access {
         id: &str,
         secret: &str,
         address: Option<IpAddr>,
-    ) -> Result<Who> {
+    ) -> Result<AuthenticatedClient> {
+        let secret = hash(secret);
         let check = || {
             let client = self.0.loaded.read().clients.get(id).cloned();
-            let client = client.filter(|it| it.knows(secret, clock::wall_ms()));
-            client.map(|it| it.who()).ok_or_else(|| {
+            let client = client.filter(|it| it.accepts(&secret, clock::wall_ms()));
+            client.map(|it| AuthenticatedClient { who: it.who(), secret }).ok_or_else(|| {
                 Error::new(Kind::NotAuthorized, "the client is not known, or its secret is another")
             })
         };
@@ -91,7 +104,7 @@ impl Access {
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended; `Forbidden`
     /// when its holder does not have the role.
     pub async fn token_after(&self, token: &str, role: Option<&str>) -> Result<AccessToken> {
-        let who = self.holder(token).await?;
+        let Bearer { who, secret, .. } = self.bearer_of(token).await?;
         let own = who.claims.as_ref().and_then(|it| it.role.as_deref());
         let role = match (own, role) {
             (None, wanted) => wanted,
@@ -102,14 +115,27 @@ impl Access {
                 return Err(Error::new(Kind::Forbidden, message));
             }
         };
-        self.issue(&who, role).await
+        self.issue_for(&who, secret, role).await
     }
 
-    /// An access token for a client that is known.
+    /// Issues an access token to a client that showed its secret.
     ///
     /// # Errors
     /// `Forbidden` when it does not have the role.
-    pub(crate) async fn issue(&self, who: &Who, role: Option<&str>) -> Result<AccessToken> {
+    pub(crate) async fn issue(
+        &self,
+        client: &AuthenticatedClient,
+        role: Option<&str>,
+    ) -> Result<AccessToken> {
+        self.issue_for(&client.who, Some(client.secret), role).await
+    }
+
+    async fn issue_for(
+        &self,
+        who: &Who,
+        secret: Option<Hash>,
+        role: Option<&str>,
+    ) -> Result<AccessToken> {
         let client = clients::of(who).ok_or_else(|| {
             Error::new(Kind::NotAuthorized, "access tokens are given to clients only")
         })?;
@@ -121,6 +147,7 @@ impl Access {
         let now_ms = clock::wall_ms();
         let row = TokenRow {
             client: client.to_owned(),
+            secret,
             role: role.map(str::to_owned),
             ends_ms: now_ms.saturating_add(lifetime_ms),
         };
@@ -137,7 +164,11 @@ impl Access {
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
     pub(crate) async fn holder(&self, token: &str) -> Result<Who> {
-        if let Some(found) = self.known_holder(token, hash) {
+        self.bearer_of(token).await.map(|bearer| bearer.who)
+    }
+
+    async fn bearer_of(&self, token: &str) -> Result<Bearer> {
+        if let Some(found) = self.cached_bearer(token, hash) {
             return found;
         }
         let bearer = Box::pin(self.look_up(hash(token))).await?;
@@ -150,22 +181,36 @@ impl Access {
         token: &str,
         hash: impl FnOnce(&str) -> Hash,
     ) -> Option<Result<Who>> {
+        let found = self.cached_bearer(token, hash)?;
+        Some(found.map(|bearer| bearer.who))
+    }
+
+    fn cached_bearer(
+        &self,
+        token: &str,
+        hash: impl FnOnce(&str) -> Hash,
+    ) -> Option<Result<Bearer>> {
         if token.len() > TOKEN_BYTES_MAX {
             return Some(Err(unknown()));
         }
         self.0.known.find(&hash(token)).map(|bearer| self.admitted(bearer))
     }
 
-    /// Whose a token is that is good still.
-    fn admitted(&self, bearer: Bearer) -> Result<Who> {
-        if bearer.ends_ms <= clock::wall_ms() {
+    /// Checks that a token is valid at this moment: it has not expired, its client exists, and that
+    /// client's secret, for which it was issued, was not replaced.
+    fn admitted(&self, bearer: Bearer) -> Result<Bearer> {
+        let now_ms = clock::wall_ms();
+        if bearer.ends_ms <= now_ms {
             let message = "the access token has ended; ask for another one";
             return Err(Error::new(Kind::AuthenticationTimeout, message));
         }
         // It may have been given out while its client was removed.
-        let is_there = clients::of(&bearer.who)
-            .is_some_and(|id| self.0.loaded.read().clients.contains_key(id));
-        if is_there { Ok(bearer.who) } else { Err(unknown()) }
+        let is_valid = clients::of(&bearer.who).is_some_and(|id| {
+            let loaded = self.0.loaded.read();
+            let client = loaded.clients.get(id);
+            client.is_some_and(|it| bearer.secret.is_none_or(|hash| it.accepts(&hash, now_ms)))
+        });
+        if is_valid { Ok(bearer) } else { Err(unknown()) }
     }
 
     /// A token that this server has not seen yet.
@@ -195,7 +240,7 @@ impl Access {
                 Who { operator: false, claims: Some(Arc::new(claims)), ..who }
             }
         };
-        Some(Bearer { who, ends_ms: row.ends_ms })
+        Some(Bearer { who, secret: row.secret, ends_ms: row.ends_ms })
     }
 
     /// Takes an access token back. Other servers honour it for [`super::RELOAD_INTERVAL`] more.

@@ -123,7 +123,7 @@ async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Do
         false => {
             let (id, secret) = credentials(&headers, &form)?;
             let known = access.client_by_secret(&id, &secret, address);
-            known.map_err(|it| failure(&it, "invalid_client"))?
+            known.map_err(|it| failure(&it, "invalid_client"))?.who
         }
     };
     let who = seen.insert(who);
@@ -143,8 +143,9 @@ async fn give(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
             let known = ground.access.client_by_secret(&id, &secret, address);
-            let who = seen.insert(known.map_err(|error| failure(&error, "invalid_client"))?);
-            let given = ground.access.issue(who, role).await;
+            let client = known.map_err(|error| failure(&error, "invalid_client"))?;
+            *seen = Some(client.who.clone());
+            let given = ground.access.issue(&client, role).await;
             given.map_err(|error| failure(&error, "invalid_client"))
         }
         Some(TOKEN_EXCHANGE) => {

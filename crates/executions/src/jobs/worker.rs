@@ -9,7 +9,7 @@ use api::{EventKind, Execution, ExecutionId, ExecutionRequest, State, Verdict};
 use node::clock::{self, wall_ms as now_ms};
 use node::drain::Drain;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
@@ -18,7 +18,7 @@ use super::{Inner, Jobs, granted};
 use crate::answers::AnswerMemory;
 use crate::error::Error;
 use crate::events::Recorder;
-use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
+use crate::queue::{Beat, Claim, ClaimQuota, Ended, Finish, Lease, QueueError};
 use crate::service::Io;
 
 /// Jobs taken from the queue at one time.
@@ -164,6 +164,54 @@ impl Drop for Place<'_> {
     }
 }
 
+/// Places for jobs that are in hand, and the number that each tenant has of them.
+#[derive(Debug)]
+struct JobPlaces {
+    free: Arc<Semaphore>,
+    in_hand: Mutex<HashMap<String, usize>>,
+    /// Notified when a tenant has one less.
+    released: Notify,
+}
+
+/// The place of one job, free again when this is dropped.
+struct JobPlace {
+    _permit: OwnedSemaphorePermit,
+    places: Arc<JobPlaces>,
+    tenant: String,
+}
+
+impl JobPlaces {
+    fn new(count: usize) -> Arc<JobPlaces> {
+        let free = Arc::new(Semaphore::new(count));
+        Arc::new(JobPlaces { free, in_hand: Mutex::default(), released: Notify::new() })
+    }
+
+    /// Gives a permit to a job of this tenant.
+    fn place(self: &Arc<Self>, permit: OwnedSemaphorePermit, tenant: &str) -> JobPlace {
+        *self.in_hand.lock().entry(tenant.to_owned()).or_default() += 1;
+        JobPlace { _permit: permit, places: Arc::clone(self), tenant: tenant.to_owned() }
+    }
+
+    /// Waits for a free place; none once the server has ended.
+    async fn acquire(self: &Arc<Self>, tenant: &str) -> Option<JobPlace> {
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        Some(self.place(permit, tenant))
+    }
+}
+
+impl Drop for JobPlace {
+    fn drop(&mut self) {
+        let mut in_hand = self.places.in_hand.lock();
+        if let Some(count) = in_hand.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                in_hand.remove(&self.tenant);
+            }
+        }
+        self.places.released.notify_one();
+    }
+}
+
 /// How an attempt was left.
 enum Attempt {
     /// The memory of its output is held until its end is published.
@@ -191,22 +239,23 @@ impl Jobs {
 
     async fn take_jobs(&self, drain: &Drain) {
         let queue = &self.inner.queue;
-        let room = Arc::new(Semaphore::new(self.inner.service.running_max()));
+        let places = JobPlaces::new(self.inner.service.running_max());
+        let room = &places.free;
         let mut running = JoinSet::new();
         while !drain.is_draining() {
             let permit = tokio::select! {
-                permit = Arc::clone(&room).acquire_owned() => permit,
+                permit = Arc::clone(room).acquire_owned() => permit,
                 () = drain.begun() => break,
             };
             // Never closed.
             let Ok(permit) = permit else { break };
             let mut permits = vec![permit];
             while permits.len() < CLAIMS_MAX
-                && let Ok(more) = Arc::clone(&room).try_acquire_owned()
+                && let Ok(more) = Arc::clone(room).try_acquire_owned()
             {
                 permits.push(more);
             }
-            let claims = match queue.claim(permits.len(), now_ms()).await {
+            let claims = match queue.claim(permits.len(), self.quota(&places), now_ms()).await {
                 Ok(claims) => claims,
                 Err(error) => {
                     tracing::error!(
@@ -221,10 +270,11 @@ impl Jobs {
             for (claim, permit) in claims.into_iter().zip(permits) {
                 // Counted as work, so that the server waits for it when it drains.
                 let working = drain.work();
-                let worker =
-                    Worker { jobs: self.clone(), room: Arc::clone(&room), drain: drain.clone() };
+                let place = places.place(permit, &claim.tenant);
+                let places = Arc::clone(&places);
+                let worker = Worker { jobs: self.clone(), places, drain: drain.clone() };
                 running.spawn(async move {
-                    Box::pin(worker.run(claim, permit)).await;
+                    Box::pin(worker.run(claim, place)).await;
                     drop(working);
                 });
             }
@@ -233,12 +283,23 @@ impl Jobs {
             if idle {
                 tokio::select! {
                     _ = queue.changed() => {}
+                    // A tenant that was passed over may have room again.
+                    () = places.released.notified() => {}
                     () = drain.begun() => {}
                 }
             }
         }
         // Ends in time: what still runs when the time to drain is up is returned to the queue.
         while running.join_next().await.is_some() {}
+    }
+
+    /// Jobs that may be taken of each tenant: where there are others, as many as it may run. More
+    /// of them would wait, each with a worker that jobs of others could have.
+    fn quota(&self, places: &JobPlaces) -> ClaimQuota {
+        match self.inner.service.admission().tenant_max_beside_others() {
+            usize::MAX => ClaimQuota::unlimited(),
+            most => ClaimQuota::new(most, places.in_hand.lock().clone()),
+        }
     }
 
     /// Renews the leases of what runs here, then looks after the queue. In this order: a sweep
@@ -317,7 +378,7 @@ impl Jobs {
 /// What runs one job.
 struct Worker {
     jobs: Jobs,
-    room: Arc<Semaphore>,
+    places: Arc<JobPlaces>,
     drain: Drain,
 }
 
@@ -327,24 +388,19 @@ impl Worker {
     }
 
     /// Runs a job to its end and publishes it.
-    async fn run(self, claim: Claim, permit: OwnedSemaphorePermit) {
+    async fn run(self, claim: Claim, place: JobPlace) {
         let live = self.inner().lives.get_or_create(&claim.lease.id, claim.attempt);
         let hold = self.inner().held.begin(&claim.lease, Arc::clone(&live));
         self.inner().metrics.running.inc();
         let began = clock::now();
-        let left = self.attempt(&hold, &claim, permit).await;
+        let left = self.attempt(&hold, &claim, place).await;
         self.inner().pace.note(clock::now().saturating_duration_since(began));
         self.publish(claim.lease, claim.attempt, &live, left).await;
         self.inner().metrics.running.dec();
         drop(hold);
     }
 
-    async fn attempt(
-        &self,
-        hold: &Hold<'_>,
-        claim: &Claim,
-        permit: OwnedSemaphorePermit,
-    ) -> Attempt {
+    async fn attempt(&self, hold: &Hold<'_>, claim: &Claim, place: JobPlace) -> Attempt {
         let live = &*hold.holding.live;
         let (id, attempt) = (&claim.lease.id, claim.attempt);
         let key = &self.inner().sender.key;
@@ -354,26 +410,26 @@ impl Worker {
         };
         let interactive = request.interactive;
         let running = async {
-            let mut permit = Some(permit);
+            let mut place = Some(place);
             let io = match request.interactive {
                 false => Io::default(),
                 true => {
                     // Whoever waits for a caller keeps nobody else from running.
-                    permit = None;
+                    place = None;
                     match self.attached(live, &claim.tenant).await {
                         Ok(io) => io,
                         Err(attempt) => return attempt,
                     }
                 }
             };
-            if permit.is_none() {
-                permit = Arc::clone(&self.room).acquire_owned().await.ok();
+            if place.is_none() {
+                place = self.places.acquire(&claim.tenant).await;
             }
             live.log.begin_attempt(attempt);
             live.log.push(EventKind::Started { attempt });
             self.inner().metrics.started(id, attempt);
             let ran = self.execute(live, id, &claim.tenant, request, io).await;
-            drop(permit);
+            drop(place);
             ran
         };
         let left = tokio::select! {

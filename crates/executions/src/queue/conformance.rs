@@ -50,6 +50,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(equals_are_served_in_the_order_they_came),
     scenario!(tenants_take_turns),
     scenario!(a_late_tenant_is_not_owed_the_past),
+    scenario!(a_tenant_with_its_quota_in_hand_is_passed_over),
     scenario!(a_higher_priority_goes_first),
     scenario!(waiting_counts_as_priority),
     scenario!(the_same_key_is_the_same_job),
@@ -164,7 +165,7 @@ async fn push(queue: &dyn Queue, jobs: Vec<NewJob>) {
 
 /// Claims up to `max` jobs, and their numbers.
 async fn claim(queue: &dyn Queue, max: usize, now_ms: u64) -> (Vec<Lease>, Vec<u64>) {
-    let claims = queue.claim(max, now_ms).await.unwrap();
+    let claims = queue.claim(max, ClaimQuota::unlimited(), now_ms).await.unwrap();
     let numbers = claims.iter().map(|claim| number(&claim.lease.id)).collect();
     (claims.into_iter().map(|claim| claim.lease).collect(), numbers)
 }

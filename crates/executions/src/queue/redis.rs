@@ -33,8 +33,8 @@ use tokio::sync::Notify;
 
 use self::link::{Link, Operation};
 use super::{
-    Beat, CancelAnswer, Claim, Delivery, Ended, Filter, Finish, Job, Lease, NewJob, Parts, Pending,
-    Pushed, Queue, QueueConfig, QueueError, Swept,
+    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Filter, Finish, Job, Lease, NewJob,
+    Parts, Pending, Pushed, Queue, QueueConfig, QueueError, Swept,
 };
 
 /// How often a queue is looked at that others may add to.
@@ -155,8 +155,8 @@ impl Queue for RedisQueue {
         Box::pin(self.accept(jobs))
     }
 
-    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>> {
-        Box::pin(self.take(max, now_ms))
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+        Box::pin(self.take(max, quota, now_ms))
     }
 
     fn changed(&self) -> Pending<'_, ()> {

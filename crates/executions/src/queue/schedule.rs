@@ -17,6 +17,7 @@ use std::time::Duration;
 use api::ExecutionId;
 
 use self::ordered::Ordered;
+use super::quota::ClaimQuota;
 
 /// What the schedule knows of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,14 @@ struct Place {
     rank: i64,
     created_ms: u64,
     id: Arc<str>,
+}
+
+/// Jobs that were taken, in order.
+#[derive(Debug, Default)]
+pub(crate) struct TakenJobs {
+    pub(crate) jobs: Vec<Waiting>,
+    /// Turns that passed meanwhile, those of tenants that were passed over as well.
+    pub(crate) turns: usize,
 }
 
 /// Everything that waits, in order. Every operation but [`Schedule::position`] takes time that
@@ -131,19 +140,39 @@ impl Schedule {
 
     /// Takes out up to `count_max` jobs, those whose turn it is. What is past its deadline is never
     /// among them: it is out of the order from then on.
-    pub(crate) fn take(&mut self, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+    /// Tenants whose quota is used up are passed over, and stand at the end of the ring then.
+    pub(crate) fn take(
+        &mut self,
+        count_max: usize,
+        quota: &mut ClaimQuota,
+        now_ms: u64,
+    ) -> TakenJobs {
         self.drop_overdue(now_ms);
-        let mut taken = Vec::new();
-        while taken.len() < count_max
-            && let Some(job) = self.take_one()
+        let mut taken = TakenJobs::default();
+        while taken.jobs.len() < count_max
+            && let Some(job) = self.take_one(quota, &mut taken.turns)
         {
-            taken.push(job);
+            taken.jobs.push(job);
         }
         taken
     }
 
-    fn take_one(&mut self) -> Option<Waiting> {
+    fn take_one(&mut self, quota: &mut ClaimQuota, turns: &mut usize) -> Option<Waiting> {
+        let mut passed_over = 0;
         loop {
+            let is_left = |tenant: &Tenant| tenant.waiting.len() > 0;
+            if let Some(name) = self.ring.front()
+                && self.tenants.get(name).is_some_and(is_left)
+                && !quota.charge(name)
+            {
+                *turns += 1;
+                passed_over += 1;
+                self.ring.rotate_left(1);
+                if passed_over >= self.ring.len() {
+                    return None;
+                }
+                continue;
+            }
             let name = self.ring.pop_front()?;
             let Some(place) = self.tenants.get_mut(&name).and_then(|it| it.waiting.pop_first())
             else {
@@ -152,6 +181,7 @@ impl Schedule {
                 continue;
             };
             self.ring.push_back(name);
+            *turns += 1;
             if let Some((id, entry)) = self.jobs.remove_entry(&place.id) {
                 if let Some(deadline_ms) = entry.deadline_ms {
                     self.deadlines.remove(&(deadline_ms, Arc::clone(&id)));

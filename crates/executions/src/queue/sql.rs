@@ -34,8 +34,8 @@ use node::store::{Dialect, Store, StoreError};
 
 use self::shared::Shared;
 use super::{
-    Beat, CancelAnswer, Claim, Delivery, Ended, Filter, Finish, Job, Lease, NewJob, Parts, Pending,
-    Pushed, Queue, QueueConfig, QueueError, Swept,
+    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Filter, Finish, Job, Lease, NewJob,
+    Parts, Pending, Pushed, Queue, QueueConfig, QueueError, Swept,
 };
 
 /// Webhooks that one call takes at most.
@@ -98,8 +98,8 @@ impl Queue for SqlQueue {
         self.whole(move |shared| async move { shared.push(jobs).await })
     }
 
-    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>> {
-        self.whole(move |shared| async move { shared.claim(max, now_ms).await })
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+        self.whole(move |shared| async move { shared.claim(max, quota, now_ms).await })
     }
 
     fn changed(&self) -> Pending<'_, ()> {

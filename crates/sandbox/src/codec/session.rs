@@ -30,6 +30,8 @@ pub(crate) mod to_session {
     pub(crate) const THAW: u8 = 24;
     /// Start the file helper.
     pub(crate) const FILES: u8 = 25;
+    /// Take one of so many parts of a whole share of the processor.
+    pub(crate) const CPU_SHARE: u8 = 26;
 }
 
 /// First byte of a frame from the guest init.

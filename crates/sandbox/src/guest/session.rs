@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::loopback::BACKLOG;
 use super::mounts::{self, OVERLAY_CAPABILITIES};
 use super::{CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, GuestSetup, mask};
-use crate::cgroup::CommandGroups;
+use crate::cgroup::{CommandGroups, CpuShare};
 use crate::codec::session::{SessionSandboxLimits, StartProgram, Usage, from_session, to_session};
 use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter, StreamSetup, from_guest};
 use crate::failure::{FailureContext, StepFailure};
@@ -95,6 +95,8 @@ struct GuestSession {
     /// The file helper, once one was asked for.
     helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
+    /// Part of the processor beside other sandboxes; none where groups do not share it.
+    cpu_share: Option<CpuShare>,
     /// CPU time of the groups before the session: they stay with their slot.
     cpu_before: Duration,
 }
@@ -128,9 +130,10 @@ impl GuestSetup<'_> {
         let unified = self.groups.unified_entrance().step("open the control groups")?;
         let freezer = self.groups.freezer();
         let has_groups = !self.groups.is_empty();
-        if has_groups {
-            self.groups.backing_off().step("share the processor")?;
-        }
+        let cpu_share = match has_groups {
+            true => self.groups.cpu_share().step("share the processor")?,
+            false => None,
+        };
         self.lower_privileges_to(SETTING_UP)?;
         let ground = ProgramContext {
             entrances,
@@ -165,6 +168,7 @@ impl GuestSetup<'_> {
             running: Vec::new(),
             helper: None,
             freezer,
+            cpu_share,
             cpu_before: Duration::ZERO,
         })
     }
@@ -302,6 +306,7 @@ impl GuestSession {
             to_session::FREEZE => self.freeze(id, &guest.groups),
             to_session::THAW => self.thaw(id),
             to_session::FILES => self.start_helper(id),
+            to_session::CPU_SHARE => self.share_cpu(id, rest.u32()?),
             _ => Err(MalformedMessage.into()),
         }
     }
@@ -444,6 +449,13 @@ impl GuestSession {
                 break;
             }
             sys::poll(&[], Some(Duration::from_millis(1))).step(step)?;
+        }
+        Ok((done(id), None))
+    }
+
+    fn share_cpu(&self, id: u64, parts: u32) -> Answer {
+        if let Some(share) = &self.cpu_share {
+            share.divide(parts).step("share the processor")?;
         }
         Ok((done(id), None))
     }

@@ -34,6 +34,7 @@ tests![
     there_is_no_way_to_the_host_or_the_network,
     a_network_that_was_used_is_not_used_again,
     a_frozen_session_stands_still,
+    a_session_gets_its_part_of_the_processor,
     limits_hold,
     a_start_that_nobody_waits_for_is_undone,
     dropping_the_last_handle_ends_everything,
@@ -611,6 +612,55 @@ async fn a_frozen_session_stands_still(engine: Engine) {
         assert_eq!(live.shell("echo runs").await.stdout, "runs\n");
         let exit = crate::support::run(&engine, crate::support::shell("echo runs")).await;
         assert_eq!(text(&exit.stdout), "runs\n");
+    }
+}
+
+/// Value of `cpu.shares` or `cpu.weight` of the group of a process, with the whole one of that
+/// file.
+fn cpu_share(pid: &str) -> Option<(u32, u32)> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (bases, file, whole) = match controllers {
+            "" => (["", "unified"], "cpu.weight", 100),
+            _ if controllers.split(',').any(|name| name == "cpu") => {
+                ([controllers, "cpu"], "cpu.shares", 1024)
+            }
+            _ => return None,
+        };
+        let read = |base| {
+            let path = format!("/sys/fs/cgroup/{base}{path}/{file}");
+            std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        Some((bases.into_iter().find_map(read)?, whole))
+    })
+}
+
+async fn a_session_gets_its_part_of_the_processor(engine: Engine) {
+    for round in 1..=2 {
+        let live = Live::new(&engine).await;
+        let seconds = format!("{}.{round}5", 100_000 + std::process::id());
+        let _sleeping = live.start(program(&["/bin/sleep", &seconds])).await;
+        let find = || {
+            let entries = std::fs::read_dir("/proc").unwrap().flatten();
+            let mut pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            pids.find(|pid| {
+                let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+                line.is_ok_and(|line| line.contains(&seconds))
+            })
+        };
+        eventually(|| async { find().is_some() }).await;
+        let pid = find().unwrap();
+        let shares = "control groups share the processor where the tests run";
+        let (share, whole) = cpu_share(&pid).expect(shares);
+        // Whatever an earlier session of the slot was given.
+        assert_eq!(share, whole);
+        for (parts, expected) in [(4, whole / 4), (100_000, 2), (0, whole), (16, whole / 16)] {
+            live.session.divide_cpu_share(parts).await.unwrap();
+            assert_eq!(cpu_share(&pid), Some((expected, whole)), "{parts}");
+        }
+        drop(live);
     }
 }
 

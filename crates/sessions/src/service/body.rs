@@ -116,7 +116,7 @@ impl Inner {
         Box::pin(async move {
             match duty {
                 Duty::Stop(id) => self.rest(&id, "evicted").await,
-                Duty::Archive(id) => self.archive(&id).await,
+                Duty::Archive(id) => self.archive_later(id).await,
                 Duty::Discard(number) => self.discard_ready(number).await,
             }
         })

@@ -81,6 +81,8 @@ struct Inner {
     owners: HashMap<Key, Arc<str>>,
     /// Number that each tenant has that live.
     live_of: HashMap<Arc<str>, usize>,
+    /// Number of sandboxes that each tenant works with, those on their way out as well.
+    at_work_of: HashMap<Arc<str>, usize>,
 }
 
 impl Books {
@@ -90,7 +92,13 @@ impl Books {
         let figures = all.figures();
         let live = Residents::new(resident_max, now);
         Books {
-            inner: Mutex::new(Inner { live, all, owners: HashMap::new(), live_of: HashMap::new() }),
+            inner: Mutex::new(Inner {
+                live,
+                all,
+                owners: HashMap::new(),
+                live_of: HashMap::new(),
+                at_work_of: HashMap::new(),
+            }),
             figures,
             changed: Notify::new(),
             line: tokio::sync::Mutex::default(),
@@ -270,17 +278,28 @@ impl Books {
     }
 
     /// Somebody works with it: it is not swept and not evicted. What was just made goes from there
-    /// to him, without a moment in which somebody else could take its place. False when the sandbox
-    /// that `uses` are of is on its way out.
-    pub(crate) fn begin(&self, key: &Key, uses: &Uses, now: Instant) -> bool {
+    /// to him, without a moment in which somebody else could take its place. Returns how many
+    /// sandboxes of the tenant are at work; none when the sandbox that `uses` are of is on its way
+    /// out.
+    pub(crate) fn begin(
+        &self,
+        key: &Key,
+        tenant: &Arc<str>,
+        uses: &Uses,
+        now: Instant,
+    ) -> Option<usize> {
         let inner = &mut *self.inner.lock();
         if uses.is_gone() || !inner.mark_running(key, now) {
-            return false;
+            return None;
         }
-        uses.add();
+        let at_work = inner.at_work_of.entry(Arc::clone(tenant)).or_default();
+        if uses.add() == 1 {
+            *at_work += 1;
+        }
+        let at_work = *at_work;
         // Who waited for it to be made learns that it does not go.
         self.changed.notify_waiters();
-        true
+        Some(at_work)
     }
 
     /// A sandbox that is being made is at work already, and is nobody's to wait for: a version of
@@ -293,9 +312,13 @@ impl Books {
 
     /// Somebody has done with it. `uses` are those of one sandbox: when that has gone, it has no
     /// part in what the books say of the next one.
-    pub(crate) fn end(&self, key: &Key, uses: &Uses, now: Instant) {
+    pub(crate) fn end(&self, key: &Key, tenant: &Arc<str>, uses: &Uses, now: Instant) {
         let inner = &mut *self.inner.lock();
-        if uses.take() == 0 && !uses.is_gone() {
+        let was_last = uses.take();
+        if was_last {
+            inner.ends_work(tenant);
+        }
+        if was_last && !uses.is_gone() {
             for books in [&mut inner.live, &mut inner.all] {
                 let marked = books.mark_waiting(key, now);
                 debug_assert!(marked.is_ok(), "what is used has a sandbox: {marked:?}");
@@ -457,6 +480,16 @@ impl Inner {
         self.owners.remove(key)
     }
 
+    /// A tenant works with one sandbox less.
+    fn ends_work(&mut self, tenant: &Arc<str>) {
+        if let Some(count) = self.at_work_of.get_mut(tenant) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.at_work_of.remove(tenant);
+            }
+        }
+    }
+
     fn mark_running(&mut self, key: &Key, now: Instant) -> bool {
         if self.live.mark_running(key, now).is_err() {
             return false;
@@ -545,14 +578,18 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    fn add(&self) {
-        self.count.store(self.count().saturating_add(1), Ordering::Relaxed);
+    /// One more. Returns how many there are.
+    fn add(&self) -> usize {
+        let count = self.count().saturating_add(1);
+        self.count.store(count, Ordering::Relaxed);
+        count
     }
 
-    fn take(&self) -> usize {
-        let left = self.count().saturating_sub(1);
-        self.count.store(left, Ordering::Relaxed);
-        left
+    /// One less. Returns true when it was the last one.
+    fn take(&self) -> bool {
+        let count = self.count();
+        self.count.store(count.saturating_sub(1), Ordering::Relaxed);
+        count == 1
     }
 
     fn go(&self) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use api::SessionState;
@@ -24,6 +24,10 @@ use crate::error::Error;
 use crate::events::Log;
 use crate::store::rows::SessionRow;
 use crate::workspace::Attached;
+
+/// Most parts into which a tenant's share of the processor is divided. With more sandboxes at work
+/// than that, each still gets one of them.
+const CPU_PARTS_MAX: usize = 256;
 
 /// A session that this server owns. While it is in the map of them, it is the truth.
 pub(crate) struct Entry {
@@ -110,6 +114,8 @@ pub(crate) struct Body {
     pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn Gate>>>,
     /// Whether its programs stand still.
     frozen: watch::Sender<bool>,
+    /// Its share of the processor is a whole one divided by this.
+    cpu_parts: AtomicU32,
 }
 
 impl fmt::Debug for Entry {
@@ -190,6 +196,7 @@ impl Body {
             relay: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
             frozen: watch::Sender::new(false),
+            cpu_parts: AtomicU32::new(1),
         }
     }
 
@@ -218,6 +225,23 @@ impl Body {
                 None => "it was stopped".to_owned(),
             }
         }
+    }
+
+    /// Divides the processor by tenant: gives the sandbox its part of what its tenant's sandboxes
+    /// get together, of which `at_work` are at work. In steps of two, so that a tenant that works
+    /// with few sandboxes sends nothing, and one with many sends little.
+    fn share_cpu(&self, at_work: usize) {
+        let parts = at_work.next_power_of_two().min(CPU_PARTS_MAX);
+        let parts = u32::try_from(parts).unwrap_or(1);
+        if self.cpu_parts.swap(parts, Ordering::Relaxed) == parts {
+            return;
+        }
+        let Ok(sandbox) = self.sandbox() else { return };
+        node::task::spawn(async move {
+            if let Err(error) = sandbox.divide_cpu_share(parts).await {
+                tracing::debug!(%error, "a sandbox keeps its share of the processor");
+            }
+        });
     }
 
     /// Stops every program where it is.
@@ -283,9 +307,8 @@ impl Use {
         body: Arc<Body>,
         now: Instant,
     ) -> Option<Use> {
-        if !inner.books.begin(&entry.key, &body.uses, now) {
-            return None;
-        }
+        let at_work = inner.books.begin(&entry.key, &entry.tenant, &body.uses, now)?;
+        body.share_cpu(at_work);
         Some(Use { inner: Arc::clone(inner), entry: Arc::clone(entry), body })
     }
 }
@@ -301,7 +324,12 @@ impl Clone for Use {
     fn clone(&self) -> Use {
         // Whoever has one knows that the sandbox is at work; when it has gone meanwhile, the books
         // ignore the end of both.
-        self.inner.books.begin(&self.entry.key, &self.body.uses, clock::now());
+        let _at_work = self.inner.books.begin(
+            &self.entry.key,
+            &self.entry.tenant,
+            &self.body.uses,
+            clock::now(),
+        );
         Use {
             inner: Arc::clone(&self.inner),
             entry: Arc::clone(&self.entry),
@@ -313,6 +341,6 @@ impl Clone for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.body.used_ms.store(clock::wall_ms(), Ordering::Relaxed);
-        self.inner.books.end(&self.entry.key, &self.body.uses, clock::now());
+        self.inner.books.end(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());
     }
 }

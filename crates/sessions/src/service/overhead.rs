@@ -105,13 +105,14 @@ impl Pool {
 
     /// What is done when somebody begins to work with a session.
     fn running(&self, it: &Resident) {
-        assert!(self.books.begin(&it.entry.key, &it.uses, clock::now()));
+        let begun = self.books.begin(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
+        assert!(begun.is_some());
         mark(&it.entry, SessionState::Active);
     }
 
     /// And when that is over.
     fn waiting(&self, it: &Resident) {
-        self.books.end(&it.entry.key, &it.uses, clock::now());
+        self.books.end(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         mark(&it.entry, SessionState::Active);
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use api::{CreateSession, SessionState};
 use bytes::Bytes;
 use node::auth::{NewToken, Principal, Scopes, Tokens};
+use node::objects::{Credentials, Objects, S3Location, Style};
 use sandbox::Engine;
 use sessions::service::{Extras, ListQuery, SandboxGuard};
 use sessions::{Config, Error};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time;
 
@@ -16,6 +18,7 @@ use crate::support::{Home, SESSIONS, SOON, Server, TENANT, agent, config, messag
 tests![
     a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place,
     a_burst_of_idle_sessions_is_answered_at_once,
+    a_create_at_capacity_does_not_wait_for_the_object_store,
     a_tenant_has_its_share_of_sandboxes_and_no_more,
     half_is_kept_for_others_where_there_are_others,
     a_tenant_is_told_of_its_own_sandboxes_only,
@@ -100,6 +103,54 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
         }
     };
     time::timeout(SOON, all).await.expect("nobody waits for somebody who waits");
+    server.stop().await;
+}
+
+/// An object store that takes connections and answers nothing; it closes them when the task ends.
+async fn silent_object_store() -> (Objects, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let location = S3Location {
+        bucket: "bucket".to_owned(),
+        prefix: String::new(),
+        endpoint: format!("http://{}", listener.local_addr().unwrap()),
+        region: "test-1".to_owned(),
+        style: Style::Path,
+        ca: None,
+    };
+    let credentials = Credentials {
+        access_key_id: "id".to_owned(),
+        secret_access_key: "key".to_owned(),
+        session_token: None,
+    };
+    let silent = tokio::spawn(async move {
+        let mut connections = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            connections.push(connection);
+        }
+    });
+    (Objects::in_s3(location, credentials), silent)
+}
+
+async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine) {
+    let config = Config { resident_max: 2, capacity: 2, ..config() };
+    let mut home = Home::new(engine, config);
+    let (objects, silent) = silent_object_store().await;
+    home.objects = Some(objects);
+    let server = home.start().await;
+    // Each one but the first two takes the room of one that rests, whose disk has to go for it.
+    let mut made = Vec::new();
+    for _ in 0..5 {
+        let created = time::timeout(SOON, server.create(TENANT, CreateSession::default())).await;
+        let session = created.expect("no create waits for the object store").unwrap();
+        assert_eq!(server.out(&session.id, "echo here").await, "here\n");
+        made.push(session.id);
+    }
+    // Two disks are being moved, and the third one waits: it is still here, with its files.
+    server.sh(&made[4], "echo kept > kept.txt").await;
+    let resumed = time::timeout(SOON, server.resume(TENANT, &made[2])).await;
+    resumed.expect("a disk that waits to be moved is at hand").unwrap();
+    assert_eq!(server.out(&made[4], "cat kept.txt").await, "kept\n");
+    silent.abort();
     server.stop().await;
 }
 

@@ -107,6 +107,8 @@ pub(crate) struct Home {
     pub(crate) gateway: Option<Arc<dyn Gateway>>,
     /// Tokens of the server.
     pub(crate) tokens: Option<Tokens>,
+    /// Where disks are archived; a directory of the home when there is none.
+    pub(crate) objects: Option<Objects>,
 }
 
 /// One life of a server.
@@ -132,7 +134,7 @@ pub(crate) fn config() -> Config {
 
 impl Home {
     pub(crate) fn new(engine: Engine, config: Config) -> Home {
-        Home { scratch: Scratch::new(), engine, config, gateway: None, tokens: None }
+        Home { scratch: Scratch::new(), engine, config, gateway: None, tokens: None, objects: None }
     }
 
     /// Starts a server on this directory.
@@ -158,8 +160,10 @@ impl Home {
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),
-            objects: Objects::in_directory(&self.path().join("objects"), Durability::Process)
-                .unwrap(),
+            objects: self.objects.clone().unwrap_or_else(|| {
+                let path = self.path().join("objects");
+                Objects::in_directory(&path, Durability::Process).unwrap()
+            }),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
             server: server.to_owned(),

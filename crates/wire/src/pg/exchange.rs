@@ -398,9 +398,8 @@ fn reply(request: ExchangeRequest, tag: u8) -> Option<ExchangeStep> {
             ExchangeRequest::DescribeStatement | ExchangeRequest::DescribePortal,
             b::ROW_DESCRIPTION | b::NO_DATA,
         )
-        | (ExchangeRequest::Execute, b::COMMAND_COMPLETE | b::EMPTY_QUERY | b::PORTAL_SUSPENDED) => {
-            Some(ExchangeStep::Last)
-        }
+        | (ExchangeRequest::Execute, b::COMMAND_COMPLETE | b::EMPTY_QUERY)
+        | (ExchangeRequest::Execute, b::PORTAL_SUSPENDED) => Some(ExchangeStep::Last),
         _ => None,
     }
 }

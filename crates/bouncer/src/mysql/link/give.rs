@@ -45,8 +45,9 @@ impl ReplyTranslation<'_> {
     ) {
         if self.columns.owes_eof {
             self.columns.owes_eof = false;
+            let has_cursor = |status: StatusFlags| status.contains(StatusFlags::CURSOR_EXISTS);
             let is_cursor = self.kind == ReplyKind::Cursor
-                && matches!(event, ReplyEvent::End(status) if status.contains(StatusFlags::CURSOR_EXISTS));
+                && matches!(event, ReplyEvent::End(status) if has_cursor(status));
             if !is_cursor {
                 eof(client, to);
             }

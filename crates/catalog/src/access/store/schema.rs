@@ -167,4 +167,6 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
             PRIMARY KEY (kind, warehouse, name)
         )",
     ),
+    // Tokens end with the secret that they were issued for.
+    Migration::Same("ALTER TABLE catalog_tokens ADD COLUMN secret BYTEA"),
 ];

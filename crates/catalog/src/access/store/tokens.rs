@@ -26,10 +26,12 @@ impl AccessStore {
                     WHERE client = $1 AND ends_ms <= $2 AND revoked = 0";
                 it.execute(sql, &[client.clone(), Value::Int(oldest.get(0)?)])?;
             }
-            let sql = "INSERT INTO catalog_tokens (hash, client, role, revoked, ends_ms) \
-                VALUES ($1, $2, $3, 0, $4)";
+            let sql = "INSERT INTO catalog_tokens (hash, client, role, revoked, ends_ms, secret) \
+                VALUES ($1, $2, $3, 0, $4, $5)";
             let role = row.role.as_deref().map(Value::from).unwrap_or(Value::Null);
-            it.execute(sql, &[Value::from(&hash[..]), client, role, ms(row.ends_ms)?]).map(drop)
+            let secret = row.secret.map_or(Value::Null, |secret| Value::from(&secret[..]));
+            let parameters = [Value::from(&hash[..]), client, role, ms(row.ends_ms)?, secret];
+            it.execute(sql, &parameters).map(drop)
         });
         Ok(written.await?)
     }
@@ -37,11 +39,17 @@ impl AccessStore {
     /// A token that was not taken back.
     pub(in crate::access) async fn token(&self, hash: Hash) -> Result<Option<TokenRow>> {
         let read = self.0.read("catalog.token", move |it| {
-            let sql = "SELECT client, role, ends_ms FROM catalog_tokens \
+            let sql = "SELECT client, role, ends_ms, secret FROM catalog_tokens \
                 WHERE hash = $1 AND revoked = 0";
             let found = it.query_one(sql, &[Value::from(&hash[..])])?;
             let row = found.map(|row| {
-                Ok(TokenRow { client: row.get(0)?, role: row.get(1)?, ends_ms: row.get(2)? })
+                let secret: Option<Vec<u8>> = row.get(3)?;
+                Ok(TokenRow {
+                    client: row.get(0)?,
+                    role: row.get(1)?,
+                    ends_ms: row.get(2)?,
+                    secret: secret.map(|bytes| digest(&bytes)).transpose()?,
+                })
             });
             row.transpose()
         });

@@ -130,6 +130,7 @@ async fn who_asks_for_too_many_tokens_loses_his_own() {
     let access = ground.access().await;
     let row = |client: &str, ends_ms| super::tokens::TokenRow {
         client: client.to_owned(),
+        secret: None,
         role: None,
         ends_ms,
     };

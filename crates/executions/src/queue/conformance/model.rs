@@ -380,7 +380,7 @@ impl Both<'_> {
             }
             12..=20 => {
                 let max = usize::try_from(random.below(5)).unwrap();
-                let claims = queue.claim(max, now_ms).await.unwrap();
+                let claims = queue.claim(max, ClaimQuota::unlimited(), now_ms).await.unwrap();
                 model.claim(max, &claims, now_ms);
                 leases.extend(claims.into_iter().map(|claim| claim.lease));
             }

@@ -38,7 +38,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
     let listed = Job { face: None, ..expected.clone() };
     assert_eq!(queue.list(all()).await.unwrap(), [listed]);
 
-    let claims = queue.claim(5, NOW + 10).await.unwrap();
+    let claims = queue.claim(5, ClaimQuota::unlimited(), NOW + 10).await.unwrap();
     assert_eq!(claims.len(), 1);
     assert_eq!((claims[0].tenant.as_str(), claims[0].attempt), ("a", 1));
     assert_eq!(claims[0].request, new.request);
@@ -58,7 +58,7 @@ pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn Q
     let parts = Parts { request: true, result: true };
     let lease = Lease { id: id(1), token: "1".to_owned() };
     assert_eq!(queue.push(Vec::new()).await.unwrap(), []);
-    assert_eq!(queue.claim(9, NOW).await.unwrap(), []);
+    assert_eq!(queue.claim(9, ClaimQuota::unlimited(), NOW).await.unwrap(), []);
     assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [Beat::Lost]);
     assert_eq!(queue.finish(lease, result("{}"), NOW).await.unwrap(), Ended::Fenced);
     assert_eq!(cancel(queue, 1, NOW).await, CancelAnswer::Unknown);
@@ -100,6 +100,22 @@ pub(super) async fn a_late_tenant_is_not_owed_the_past(queue: &dyn Queue) {
         assert!(round.iter().any(|number| *number <= 10), "{order:?}");
         assert!(round.iter().any(|number| *number > 10), "{order:?}");
     }
+}
+
+pub(super) async fn a_tenant_with_its_quota_in_hand_is_passed_over(queue: &dyn Queue) {
+    let tenant = |number| if number < 7 { "a" } else { "b" };
+    push(queue, (1..=10).map(|number| job(number, tenant(number))).collect()).await;
+    let numbers = async |max, in_hand: &[(&str, usize)], in_hand_max| {
+        let in_hand = in_hand.iter().map(|(tenant, count)| ((*tenant).to_owned(), *count));
+        let quota = ClaimQuota::new(in_hand_max, in_hand.collect());
+        let claims = queue.claim(max, quota, NOW + 100).await.unwrap();
+        set(&claims.iter().map(|claim| number(&claim.lease.id)).collect::<Vec<_>>())
+    };
+    assert_eq!(numbers(9, &[("a", 1)], 2).await, set(&[1, 7, 8]));
+    assert_eq!(numbers(9, &[("a", 2), ("b", 2)], 2).await, set(&NOTHING));
+    assert_eq!(numbers(9, &[("a", 2), ("b", 1)], 2).await, set(&[9]));
+    assert_eq!(numbers(1, &[("a", 0), ("b", 2)], 2).await, set(&[2]));
+    assert_eq!(set(&claim_out(queue, NOW + 100).await), set(&[3, 4, 5, 6, 10]));
 }
 
 pub(super) async fn a_higher_priority_goes_first(queue: &dyn Queue) {
@@ -198,7 +214,7 @@ pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn Queue) {
     let beats = queue.heartbeat(vec![first], NOW + 30_001).await.unwrap();
     assert_eq!(beats, [Beat::Lost]);
 
-    let claims = queue.claim(1, NOW + 40_000).await.unwrap();
+    let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + 40_000).await.unwrap();
     assert_eq!(claims[0].attempt, 2);
     let swept = queue.sweep(NOW + 70_000).await.unwrap();
     assert_eq!(swept, Swept { ended: vec![(id(1), State::Dead)], ..Swept::default() });
@@ -281,7 +297,7 @@ pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn Queue) {
 pub(super) async fn returned_attempts_do_not_count(queue: &dyn Queue) {
     push(queue, vec![job(1, "a")]).await;
     for round in 0..5 {
-        let claims = queue.claim(1, NOW + round).await.unwrap();
+        let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + round).await.unwrap();
         assert_eq!(claims[0].attempt, 1);
         let lease = claims[0].lease.clone();
         let ended = queue.finish(lease, Finish::Returned, NOW + round).await.unwrap();
@@ -656,7 +672,7 @@ pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn Queue
     let text = |seed: &str| format!("{{\"s\":\"{}\"}}", seed.repeat((1 << 20) / seed.len()));
     let (request, answer) = (text("abc é \u{1f980} \\u0000 "), text("0123456789 '\"$1 \\n"));
     push(queue, vec![NewJob { request: request.clone().into_bytes(), ..job(1, "a") }]).await;
-    let claims = queue.claim(1, NOW).await.unwrap();
+    let claims = queue.claim(1, ClaimQuota::unlimited(), NOW).await.unwrap();
     assert!(claims[0].request == request.as_bytes());
     let lease = claims[0].lease.clone();
     queue.finish(lease, result(&answer), NOW).await.unwrap();
@@ -745,7 +761,7 @@ pub(super) async fn odd_names_are_names(queue: &dyn Queue) {
     }
     let count = u64::try_from(names.len()).unwrap();
     assert_eq!(queue.stats(None, NOW).await.unwrap().tenants_waiting, count);
-    let claims = queue.claim(names.len(), NOW + 100).await.unwrap();
+    let claims = queue.claim(names.len(), ClaimQuota::unlimited(), NOW + 100).await.unwrap();
     let tenants: BTreeSet<&str> = claims.iter().map(|it| it.tenant.as_str()).collect();
     assert_eq!(tenants, BTreeSet::from(names));
     for claim in claims {

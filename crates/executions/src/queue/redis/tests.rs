@@ -44,7 +44,7 @@ async fn sizes_that_were_added_are_taken_away() {
     let queue = open(&server, conformance::config()).await;
     let jobs = (1..=6).map(|number| job(number, "a")).collect();
     queue.push(jobs).await.unwrap();
-    let claims = queue.claim(4, NOW).await.unwrap();
+    let claims = queue.claim(4, ClaimQuota::unlimited(), NOW).await.unwrap();
     let ends = [
         Finish::Result(b"{}".to_vec()),
         Finish::Cancelled { message: "why".to_owned() },
@@ -67,7 +67,7 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     let queue = open(&server, QueueConfig::default()).await;
     queue.push(vec![job(1, "a")]).await.unwrap();
     assert_eq!(server.command("SCRIPT FLUSH"), "+OK");
-    let claims = queue.claim(1, NOW).await.unwrap();
+    let claims = queue.claim(1, ClaimQuota::unlimited(), NOW).await.unwrap();
     assert_eq!(server.command("SCRIPT FLUSH"), "+OK");
     let lease = claims[0].lease.clone();
     assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [Beat::Held]);
@@ -81,17 +81,17 @@ async fn a_lost_worker_is_told_as_stalled_and_its_job_is_given_once_more() {
     let server = Redis::start();
     let queue = open(&server, conformance::config()).await;
     queue.push(vec![job(1, "a")]).await.unwrap();
-    let lost = queue.claim(1, NOW).await.unwrap().remove(0);
+    let lost = queue.claim(1, ClaimQuota::unlimited(), NOW).await.unwrap().remove(0);
     let swept = queue.sweep(NOW + 30_000).await.unwrap();
     assert_eq!((swept.requeued, swept.ended), (vec![id(1)], vec![]));
-    let again = queue.claim(2, NOW + 30_000).await.unwrap();
+    let again = queue.claim(2, ClaimQuota::unlimited(), NOW + 30_000).await.unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].attempt, 2);
     let late = queue.finish(lost.lease, Finish::Result(b"{}".to_vec()), NOW + 30_001).await;
     assert_eq!(late.unwrap(), Ended::Fenced);
     let swept = queue.sweep(NOW + 60_000).await.unwrap();
     assert_eq!((swept.requeued, swept.ended), (vec![], vec![(id(1), State::Dead)]));
-    assert_eq!(queue.claim(1, NOW + 60_000).await.unwrap(), []);
+    assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 60_000).await.unwrap(), []);
 }
 
 /// A server that can be killed and started again with what it wrote.
@@ -143,13 +143,13 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
     let place = RedisConfig { url, ..RedisConfig::default() };
     let queue = RedisQueue::open(place, conformance::config()).await.unwrap();
     queue.push((1..=20).map(|number| job(number, "a")).collect()).await.unwrap();
-    let first = queue.claim(5, NOW + 20).await.unwrap();
+    let first = queue.claim(5, ClaimQuota::unlimited(), NOW + 20).await.unwrap();
     assert_eq!(first.len(), 5);
     server.kill_and_start();
     // The first question may meet the broken connection; none needs a new queue.
     let mut rest = Vec::new();
     for _ in 0..100 {
-        match queue.claim(20, NOW + 20).await {
+        match queue.claim(20, ClaimQuota::unlimited(), NOW + 20).await {
             Ok(claims) => {
                 rest = claims;
                 break;

@@ -1,7 +1,7 @@
 -- Claiming, keeping and ending.
 
 -- Whose turn it is: up to `max` names of queues, one for each job. What is past its deadline is
--- named instead, to be taken out first.
+-- named instead, to be taken out first. A queue gives at most what its tenant's quota leaves.
 function ops.pick()
   local max, now = num(1), num(2)
   local overdue = rcall('ZRANGEBYSCORE', O .. 'deadlines', '-inf', now, 'LIMIT', 0, 100)
@@ -13,16 +13,25 @@ function ops.pick()
   if rcall('EXISTS', O .. 'paused') == 1 then
     return out
   end
-  local left, idle = {}, 0
+  local most, quota = num(4), {}
+  for i = 1, num(5) do
+    quota[arg(4 + 2 * i)] = num(5 + 2 * i)
+  end
+  local left, idle, passed = {}, 0, {}
   while #out <= max and idle < rcall('LLEN', O .. 'ring') do
     local q = rcall('LPOP', O .. 'ring')
-    left[q] = left[q] or available(q, now)
+    if not left[q] then
+      left[q] = available(q, now)
+      if most >= 0 and left[q] > (quota[q] or most) then
+        left[q], passed[q] = quota[q] or most, true
+      end
+    end
     if left[q] > 0 then
       left[q] = left[q] - 1
       idle = 0
       table.insert(out, q)
       rcall('RPUSH', O .. 'ring', q)
-    elseif q == arg(3) or rcall('ZCARD', bull(q, 'delayed')) > 0
+    elseif passed[q] or q == arg(3) or rcall('ZCARD', bull(q, 'delayed')) > 0
       or (rcall('HEXISTS', bull(q, 'meta'), 'paused') == 1 and has_any(q)) then
       -- It may get something without our knowing.
       idle = idle + 1

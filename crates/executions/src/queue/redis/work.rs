@@ -5,9 +5,9 @@ use redis::Value;
 
 use super::codec::{Reply, active_options, finished_options, state};
 use super::link::{Operation, Script, Step, nonce};
-use super::names::{Hold, foreign_id};
+use super::names::{Hold, foreign_id, queue_of};
 use super::{LOCK_GRACE, RedisQueue, millis};
-use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
+use crate::queue::{Beat, Claim, ClaimQuota, Ended, Finish, Lease, QueueError};
 
 /// How many are claimed in one transaction.
 const CLAIM_MAX: usize = 128;
@@ -23,14 +23,20 @@ enum Last<'a> {
 }
 
 impl RedisQueue {
-    pub(super) async fn take(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
-        let mut claims = Vec::new();
+    pub(super) async fn take(
+        &self,
+        max: usize,
+        mut quota: ClaimQuota,
+        now_ms: u64,
+    ) -> Result<Vec<Claim>, QueueError> {
+        let mut claims: Vec<Claim> = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let want = (max - claims.len()).min(CLAIM_MAX);
             if want == 0 {
                 break;
             }
             let pick = Operation::new("pick").num(want).num(now_ms).arg(&*self.place.name);
+            let pick = self.with_quota(pick, &quota);
             let mut reply = Reply::of(self.link.ask(pick).await?);
             let word = reply.word()?;
             let found = reply.words()?;
@@ -44,9 +50,33 @@ impl RedisQueue {
             if found.is_empty() {
                 break;
             }
+            let before = claims.len();
             self.take_turns(&found, now_ms, &mut claims).await?;
+            for claim in claims.iter().skip(before) {
+                // The script kept to it: this is for the next round.
+                let _is_within = quota.charge(&claim.tenant);
+            }
         }
         Ok(claims)
+    }
+
+    /// Adds what the script must know of a quota: what each queue may give, -1 for no bound, then
+    /// the queues that may give less, each with its number.
+    fn with_quota(&self, mut pick: Operation, quota: &ClaimQuota) -> Operation {
+        let Some(most) = quota.per_tenant_max() else { return pick.num(-1).num(0) };
+        let of_foreign = self.tenant_of(&self.place.name);
+        let mut queues = Vec::new();
+        for (tenant, left) in quota.left() {
+            queues.push((queue_of(&self.place.name, tenant), left));
+            if tenant == of_foreign {
+                queues.push((self.place.name.clone(), left));
+            }
+        }
+        pick = pick.num(most).num(queues.len());
+        for (queue, left) in queues {
+            pick = pick.arg(queue).num(left);
+        }
+        pick
     }
 
     /// Lets a job expire that waits beyond its deadline.

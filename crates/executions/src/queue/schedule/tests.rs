@@ -11,6 +11,11 @@ fn job(id: &str, tenant: &str, priority: i32, created_ms: u64) -> Waiting {
     Waiting { id, tenant, priority, created_ms, deadline_ms: None, bytes: 0 }
 }
 
+/// Takes jobs of whatever tenant.
+fn take(schedule: &mut Schedule, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+    schedule.take(count_max, &mut ClaimQuota::unlimited(), now_ms).jobs
+}
+
 /// Inserts jobs `id tenant priority created` and checks the order in which they are taken.
 fn check(jobs: &[(&str, &str, i32, u64)], expected: &str) {
     let mut schedule = Schedule::new(AGEING);
@@ -21,7 +26,7 @@ fn check(jobs: &[(&str, &str, i32, u64)], expected: &str) {
         let position = schedule.position(&ExecutionId(id.to_owned()));
         assert_eq!(position, u64::try_from(index).ok(), "of {id}");
     }
-    let taken = schedule.take(usize::MAX, 0);
+    let taken = take(&mut schedule, usize::MAX, 0);
     let taken: Vec<&str> = taken.iter().map(|it| it.id.0.as_str()).collect();
     assert_eq!(taken.join(" "), expected);
     assert!(schedule.is_empty());
@@ -47,16 +52,70 @@ fn tenants_take_turns_whatever_their_priorities() {
 }
 
 #[test]
+fn a_tenant_that_has_its_quota_in_hand_is_passed_over() {
+    let mut schedule = Schedule::new(AGEING);
+    for number in 0..4 {
+        schedule.insert(job(&format!("a{number}"), "a", 0, number));
+    }
+    for number in 0..3 {
+        schedule.insert(job(&format!("b{number}"), "b", 0, number));
+    }
+    let mut quota = ClaimQuota::new(2, HashMap::from([("a".to_owned(), 1)]));
+    let taken = schedule.take(9, &mut quota, 0);
+    let ids: Vec<&str> = taken.jobs.iter().map(|it| it.id.0.as_str()).collect();
+    assert_eq!(ids, ["a0", "b0", "b1"]);
+    assert!(schedule.take(9, &mut quota, 0).jobs.is_empty(), "both have two");
+    assert_eq!((schedule.of_tenant("a"), schedule.of_tenant("b")), (3, 1));
+    // Nobody else lost anything by it.
+    let rest: Vec<String> = take(&mut schedule, 9, 0).into_iter().map(|it| it.id.0).collect();
+    assert_eq!(rest.len(), 4);
+    assert_eq!(rest.iter().filter(|id| id.starts_with('a')).count(), 3);
+}
+
+proptest! {
+    /// A claim takes what quotas allow, and leaves a job only where its tenant's quota is used up.
+    #[test]
+    fn quotas_hold_and_nothing_else_is_left(
+        waiting in proptest::collection::vec(0_usize..6, 1..5),
+        in_hand in proptest::collection::vec(0_usize..4, 5),
+        most in 0_usize..5,
+        count_max in 0_usize..20,
+    ) {
+        let mut schedule = Schedule::new(AGEING);
+        let name = |tenant: usize| format!("t{tenant}");
+        for (tenant, count) in waiting.iter().enumerate() {
+            for number in 0..*count {
+                schedule.insert(job(&format!("{tenant}-{number}"), &name(tenant), 0, 0));
+            }
+        }
+        let held = |tenant: usize| in_hand.get(tenant).copied().unwrap_or(0);
+        let has_some = (0..waiting.len()).filter(|tenant| held(*tenant) > 0);
+        let held_now = has_some.map(|tenant| (name(tenant), held(tenant))).collect();
+        let mut quota = ClaimQuota::new(most, held_now);
+        let taken = schedule.take(count_max, &mut quota, 0).jobs;
+        prop_assert!(taken.len() <= count_max);
+        for (tenant, count) in waiting.iter().enumerate() {
+            let of_tenant = taken.iter().filter(|job| job.tenant == name(tenant)).count();
+            let left = most.saturating_sub(held(tenant));
+            prop_assert!(of_tenant <= left);
+            if taken.len() < count_max {
+                prop_assert_eq!(of_tenant, left.min(*count));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_tenant_that_comes_late_is_not_owed_the_past() {
     let mut schedule = Schedule::new(AGEING);
     for number in 0..10 {
         schedule.insert(job(&format!("a{number}"), "a", 0, number));
     }
-    assert_eq!(schedule.take(5, 0).len(), 5);
+    assert_eq!(take(&mut schedule, 5, 0).len(), 5);
     for number in 0..5 {
         schedule.insert(job(&format!("b{number}"), "b", 0, number));
     }
-    let order: Vec<String> = schedule.take(4, 0).into_iter().map(|it| it.tenant).collect();
+    let order: Vec<String> = take(&mut schedule, 4, 0).into_iter().map(|it| it.tenant).collect();
     assert_eq!(order, ["a", "b", "a", "b"]);
 }
 
@@ -66,7 +125,7 @@ fn what_is_past_its_deadline_is_not_taken() {
     for (id, deadline_ms) in [("1", Some(10)), ("2", None), ("3", Some(11))] {
         schedule.insert(Waiting { deadline_ms, ..job(id, "a", 0, 0) });
     }
-    let taken: Vec<String> = schedule.take(9, 10).into_iter().map(|it| it.id.0).collect();
+    let taken: Vec<String> = take(&mut schedule, 9, 10).into_iter().map(|it| it.id.0).collect();
     assert_eq!(taken, ["2", "3"]);
     assert!(schedule.is_empty() && schedule.deadlines.is_empty());
 }
@@ -149,7 +208,7 @@ fn simulate(seed: u64, steps: u64) {
                     schedule.drop_overdue(now_ms);
                     assert_eq!(schedule.position(&job.id), Some(0), "seed {seed}, step {step}");
                 }
-                let taken = schedule.take(1, now_ms).pop();
+                let taken = take(&mut schedule, 1, now_ms).pop();
                 assert_eq!(taken, expected, "seed {seed}, step {step}");
             }
         }
@@ -174,7 +233,7 @@ fn no_tenant_starves_and_ageing_bounds_the_wait() {
     for now_ms in 0..40_000_u64 {
         schedule.insert(job(&format!("{now_ms:08}"), "crowd", 5, now_ms));
         if now_ms % 2 == 0 {
-            for job in schedule.take(1, now_ms) {
+            for job in take(&mut schedule, 1, now_ms) {
                 done.insert(job.id.0, now_ms);
             }
         }
@@ -201,7 +260,7 @@ proptest! {
             .map(|id| (schedule.position(&ExecutionId(id.clone())).unwrap(), id))
             .collect();
         positions.sort();
-        let taken = schedule.take(usize::MAX, 0);
+        let taken = take(&mut schedule, usize::MAX, 0);
         let taken: Vec<String> = taken.into_iter().map(|it| it.id.0).collect();
         let expected: Vec<String> = positions.into_iter().map(|(_, id)| id).collect();
         prop_assert_eq!(taken, expected);

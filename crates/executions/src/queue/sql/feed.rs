@@ -10,6 +10,7 @@ use std::time::Duration;
 use api::ExecutionId;
 use node::store::{StoreError, Transaction, Value};
 
+use super::super::ClaimQuota;
 use super::super::schedule::{Schedule, Waiting, rank};
 use super::attempt::{HELD, Held};
 use super::schema::number;
@@ -115,14 +116,20 @@ impl Feed {
     }
 
     /// Takes up to `count_max` jobs, fewer when the window has to be read again first.
-    pub(super) fn take(&mut self, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+    pub(super) fn take(
+        &mut self,
+        count_max: usize,
+        quota: &mut ClaimQuota,
+        now_ms: u64,
+    ) -> Vec<Waiting> {
         let mut taken = Vec::new();
         while taken.len() < count_max && !self.is_spent() {
-            let Some(job) = self.schedule.take(1, now_ms).pop() else {
+            let mut next = self.schedule.take(1, quota, now_ms);
+            self.turns_left = self.turns_left.map(|turns| turns.saturating_sub(next.turns));
+            let Some(job) = next.jobs.pop() else {
                 break;
             };
             taken.push(job);
-            self.turns_left = self.turns_left.map(|turns| turns.saturating_sub(1));
         }
         taken
     }

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::super::schedule::{Schedule, Waiting};
 use super::super::{
-    Beat, CancelAnswer, Claim, Delivery, Ended, Finish, Lease, NewJob, Pushed, QueueConfig,
-    QueueError, Swept,
+    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Finish, Lease, NewJob, Pushed,
+    QueueConfig, QueueError, Swept,
 };
 use super::attempt::{self, After};
 use super::feed::{self, Feed};
@@ -245,11 +245,16 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) async fn claim(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
+    pub(super) async fn claim(
+        &self,
+        max: usize,
+        mut quota: ClaimQuota,
+        now_ms: u64,
+    ) -> Result<Vec<Claim>, QueueError> {
         let max = max.min(CLAIM_MAX);
         let mut claims = Vec::new();
         for _ in 0..WINDOWS_MAX {
-            match self.claim_some(max - claims.len(), now_ms).await {
+            match self.claim_some(max - claims.len(), &mut quota, now_ms).await {
                 // What is claimed must not be lost because more could not be.
                 Err(_) if !claims.is_empty() => break,
                 Err(error) => return Err(error),
@@ -268,11 +273,16 @@ impl Shared {
         Ok(claims)
     }
 
-    async fn claim_some(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
+    async fn claim_some(
+        &self,
+        max: usize,
+        quota: &mut ClaimQuota,
+        now_ms: u64,
+    ) -> Result<Vec<Claim>, QueueError> {
         self.refresh(now_ms).await?;
         let taken = match &mut *self.order.lock() {
-            Order::Whole(schedule) => schedule.take(max, now_ms),
-            Order::Window(feed) => feed.take(max, now_ms),
+            Order::Whole(schedule) => schedule.take(max, quota, now_ms).jobs,
+            Order::Window(feed) => feed.take(max, quota, now_ms),
         };
         if taken.is_empty() {
             return Ok(Vec::new());

@@ -83,7 +83,7 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     jobs[30].priority = 7;
     jobs[31].deadline_ms = Some(NOW + 500);
     queue.push(jobs).await.unwrap();
-    let claims = queue.claim(6, NOW + 100).await.unwrap();
+    let claims = queue.claim(6, ClaimQuota::unlimited(), NOW + 100).await.unwrap();
     let end = Finish::Result(b"{}".to_vec());
     queue.finish(claims[0].lease.clone(), end, NOW + 101).await.unwrap();
     let stop = "stop".to_owned();
@@ -112,12 +112,12 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
         }
     }
     assert!(queue.stats(None, NOW).await.unwrap().paused);
-    assert_eq!(queue.claim(1, NOW + 200).await.unwrap(), []);
+    assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 200).await.unwrap(), []);
     queue.set_paused(false).await.unwrap();
     // What was running is lost to its worker and goes first now, for the second time.
     let late = queue.heartbeat(vec![claims[1].lease.clone()], NOW + 201).await.unwrap();
     assert_eq!(late, [Beat::Lost]);
-    let again = queue.claim(100, NOW + 600).await.unwrap();
+    let again = queue.claim(100, ClaimQuota::unlimited(), NOW + 600).await.unwrap();
     let lost: Vec<&ExecutionId> = claims[1..5].iter().map(|it| &it.lease.id).collect();
     assert_eq!(again.len(), 40 - 1 - 1 - 1 - 1, "finished, cancelled twice, expired");
     for claim in &again {
@@ -146,7 +146,7 @@ async fn servers_share_what_waits_in_postgresql() {
     let work = async |queue: &dyn Queue| {
         let mut taken = Vec::new();
         loop {
-            let claims = queue.claim(7, NOW + 1_000).await.unwrap();
+            let claims = queue.claim(7, ClaimQuota::unlimited(), NOW + 1_000).await.unwrap();
             if claims.is_empty() {
                 return taken;
             }
@@ -168,15 +168,15 @@ async fn servers_share_what_waits_in_postgresql() {
     // One pauses, cancels, dies; the other notices.
     here.push(vec![job(300, "a"), job(301, "a")]).await.unwrap();
     here.set_paused(true).await.unwrap();
-    assert_eq!(there.claim(1, NOW + 2_000).await.unwrap(), []);
+    assert_eq!(there.claim(1, ClaimQuota::unlimited(), NOW + 2_000).await.unwrap(), []);
     here.set_paused(false).await.unwrap();
-    let lost = here.claim(1, NOW + 2_000).await.unwrap();
+    let lost = here.claim(1, ClaimQuota::unlimited(), NOW + 2_000).await.unwrap();
     let (a, stop) = ("a".to_owned(), "stop".to_owned());
     assert_eq!(there.cancel(a, id(301), stop, NOW + 2_001).await.unwrap(), CancelAnswer::Cancelled);
-    assert_eq!(here.claim(1, NOW + 2_001).await.unwrap(), []);
+    assert_eq!(here.claim(1, ClaimQuota::unlimited(), NOW + 2_001).await.unwrap(), []);
     let swept = there.sweep(NOW + 32_000).await.unwrap();
     assert_eq!(swept.requeued, [lost[0].lease.id.clone()]);
-    let taken = there.claim(1, NOW + 32_000).await.unwrap();
+    let taken = there.claim(1, ClaimQuota::unlimited(), NOW + 32_000).await.unwrap();
     assert_eq!((taken.len(), taken[0].attempt), (1, 2));
     let late = Finish::Result(b"late".to_vec());
     let ended = here.finish(lost[0].lease.clone(), late, NOW + 32_001).await.unwrap();
@@ -202,7 +202,7 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
     }
     let mut order: Vec<(String, u64)> = Vec::new();
     loop {
-        let claims = queue.claim(10, NOW + 5_000).await.unwrap();
+        let claims = queue.claim(10, ClaimQuota::unlimited(), NOW + 5_000).await.unwrap();
         if claims.is_empty() {
             break;
         }
@@ -234,7 +234,7 @@ async fn the_window_goes_round_whatever_order_a_database_has_for_texts() {
             let mut window = feed::Feed::new(config().ageing);
             window.show(page.await.unwrap(), NOW + 5_000);
             let mut seen: Vec<_> = window
-                .take(9, NOW + 5_000)
+                .take(9, &mut ClaimQuota::unlimited(), NOW + 5_000)
                 .into_iter()
                 .map(|it| it.tenant.to_lowercase())
                 .collect();
@@ -288,7 +288,7 @@ async fn what_an_earlier_version_left_is_counted_in_bytes() {
         let queue = open(store.clone(), QueueConfig { kept_bytes_max: 299, ..config() }, NOW).await;
         assert!(queue.push(vec![sized(4, 1)]).await.is_err());
         assert_eq!(queue.sweep(0).await.unwrap().removed, 1);
-        assert_eq!(queue.claim(9, NOW).await.unwrap().len(), 2);
+        assert_eq!(queue.claim(9, ClaimQuota::unlimited(), NOW).await.unwrap().len(), 2);
         queue.push(vec![sized(5, 1_000)]).await.unwrap();
     }
 }

@@ -277,7 +277,10 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..900),
         is_done in any::<bool>(),
     ) {
-        let result = if is_done { Ok(bytes) } else { Err(wire::FileRefusal { errno, detail: bytes }) };
+        let result = match is_done {
+            true => Ok(bytes),
+            false => Err(wire::FileRefusal { errno, detail: bytes }),
+        };
         let message = wire::encode_answer(id, &result);
         prop_assert_eq!(wire::decode_answer(&message).ok(), Some((id, result)));
         prop_assert!(wire::decode_answer(&message[..message.len() - 1]).is_err());

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+const TENANT: &str = "one";
+
 fn session(id: &str) -> Key {
     Key::Session(id.into())
 }
@@ -35,6 +37,11 @@ async fn admit_in_line(books: &Books, key: &Key) -> Result<Vec<Duty>, Full> {
     books.admit_in_line(&request, node::clock::now).await
 }
 
+/// Begins to work with a sandbox; false when it is on its way out.
+fn begins(books: &Books, key: &Key, uses: &Uses, now: Instant) -> bool {
+    books.begin(key, &TENANT.into(), uses, now).is_some()
+}
+
 /// Books in which each of these waits, the first one the longest.
 fn waiting(books: &Books, ids: &[&str], now: Instant) -> Vec<Uses> {
     let wait = |id: &&str| {
@@ -50,10 +57,10 @@ fn what_waits_the_longest_gives_way_and_what_works_does_not() {
     let now = node::clock::now();
     let books = Books::new(2, 10, now);
     let uses = waiting(&books, &["a", "b"], now);
-    assert!(books.begin(&session("a"), &uses[0], now));
+    assert!(begins(&books, &session("a"), &uses[0], now));
     assert_eq!(admit(&books, &session("c"), now), Ok(vec![Duty::Stop("b".into())]));
     assert_eq!(books.state(&session("b")), Some(State::Cold));
-    assert!(!books.begin(&session("b"), &uses[1], now), "what gives way is not worked with");
+    assert!(!begins(&books, &session("b"), &uses[1], now), "what gives way is not worked with");
     let full = admit(&books, &session("d"), now);
     assert_eq!(full, Err(Full::Soon), "one works, one is being made");
     assert_eq!(books.stats().total, 3);
@@ -101,16 +108,16 @@ fn uses_of_a_sandbox_that_is_gone_say_nothing_of_the_next_one() {
     let now = node::clock::now();
     let books = Books::new(2, 10, now);
     let old = waiting(&books, &["a"], now).remove(0);
-    assert!(books.begin(&session("a"), &old, now));
+    assert!(begins(&books, &session("a"), &old, now));
     books.cold(&session("a"), &old, now);
     assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
     books.waiting(&session("a"), now);
     let new = Uses::default();
-    assert!(books.begin(&session("a"), &new, now));
-    books.end(&session("a"), &old, now);
+    assert!(begins(&books, &session("a"), &new, now));
+    books.end(&session("a"), &TENANT.into(), &old, now);
     assert_eq!(books.state(&session("a")), Some(State::Running));
-    assert!(!books.begin(&session("a"), &old, now));
-    books.end(&session("a"), &new, now);
+    assert!(!begins(&books, &session("a"), &old, now));
+    books.end(&session("a"), &TENANT.into(), &new, now);
     assert_eq!(books.state(&session("a")), Some(State::Waiting));
 }
 
@@ -120,11 +127,11 @@ fn idle_ones_are_taken_once_but_for_the_patient() {
     let books = Books::new(4, 10, now);
     let uses = waiting(&books, &["a", "b", "c"], now);
     let later = now + Duration::from_secs(10);
-    assert!(books.begin(&session("c"), &uses[2], later));
+    assert!(begins(&books, &session("c"), &uses[2], later));
     let patient = HashSet::from(["b".into()]);
     assert_eq!(books.idle_but(later, Duration::from_secs(10), &patient), ["a".into()]);
     assert_eq!(books.idle(later, Duration::from_secs(10)), []);
-    assert!(books.begin(&session("b"), &uses[1], later));
+    assert!(begins(&books, &session("b"), &uses[1], later));
     assert!(books.is_cold(&session("a")));
     assert!(!books.is_cold(&session("b")));
     let much_later = later + Duration::from_secs(100);
@@ -142,8 +149,8 @@ fn nobody_is_struck_off_for_what_is_there_already() {
     }
     books.keep_cold(&"a".into(), &"one".into(), now);
     assert_eq!(books.stats().total, 4);
-    assert!(books.begin(&session("a"), &uses[0], now), "it lives");
-    books.end(&session("a"), &uses[0], now);
+    assert!(begins(&books, &session("a"), &uses[0], now), "it lives");
+    books.end(&session("a"), &TENANT.into(), &uses[0], now);
     // One goes for each that comes, and no more.
     let duties = admit(&books, &session("e"), now);
     assert_eq!(duties, Ok(vec![Duty::Stop("a".into()), Duty::Archive("b".into())]));
@@ -187,7 +194,7 @@ async fn who_waits_for_what_is_being_made_is_served_in_order() {
     books.warm(&session("b"), now);
     assert_eq!(c.await.unwrap(), Ok(vec![Duty::Stop("b".into())]));
     books.warm(&session("c"), now);
-    assert!(books.begin(&session("c"), &uses, now));
+    assert!(begins(&books, &session("c"), &uses, now));
     assert!(!books.is_awaited());
     let full = admit_in_line(&books, &session("d")).await;
     assert_eq!(full, Err(Full::Server), "it works, and nobody is being made");
@@ -200,9 +207,9 @@ fn what_was_just_made_for_somebody_to_work_with_is_never_taken() {
     assert_eq!(admit(&books, &session("a"), now), Ok(Vec::new()));
     assert_eq!(admit(&books, &session("b"), now), Err(Full::Soon));
     let uses = Uses::default();
-    assert!(books.begin(&session("a"), &uses, now));
+    assert!(begins(&books, &session("a"), &uses, now));
     assert_eq!(admit(&books, &session("b"), now), Err(Full::Server));
-    books.end(&session("a"), &uses, now);
+    books.end(&session("a"), &TENANT.into(), &uses, now);
     assert_eq!(admit(&books, &session("b"), now), Ok(vec![Duty::Stop("a".into())]));
 }
 
@@ -220,8 +227,34 @@ async fn who_waits_is_told_at_once_that_what_was_made_is_at_work() {
         tokio::task::yield_now().await;
     }
     books.build(&Key::Ready(1), now);
-    assert!(books.begin(&session("a"), &Uses::default(), now));
+    assert!(begins(&books, &session("a"), &Uses::default(), now));
     assert_eq!(waiter.await.unwrap(), Err(Full::Server));
+}
+
+#[test]
+fn sandboxes_at_work_are_counted_by_tenant() {
+    let now = node::clock::now();
+    let books = Books::new(8, 8, now);
+    let uses = waiting(&books, &["a", "b", "c"], now);
+    let [one, other]: [Arc<str>; 2] = ["one".into(), "other".into()];
+    let begin = |at: usize, tenant: &Arc<str>| {
+        books.begin(&session(["a", "b", "c"][at]), tenant, &uses[at], now)
+    };
+    assert_eq!(begin(0, &one), Some(1));
+    assert_eq!(begin(0, &one), Some(1), "a second use is of the same sandbox");
+    assert_eq!(begin(1, &one), Some(2));
+    assert_eq!(begin(2, &other), Some(1));
+    // One of two uses ends: the sandbox is at work still.
+    books.end(&session("a"), &one, &uses[0], now);
+    assert_eq!(begin(1, &one), Some(2));
+    books.end(&session("a"), &one, &uses[0], now);
+    assert_eq!(begin(1, &one), Some(1));
+    // Its sandbox goes meanwhile; the end of its uses is counted once all the same.
+    books.cold(&session("c"), &uses[2], now);
+    assert_eq!(begin(2, &other), None);
+    books.end(&session("c"), &other, &uses[2], now);
+    books.end(&session("c"), &other, &uses[2], now);
+    assert_eq!(begin(0, &other), Some(1));
 }
 
 #[test]
@@ -232,7 +265,7 @@ fn a_tenant_has_its_share_and_no_more() {
     let uses = [Uses::default(), Uses::default()];
     for (id, uses) in ["h1", "h2"].into_iter().zip(&uses) {
         assert_eq!(hog(id), Ok(Vec::new()));
-        assert!(books.begin(&session(id), uses, now));
+        assert!(begins(&books, &session(id), uses, now));
     }
     assert_eq!(hog("h3"), Err(Full::Share), "though there are two places");
     // Others have theirs, and lose none of them to it.
@@ -243,7 +276,7 @@ fn a_tenant_has_its_share_and_no_more() {
     }
     assert_eq!(hog("h3"), Err(Full::Share));
     // What it has that is idle goes for what it wants next, and nobody else's does.
-    books.end(&session("h2"), &uses[1], now);
+    books.end(&session("h2"), &TENANT.into(), &uses[1], now);
     assert_eq!(hog("h3"), Ok(vec![Duty::Stop("h2".into())]));
     let of = |tenant| {
         let stats = books.stats_of(tenant);
@@ -260,7 +293,7 @@ fn who_had_more_than_a_share_gives_up_all_that_is_idle_of_it() {
     let now = node::clock::now();
     let books = Books::new(4, 10, now);
     let uses = waiting(&books, &["a", "b", "c", "d"], now);
-    assert!(books.begin(&session("a"), &uses[0], now));
+    assert!(begins(&books, &session("a"), &uses[0], now));
     let of_two = |id: &str| admit_as(&books, "one", 2, &session(id), now);
     let stops = ["b", "c", "d"].map(|id| Duty::Stop(id.into()));
     assert_eq!(of_two("e"), Ok(stops.to_vec()));

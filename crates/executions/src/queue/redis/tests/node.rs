@@ -78,7 +78,7 @@ async fn a_producer_gets_every_result_once() {
     let mut done = 0;
     while producer.try_wait().unwrap().is_none() {
         queue.changed().await.unwrap();
-        for claim in queue.claim(8, now_ms()).await.unwrap() {
+        for claim in queue.claim(8, ClaimQuota::unlimited(), now_ms()).await.unwrap() {
             assert_eq!((&*claim.tenant, claim.attempt), ("bullmq", 1));
             let request: Value = serde_json::from_slice(&claim.request).unwrap();
             let result = json!({"echo": request["source"]}).to_string().into_bytes();
@@ -103,7 +103,7 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
     let queue = named(&server, "cove", 1).await;
     let jobs = (1..=4).map(|number| job(number, "a")).collect();
     queue.push(jobs).await.unwrap();
-    let claims = queue.claim(3, NOW + 9).await.unwrap();
+    let claims = queue.claim(3, ClaimQuota::unlimited(), NOW + 9).await.unwrap();
     let finish = async |at: usize, finish: Finish| {
         queue.finish(claims[at].lease.clone(), finish, NOW + 10).await.unwrap()
     };
@@ -126,9 +126,9 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
     assert_eq!(seen["jobs"]["prioritized"][0]["id"], json!(id(4)));
 
     observe(&server, "cove.a", &["pause"]);
-    assert_eq!(queue.claim(9, NOW + 11).await.unwrap(), []);
+    assert_eq!(queue.claim(9, ClaimQuota::unlimited(), NOW + 11).await.unwrap(), []);
     observe(&server, "cove.a", &["resume"]);
-    let four = queue.claim(9, NOW + 12).await.unwrap();
+    let four = queue.claim(9, ClaimQuota::unlimited(), NOW + 12).await.unwrap();
     assert_eq!(four.len(), 1);
 
     let retried = observe(&server, "cove.a", &["retry", &id(2).0]);
@@ -137,7 +137,7 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
     assert_eq!((waiting.state, waiting.finished_ms), (State::Queued, None));
     // Nobody told Cove: a sweep finds out that this tenant waits again.
     assert_eq!(queue.sweep(NOW + 13).await.unwrap(), Swept::default());
-    let again = queue.claim(9, NOW + 13).await.unwrap();
+    let again = queue.claim(9, ClaimQuota::unlimited(), NOW + 13).await.unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!((&again[0].lease.id, again[0].attempt), (&id(2), 1));
 
