@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use api::{PoolMode, Verify};
 use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
-use bouncer::mysql::client::{ClientSession, ClientSetup};
-use bouncer::mysql::server::{ServerSession, ServerSetup};
-use bouncer::mysql::settings::Settings;
-use wire::mysql::capabilities::{Capabilities, Status};
+use bouncer::mysql::client::{
+    MysqlClientSession as ClientSession, MysqlClientSetup as ClientSetup,
+};
+use bouncer::mysql::server::{
+    MysqlServerSession as ServerSession, MysqlServerSetup as ServerSetup,
+};
+use bouncer::mysql::settings::MysqlSettings as Settings;
+use wire::mysql::capabilities::{CapabilityFlags as Capabilities, StatusFlags as Status};
 use wire::mysql::packet;
 
 use crate::measure::{Row, measure};

@@ -10,10 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bouncer::relay::pools::{Effect, Lease, Next, Place, PoolRef, Pools, Registry, Terms};
+use bouncer::relay::pools::{
+    FreedConnectionUse as Next, PoolEffect as Effect, PoolRef, PoolRegistry as Registry,
+    PoolTerms as Terms, PooledSlot as Place, ServerLease as Lease, ThreadPools as Pools,
+};
 use bouncer::tenants::{PoolId, ServerId, TenantId};
 use crossbeam_channel::Receiver;
-use pool::shares::{TenantLimits, Wake};
+use pool::shares::{TenantQuota as TenantLimits, ThreadWake as Wake};
 
 use crate::measure::{Row, measure, measure_prepared};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::{PoolMode, Verify};
 use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
-use bouncer::pg::client::{ClientSession, ClientSetup};
-use bouncer::pg::server::{ServerSession, ServerSetup};
-use bouncer::pg::settings::{Parameters, Settings};
+use bouncer::pg::client::{PgClientSession as ClientSession, PgClientSetup as ClientSetup};
+use bouncer::pg::server::{PgServerSession as ServerSession, PgServerSetup as ServerSetup};
+use bouncer::pg::settings::{PgSettings as Settings, ReportedParameters as Parameters};
 
 use crate::measure::Row;
 use crate::relay::{Reset, Sessions};

@@ -6,7 +6,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bouncer::link::{ClientLink, ClientNext, Gone, Links, Outputs, ServerLink, ServerNext};
+use bouncer::link::{
+    ClientLink, ClientNext, DepartureAction as Gone, LinkOutputs as Outputs,
+    ProtocolLinks as Links, ServerLink, ServerNext,
+};
 use bouncer::pg::statements::HashKey;
 
 use crate::pipe::End;

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use wire::mysql::auth::{NativeKey, Nonce};
+use wire::mysql::auth::{NativeKey, AuthNonce as Nonce};
 
 use crate::options::Options;
 use crate::{Broken, Talk};

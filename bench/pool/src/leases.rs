@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use pool::{Config, Effect, KeyHandle, KeyLimits, Pool};
+use pool::{DriverEffect as Effect, KeyHandle, KeyLimits, Pool, PoolConfig as Config};
 use tokio::runtime::Runtime;
 
 use crate::measure::{Row, measure, measure_prepared};
