@@ -48,7 +48,7 @@ impl Client {
         let wrong = |error: scram::ScramError| Broken::Wrong(error.to_string());
         let mut nonce = [0; scram::NONCE_BYTES];
         File::open("/dev/urandom")?.read_exact(&mut nonce)?;
-        let exchange = scram::Client::new(scram::Channel::Unbound, nonce);
+        let exchange = scram::ScramClient::new(scram::ChannelBinding::Unbound, nonce);
         let first = exchange.first();
         let length = u32::try_from(first.len()).unwrap_or(0).to_be_bytes();
         let mechanism = [exchange.mechanism().as_bytes(), b"\0", &length, first.as_bytes()];
