@@ -38,20 +38,20 @@
 #![cfg_attr(not(feature = "model"), doc = "```")]
 #![cfg_attr(feature = "model", doc = "```no_run")] // The checker's locks work only inside of a model.
 //! use std::time::{Duration, Instant};
-//! use pool::{Config, Effect, KeyLimits, Pool};
+//! use pool::{DriverEffect, KeyLimits, Pool, PoolConfig};
 //!
 //! // A clock is the caller's business; a test makes its own.
 //! let now = Instant::now();
-//! let pool = Pool::<&str, String>::new(Config { total_max: 8, ..Config::default() }, now);
+//! let pool = Pool::<&str, String>::new(PoolConfig { total_max: 8, ..PoolConfig::default() }, now);
 //!
 //! // Two prepared ahead: the pool asks for them at once.
 //! let limits = KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() };
 //! let tenant = pool.key_with(&"tenant", limits)?;
 //! for effect in pool.take_effects() {
 //!     match effect {
-//!         Effect::Open(ticket) => ticket.opened("a connection".to_owned(), now),
-//!         Effect::Close(retired) => drop(retired),
-//!         Effect::TickAt(_) => {}
+//!         DriverEffect::Open(ticket) => ticket.opened("a connection".to_owned(), now),
+//!         DriverEffect::Close(retired) => drop(retired),
+//!         DriverEffect::TickAt(_) => {}
 //!     }
 //! }
 //!
@@ -67,7 +67,7 @@
 //! ```
 //!
 //! A driver is a loop: wait for [`Pool::next_effect`] or for the time of the last
-//! [`Effect::TickAt`], perform the effect or call [`Pool::tick`]. [`KeyHandle::acquire`] is the
+//! [`DriverEffect::TickAt`], perform the effect or call [`Pool::tick`]. [`KeyHandle::acquire`] is the
 //! future that waits.
 //!
 //! # Files
