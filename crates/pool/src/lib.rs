@@ -67,8 +67,8 @@
 //! ```
 //!
 //! A driver is a loop: wait for [`Pool::next_effect`] or for the time of the last
-//! [`DriverEffect::TickAt`], perform the effect or call [`Pool::tick`]. [`KeyHandle::acquire`] is the
-//! future that waits.
+//! [`DriverEffect::TickAt`], perform the effect or call [`Pool::tick`]. [`KeyHandle::acquire`] is
+//! the future that waits.
 //!
 //! # Files
 //! | file | what |

@@ -24,16 +24,16 @@
 //! *spawner* is this binary, executed again with a hidden argument before the runtime starts
 //! ([`spawner_main_if_asked`]). *Groups* are control groups; version 1, 2 and hybrid layouts work.
 //!
-//! Principal types: [`EngineConfig`] → [`Engine::launch`] → [`Launched`] → [`Engine::attach`] →
-//! [`Engine`] → [`Sandbox`]; [`Command`] in, [`Exit`] out. [`Sandbox::into_session`] → [`Session`];
-//! [`Program`] in, [`Process`] out.
+//! Principal types: [`EngineConfig`] → [`Engine::launch`] → [`LaunchedSpawners`] →
+//! [`Engine::attach`] → [`Engine`] → [`Sandbox`]; [`SandboxCommand`] in, [`ProgramExit`] out.
+//! [`Sandbox::into_session`] → [`SandboxedSession`]; [`SessionProgram`] in, [`SessionProcess`] out.
 //!
 //! ```no_run
 //! # async fn example(config: sandbox::EngineConfig) -> Result<(), Box<dyn std::error::Error>> {
 //! let launched = sandbox::Engine::launch(config)?; // before the runtime
 //! let engine = sandbox::Engine::attach(launched)?; // inside it
 //! let mut sandbox = engine.sandbox().await?;
-//! let command = sandbox::Command {
+//! let command = sandbox::SandboxCommand {
 //!     argv: vec![b"/bin/echo".to_vec(), b"hello".to_vec()],
 //!     last: true,
 //!     ..Default::default()

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use loom::future::block_on;
 use loom::thread;
-use pool::shares::{Letter, Shares, TenantLimits, Wake};
-use pool::{Config, Effect, KeyHandle, KeyLimits, Pool};
+use pool::shares::{ConnectionShares, TenantQuota, ThreadLetter, ThreadWake};
+use pool::{DriverEffect, KeyHandle, KeyLimits, Pool, PoolConfig};
 
 type Small = Pool<u8, Token>;
 
@@ -45,19 +45,19 @@ fn drive(pool: &Small, now: Instant) {
     }
 }
 
-fn perform(effect: Effect<u8, Token>, now: Instant) {
+fn perform(effect: DriverEffect<u8, Token>, now: Instant) {
     match effect {
-        Effect::Open(ticket) => {
+        DriverEffect::Open(ticket) => {
             ticket.opened(Token { held: loom::sync::atomic::AtomicBool::new(false) }, now)
         }
-        Effect::Close(retired) => drop(retired),
-        Effect::TickAt(_) => {}
+        DriverEffect::Close(retired) => drop(retired),
+        DriverEffect::TickAt(_) => {}
     }
 }
 
 /// A pool with `n` idle resources of key 0 and room for no more.
 fn filled(n: usize, now: Instant) -> (Small, KeyHandle<u8, Token>) {
-    let pool = Pool::new(Config { total_max: n, stripes: 2, ..Config::default() }, now);
+    let pool = Pool::new(PoolConfig { total_max: n, stripes: 2, ..PoolConfig::default() }, now);
     let handle =
         pool.key_with(&0, KeyLimits { max: n, min_idle: n, ..KeyLimits::default() }).unwrap();
     drive(&pool, now);
@@ -175,7 +175,7 @@ fn a_return_to_one_key_feeds_another() {
 #[test]
 fn two_takers_leave_no_shortage_unseen() {
     explore(|now| {
-        let pool = Pool::new(Config { total_max: 8, stripes: 2, ..Config::default() }, now);
+        let pool = Pool::new(PoolConfig { total_max: 8, stripes: 2, ..PoolConfig::default() }, now);
         let limits = |min_idle| KeyLimits { max: 8, min_idle, ..KeyLimits::default() };
         let handle = pool.key_with(&0, limits(2)).unwrap();
         drive(&pool, now);
@@ -226,16 +226,16 @@ fn closing_reaches_everything() {
 /// Letters are looked for anyway.
 struct Deaf;
 
-impl Wake for Deaf {
+impl ThreadWake for Deaf {
     fn wake(&self, _: usize) {}
 }
 
 #[test]
 fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
     explore(|now| {
-        let (shares, desks) = Shares::new(2, Box::new(Deaf), now);
+        let (shares, desks) = ConnectionShares::new(2, Box::new(Deaf), now);
         let server = shares.server(2);
-        let tenant = || server.tenant(TenantLimits::default()).key(2);
+        let tenant = || server.tenant(TenantQuota::default()).key(2);
         let (has, wants) = (tenant(), tenant());
         let permits = (has.open(now, now).unwrap(), has.open(now, now).unwrap());
         let showing = has.clone();
@@ -246,7 +246,7 @@ fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
         wants.want(1, 1, now, now);
         let mut letters = Vec::new();
         desks[0].take_letters(&mut letters);
-        let asked = matches!(letters[..], [Letter::Reclaim(_)]);
+        let asked = matches!(letters[..], [ThreadLetter::Reclaim(_)]);
         let sees = shower.join().unwrap();
         assert!(sees || asked, "an idle connection and a tenant in line miss one another");
         drop((letters, permits));
@@ -256,8 +256,8 @@ fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
 #[test]
 fn a_thread_that_waits_sees_an_idle_connection_or_is_seen() {
     explore(|now| {
-        let (shares, _desks) = Shares::new(2, Box::new(Deaf), now);
-        let key = shares.server(2).tenant(TenantLimits::default()).key(2);
+        let (shares, _desks) = ConnectionShares::new(2, Box::new(Deaf), now);
+        let key = shares.server(2).tenant(TenantQuota::default()).key(2);
         let showing = key.clone();
         let shower = thread::spawn(move || {
             showing.set_idle(0, Some(now));
