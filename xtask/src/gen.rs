@@ -152,7 +152,7 @@ fn contract_schemas() -> Result<Map<String, Value>> {
     define::<api::ExecutionRecord>(&mut answers);
     define::<api::ExecutionList>(&mut answers);
     define::<api::BatchAnswer>(&mut answers);
-    define::<api::Event>(&mut answers);
+    define::<api::ExecutionEvent>(&mut answers);
     define::<api::QueueStats>(&mut answers);
     define::<api::QueueChange>(&mut answers);
     define::<api::WebhookSecret>(&mut answers);
@@ -212,11 +212,11 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::MoveFile>(requests);
     define::<api::SnapshotRequest>(requests);
     define::<api::CreateCredential>(requests);
-    define::<api::Agent>(answers);
+    define::<api::AgentView>(answers);
     define::<api::AgentList>(answers);
     define::<api::AgentVersionList>(answers);
     define::<api::AgentFileList>(answers);
-    define::<api::Session>(answers);
+    define::<api::SessionView>(answers);
     define::<api::SessionList>(answers);
     define::<api::SessionMetrics>(answers);
     define::<api::SandboxCounts>(answers);
@@ -224,7 +224,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionEventList>(answers);
     define::<api::MessageAnswer>(answers);
     define::<api::SessionMessageList>(answers);
-    define::<api::Interrupted>(answers);
+    define::<api::InterruptAnswer>(answers);
     define::<api::SessionLogs>(answers);
     define::<api::SessionExecResult>(answers);
     define::<api::SessionExecEvent>(answers);
@@ -232,9 +232,9 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::FileList>(answers);
     define::<api::ArchiveImported>(answers);
     define::<api::FileChange>(answers);
-    define::<api::Snapshot>(answers);
+    define::<api::SnapshotView>(answers);
     define::<api::SnapshotList>(answers);
-    define::<api::Credential>(answers);
+    define::<api::CredentialView>(answers);
     define::<api::CredentialList>(answers);
     define::<api::SessionAttachment>(answers);
     define::<api::SessionAttachmentList>(answers);
@@ -244,7 +244,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
 /// What the bouncer takes and gives.
 fn define_tenants(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) {
     define::<api::TenantSpec>(requests);
-    define::<api::Tenant>(answers);
+    define::<api::TenantView>(answers);
     define::<api::TenantList>(answers);
     define::<api::TenantStats>(answers);
     define::<api::TenantHealthReport>(answers);
@@ -432,7 +432,7 @@ mod tests {
             "QueueStats" => again::<api::QueueStats>(value),
             "QueueChange" => again::<api::QueueChange>(value),
             "WebhookSecret" => again::<api::WebhookSecret>(value),
-            "Event" => again::<api::Event>(value),
+            "Event" => again::<api::ExecutionEvent>(value),
             other => return check_sessions(other, value, place),
         };
         let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -452,11 +452,11 @@ mod tests {
             "MoveFile" => again::<api::MoveFile>(value),
             "SnapshotRequest" => again::<api::SnapshotRequest>(value),
             "CreateCredential" => again::<api::CreateCredential>(value),
-            "Agent" => again::<api::Agent>(value),
+            "Agent" => again::<api::AgentView>(value),
             "AgentList" => again::<api::AgentList>(value),
             "AgentVersionList" => again::<api::AgentVersionList>(value),
             "AgentFileList" => again::<api::AgentFileList>(value),
-            "Session" => again::<api::Session>(value),
+            "Session" => again::<api::SessionView>(value),
             "SessionList" => again::<api::SessionList>(value),
             "SessionMetrics" => again::<api::SessionMetrics>(value),
             "SandboxCounts" => again::<api::SandboxCounts>(value),
@@ -464,7 +464,7 @@ mod tests {
             "SessionEventList" => again::<api::SessionEventList>(value),
             "MessageAnswer" => again::<api::MessageAnswer>(value),
             "SessionMessageList" => again::<api::SessionMessageList>(value),
-            "Interrupted" => again::<api::Interrupted>(value),
+            "Interrupted" => again::<api::InterruptAnswer>(value),
             "SessionLogs" => again::<api::SessionLogs>(value),
             "SessionExecResult" => again::<api::SessionExecResult>(value),
             "SessionExecEvent" => again::<api::SessionExecEvent>(value),
@@ -472,9 +472,9 @@ mod tests {
             "FileList" => again::<api::FileList>(value),
             "ArchiveImported" => again::<api::ArchiveImported>(value),
             "FileChange" => again::<api::FileChange>(value),
-            "Snapshot" => again::<api::Snapshot>(value),
+            "Snapshot" => again::<api::SnapshotView>(value),
             "SnapshotList" => again::<api::SnapshotList>(value),
-            "Credential" => again::<api::Credential>(value),
+            "Credential" => again::<api::CredentialView>(value),
             "CredentialList" => again::<api::CredentialList>(value),
             "SessionAttachment" => again::<api::SessionAttachment>(value),
             "SessionAttachmentList" => again::<api::SessionAttachmentList>(value),
@@ -489,7 +489,7 @@ mod tests {
     fn check_tenants(schema: &str, value: &Value, place: &str) {
         let again = match schema {
             "TenantSpec" => again::<api::TenantSpec>(value),
-            "Tenant" => again::<api::Tenant>(value),
+            "Tenant" => again::<api::TenantView>(value),
             "TenantList" => again::<api::TenantList>(value),
             "TenantStats" => again::<api::TenantStats>(value),
             "TenantHealthReport" => again::<api::TenantHealthReport>(value),

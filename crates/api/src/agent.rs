@@ -168,7 +168,7 @@ pub struct AgentUpdate {
 /// An agent, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Agent {
+pub struct AgentView {
     /// Names it for ever: `ag_…`.
     pub id: String,
     /// Names it for its tenant.
@@ -204,7 +204,7 @@ pub struct Agent {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AgentList {
     /// By name.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentView>,
 }
 
 /// A version of an agent.

@@ -41,7 +41,7 @@ pub struct MessageAnswer {
 /// Answer of `POST /v1/sessions/{id}/interrupt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Interrupted {
+pub struct InterruptAnswer {
     /// Whether a turn was running.
     pub interrupted: bool,
 }

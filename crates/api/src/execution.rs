@@ -67,14 +67,14 @@ pub struct ExecutionRequest {
     pub tests: Vec<TestCase>,
     /// How the output of a test case is compared with what is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<OutputComparison>,
     /// Whether test cases after the first that is not `OK` are left out.
     #[serde(skip_serializing_if = "is_false")]
     pub stop_at_first_failure: bool,
     /// A second program, connected to the first by pipes: each one's standard output is the
     /// other's standard input. It judges the first. With `tests`, it is run anew for each.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub interactor: Option<Companion>,
+    pub interactor: Option<JudgeProgram>,
     /// Whether standard input, signals and end of file come over a WebSocket of the caller's. The
     /// program starts when one is connected and is ended when it goes away.
     #[serde(skip_serializing_if = "is_false")]
@@ -96,7 +96,7 @@ pub struct ExecutionRequest {
     pub deadline_ms: Option<u64>,
     /// Whom to tell of the result. Only for asynchronous executions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<WebhookTarget>,
     /// Whatever the caller wants to find it by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -158,7 +158,7 @@ pub struct TestCase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Comparison {
+pub enum OutputComparison {
     /// Byte for byte.
     Exact,
     /// White space at the end of lines and empty lines at the end do not count. The default.
@@ -179,14 +179,14 @@ pub enum Comparison {
     /// A program of the caller's decides. It is run in a sandbox with the paths of three files as
     /// arguments: input, output, expected output. Exit code 0 accepts, 1 and 2 refuse (testlib's
     /// convention); anything else is the checker's failure. What it writes becomes the message.
-    Checker(Box<Companion>),
+    Checker(Box<JudgeProgram>),
 }
 
 /// A program beside the one that is judged: a checker or an interactor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Companion {
+pub struct JudgeProgram {
     /// Name or alias of a language; exactly one of this and `argv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
@@ -231,7 +231,7 @@ pub struct TerminalSize {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Webhook {
+pub struct WebhookTarget {
     /// An `https` or `http` address outside of private networks.
     pub url: String,
     /// Key of the signature in the header `webhook-signature` (Standard Webhooks 1.0:
@@ -251,7 +251,7 @@ pub struct SourceFile {
     pub content: String,
     /// How `content` is written down.
     #[serde(default)]
-    pub encoding: Encoding,
+    pub encoding: BytesEncoding,
     /// Whether its mode is 0755 rather than 0644.
     #[serde(default)]
     pub executable: bool,
@@ -261,7 +261,7 @@ pub struct SourceFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Encoding {
+pub enum BytesEncoding {
     /// The text itself.
     #[default]
     Utf8,
@@ -327,11 +327,11 @@ pub struct Execution {
     pub id: ExecutionId,
     /// How the last stage that ran ended.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: StageOutcome,
     /// How the result came about.
-    pub mode: Mode,
+    pub mode: ExecutionMode,
     /// Every stage that ran, in order.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageResult>,
     /// The files asked for in `outputs`, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
@@ -351,12 +351,12 @@ pub struct TestResult {
     pub name: String,
     /// How the run ended; the verdict takes the comparison into account.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: StageOutcome,
     /// How the run came about.
-    pub mode: Mode,
+    pub mode: ExecutionMode,
     /// How the checker or interactor ended, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judge: Option<Outcome>,
+    pub judge: Option<StageOutcome>,
     /// True when its output is too long to stand twice: then it is that of the execution, at the
     /// top of the answer, and left out here.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -366,14 +366,14 @@ pub struct TestResult {
 /// One stage of an execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Stage {
+pub struct StageResult {
     /// Which stage this is.
     pub name: StageName,
     /// How it came about.
-    pub mode: Mode,
+    pub mode: ExecutionMode,
     /// How it ended.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: StageOutcome,
     /// True when its output is too long to stand twice: then it is that of the execution, at the
     /// top of the answer, and left out here.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -382,12 +382,12 @@ pub struct Stage {
 
 impl Execution {
     /// The outcome of one of its stages, with its output wherever that stands.
-    pub fn of_stage<'a>(&'a self, stage: &'a Stage) -> &'a Outcome {
+    pub fn of_stage<'a>(&'a self, stage: &'a StageResult) -> &'a StageOutcome {
         if stage.output_at_top { &self.outcome } else { &stage.outcome }
     }
 
     /// The outcome of one of its test cases, with its output wherever that stands.
-    pub fn of_test<'a>(&'a self, test: &'a TestResult) -> &'a Outcome {
+    pub fn of_test<'a>(&'a self, test: &'a TestResult) -> &'a StageOutcome {
         if test.output_at_top { &self.outcome } else { &test.outcome }
     }
 }
@@ -395,7 +395,7 @@ impl Execution {
 /// How a stage ended, with everything that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Outcome {
+pub struct StageOutcome {
     /// The judgement.
     pub verdict: Verdict,
     /// The program's exit code; null when a signal ended it or it never started.
@@ -415,7 +415,7 @@ pub struct Outcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_base64: Option<String>,
     /// Whether output went missing beyond `output_bytes`.
-    pub truncated: Truncated,
+    pub truncated: TruncatedStreams,
     /// The limit that ended the stage or spoiled its verdict.
     pub limit: Option<LimitHit>,
     /// CPU time of all its processes, in milliseconds with one decimal.
@@ -452,7 +452,7 @@ pub enum StageName {
 /// Which output streams were cut at their limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Truncated {
+pub struct TruncatedStreams {
     /// More was written to standard output than is kept.
     pub stdout: bool,
     /// More was written to standard error than is kept.
@@ -551,7 +551,7 @@ impl fmt::Display for LimitHit {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Mode {
+pub enum ExecutionMode {
     /// Every stage ran from its beginning.
     #[default]
     Fresh,
@@ -567,16 +567,16 @@ pub enum Mode {
     CachedPrestarted,
 }
 
-impl Mode {
+impl ExecutionMode {
     /// The name, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Fresh => "fresh",
-            Mode::Cached => "cached",
-            Mode::Zygote => "zygote",
-            Mode::Prestarted => "prestarted",
-            Mode::CachedZygote => "cached_zygote",
-            Mode::CachedPrestarted => "cached_prestarted",
+            ExecutionMode::Fresh => "fresh",
+            ExecutionMode::Cached => "cached",
+            ExecutionMode::Zygote => "zygote",
+            ExecutionMode::Prestarted => "prestarted",
+            ExecutionMode::CachedZygote => "cached_zygote",
+            ExecutionMode::CachedPrestarted => "cached_prestarted",
         }
     }
 }
@@ -591,7 +591,7 @@ pub struct OutputFile {
     pub content: Option<String>,
     /// Form of `content`: base64 where it is not UTF-8, or long and full of control
     /// characters.
-    pub encoding: Encoding,
+    pub encoding: BytesEncoding,
     /// Why it could not be read: missing, not a regular file, too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::execution::{
-    Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName, TerminalSize, Verdict,
+    Execution, ExecutionId, ExecutionMode, ExecutionRequest, StageName, StageOutcome, TerminalSize,
+    Verdict,
 };
 
 /// Where an execution is. `queued` and `running` go on; the others are final.
@@ -120,7 +121,7 @@ pub struct BatchAnswer {
 /// Something that happened to an execution, as on `/v1/executions/{id}/events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Event {
+pub struct ExecutionEvent {
     /// Counts from 1 without gaps; a later attempt, after a failure of the server, goes on with
     /// much larger numbers. The id of a server-sent event.
     pub seq: u64,
@@ -154,9 +155,9 @@ pub enum EventKind {
         test: Option<u32>,
     },
     /// A chunk of standard output of the current stage.
-    Stdout(Chunk),
+    Stdout(EventBytes),
     /// A chunk of standard error of the current stage.
-    Stderr(Chunk),
+    Stderr(EventBytes),
     /// A stage has ended.
     Exit {
         /// Which one.
@@ -165,7 +166,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         test: Option<u32>,
         /// How it came about.
-        mode: Mode,
+        mode: ExecutionMode,
         /// Its verdict.
         verdict: Verdict,
         /// Exit code, when it exited.
@@ -227,7 +228,7 @@ impl EventKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Chunk {
+pub struct EventBytes {
     /// The bytes as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -308,8 +309,10 @@ pub struct QueueChange {
 }
 
 /// A result without the streams: what [`EventKind::Exit`] shows of an outcome.
-impl From<(&Outcome, StageName, Option<u32>, Mode)> for EventKind {
-    fn from((outcome, stage, test, mode): (&Outcome, StageName, Option<u32>, Mode)) -> EventKind {
+impl From<(&StageOutcome, StageName, Option<u32>, ExecutionMode)> for EventKind {
+    fn from(
+        (outcome, stage, test, mode): (&StageOutcome, StageName, Option<u32>, ExecutionMode),
+    ) -> EventKind {
         EventKind::Exit {
             stage,
             test,

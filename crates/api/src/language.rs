@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct LanguageList {
     /// Every configured language, available or not, by name.
-    pub languages: Vec<Language>,
+    pub languages: Vec<LanguageView>,
 }
 
 /// A language and whether it can be used on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Language {
+pub struct LanguageView {
     /// Canonical name, as given in `ExecutionRequest.language`.
     pub name: String,
     /// Other names that are accepted.

@@ -21,18 +21,18 @@ mod tenant;
 mod workspace;
 
 pub use agent::{
-    Agent, AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate,
-    AgentVersion, AgentVersionList, DeployRequest, SessionLimits,
+    AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
+    AgentVersionList, AgentView, DeployRequest, SessionLimits,
 };
 pub use conversation::{
-    Interrupted, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,
+    InterruptAnswer, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,
     SessionMessageList, TurnUsage, Usage, UsageReport,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
-    Companion, Comparison, Encoding, Execution, ExecutionId, ExecutionRequest, LimitHit, LimitSpec,
-    Mode, Outcome, OutputFile, SourceFile, Stage, StageName, TerminalSize, TestCase, TestResult,
-    Truncated, Verdict, Webhook,
+    BytesEncoding, Execution, ExecutionId, ExecutionMode, ExecutionRequest, JudgeProgram, LimitHit,
+    LimitSpec, OutputComparison, OutputFile, SourceFile, StageName, StageOutcome, StageResult,
+    TerminalSize, TestCase, TestResult, TruncatedStreams, Verdict, WebhookTarget,
 };
 pub use grant::{
     AuditEvent, AuditOutcome, AuditRecord, AuditRecordList, CatalogGrant, DatabaseGrant,
@@ -40,20 +40,20 @@ pub use grant::{
     HttpRule, ModelGrant,
 };
 pub use job::{
-    BatchAnswer, BatchRequest, Chunk, ClientMessage, Event, EventKind, ExecutionList,
+    BatchAnswer, BatchRequest, ClientMessage, EventBytes, EventKind, ExecutionEvent, ExecutionList,
     ExecutionRecord, QueueChange, QueueStats, State, WebhookSecret,
 };
-pub use language::{Language, LanguageList};
+pub use language::{LanguageList, LanguageView};
 pub use session::{
-    CreateSession, Credential, FileEntry, MessageContent, MessageRequest, OnDisconnect,
-    SandboxCounts, SandboxState, Session, SessionEvent, SessionEventKind, SessionExec,
-    SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot, UpdateSession,
+    CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
+    SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
+    SessionList, SessionMetrics, SessionState, SessionView, SnapshotView, UpdateSession,
 };
 pub use tenant::{
     AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,
-    BouncerServerList, Percentiles, PoolMode, Tenant, TenantAdmission, TenantDefaults,
+    BouncerServerList, ClientTransportMode, Percentiles, PoolMode, TenantAdmission, TenantDefaults,
     TenantEngine, TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin,
-    TenantSpec, TenantStats, TenantUserSpec, TlsMode, Transport, UserAuth, Verify,
+    TenantSpec, TenantStats, TenantUserSpec, TenantView, TlsMode, UserAuth, VerifyMode,
 };
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,

@@ -11,11 +11,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 /// An object.
-struct Object<T>(T);
+struct JsonObject<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
-        one(deserializer).map(Object)
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonObject<T>, D::Error> {
+        one(deserializer).map(JsonObject)
     }
 }
 
@@ -48,6 +48,6 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    let objects = Vec::<Object<T>>::deserialize(deserializer)?;
-    Ok(objects.into_iter().map(|Object(value)| value).collect())
+    let objects = Vec::<JsonObject<T>>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|JsonObject(value)| value).collect())
 }

@@ -143,7 +143,7 @@ pub struct UpdateSession {
 /// A session, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Session {
+pub struct SessionView {
     /// Names it for ever: `ses_…`.
     pub id: String,
     /// Whose it is.
@@ -189,7 +189,7 @@ pub struct Session {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionList {
     /// This page.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SessionView>,
     /// Value of `cursor` for the next page; none on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -372,7 +372,7 @@ pub struct FileEntry {
 /// A snapshot: a workspace that was frozen, for new sessions to start from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Snapshot {
+pub struct SnapshotView {
     /// Names it: `snap_…`.
     pub id: String,
     /// Session that it was taken of.
@@ -411,7 +411,7 @@ pub struct SessionMetrics {
 /// A secret kept for agents, as it is shown: never with its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Credential {
+pub struct CredentialView {
     /// Names it: `cred_…`.
     pub id: String,
     /// `anthropic`, `openai`, `bedrock` or `custom`.

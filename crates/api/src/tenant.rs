@@ -48,7 +48,7 @@ pub struct TenantSpec {
     pub server_names: Vec<String>,
     /// How clients may come; every way when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub transports: Option<Vec<Transport>>,
+    pub transports: Option<Vec<ClientTransportMode>>,
     /// Whether all transactions are read-only.
     pub read_only: bool,
     /// Its share of a server that it shares with others, beside theirs: 1 to 1000; 1 when absent.
@@ -57,7 +57,7 @@ pub struct TenantSpec {
     /// When a server connection is examined before somebody else gets it; the default's when
     /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verify: Option<Verify>,
+    pub verify: Option<VerifyMode>,
     /// Settings that every server connection has, whatever its client asks for.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
@@ -114,7 +114,7 @@ pub enum PoolMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Verify {
+pub enum VerifyMode {
     /// After statements of which it cannot be told what they leave behind.
     #[default]
     Unknown,
@@ -128,7 +128,7 @@ pub enum Verify {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Transport {
+pub enum ClientTransportMode {
     /// TCP without encryption.
     Tcp,
     /// TLS over TCP.
@@ -299,7 +299,7 @@ pub struct TenantDefaults {
     /// When a server connection goes back to the pool.
     pub pool_mode: PoolMode,
     /// When a server connection is examined.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// Settings that every server connection of PostgreSQL has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
@@ -349,7 +349,7 @@ pub enum TenantHealth {
 /// A tenant, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Tenant {
+pub struct TenantView {
     /// What it is. In place of every password that it has stands `***`.
     pub spec: TenantSpec,
     /// Where it is defined.
@@ -365,7 +365,7 @@ pub struct Tenant {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TenantList {
     /// By name.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<TenantView>,
 }
 
 /// Figures of a tenant: answer of `GET /v1/tenants/{name}/stats`.

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::session::{Credential, FileEntry, SessionExecResult, Snapshot};
+use crate::session::{CredentialView, FileEntry, SessionExecResult, SnapshotView};
 
 /// Answer of `GET /v1/sessions/{id}/files`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ pub struct SnapshotRequest {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SnapshotList {
     /// This page.
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: Vec<SnapshotView>,
     /// Value of `cursor` for the next page; none on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -136,7 +136,7 @@ impl std::fmt::Debug for CreateCredential {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct CredentialList {
     /// All of the tenant.
-    pub credentials: Vec<Credential>,
+    pub credentials: Vec<CredentialView>,
 }
 
 /// A file given along with a session.

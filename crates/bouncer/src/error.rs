@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::ErrorCode;
 use node::http;
 use node::sealed::SealError;
-use node::store::StoreError;
+use node::store::SqlStoreError;
 
 use crate::tenants::DefinitionError;
 
@@ -32,7 +32,7 @@ pub enum BouncerError {
     NotHere(String),
     /// The store cannot be reached.
     #[error("the store cannot be reached at present")]
-    Unavailable(#[source] StoreError),
+    Unavailable(#[source] SqlStoreError),
     /// Cove failed; the cause is for the log.
     #[error("the server failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -57,12 +57,12 @@ impl BouncerError {
     }
 }
 
-impl From<StoreError> for BouncerError {
+impl From<SqlStoreError> for BouncerError {
     /// The transaction's own reason, or the store's: not now, or not like this.
-    fn from(error: StoreError) -> BouncerError {
+    fn from(error: SqlStoreError) -> BouncerError {
         match error.refusal::<BouncerError>() {
             Ok(reason) => reason,
-            Err(error @ (StoreError::OutcomeUnknown(_) | StoreError::Closed)) => {
+            Err(error @ (SqlStoreError::OutcomeUnknown(_) | SqlStoreError::Closed)) => {
                 BouncerError::Unavailable(error)
             }
             Err(error) if error.is_temporary() => BouncerError::Unavailable(error),

@@ -4,8 +4,8 @@
 //! somewhere. So the scope alone is not enough: the token has to be an operator's.
 
 use api::{
-    BouncerClientList, BouncerReloaded, BouncerServerList, Tenant, TenantHealthReport, TenantList,
-    TenantSpec, TenantStats,
+    BouncerClientList, BouncerReloaded, BouncerServerList, TenantHealthReport, TenantList,
+    TenantSpec, TenantStats, TenantView,
 };
 use axum::Router;
 use axum::extract::rejection::PathRejection;
@@ -17,7 +17,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
 use node::http::{self, Json, query};
-use node::http::{Routes, delete, get, post};
+use node::http::{RouteTable, delete, get, post};
 use serde::Deserialize;
 
 use crate::error::BouncerError;
@@ -111,7 +111,7 @@ async fn list(RequestState(bouncer): RequestState) -> axum::Json<TenantList> {
 async fn fetch(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<Tenant>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::Error> {
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
@@ -119,7 +119,7 @@ async fn replace(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
     Json(spec): Json<TenantSpec>,
-) -> Result<axum::Json<Tenant>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::Error> {
     Ok(axum::Json(bouncer.replace(&name, spec).await?))
 }
 
@@ -190,7 +190,7 @@ async fn pause(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
     uri: Uri,
-) -> Result<axum::Json<Tenant>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::Error> {
     let PauseQuery { refuse } = query(&uri)?;
     bouncer.pause(&name, refuse)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
@@ -199,7 +199,7 @@ async fn pause(
 async fn resume(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<Tenant>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::Error> {
     bouncer.resume(&name)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
@@ -207,7 +207,7 @@ async fn resume(
 async fn drain(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<(StatusCode, axum::Json<Tenant>), http::Error> {
+) -> Result<(StatusCode, axum::Json<TenantView>), http::Error> {
     bouncer.drain(&name)?;
     Ok((StatusCode::ACCEPTED, axum::Json(bouncer.tenant(&name).await?)))
 }

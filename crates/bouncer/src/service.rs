@@ -15,12 +15,12 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use api::{
-    BouncerClient, BouncerReloaded, BouncerServer, Tenant as Shown, TenantEngine,
-    TenantHealthReport, TenantSpec, TenantStats as Figures,
+    BouncerClient, BouncerReloaded, BouncerServer, TenantEngine, TenantHealthReport, TenantSpec,
+    TenantStats as Figures, TenantView as Shown,
 };
 use node::clock;
 use node::sealed::Sealer;
-use node::store::Store;
+use node::store::SqlStore;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -73,7 +73,7 @@ pub struct BouncerParts {
     pub reread: Arc<Reread>,
     /// Where tenants are kept that come by the interface, and what seals their passwords. Without
     /// it there are those of the configuration only.
-    pub store: Option<(Store, Sealer)>,
+    pub store: Option<(SqlStore, Sealer)>,
 }
 
 impl fmt::Debug for BouncerParts {

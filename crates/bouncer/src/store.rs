@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use api::TenantSpec;
 use node::sealed::Sealer;
-use node::store::{Dialect, Migration, Store, StoreError, Value};
+use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, Value};
 
 use crate::error::BouncerError;
 use crate::tenants::{TenantDefinition, passwords};
 
 const SERVICE: &str = "bouncer";
 
-const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE bouncer_tenants (
             name TEXT NOT NULL PRIMARY KEY,
             spec BYTEA NOT NULL,
@@ -25,7 +25,7 @@ const MIGRATIONS: &[Migration] = &[
             updated_ms BIGINT NOT NULL
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE bouncer_changes (
             id BIGINT NOT NULL PRIMARY KEY,
             version BIGINT NOT NULL
@@ -49,7 +49,7 @@ pub(crate) struct StoredDefinitions {
 /// Tenants at rest. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct TenantStore {
-    store: Store,
+    store: SqlStore,
     sealer: Arc<Sealer>,
 }
 
@@ -61,7 +61,10 @@ impl fmt::Debug for TenantStore {
 
 impl TenantStore {
     /// Brings the tables up to date.
-    pub(crate) async fn open(store: Store, sealer: Sealer) -> Result<TenantStore, StoreError> {
+    pub(crate) async fn open(
+        store: SqlStore,
+        sealer: Sealer,
+    ) -> Result<TenantStore, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(TenantStore { store, sealer: Arc::new(sealer) })
     }
@@ -69,8 +72,8 @@ impl TenantStore {
     /// Whether other servers may change it.
     pub(crate) fn is_shared(&self) -> bool {
         match self.store.dialect() {
-            Dialect::Sqlite => false,
-            Dialect::Postgres => true,
+            StoreDialect::Sqlite => false,
+            StoreDialect::Postgres => true,
         }
     }
 
@@ -88,7 +91,7 @@ impl TenantStore {
             let version = it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get::<u64>(0))?;
             let rows = it.query("SELECT name, spec FROM bouncer_tenants ORDER BY name", &[])?;
             let rows = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
-            Ok((version, rows.collect::<Result<Vec<(String, Vec<u8>)>, StoreError>>()?))
+            Ok((version, rows.collect::<Result<Vec<(String, Vec<u8>)>, SqlStoreError>>()?))
         });
         let (version, rows) = read.await?;
         let definitions = rows.into_iter().map(|(name, spec)| self.opened(&name, &spec));
@@ -107,7 +110,7 @@ impl TenantStore {
                 VALUES ($1, $2, $3, $3) ON CONFLICT (name) DO NOTHING";
             if it.execute(sql, &parameters)? == 0 {
                 let message = format!("there is a tenant `{name}` already");
-                return Err(StoreError::refuse(BouncerError::Conflict(message)));
+                return Err(SqlStoreError::refuse(BouncerError::Conflict(message)));
             }
             changed(it)
         });
@@ -123,7 +126,7 @@ impl TenantStore {
         let written = self.store.transact("tenants.update", move |it| {
             let sql = "UPDATE bouncer_tenants SET spec = $2, updated_ms = $3 WHERE name = $1";
             if it.execute(sql, &parameters)? == 0 {
-                return Err(StoreError::refuse(BouncerError::NotFound));
+                return Err(SqlStoreError::refuse(BouncerError::NotFound));
             }
             changed(it)
         });
@@ -138,7 +141,7 @@ impl TenantStore {
         let parameters = [Value::from(name)];
         let written = self.store.transact("tenants.delete", move |it| {
             if it.execute("DELETE FROM bouncer_tenants WHERE name = $1", &parameters)? == 0 {
-                return Err(StoreError::refuse(BouncerError::NotFound));
+                return Err(SqlStoreError::refuse(BouncerError::NotFound));
             }
             changed(it)
         });
@@ -173,7 +176,7 @@ impl TenantStore {
     }
 }
 
-fn changed(it: &mut dyn node::store::Transaction) -> Result<u64, StoreError> {
+fn changed(it: &mut dyn node::store::StoreTransaction) -> Result<u64, SqlStoreError> {
     it.execute(CHANGED, &[])?;
     it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
 }
@@ -194,7 +197,7 @@ mod tests {
 
     async fn opened(scratch: &Scratch) -> TenantStore {
         let url = StoreUrl::Sqlite(scratch.path().join("store.db"));
-        let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+        let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
         TenantStore::open(store, Sealer::new(&[7; 32])).await.unwrap()
     }
 

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::{PoolMode, TenantEngine, TenantOrigin, TlsMode, Transport, Verify};
+use api::{ClientTransportMode, PoolMode, TenantEngine, TenantOrigin, TlsMode, VerifyMode};
 use parking_lot::RwLock;
 
 use crate::pg::dial::LoginRules;
@@ -135,9 +135,9 @@ pub struct TenantSnapshot {
     /// Its share among tenants of the same server; at least 1.
     pub weight: u32,
     /// When a server connection is examined.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// How clients may come; every way when absent.
-    pub transports: Option<Vec<Transport>>,
+    pub transports: Option<Vec<ClientTransportMode>>,
     /// Settings that every server connection has, whatever its client asks for. Read-only tenants
     /// of PostgreSQL have `default_transaction_read_only` among them.
     pub settings: BTreeMap<String, String>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::TlsMode;
-use node::tls::{Trust, Verifier, machine_roots, provider};
+use node::tls::{CertificateTrust, CertificateVerifier, machine_roots, provider};
 use parking_lot::RwLock;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
@@ -63,7 +63,7 @@ pub enum TlsError {
     NoAuthorities,
     /// The machine trusts nobody.
     #[error(transparent)]
-    Machine(#[from] node::tls::TlsError),
+    Machine(#[from] node::tls::TlsSetupError),
     /// The library refuses.
     #[error("configure TLS")]
     Configure(#[from] RustlsError),
@@ -292,21 +292,25 @@ impl LoadedCertificate {
         let stamps = stamps(&files(tls));
         let ca = tls.ca.as_deref();
         let trust = match (tls.mode, ca) {
-            (TlsMode::VerifyFull, _) => Trust::Name(roots(ca)?),
+            (TlsMode::VerifyFull, _) => CertificateTrust::Name(roots(ca)?),
             // As in libpq, whoever names authorities wants them to be asked.
-            (TlsMode::VerifyCa, _) | (TlsMode::Require, Some(_)) => Trust::Chain(roots(ca)?),
+            (TlsMode::VerifyCa, _) | (TlsMode::Require, Some(_)) => {
+                CertificateTrust::Chain(roots(ca)?)
+            }
             (TlsMode::Require | TlsMode::Prefer | TlsMode::Allow | TlsMode::Disable, _) => {
-                Trust::Anybody
+                CertificateTrust::Anybody
             }
         };
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions()?.dangerous();
         let verifier: Arc<dyn ServerCertVerifier> = match trust {
-            Trust::Anybody => {
-                let (inner, provider) = (Verifier::new(trust), provider());
+            CertificateTrust::Anybody => {
+                let (inner, provider) = (CertificateVerifier::new(trust), provider());
                 Arc::new(first::AnyVersion { inner, provider })
             }
-            Trust::Chain(_) | Trust::Name(_) => Arc::new(Verifier::new(trust)),
+            CertificateTrust::Chain(_) | CertificateTrust::Name(_) => {
+                Arc::new(CertificateVerifier::new(trust))
+            }
         };
         let builder = builder.with_custom_certificate_verifier(verifier);
         let mut config = match (&tls.cert, &tls.key) {

@@ -39,27 +39,28 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use node::auth::{Scope, Tokens};
-use node::clock::{self, Ids};
-use node::store::Store;
+use node::clock::{self, IdGenerator};
+use node::store::SqlStore;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, watch};
 
 pub use self::attempts::{WRONG_SECRET_FORGIVEN, WRONG_SECRETS_MAX};
 pub use self::audit::{
-    AuditFilter, AuditLimits, AuditLine, AuditPage, Origin, STRANGERS_PER_SECOND_MAX, WAITING_MAX,
-    WRITE_INTERVAL,
+    AuditLine, AuditPage, CatalogAuditFilter, CatalogAuditLimits, RequestOrigin,
+    STRANGERS_PER_SECOND_MAX, WAITING_MAX, WRITE_INTERVAL,
 };
 pub use self::catalog_roles::{
     CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal,
 };
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
 pub use self::entities::{
-    ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, Entity, EntityChange, EntityKey, EntityKind,
+    ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, EntityChange, EntityKey, EntityKind,
+    EntityRecord,
 };
-pub use self::grants::{GRANTS_MAX, Grant, Rights};
-pub use self::guests::{Admission, GUEST_PREFIX, GuestRights};
+pub use self::grants::{GRANTS_MAX, Grant, RightSet};
+pub use self::guests::{GUEST_PREFIX, GuestRights, TemporaryPrincipal};
 pub use self::keys::{
-    KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewKey,
+    KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
 };
 pub use self::known::KNOWN_MAX;
 pub use self::oidc::{
@@ -67,26 +68,26 @@ pub use self::oidc::{
     LEEWAY_MAX, VERIFIED_MAX,
 };
 pub use self::policies::{
-    NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody, PolicyRecord, Projection,
-    Restrictions, TABLE_POLICIES_BYTES_MAX,
+    ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
+    PolicyRecord, TABLE_POLICIES_BYTES_MAX, TableRestrictions,
 };
-pub use self::random::Generator;
+pub use self::random::SecretGenerator;
 pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
 use self::attempts::WrongSecrets;
-use self::audit::Audit;
+use self::audit::CatalogAudit;
 use self::catalog_roles::CatalogRoles;
-use self::clients::Client;
-use self::grants::Grants;
-use self::guests::Guests;
-use self::keys::Keys;
-use self::known::Known;
+use self::clients::StoredClient;
+use self::grants::GrantIndex;
+use self::guests::TemporaryPrincipals;
+use self::keys::ApiKeyIndex;
+use self::known::TokenCache;
 use self::oidc::Issuers;
-use self::policies::Policies;
+use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
-use self::roles::{Ready, Roles};
+use self::roles::{CombinedRights, RoleMembership};
 use self::store::AccessStore;
 pub(crate) use self::store::entities::{changed as entity_changed, made as entity_made};
 pub(crate) use self::store::{
@@ -95,7 +96,7 @@ pub(crate) use self::store::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Authority, Object, Right, VisibleNames, Who};
+use crate::service::{Object, Right, RightAuthority, VisibleNames, Who};
 use crate::warehouse::Warehouse;
 
 /// How long another server may go on honouring what was taken back at this one.
@@ -114,28 +115,28 @@ pub const TOKEN_PREFIX: &str = "cat_";
 #[derive(Clone, Debug, Default)]
 pub struct AccessSettings {
     /// How much is kept of what was done.
-    pub audit: AuditLimits,
+    pub audit: CatalogAuditLimits,
     /// Whose signed tokens are honoured.
     pub issuers: Vec<Issuer>,
 }
 
 /// Principals, their secrets, their tokens and their rights. Cheap to clone.
 #[derive(Clone)]
-pub struct Access(Arc<Inner>);
+pub struct AccessControl(Arc<AccessInner>);
 
-struct Inner {
+struct AccessInner {
     cove: Tokens,
     store: AccessStore,
-    ids: Ids,
-    generator: Generator,
-    known: Known,
+    ids: IdGenerator,
+    generator: SecretGenerator,
+    known: TokenCache,
     issuers: Issuers,
-    audit: Audit,
-    guests: Guests,
+    audit: CatalogAudit,
+    guests: TemporaryPrincipals,
     wrong_secrets: WrongSecrets,
     /// Tokens that are looked for in the store.
     lookups: Semaphore,
-    loaded: RwLock<Loaded>,
+    loaded: RwLock<LoadedAccess>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
     /// Signals that a credential may have ended.
@@ -144,50 +145,50 @@ struct Inner {
 
 /// What the store says, as of one version.
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedAccess {
     version: u64,
-    clients: HashMap<Box<str>, Arc<Client>>,
-    keys: Keys,
-    roles: Roles,
-    grants: Grants,
-    policies: Policies,
-    ready: Ready,
+    clients: HashMap<Box<str>, Arc<StoredClient>>,
+    keys: ApiKeyIndex,
+    roles: RoleMembership,
+    grants: GrantIndex,
+    policies: PolicyIndex,
+    ready: CombinedRights,
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for AccessControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access").field("version", &self.0.loaded.read().version).finish()
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Opens what the store has; tokens of Cove's are honoured beside it.
     ///
     /// # Errors
     /// When the store cannot be used, or an issuer's configuration is wrong.
     pub fn open(
-        store: Store,
+        store: SqlStore,
         cove: Tokens,
         settings: AccessSettings,
-    ) -> Boxed<'static, Result<Access>> {
+    ) -> Boxed<'static, Result<AccessControl>> {
         Box::pin(async move {
             let store = AccessStore::open(store).await?;
-            let inner = Inner {
+            let inner = AccessInner {
                 cove,
                 store,
-                ids: Ids::new().map_err(Error::internal)?,
-                generator: Generator::new()?,
-                known: Known::default(),
+                ids: IdGenerator::new().map_err(Error::internal)?,
+                generator: SecretGenerator::new()?,
+                known: TokenCache::default(),
                 issuers: Issuers::new(settings.issuers)?,
-                audit: Audit::new(settings.audit),
-                guests: Guests::default(),
+                audit: CatalogAudit::new(settings.audit),
+                guests: TemporaryPrincipals::default(),
                 wrong_secrets: WrongSecrets::default(),
                 lookups: Semaphore::new(tokens::LOOKUPS_MAX),
                 loaded: RwLock::default(),
                 loading: tokio::sync::Mutex::default(),
                 changes: watch::Sender::new(()),
             };
-            let access = Access(Arc::new(inner));
+            let access = AccessControl(Arc::new(inner));
             access.load().await?;
             Ok(access)
         })
@@ -294,29 +295,29 @@ impl Access {
     async fn load(&self) -> Result<()> {
         let _turn = self.0.loading.lock().await;
         let kept = self.0.store.load().await?;
-        let clients: HashMap<Box<str>, Arc<Client>> =
+        let clients: HashMap<Box<str>, Arc<StoredClient>> =
             kept.clients.into_iter().map(|it| (it.id.clone(), Arc::new(it))).collect();
-        let grants = Grants::new(&kept.grants)?;
+        let grants = GrantIndex::new(&kept.grants)?;
         let is_there = |who: &Who| clients::of(who).is_none_or(|id| clients.contains_key(id));
         self.0.known.keep(is_there);
         for hash in &kept.revoked {
             self.0.known.forget(hash);
         }
         let mut loaded = self.0.loaded.write();
-        let keys = Keys::new(kept.keys, &loaded.keys);
+        let keys = ApiKeyIndex::new(kept.keys, &loaded.keys);
         let (version, roles) =
-            (kept.version, Roles::new(kept.roles, CatalogRoles::new(kept.catalog_roles)));
-        let (policies, ready) = (Policies::new(kept.policies), Ready::default());
-        *loaded = Loaded { version, clients, keys, roles, grants, policies, ready };
+            (kept.version, RoleMembership::new(kept.roles, CatalogRoles::new(kept.catalog_roles)));
+        let (policies, ready) = (PolicyIndex::new(kept.policies), CombinedRights::default());
+        *loaded = LoadedAccess { version, clients, keys, roles, grants, policies, ready };
         drop(loaded);
         self.0.changes.send_replace(());
         Ok(())
     }
 
     /// What somebody may do with something.
-    fn rights(&self, who: &Who, warehouse: &Warehouse, object: Object<'_>) -> Rights {
+    fn rights(&self, who: &Who, warehouse: &Warehouse, object: Object<'_>) -> RightSet {
         if who.operator {
-            return Rights::ALL;
+            return RightSet::ALL;
         }
         if let Some(guest) = who.guest() {
             return self.0.guests.rights(guest, warehouse.id(), object);
@@ -343,7 +344,7 @@ impl Access {
     /// # Errors
     /// `Forbidden` as of [`Access::grant`]; `NotFound` when none of them was given.
     pub async fn revoke(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
-        let left = |found: Rights, taken| Ok(found.without(taken));
+        let left = |found: RightSet, taken| Ok(found.without(taken));
         self.revoke_by(who, warehouse, grant, left).await
     }
 
@@ -357,7 +358,7 @@ impl Access {
         who: &Who,
         warehouse: &Warehouse,
         grant: &Grant,
-        left: impl Fn(Rights, Rights) -> Result<Rights> + Send + 'static,
+        left: impl Fn(RightSet, RightSet) -> Result<RightSet> + Send + 'static,
     ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
         self.0.store.revoke(warehouse.id(), grant, left).await?;
@@ -374,7 +375,7 @@ impl Access {
         warehouse: &Warehouse,
         principal: Option<&str>,
     ) -> Result<Vec<Grant>> {
-        self.may_grant(who, warehouse, Object::Warehouse, Rights::NONE)?;
+        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
         let kept = self.0.store.load().await?.grants.into_iter();
         let here = kept.filter(|(place, _)| **place == **warehouse.id()).map(|(_, grant)| grant);
         Ok(here.filter(|it| principal.is_none_or(|wanted| it.principal == wanted)).collect())
@@ -398,7 +399,7 @@ impl Access {
         who: &Who,
         warehouse: &Warehouse,
         object: Object<'_>,
-        rights: Rights,
+        rights: RightSet,
     ) -> Result<()> {
         let own = self.rights(who, warehouse, object);
         if !own.allow(Right::Grant) {
@@ -412,7 +413,7 @@ impl Access {
     }
 }
 
-impl Authority for Access {
+impl RightAuthority for AccessControl {
     fn check(
         &self,
         who: &Who,
@@ -447,7 +448,7 @@ impl Authority for Access {
         who: &Who,
         warehouse: &Warehouse,
         ident: &TableIdent,
-    ) -> Option<Arc<Restrictions>> {
+    ) -> Option<Arc<TableRestrictions>> {
         self.restrictions_of(who, warehouse, ident)
     }
 

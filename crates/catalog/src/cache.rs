@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-pub use self::entry::{Doc, Entry, Frames, Snapshots, WHOLE_BYTES_MAX};
+pub use self::entry::{CachedVersion, Frames, ParsedDocument, SnapshotSelection, WHOLE_BYTES_MAX};
 use crate::ident::TableIdent;
 
 /// Parts with a lock of their own.
@@ -40,7 +40,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// What something is kept by: the id of a warehouse, and a name in it.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct CacheKey {
     /// Of the warehouse.
     pub warehouse: Arc<str>,
     /// Of the table or view.
@@ -48,60 +48,60 @@ pub struct Key {
 }
 
 /// What has the parts of a [`Key`], so that one can be looked for without being made.
-trait Parts {
+trait CacheKeyParts {
     fn parts(&self) -> (&str, &TableIdent);
 }
 
-impl Parts for Key {
+impl CacheKeyParts for CacheKey {
     fn parts(&self) -> (&str, &TableIdent) {
         (&self.warehouse, &self.ident)
     }
 }
 
-impl Parts for (&str, &TableIdent) {
+impl CacheKeyParts for (&str, &TableIdent) {
     fn parts(&self) -> (&str, &TableIdent) {
         *self
     }
 }
 
-impl<'a> Borrow<dyn Parts + 'a> for Key {
-    fn borrow(&self) -> &(dyn Parts + 'a) {
+impl<'a> Borrow<dyn CacheKeyParts + 'a> for CacheKey {
+    fn borrow(&self) -> &(dyn CacheKeyParts + 'a) {
         self
     }
 }
 
-impl Hash for dyn Parts + '_ {
+impl Hash for dyn CacheKeyParts + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
     }
 }
 
-impl PartialEq for dyn Parts + '_ {
+impl PartialEq for dyn CacheKeyParts + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl Eq for dyn Parts + '_ {}
+impl Eq for dyn CacheKeyParts + '_ {}
 
-impl Hash for Key {
+impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
     }
 }
 
-impl PartialEq for Key {
+impl PartialEq for CacheKey {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl Eq for Key {}
+impl Eq for CacheKey {}
 
 /// Entries by name.
 #[derive(Debug)]
-pub struct Cache {
-    shards: Vec<RwLock<Shard>>,
+pub struct EntryCache {
+    shards: Vec<RwLock<CacheShard>>,
     hasher: RandomState,
     bytes_max: usize,
     /// What all parts hold.
@@ -126,12 +126,12 @@ pub struct CacheFigures {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    slots: HashMap<Key, Slot>,
+struct CacheShard {
+    slots: HashMap<CacheKey, CacheSlot>,
     /// Every kept name once, and some that are not kept any more.
-    queue: VecDeque<Key>,
+    queue: VecDeque<CacheKey>,
     /// Names that are being read from the store, and whether they changed since.
-    pending: HashMap<Key, bool>,
+    pending: HashMap<CacheKey, bool>,
     /// Asked for and kept. By part, so that readers of one part do not slow down those of another.
     hits: AtomicU64,
     misses: AtomicU64,
@@ -139,8 +139,8 @@ struct Shard {
 }
 
 #[derive(Debug)]
-struct Slot {
-    entry: Arc<Entry>,
+struct CacheSlot {
+    entry: Arc<CachedVersion>,
     bytes: usize,
     /// Set by readers, taken away by who looks for room.
     used: AtomicBool,
@@ -148,16 +148,16 @@ struct Slot {
 
 /// Somebody reads this name from the store. There is one such reader at a time.
 #[derive(Debug)]
-pub struct Reading<'a> {
-    cache: &'a Cache,
-    key: Key,
+pub struct CacheFill<'a> {
+    cache: &'a EntryCache,
+    key: CacheKey,
 }
 
-impl Cache {
+impl EntryCache {
     /// A cache that holds up to `bytes_max`; what alone is more than half of it is not kept.
     #[must_use]
-    pub fn new(bytes_max: usize) -> Cache {
-        Cache {
+    pub fn new(bytes_max: usize) -> EntryCache {
+        EntryCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::new(),
             bytes_max,
@@ -168,8 +168,8 @@ impl Cache {
 
     /// The entry of this name in the warehouse with this id, if it is kept.
     #[must_use]
-    pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<Entry>> {
-        let key: &dyn Parts = &(warehouse, ident);
+    pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<CachedVersion>> {
+        let key: &dyn CacheKeyParts = &(warehouse, ident);
         let shard = self.shard(key).read();
         let Some(slot) = shard.slots.get(key) else {
             shard.misses.fetch_add(1, Ordering::Relaxed);
@@ -185,13 +185,13 @@ impl Cache {
 
     /// Says that this name is about to be read from the store.
     #[must_use]
-    pub fn read(&self, key: Key) -> Reading<'_> {
+    pub fn read(&self, key: CacheKey) -> CacheFill<'_> {
         self.shard(&key).write().pending.insert(key.clone(), false);
-        Reading { cache: self, key }
+        CacheFill { cache: self, key }
     }
 
     /// Puts what was committed in place.
-    pub fn publish(&self, key: Key, entry: Arc<Entry>) {
+    pub fn publish(&self, key: CacheKey, entry: Arc<CachedVersion>) {
         {
             let mut shard = self.shard(&key).write();
             shard.touch(&key);
@@ -201,7 +201,7 @@ impl Cache {
     }
 
     /// Forgets a name: there is nothing behind it any more, or something else.
-    pub fn forget(&self, key: &Key) {
+    pub fn forget(&self, key: &CacheKey) {
         let mut shard = self.shard(key).write();
         shard.touch(key);
         self.bytes.fetch_sub(shard.remove(key), Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Cache {
     }
 
     /// Keeps an entry in place of an older one.
-    fn insert(&self, shard: &mut Shard, key: Key, entry: Arc<Entry>) {
+    fn insert(&self, shard: &mut CacheShard, key: CacheKey, entry: Arc<CachedVersion>) {
         let bytes = entry.weight();
         if bytes > self.bytes_max / LARGEST_PART {
             self.bytes.fetch_sub(shard.remove(&key), Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Cache {
         // Added first: another thread may be taking them away as soon as it is there.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let used = shard.slots.get(&key).is_some_and(|old| old.used.load(Ordering::Relaxed));
-        let slot = Slot { entry, bytes, used: AtomicBool::new(used) };
+        let slot = CacheSlot { entry, bytes, used: AtomicBool::new(used) };
         match shard.slots.insert(key.clone(), slot) {
             Some(old) => drop(self.bytes.fetch_sub(old.bytes, Ordering::Relaxed)),
             None => shard.queue.push_back(key),
@@ -264,16 +264,16 @@ impl Cache {
         }
     }
 
-    fn shard(&self, key: &dyn Parts) -> &RwLock<Shard> {
+    fn shard(&self, key: &dyn CacheKeyParts) -> &RwLock<CacheShard> {
         let hash = self.hasher.hash_one(key);
         let index = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
         &self.shards[index]
     }
 }
 
-impl Reading<'_> {
+impl CacheFill<'_> {
     /// Keeps what was read, unless it was changed meanwhile.
-    pub fn keep(self, entry: Arc<Entry>) {
+    pub fn keep(self, entry: Arc<CachedVersion>) {
         {
             let mut shard = self.cache.shard(&self.key).write();
             if shard.pending.get(&self.key) == Some(&false) {
@@ -284,22 +284,22 @@ impl Reading<'_> {
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for CacheFill<'_> {
     fn drop(&mut self) {
         self.cache.shard(&self.key).write().pending.remove(&self.key);
     }
 }
 
-impl Shard {
+impl CacheShard {
     /// Whatever is being read of this name is old now.
-    fn touch(&mut self, key: &Key) {
+    fn touch(&mut self, key: &CacheKey) {
         if let Some(changed) = self.pending.get_mut(key) {
             *changed = true;
         }
     }
 
     /// Forgets a name. Answers how many bytes that gives back.
-    fn remove(&mut self, key: &Key) -> usize {
+    fn remove(&mut self, key: &CacheKey) -> usize {
         let bytes = self.slots.remove(key).map_or(0, |old| old.bytes);
         if self.queue.len() > QUEUE_FACTOR * self.slots.len() + QUEUE_MIN {
             let mut seen = HashSet::new();

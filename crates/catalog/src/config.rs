@@ -7,7 +7,7 @@ use crate::access::Issuer;
 /// Settings of the catalog. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct CatalogConfig {
     /// Whether there is a catalog at all.
     pub enabled: bool,
     /// What the warehouse is called that clients get who name none.
@@ -66,9 +66,9 @@ pub struct Config {
     pub issuers: Vec<Issuer>,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for CatalogConfig {
+    fn default() -> CatalogConfig {
+        CatalogConfig {
             enabled: true,
             warehouse: "main".to_owned(),
             root: None,

@@ -9,11 +9,11 @@ mod tests;
 use crate::Result;
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
-    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, Part, Properties, TableDoc, check, unsorted,
+    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataPart, Properties, TableDoc, check, unsorted,
 };
 use crate::error::{bad, illegal, invalid};
 use crate::ident::Uuid;
-use crate::json::cursor::Cursor;
+use crate::json::cursor::JsonCursor;
 use crate::json::{Fragment, JsonKind};
 use crate::schema::{
     bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
@@ -89,10 +89,11 @@ impl CreateTable {
         let sorts = order.get("fields").is_some_and(|fields| fields.as_bytes() != b"[]");
         let order_id = if sorts { SORT_ORDER_ID } else { 0 };
         doc.last_column_id = last_column_id;
-        doc.schemas.push(Part { id: 0, raw: schema });
-        doc.specs.push(Part { id: 0, raw: with_id(&spec, "spec-id", 0) });
+        doc.schemas.push(MetadataPart { id: 0, raw: schema });
+        doc.specs.push(MetadataPart { id: 0, raw: with_id(&spec, "spec-id", 0) });
         doc.last_partition_id = last_partition_id;
-        doc.sort_orders.push(Part { id: order_id, raw: with_id(&order, "order-id", order_id) });
+        doc.sort_orders
+            .push(MetadataPart { id: order_id, raw: with_id(&order, "order-id", order_id) });
         doc.default_sort_order_id = order_id;
         doc.properties = [PARQUET_CODEC].into_iter().collect();
         // Those that say what the document says anyway are left out.
@@ -185,5 +186,5 @@ pub(crate) fn location(body: &Fragment) -> Result<Option<String>> {
 /// Properties, or none.
 pub(crate) fn properties(body: &Fragment) -> Result<Properties> {
     let Some(value) = object(body, "properties")? else { return Ok(Properties::default()) };
-    Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
+    Ok(Properties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
 }

@@ -14,8 +14,8 @@ pub(crate) mod tests;
 
 use bytes::Bytes;
 
-use crate::json::{Fragment, Str, put_integer, put_name, put_string};
-use layout::Layout;
+use crate::json::{Fragment, RawString, put_integer, put_name, put_string};
+use layout::DocumentLayout;
 pub(crate) use parse::{statistics as read_statistics, unsorted};
 pub use properties::Properties;
 
@@ -54,27 +54,27 @@ pub struct TableDoc {
     /// Which of the schemas is the table's.
     pub current_schema_id: i32,
     /// Every schema that it has had and that has not been removed.
-    pub schemas: Vec<Part>,
+    pub schemas: Vec<MetadataPart>,
     /// By which of the specifications new data is partitioned.
     pub default_spec_id: i32,
     /// Partition specifications.
-    pub specs: Vec<Part>,
+    pub specs: Vec<MetadataPart>,
     /// The highest id that a partition field was given.
     pub last_partition_id: i32,
     /// In which of the orders new data is sorted.
     pub default_sort_order_id: i32,
     /// Sort orders.
-    pub sort_orders: Vec<Part>,
+    pub sort_orders: Vec<MetadataPart>,
     /// The table's properties, in order.
     pub properties: Properties,
     /// The newest snapshot of the main branch, if there is any.
     pub current_snapshot_id: Option<i64>,
     /// Branches and tags.
-    pub refs: Vec<Reference>,
+    pub refs: Vec<SnapshotReference>,
     /// Every snapshot that has not expired.
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: Vec<TableSnapshot>,
     /// When which snapshot became the current one.
-    pub snapshot_log: Vec<LogEntry>,
+    pub snapshot_log: Vec<SnapshotLogEntry>,
     /// The documents before this one.
     pub metadata_log: Vec<MetadataLogEntry>,
     /// Files of statistics.
@@ -85,12 +85,12 @@ pub struct TableDoc {
     pub next_row_id: Option<i64>,
     /// Keys that other keys are encrypted with.
     pub encryption_keys: Vec<KeyPart>,
-    layout: Layout,
+    layout: DocumentLayout,
 }
 
 /// A schema, a partition specification or a sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct MetadataPart {
     /// Its id among those of its kind.
     pub id: i32,
     /// As it was written.
@@ -99,7 +99,7 @@ pub struct Part {
 
 /// A state of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct TableSnapshot {
     /// `snapshot-id`
     pub id: i64,
     /// `parent-snapshot-id`
@@ -140,9 +140,9 @@ impl ReferenceKind {
 
 /// A name for a snapshot.
 #[derive(Clone, Debug)]
-pub struct Reference {
+pub struct SnapshotReference {
     /// What it is called.
-    pub name: Str,
+    pub name: RawString,
     /// Which snapshot it stands for.
     pub snapshot_id: i64,
     /// Whether it moves.
@@ -157,10 +157,10 @@ pub struct Reference {
     pub raw: Fragment,
 }
 
-impl Reference {
+impl SnapshotReference {
     /// Whether both say the same; how they are written does not matter.
     #[must_use]
-    pub fn same(&self, other: &Reference) -> bool {
+    pub fn same(&self, other: &SnapshotReference) -> bool {
         self.name == other.name
             && self.snapshot_id == other.snapshot_id
             && self.kind == other.kind
@@ -170,8 +170,8 @@ impl Reference {
     }
 
     /// The main branch, where a document does not spell it out.
-    pub(crate) fn main(snapshot_id: i64) -> Reference {
-        let mut reference = Reference {
+    pub(crate) fn main(snapshot_id: i64) -> SnapshotReference {
+        let mut reference = SnapshotReference {
             name: MAIN.into(),
             snapshot_id,
             kind: ReferenceKind::Branch,
@@ -209,7 +209,7 @@ impl Reference {
 
 /// A snapshot became the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
+pub struct SnapshotLogEntry {
     /// When, in milliseconds since 1970.
     pub timestamp_ms: i64,
     /// Which.
@@ -218,17 +218,17 @@ pub struct LogEntry {
     pub raw: Fragment,
 }
 
-impl LogEntry {
+impl SnapshotLogEntry {
     /// A new one.
     #[must_use]
-    pub fn new(timestamp_ms: i64, snapshot_id: i64) -> LogEntry {
+    pub fn new(timestamp_ms: i64, snapshot_id: i64) -> SnapshotLogEntry {
         let mut out = vec![b'{'];
         put_name(&mut out, "timestamp-ms");
         put_integer(&mut out, timestamp_ms);
         put_name(&mut out, "snapshot-id");
         put_integer(&mut out, snapshot_id);
         out.push(b'}');
-        LogEntry { timestamp_ms, snapshot_id, raw: Fragment::written(out) }
+        SnapshotLogEntry { timestamp_ms, snapshot_id, raw: Fragment::written(out) }
     }
 }
 
@@ -238,7 +238,7 @@ pub struct MetadataLogEntry {
     /// When it was written, in milliseconds since 1970.
     pub timestamp_ms: i64,
     /// Its location.
-    pub metadata_file: Str,
+    pub metadata_file: RawString,
     /// As it was written.
     pub raw: Fragment,
 }
@@ -271,7 +271,7 @@ pub struct StatisticsPart {
 #[derive(Clone, Debug)]
 pub struct KeyPart {
     /// `key-id`
-    pub id: Str,
+    pub id: RawString,
     /// As it was written.
     pub raw: Fragment,
 }
@@ -305,43 +305,43 @@ impl TableDoc {
             partition_statistics: Vec::new(),
             next_row_id: (format_version >= FORMAT_VERSION_ROW_IDS).then_some(0),
             encryption_keys: Vec::new(),
-            layout: Layout::of_version(format_version),
+            layout: DocumentLayout::of_version(format_version),
         }
     }
 
     /// The current schema. `None` only in a document that is still being filled.
     #[must_use]
-    pub fn current_schema(&self) -> Option<&Part> {
+    pub fn current_schema(&self) -> Option<&MetadataPart> {
         part(&self.schemas, self.current_schema_id)
     }
 
     /// The specification that new data is partitioned by.
     #[must_use]
-    pub fn default_spec(&self) -> Option<&Part> {
+    pub fn default_spec(&self) -> Option<&MetadataPart> {
         part(&self.specs, self.default_spec_id)
     }
 
     /// The order that new data is sorted in.
     #[must_use]
-    pub fn default_sort_order(&self) -> Option<&Part> {
+    pub fn default_sort_order(&self) -> Option<&MetadataPart> {
         part(&self.sort_orders, self.default_sort_order_id)
     }
 
     /// A snapshot by its id.
     #[must_use]
-    pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
+    pub fn snapshot(&self, id: i64) -> Option<&TableSnapshot> {
         // The newest is what is mostly asked for, and mostly the last.
         self.snapshots.iter().rev().find(|snapshot| snapshot.id == id)
     }
 
     /// A branch or tag by its name.
     #[must_use]
-    pub fn reference(&self, name: &str) -> Option<&Reference> {
+    pub fn reference(&self, name: &str) -> Option<&SnapshotReference> {
         self.refs.iter().find(|reference| reference.name == name)
     }
 
     /// Members of the document that this code does not know, in order.
-    pub fn unknown(&self) -> impl Iterator<Item = (&Str, &Fragment)> {
+    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
         self.layout.unknown()
     }
 
@@ -364,6 +364,6 @@ impl TableDoc {
 
 /// The one with this id.
 #[must_use]
-pub fn part(parts: &[Part], id: i32) -> Option<&Part> {
+pub fn part(parts: &[MetadataPart], id: i32) -> Option<&MetadataPart> {
     parts.iter().rev().find(|part| part.id == id)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use node::store::StoreError;
+use node::store::SqlStoreError;
 
 /// What the catalog answers.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -228,16 +228,16 @@ pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(Kind::Validation, message)
 }
 
-impl From<StoreError> for Error {
+impl From<SqlStoreError> for Error {
     /// The transaction's own reason, or the store's: unknown, not now, or not like this.
-    fn from(error: StoreError) -> Error {
+    fn from(error: SqlStoreError) -> Error {
         match error.refusal::<Error>() {
             Ok(reason) => reason,
-            Err(error @ StoreError::OutcomeUnknown(_)) => {
+            Err(error @ SqlStoreError::OutcomeUnknown(_)) => {
                 let message = "the connection to the store was lost: the outcome is not known";
                 Error::caused(Kind::CommitStateUnknown, message, error)
             }
-            Err(error) if error.is_temporary() || matches!(error, StoreError::Closed) => {
+            Err(error) if error.is_temporary() || matches!(error, SqlStoreError::Closed) => {
                 let message = "the store cannot be reached at present";
                 Error::caused(Kind::ServiceUnavailable, message, error)
             }
@@ -263,13 +263,13 @@ mod tests {
 
     #[test]
     fn what_the_store_says_stays_in_the_log() {
-        let lost = Error::from(StoreError::OutcomeUnknown("password=x".into()));
+        let lost = Error::from(SqlStoreError::OutcomeUnknown("password=x".into()));
         assert_eq!(lost.kind, Kind::CommitStateUnknown);
         assert!(!lost.to_string().contains("password"));
         let refused = Error::new(Kind::CommitFailed, "Cannot commit");
-        let refused = Error::from(StoreError::refuse(refused));
+        let refused = Error::from(SqlStoreError::refuse(refused));
         assert_eq!((refused.kind, &*refused.message), (Kind::CommitFailed, "Cannot commit"));
-        assert_eq!(Error::from(StoreError::Closed).kind, Kind::ServiceUnavailable);
-        assert_eq!(Error::from(StoreError::Spoiled).kind, Kind::Internal);
+        assert_eq!(Error::from(SqlStoreError::Closed).kind, Kind::ServiceUnavailable);
+        assert_eq!(Error::from(SqlStoreError::Spoiled).kind, Kind::Internal);
     }
 }

@@ -37,11 +37,11 @@ pub struct FunctionDoc {
 /// The document as far as it is checked. What is not known here is kept all the same.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Metadata {
+struct FunctionMetadata {
     function_uuid: String,
     format_version: i64,
-    definitions: Vec<Definition>,
-    definition_log: Vec<LogEntry>,
+    definitions: Vec<FunctionDefinition>,
+    definition_log: Vec<FunctionLogEntry>,
     location: Option<String>,
     #[serde(rename = "properties")]
     _properties: Option<BTreeMap<String, String>>,
@@ -53,14 +53,14 @@ struct Metadata {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Definition {
+struct FunctionDefinition {
     definition_id: String,
     specific_name: Option<String>,
-    parameters: Vec<Parameter>,
+    parameters: Vec<FunctionParameter>,
     return_type: serde_json::Value,
     #[serde(rename = "return-nullable")]
     _return_nullable: Option<bool>,
-    versions: Vec<Version>,
+    versions: Vec<FunctionVersion>,
     current_version_id: i64,
     function_type: FunctionType,
     #[serde(rename = "doc")]
@@ -75,7 +75,7 @@ enum FunctionType {
 }
 
 #[derive(Deserialize)]
-struct Parameter {
+struct FunctionParameter {
     #[serde(rename = "type")]
     kind: serde_json::Value,
     name: String,
@@ -85,9 +85,9 @@ struct Parameter {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Version {
+struct FunctionVersion {
     version_id: i64,
-    representations: Vec<Representation>,
+    representations: Vec<FunctionRepresentation>,
     #[serde(rename = "deterministic")]
     _deterministic: Option<bool>,
     #[serde(rename = "on-null-input")]
@@ -104,7 +104,7 @@ enum OnNullInput {
 }
 
 #[derive(Deserialize)]
-struct Representation {
+struct FunctionRepresentation {
     #[serde(rename = "type")]
     kind: String,
     dialect: String,
@@ -113,7 +113,7 @@ struct Representation {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct LogEntry {
+struct FunctionLogEntry {
     #[serde(rename = "timestamp-ms")]
     _timestamp_ms: i64,
     definition_versions: Vec<VersionRef>,
@@ -146,7 +146,7 @@ impl FunctionDoc {
             let message = format!("a function has at most {FUNCTION_BYTES_MAX} bytes");
             return Err(Error::new(Kind::TooLarge, message));
         }
-        let read: Metadata = text.decode()?;
+        let read: FunctionMetadata = text.decode()?;
         let uuid = read.function_uuid.parse().map_err(|_| illegal("`function-uuid` is none"))?;
         if read.format_version != FORMAT_VERSION {
             return Err(illegal(format!("`format-version` is {FORMAT_VERSION}")));
@@ -172,7 +172,7 @@ impl FunctionDoc {
     }
 }
 
-impl Definition {
+impl FunctionDefinition {
     fn check(&self) -> Result<()> {
         let id = &self.definition_id;
         let about = |message: String| illegal(format!("the definition `{id:.100}`: {message}"));

@@ -27,14 +27,14 @@ use api::AuditOutcome;
 use axum::body::{Body, HttpBody as _};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use node::http::{Limits, Site, serve_one};
+use node::http::{Limits, ListenerSite, serve_one};
 use node::task::Boxed;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub(crate) use self::exchange::{Exchange, named};
-use crate::access::{Access, Admission, GuestRights};
+pub(crate) use self::exchange::{SandboxExchange, named};
+use crate::access::{AccessControl, GuestRights, TemporaryPrincipal};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
@@ -80,7 +80,7 @@ const BUCKET_BYTES_MIN: usize = 3;
 
 /// Something that a guest did.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct SandboxRequestRecord<'a> {
     /// The method and what it named.
     pub text: &'a str,
     /// The status of the answer; 0 when there was none.
@@ -100,7 +100,7 @@ pub struct Seen<'a> {
 /// Is told what a guest does. It never waits.
 pub trait Watch: Send + Sync + fmt::Debug {
     /// Takes what was done. Copies what it keeps.
-    fn saw(&self, seen: &Seen<'_>);
+    fn saw(&self, seen: &SandboxRequestRecord<'_>);
 }
 
 /// A guest that is to be let in.
@@ -123,7 +123,7 @@ pub struct NewGuest {
 /// What is wrong with a guest that is to be let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
-pub struct GuestError {
+pub struct SandboxAccessError {
     /// Which part of it: `warehouse`, `namespaces[1]`.
     pub field: String,
     /// One sentence, lower case, no period.
@@ -132,29 +132,29 @@ pub struct GuestError {
 
 /// Lets guests in. Cheap to clone.
 #[derive(Clone)]
-pub struct Guests(Arc<Shared>);
+pub struct SandboxAccess(Arc<SandboxAccessShared>);
 
-struct Shared {
+struct SandboxAccessShared {
     catalog: Catalog,
-    access: Access,
+    access: AccessControl,
     router: Router,
     bodies: Arc<Semaphore>,
 }
 
-impl fmt::Debug for Guests {
+impl fmt::Debug for SandboxAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guests").finish_non_exhaustive()
     }
 }
 
-impl Guests {
+impl SandboxAccess {
     /// Those of a catalog, whose paths divide levels of namespaces by `separator`.
     #[must_use]
-    pub fn new(catalog: Catalog, access: Access, separator: &str) -> Guests {
+    pub fn new(catalog: Catalog, access: AccessControl, separator: &str) -> SandboxAccess {
         let router = crate::http::guest_routes(catalog.clone(), access.clone(), separator);
         let router = router.fallback(files::answer);
         let bodies = Arc::new(Semaphore::new(units(ALL_BODIES_BYTES_MAX)));
-        Guests(Arc::new(Shared { catalog, access, router, bodies }))
+        SandboxAccess(Arc::new(SandboxAccessShared { catalog, access, router, bodies }))
     }
 
     /// Whether a guest could be let in to this.
@@ -165,7 +165,7 @@ impl Guests {
         &self,
         warehouse: &str,
         namespaces: &[String],
-    ) -> std::result::Result<(), GuestError> {
+    ) -> std::result::Result<(), SandboxAccessError> {
         self.resolve(warehouse, namespaces).map(drop)
     }
 
@@ -173,8 +173,8 @@ impl Guests {
         &self,
         warehouse: &str,
         namespaces: &[String],
-    ) -> std::result::Result<(Arc<Warehouse>, Vec<NamespaceIdent>), GuestError> {
-        let wrong = |field: String, message: String| Err(GuestError { field, message });
+    ) -> std::result::Result<(Arc<Warehouse>, Vec<NamespaceIdent>), SandboxAccessError> {
+        let wrong = |field: String, message: String| Err(SandboxAccessError { field, message });
         let found = match self.0.catalog.warehouse(warehouse) {
             Ok(found) => found,
             Err(error) => return wrong("warehouse".to_owned(), error.message),
@@ -196,12 +196,15 @@ impl Guests {
     ///
     /// # Errors
     /// As of [`Guests::check`].
-    pub fn open(&self, new: NewGuest) -> std::result::Result<Arc<Door>, GuestError> {
+    pub fn open(
+        &self,
+        new: NewGuest,
+    ) -> std::result::Result<Arc<CatalogSandboxListener>, SandboxAccessError> {
         let (warehouse, namespaces) = self.resolve(&new.warehouse, &new.namespaces)?;
         let rights =
             GuestRights { warehouse: &warehouse, namespaces: &namespaces, writes: new.writes };
         let admission = self.0.access.admit(&new.tenant, rights);
-        let visit = Visit {
+        let visit = SandboxSession {
             shared: Arc::clone(&self.0),
             who: admission.who().clone(),
             warehouse: Arc::clone(warehouse.name()),
@@ -213,25 +216,25 @@ impl Guests {
             own_bodies: Arc::new(Semaphore::new(units(OWN_BODIES_BYTES))),
         };
         let visit = Arc::new(visit);
-        Ok(Arc::new(Door { _admission: admission, visit, site: OnceLock::new() }))
+        Ok(Arc::new(CatalogSandboxListener { _admission: admission, visit, site: OnceLock::new() }))
     }
 }
 
 /// Where one guest comes in.
-pub struct Door {
-    _admission: Admission,
-    visit: Arc<Visit>,
+pub struct CatalogSandboxListener {
+    _admission: TemporaryPrincipal,
+    visit: Arc<SandboxSession>,
     /// Made for the first connection: most guests may have none.
-    site: OnceLock<Site>,
+    site: OnceLock<ListenerSite>,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for CatalogSandboxListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").field("warehouse", &self.visit.warehouse).finish_non_exhaustive()
     }
 }
 
-impl Door {
+impl CatalogSandboxListener {
     /// Whose requests come in here.
     #[must_use]
     pub fn who(&self) -> &Who {
@@ -244,7 +247,7 @@ impl Door {
         Box::pin(async move {
             let made = || {
                 let router = self.visit.shared.router.clone();
-                Site::from(router.layer(Extension(Arc::clone(&self.visit))))
+                ListenerSite::from(router.layer(Extension(Arc::clone(&self.visit))))
             };
             let site = self.site.get_or_init(made).clone();
             let limits = Limits { header_read_max: IDLE_TIME_MAX, ..Limits::default() };
@@ -254,15 +257,15 @@ impl Door {
 }
 
 /// A guest that is there, as its requests know it.
-pub(crate) struct Visit {
-    shared: Arc<Shared>,
+pub(crate) struct SandboxSession {
+    shared: Arc<SandboxAccessShared>,
     who: Who,
     warehouse: Arc<str>,
     /// Another warehouse may have the name one day.
     warehouse_id: Arc<str>,
     address: String,
     watch: Arc<dyn Watch>,
-    staged: Mutex<VecDeque<Staged>>,
+    staged: Mutex<VecDeque<StagedTable>>,
     /// For all of its bodies.
     bodies: Arc<Semaphore>,
     /// For those that need nothing of what all share.
@@ -271,26 +274,26 @@ pub(crate) struct Visit {
 
 /// A table that was staged, and where its files are to be.
 #[derive(Clone, Debug)]
-pub(crate) struct Staged {
+pub(crate) struct StagedTable {
     pub(crate) ident: TableIdent,
     pub(crate) scope: Scope,
 }
 
 /// A body, and its place among those in memory.
-pub(crate) struct Held {
+pub(crate) struct BufferedBody {
     pub(crate) bytes: Bytes,
     _room: Vec<OwnedSemaphorePermit>,
 }
 
-impl Visit {
+impl SandboxSession {
     /// Who it is.
     pub(crate) fn who(&self) -> &Who {
         &self.who
     }
 
     /// Begins a request.
-    pub(crate) fn exchange(&self, text: String) -> Arc<Exchange> {
-        Arc::new(Exchange::new(text, Arc::clone(&self.watch)))
+    pub(crate) fn exchange(&self, text: String) -> Arc<SandboxExchange> {
+        Arc::new(SandboxExchange::new(text, Arc::clone(&self.watch)))
     }
 
     /// The warehouse that it was let in to.
@@ -349,7 +352,7 @@ impl Visit {
         ident: &TableIdent,
         doc: &TableDoc,
     ) -> Result<()> {
-        let staged = Staged { ident: ident.clone(), scope: Scope::of(warehouse, doc)? };
+        let staged = StagedTable { ident: ident.clone(), scope: Scope::of(warehouse, doc)? };
         let mut all = self.staged.lock();
         all.retain(|it| it.ident != staged.ident);
         if all.len() >= STAGED_MAX {
@@ -360,7 +363,7 @@ impl Visit {
     }
 
     /// The table that is staged where an object is.
-    fn staged_at(&self, bucket: &str, key: &str) -> Option<Staged> {
+    fn staged_at(&self, bucket: &str, key: &str) -> Option<StagedTable> {
         self.staged.lock().iter().find(|it| it.scope.covers(bucket, key)).cloned()
     }
 
@@ -372,9 +375,9 @@ impl Visit {
     pub(crate) async fn read(
         &self,
         mut body: Body,
-        exchange: &Exchange,
+        exchange: &SandboxExchange,
         bytes_max: u64,
-    ) -> Result<Held> {
+    ) -> Result<BufferedBody> {
         let seconds = BODY_TIME_MAX.as_secs();
         let late =
             || Error::new(Kind::BadRequest, format!("the body did not come within {seconds} s"));
@@ -382,7 +385,12 @@ impl Visit {
         tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| late())?
     }
 
-    async fn read_all(&self, body: &mut Body, exchange: &Exchange, bytes_max: u64) -> Result<Held> {
+    async fn read_all(
+        &self,
+        body: &mut Body,
+        exchange: &SandboxExchange,
+        bytes_max: u64,
+    ) -> Result<BufferedBody> {
         let check = |bytes: u64| match bytes > bytes_max {
             true => {
                 let message = format!("the body is larger than {bytes_max} bytes");
@@ -409,7 +417,7 @@ impl Visit {
             }
             bytes.extend_from_slice(&piece);
         }
-        Ok(Held { bytes: bytes.into(), _room: room })
+        Ok(BufferedBody { bytes: bytes.into(), _room: room })
     }
 
     /// Room for more of a body: the guest's own, or of what all share.

@@ -57,17 +57,17 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
-use node::http::{self, CredentialBinding, Face, FastPath, Upload};
+use node::http::{self, CompatFace, CredentialBinding, FastPath, UploadBody};
 
 pub use self::answer::{from_shell, render as render_error};
-use self::audit::{Given, Trace};
+use self::audit::{AuditTrace, CredentialsMarker};
 pub(crate) use self::guests::{no_route, routes as guest_routes};
 pub use self::moment::time_ms;
-pub use self::operations::{Op, Operation, PREFIX, operations};
+pub use self::operations::{CatalogOperation, OperationEntry, PREFIX, operations};
 pub use self::polaris::PolarisOp;
 pub use self::request::BODY_BYTES_MAX;
-use self::request::Input;
-use crate::access::Access;
+use self::request::CatalogRequest;
+use crate::access::AccessControl;
 use crate::error::{Error, Kind, Result};
 use crate::service::{Catalog, KEY_LIFETIME, Who};
 
@@ -92,7 +92,7 @@ const ICEBERG: &str = "/v1/";
 /// What requests share.
 pub(crate) struct Ground {
     catalog: Catalog,
-    access: Access,
+    access: AccessControl,
     /// Divides the levels of a namespace in a path, beside the character that always does.
     separator: Box<str>,
     /// What clients are told the catalog does, as JSON.
@@ -101,13 +101,17 @@ pub(crate) struct Ground {
 
 /// How the shell treats what is below [`PREFIX`]: this face finds out itself who makes a request.
 #[must_use]
-pub fn face() -> Face {
-    Face { access: http::Access::Own, render: Some(render_error), scope: None }
+pub fn face() -> CompatFace {
+    CompatFace { access: http::Access::Own, render: Some(render_error), scope: None }
 }
 
 /// Everything below [`PREFIX`], and what answers some of it from memory. `separator` divides the
 /// levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
-pub fn routes(catalog: Catalog, access: Access, separator: &str) -> (Router, Arc<dyn FastPath>) {
+pub fn routes(
+    catalog: Catalog,
+    access: AccessControl,
+    separator: &str,
+) -> (Router, Arc<dyn FastPath>) {
     let ground = Arc::new(Ground {
         catalog,
         access,
@@ -132,13 +136,13 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> (Router, Arc
     (router, ground)
 }
 
-async fn answer(ground: &Ground, operation: &Operation, request: Request) -> Response {
+async fn answer(ground: &Ground, operation: &OperationEntry, request: Request) -> Response {
     let op = operation.op;
-    let trace = Trace::of(&request);
+    let trace = AuditTrace::of(&request);
     let mut who = None;
     let (response, refusal) = match op {
-        Op::Token => (Box::pin(oauth::reply(ground, request, &mut who)).await, None),
-        Op::RevokeToken => {
+        CatalogOperation::Token => (Box::pin(oauth::reply(ground, request, &mut who)).await, None),
+        CatalogOperation::RevokeToken => {
             (Box::pin(oauth::reply_to_revoke(ground, request, &mut who)).await, None)
         }
         // Before anything of the request is looked at, so that strangers learn nothing.
@@ -146,7 +150,7 @@ async fn answer(ground: &Ground, operation: &Operation, request: Request) -> Res
             Ok(known) => {
                 let known = who.insert(known);
                 // Followers of changes are told by themselves why they are told no more.
-                if op != Op::Changes {
+                if op != CatalogOperation::Changes {
                     let revocation = ground.access.revocation(request.headers(), known);
                     CredentialBinding::of(request.extensions()).bind(revocation);
                 }
@@ -167,7 +171,12 @@ fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
     }
 }
 
-async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<Response> {
+async fn perform(
+    ground: &Ground,
+    op: CatalogOperation,
+    who: Who,
+    request: Request,
+) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     let params = params(&mut parts).await?;
     let body = match parts.method.as_str() {
@@ -176,7 +185,7 @@ async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<
         }
         _ => Bytes::new(),
     };
-    let input = Input::new(ground, who, &parts, &params, body)?;
+    let input = CatalogRequest::new(ground, who, &parts, &params, body)?;
     obey(op, &input).await
 }
 
@@ -186,111 +195,115 @@ async fn params(parts: &mut Parts) -> Result<RawPathParams> {
     params.map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))
 }
 
-async fn obey(op: Op, input: &Input<'_>) -> Result<Response> {
+async fn obey(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     input.seek_warehouse().await?;
     let mut response = carry_out(op, input).await?;
     // That nothing has changed gives nothing.
     if input.has_given() && response.status().is_success() {
-        response.extensions_mut().insert(Given);
+        response.extensions_mut().insert(CredentialsMarker);
     }
     Ok(response)
 }
 
 /// Does what is asked for again and again where it stands. A future is as large as what is largest
 /// in it, and is moved before it is polled: the others have places of their own.
-async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
+async fn carry_out(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     match op {
-        Op::LoadTable => tables::load(input).await,
-        Op::LoadView => views::load(input).await,
-        Op::ListTables => tables::list(input).await,
-        Op::LoadNamespace => namespaces::load(input).await,
+        CatalogOperation::LoadTable => tables::load(input).await,
+        CatalogOperation::LoadView => views::load(input).await,
+        CatalogOperation::ListTables => tables::list(input).await,
+        CatalogOperation::LoadNamespace => namespaces::load(input).await,
         _ => Box::pin(carry_out_rarer(op, input)).await,
     }
 }
 
 #[expect(clippy::too_many_lines, reason = "a line for each operation that there is")]
-async fn carry_out_rarer(op: Op, input: &Input<'_>) -> Result<Response> {
+async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     match op {
-        Op::LoadTable | Op::LoadView | Op::ListTables | Op::LoadNamespace => {
-            Err(Error::internal("it is done elsewhere"))
+        CatalogOperation::LoadTable
+        | CatalogOperation::LoadView
+        | CatalogOperation::ListTables
+        | CatalogOperation::LoadNamespace => Err(Error::internal("it is done elsewhere")),
+        CatalogOperation::Config => config(input),
+        CatalogOperation::Token | CatalogOperation::RevokeToken => {
+            Err(Error::internal("tokens are not asked for here"))
         }
-        Op::Config => config(input),
-        Op::Token | Op::RevokeToken => Err(Error::internal("tokens are not asked for here")),
-        Op::ListNamespaces => namespaces::list(input).await,
-        Op::CreateNamespace => namespaces::create(input).await,
-        Op::NamespaceExists => namespaces::exists(input).await,
-        Op::DropNamespace => namespaces::drop(input).await,
-        Op::UpdateNamespace => namespaces::update(input).await,
-        Op::CreateTable => tables::create(input).await,
-        Op::TableExists => tables::exists(input).await,
-        Op::CommitTable => tables::commit(input).await,
-        Op::DropTable => tables::drop(input).await,
-        Op::RegisterTable => tables::register(input).await,
-        Op::UnregisterTable => tables::unregister(input).await,
-        Op::RenameTable => tables::rename(input).await,
-        Op::LoadCredentials => delegation::credentials(input).await,
-        Op::Sign => delegation::sign(input).await,
-        Op::ReportMetrics => tables::report(input).await,
-        Op::CommitTransaction => tables::commit_all(input).await,
-        Op::ListViews => views::list(input).await,
-        Op::CreateView => views::create(input).await,
-        Op::ViewExists => views::exists(input).await,
-        Op::ReplaceView => views::replace(input).await,
-        Op::DropView => views::drop(input).await,
-        Op::RenameView => views::rename(input).await,
-        Op::RegisterView => views::register(input).await,
-        Op::PlanScan => plans::plan(input).await,
-        Op::FetchPlan => plans::fetch(input).await,
-        Op::CancelPlan => plans::cancel(input).await,
-        Op::FetchTasks => plans::tasks(input).await,
-        Op::ListFunctions => functions::list(input).await,
-        Op::LoadFunction => functions::load(input).await,
-        Op::PutFunction => functions::put(input).await,
-        Op::DropFunction => functions::drop(input).await,
-        Op::ListClients => manage::list_clients(input),
-        Op::CreateClient => manage::create_client(input).await,
-        Op::RotateClient => manage::rotate_client(input).await,
-        Op::DeleteClient => manage::delete_client(input).await,
-        Op::ListKeys => identities::list_keys(input),
-        Op::CreateKey => identities::create_key(input).await,
-        Op::RotateKey => identities::rotate_key(input).await,
-        Op::DeleteKey => identities::delete_key(input).await,
-        Op::ListRoles => identities::list_roles(input),
-        Op::CreateRole => identities::create_role(input).await,
-        Op::ChangeMembers => identities::change_members(input).await,
-        Op::DeleteRole => identities::delete_role(input).await,
-        Op::ListPolicies => policies::list(input),
-        Op::PutPolicy => policies::put(input).await,
-        Op::DeletePolicy => policies::delete(input).await,
-        Op::Audit => audit::list(input).await,
-        Op::ListGrants => manage::list_grants(input).await,
-        Op::Grant => manage::grant(input).await,
-        Op::Revoke => manage::revoke(input).await,
-        Op::ListDropped => dropped::list(input).await,
-        Op::Undrop => dropped::undrop(input).await,
-        Op::PurgeDropped => dropped::purge(input).await,
-        Op::LoadProtection => dropped::protection(input).await,
-        Op::Protect => dropped::protect(input).await,
-        Op::LoadRetention => dropped::retention(input).await,
-        Op::SetRetention => dropped::set_retention(input).await,
-        Op::Changes => changes::changes(input).await,
-        Op::ListWarehouses => warehouses::list(input).await,
-        Op::CreateWarehouse => warehouses::create(input).await,
-        Op::LoadWarehouse => warehouses::load(input).await,
-        Op::UpdateWarehouse => warehouses::update(input).await,
-        Op::DeleteWarehouse => warehouses::delete(input).await,
-        Op::Inspect => inspect::inspect(input).await,
-        Op::ListMaintenance => maintenance::list(input).await,
-        Op::StartMaintenance => maintenance::start(input).await,
-        Op::LoadMaintenance => maintenance::load(input).await,
-        Op::CancelMaintenance => maintenance::cancel(input).await,
-        Op::Polaris(op) => polaris::carry_out(op, input).await,
+        CatalogOperation::ListNamespaces => namespaces::list(input).await,
+        CatalogOperation::CreateNamespace => namespaces::create(input).await,
+        CatalogOperation::NamespaceExists => namespaces::exists(input).await,
+        CatalogOperation::DropNamespace => namespaces::drop(input).await,
+        CatalogOperation::UpdateNamespace => namespaces::update(input).await,
+        CatalogOperation::CreateTable => tables::create(input).await,
+        CatalogOperation::TableExists => tables::exists(input).await,
+        CatalogOperation::CommitTable => tables::commit(input).await,
+        CatalogOperation::DropTable => tables::drop(input).await,
+        CatalogOperation::RegisterTable => tables::register(input).await,
+        CatalogOperation::UnregisterTable => tables::unregister(input).await,
+        CatalogOperation::RenameTable => tables::rename(input).await,
+        CatalogOperation::LoadCredentials => delegation::credentials(input).await,
+        CatalogOperation::Sign => delegation::sign(input).await,
+        CatalogOperation::ReportMetrics => tables::report(input).await,
+        CatalogOperation::CommitTransaction => tables::commit_all(input).await,
+        CatalogOperation::ListViews => views::list(input).await,
+        CatalogOperation::CreateView => views::create(input).await,
+        CatalogOperation::ViewExists => views::exists(input).await,
+        CatalogOperation::ReplaceView => views::replace(input).await,
+        CatalogOperation::DropView => views::drop(input).await,
+        CatalogOperation::RenameView => views::rename(input).await,
+        CatalogOperation::RegisterView => views::register(input).await,
+        CatalogOperation::PlanScan => plans::plan(input).await,
+        CatalogOperation::FetchPlan => plans::fetch(input).await,
+        CatalogOperation::CancelPlan => plans::cancel(input).await,
+        CatalogOperation::FetchTasks => plans::tasks(input).await,
+        CatalogOperation::ListFunctions => functions::list(input).await,
+        CatalogOperation::LoadFunction => functions::load(input).await,
+        CatalogOperation::PutFunction => functions::put(input).await,
+        CatalogOperation::DropFunction => functions::drop(input).await,
+        CatalogOperation::ListClients => manage::list_clients(input),
+        CatalogOperation::CreateClient => manage::create_client(input).await,
+        CatalogOperation::RotateClient => manage::rotate_client(input).await,
+        CatalogOperation::DeleteClient => manage::delete_client(input).await,
+        CatalogOperation::ListKeys => identities::list_keys(input),
+        CatalogOperation::CreateKey => identities::create_key(input).await,
+        CatalogOperation::RotateKey => identities::rotate_key(input).await,
+        CatalogOperation::DeleteKey => identities::delete_key(input).await,
+        CatalogOperation::ListRoles => identities::list_roles(input),
+        CatalogOperation::CreateRole => identities::create_role(input).await,
+        CatalogOperation::ChangeMembers => identities::change_members(input).await,
+        CatalogOperation::DeleteRole => identities::delete_role(input).await,
+        CatalogOperation::ListPolicies => policies::list(input),
+        CatalogOperation::PutPolicy => policies::put(input).await,
+        CatalogOperation::DeletePolicy => policies::delete(input).await,
+        CatalogOperation::Audit => audit::list(input).await,
+        CatalogOperation::ListGrants => manage::list_grants(input).await,
+        CatalogOperation::Grant => manage::grant(input).await,
+        CatalogOperation::Revoke => manage::revoke(input).await,
+        CatalogOperation::ListDropped => dropped::list(input).await,
+        CatalogOperation::Undrop => dropped::undrop(input).await,
+        CatalogOperation::PurgeDropped => dropped::purge(input).await,
+        CatalogOperation::LoadProtection => dropped::protection(input).await,
+        CatalogOperation::Protect => dropped::protect(input).await,
+        CatalogOperation::LoadRetention => dropped::retention(input).await,
+        CatalogOperation::SetRetention => dropped::set_retention(input).await,
+        CatalogOperation::Changes => changes::changes(input).await,
+        CatalogOperation::ListWarehouses => warehouses::list(input).await,
+        CatalogOperation::CreateWarehouse => warehouses::create(input).await,
+        CatalogOperation::LoadWarehouse => warehouses::load(input).await,
+        CatalogOperation::UpdateWarehouse => warehouses::update(input).await,
+        CatalogOperation::DeleteWarehouse => warehouses::delete(input).await,
+        CatalogOperation::Inspect => inspect::inspect(input).await,
+        CatalogOperation::ListMaintenance => maintenance::list(input).await,
+        CatalogOperation::StartMaintenance => maintenance::start(input).await,
+        CatalogOperation::LoadMaintenance => maintenance::load(input).await,
+        CatalogOperation::CancelMaintenance => maintenance::cancel(input).await,
+        CatalogOperation::Polaris(op) => polaris::carry_out(op, input).await,
     }
 }
 
 async fn read_body(request: Request) -> Result<Bytes> {
     check_encoding(request.headers())?;
-    let upload = Upload::from_request(request, &()).await.map_err(|error| from_shell(&error))?;
+    let upload =
+        UploadBody::from_request(request, &()).await.map_err(|error| from_shell(&error))?;
     upload.all(BODY_BYTES_MAX).await.map_err(|error| from_shell(&error))
 }
 
@@ -311,7 +324,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
 }
 
 /// What a client has to know before anything else. The warehouse becomes part of its paths.
-fn config(input: &Input<'_>) -> Result<Response> {
+fn config(input: &CatalogRequest<'_>) -> Result<Response> {
     let catalog = &input.ground.catalog;
     let named = input.query("warehouse")?.filter(|name| !name.is_empty());
     let warehouse = match (named, input.visit) {

@@ -162,11 +162,11 @@ impl<'de> Deserialize<'de> for TableIdent {
         deserializer: D,
     ) -> std::result::Result<TableIdent, D::Error> {
         #[derive(Deserialize)]
-        struct Written {
+        struct FixedText {
             namespace: NamespaceIdent,
             name: String,
         }
-        let Written { namespace, name } = Written::deserialize(deserializer)?;
+        let FixedText { namespace, name } = FixedText::deserialize(deserializer)?;
         TableIdent::new(namespace, &name).map_err(serde::de::Error::custom)
     }
 }

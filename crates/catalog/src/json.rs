@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::{Error, Kind};
-use cursor::{Cursor, Text};
+use cursor::{JsonCursor, JsonText};
 
 /// Most objects and arrays within each other. A schema has three for each struct within a struct;
 /// Iceberg's own reader takes a thousand. Schemas and filters are read by recursion: the threads
@@ -112,7 +112,7 @@ impl Fragment {
     /// # Errors
     /// When it is not, or lies beyond [`DEPTH_MAX`] or [`TEXT_BYTES_MAX`].
     pub fn parse(text: Bytes) -> Result<Fragment, JsonError> {
-        let mut cursor = Cursor::new(&text)?;
+        let mut cursor = JsonCursor::new(&text)?;
         let value = cursor.value()?;
         cursor.end()?;
         Ok(Fragment::within(&text, value))
@@ -250,20 +250,20 @@ impl Fragment {
     ///
     /// # Errors
     /// When it is no object.
-    pub fn members(&self) -> Result<Members<'_>, JsonError> {
-        let mut cursor = Cursor::over(self.text());
+    pub fn members(&self) -> Result<JsonMembers<'_>, JsonError> {
+        let mut cursor = JsonCursor::over(self.text());
         cursor.enter(b'{', "not an object")?;
-        Ok(Members { whole: &self.0, cursor, first: true })
+        Ok(JsonMembers { whole: &self.0, cursor, first: true })
     }
 
     /// The items of an array, in order.
     ///
     /// # Errors
     /// When it is no array.
-    pub fn items(&self) -> Result<Items<'_>, JsonError> {
-        let mut cursor = Cursor::over(self.text());
+    pub fn items(&self) -> Result<JsonItems<'_>, JsonError> {
+        let mut cursor = JsonCursor::over(self.text());
         cursor.enter(b'[', "not an array")?;
-        Ok(Items { whole: &self.0, cursor, first: true })
+        Ok(JsonItems { whole: &self.0, cursor, first: true })
     }
 
     /// A member of an object; the last of this name, as all readers of Iceberg take it.
@@ -281,7 +281,7 @@ impl Fragment {
     /// What a string says.
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
-        (self.kind() == JsonKind::String).then(|| Text::checked(self.text()).decode())
+        (self.kind() == JsonKind::String).then(|| JsonText::checked(self.text()).decode())
     }
 
     /// A whole number of 64 bits. `1.0` and `1e3` are none, as they are to the reference.
@@ -323,13 +323,13 @@ impl Fragment {
 
 /// The members of an object, see [`Fragment::members`].
 #[derive(Debug)]
-pub struct Members<'a> {
+pub struct JsonMembers<'a> {
     whole: &'a Bytes,
-    cursor: Cursor<'a>,
+    cursor: JsonCursor<'a>,
     first: bool,
 }
 
-impl<'a> Iterator for Members<'a> {
+impl<'a> Iterator for JsonMembers<'a> {
     type Item = (Cow<'a, str>, Fragment);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -344,13 +344,13 @@ impl<'a> Iterator for Members<'a> {
 
 /// The items of an array, see [`Fragment::items`].
 #[derive(Debug)]
-pub struct Items<'a> {
+pub struct JsonItems<'a> {
     whole: &'a Bytes,
-    cursor: Cursor<'a>,
+    cursor: JsonCursor<'a>,
     first: bool,
 }
 
-impl Iterator for Items<'_> {
+impl Iterator for JsonItems<'_> {
     type Item = Fragment;
 
     fn next(&mut self) -> Option<Fragment> {
@@ -364,24 +364,24 @@ impl Iterator for Items<'_> {
 /// A string of JSON that keeps its escapes as they came: a name or a value that is read now and
 /// then and written back as it was. Two are equal if they say the same.
 #[derive(Clone)]
-pub struct Str(Bytes);
+pub struct RawString(Bytes);
 
-impl Str {
+impl RawString {
     /// Of what it says.
     #[must_use]
-    pub fn new(said: &str) -> Str {
-        Str(Fragment::string(said).0)
+    pub fn new(said: &str) -> RawString {
+        RawString(Fragment::string(said).0)
     }
 
     /// `text`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
-    pub(crate) fn within(whole: &Bytes, text: Text<'_>) -> Str {
-        Str(whole.slice_ref(text.raw().as_bytes()))
+    pub(crate) fn within(whole: &Bytes, text: JsonText<'_>) -> RawString {
+        RawString(whole.slice_ref(text.raw().as_bytes()))
     }
 
     /// The string in `value`, if it is one.
     #[must_use]
-    pub fn of(value: &Fragment) -> Option<Str> {
-        (value.kind() == JsonKind::String).then(|| Str(value.bytes()))
+    pub fn of(value: &Fragment) -> Option<RawString> {
+        (value.kind() == JsonKind::String).then(|| RawString(value.bytes()))
     }
 
     /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
@@ -402,27 +402,27 @@ impl Str {
     /// What it says. Copies only what has escapes.
     #[must_use]
     pub fn as_str(&self) -> Cow<'_, str> {
-        Text::checked(std::str::from_utf8(&self.0).unwrap_or_default()).decode()
+        JsonText::checked(std::str::from_utf8(&self.0).unwrap_or_default()).decode()
     }
 
     /// A copy that does not hold on to the text it came in.
     #[must_use]
-    pub fn detached(&self) -> Str {
-        Str(Bytes::copy_from_slice(&self.0))
+    pub fn detached(&self) -> RawString {
+        RawString(Bytes::copy_from_slice(&self.0))
     }
 }
 
-impl PartialEq for Str {
-    fn eq(&self, other: &Str) -> bool {
+impl PartialEq for RawString {
+    fn eq(&self, other: &RawString) -> bool {
         // Long lists of names are searched by this: two that have no escapes differ if they differ.
         self.0 == other.0
             || (self.is_escaped() || other.is_escaped()) && self.as_str() == other.as_str()
     }
 }
 
-impl Eq for Str {}
+impl Eq for RawString {}
 
-impl PartialEq<str> for Str {
+impl PartialEq<str> for RawString {
     fn eq(&self, other: &str) -> bool {
         if self.is_escaped() {
             return self.as_str() == other;
@@ -431,27 +431,27 @@ impl PartialEq<str> for Str {
     }
 }
 
-impl PartialEq<&str> for Str {
+impl PartialEq<&str> for RawString {
     fn eq(&self, other: &&str) -> bool {
         self == *other
     }
 }
 
-impl fmt::Debug for Str {
+impl fmt::Debug for RawString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.as_str(), f)
     }
 }
 
-impl fmt::Display for Str {
+impl fmt::Display for RawString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.as_str())
     }
 }
 
-impl From<&str> for Str {
-    fn from(said: &str) -> Str {
-        Str::new(said)
+impl From<&str> for RawString {
+    fn from(said: &str) -> RawString {
+        RawString::new(said)
     }
 }
 

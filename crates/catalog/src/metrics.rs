@@ -15,13 +15,13 @@ use crate::service::Catalog;
 
 /// Registers everything that is told of a catalog.
 pub fn register(catalog: &Catalog, registry: &mut Registry) {
-    registry.register_collector(Box::new(Told(catalog.clone())));
+    registry.register_collector(Box::new(PublishedMetrics(catalog.clone())));
 }
 
 #[derive(Debug)]
-struct Told(Catalog);
+struct PublishedMetrics(Catalog);
 
-impl Collector for Told {
+impl Collector for PublishedMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (cache, lists) = (self.0.cache_figures(), self.0.list_figures());
         let mut counter = |name: &str, help: &str, value: u64| {

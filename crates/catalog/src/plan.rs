@@ -32,11 +32,11 @@ pub(crate) mod tests;
 mod transform;
 mod value;
 
-pub(crate) use self::answer::Page;
-pub use self::expression::{Expression, PREDICATES_MAX, VALUES_MAX};
+pub(crate) use self::answer::PlanPage;
+pub use self::expression::{FilterExpression, PREDICATES_MAX, VALUES_MAX};
 pub(crate) use self::files::{FileRow, list_of};
 pub use self::reader::{KEPT_BYTES_MAX, MANIFEST_BYTES_MAX};
-pub(crate) use self::reader::{Manifests, Reader};
-pub use self::request::{Restriction, ScanRequest};
+pub(crate) use self::reader::{ManifestCache, ManifestReader};
+pub use self::request::{ReadRestriction, ScanRequest};
 pub use self::scan::SNAPSHOTS_MAX;
-pub(crate) use self::scan::{List, Place, Scan};
+pub(crate) use self::scan::{BoundScan, ManifestListSource, ScanPosition};

@@ -24,15 +24,15 @@ use crate::error::{illegal, invalid};
 use crate::json::{Fragment, JsonKind, put_comma, put_name};
 use columns::members as members_of_field;
 pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
-pub(crate) use columns::{Column, Columns};
+pub(crate) use columns::{SchemaColumn, SchemaColumns};
 pub use fresh::fresh_ids;
 pub use partition::{PARTITION_FIELDS_MAX, bind_spec, same_spec};
-pub(crate) use restrict::Restrictable;
-pub use restrict::{Action, FILTER_PREDICATES_MAX};
+pub(crate) use restrict::RestrictableColumns;
+pub use restrict::{FILTER_PREDICATES_MAX, MaskAction};
 pub use rules::{COLUMN_ID_MAX, check_schema};
 pub use sort::{SORT_FIELDS_MAX, bind_order, same_order};
 pub use transform::SOURCES_MAX;
-pub(crate) use transform::{Term, Transform};
+pub(crate) use transform::{FieldTransform, TransformTerm};
 pub(crate) use types::ColumnType;
 
 /// The part with its id set to `id`, all else as it was.
@@ -51,7 +51,7 @@ pub fn with_id(raw: &Fragment, key: &str, id: i32) -> Fragment {
 /// # Errors
 /// When it is no schema.
 pub fn last_column_id_of(schema: &Fragment) -> Result<i32> {
-    Ok(Columns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
+    Ok(SchemaColumns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
 }
 
 /// Whether both have the same columns and the same identifier fields; ids of the schemas, the order

@@ -43,46 +43,51 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use node::clock;
-use node::objects::Credentials;
+use node::objects::SigningCredentials;
 use node::sealed::Sealer;
-use node::store::Store;
+use node::store::SqlStore;
 
 pub use self::changes::{
-    CHANGES_DEFAULT, CHANGES_MAX, Change, Changes, FOLLOW_MAX, Filter, Follow, POLL,
+    CHANGES_DEFAULT, CHANGES_MAX, Change, ChangeFilter, ChangePage, ChangeStream, FOLLOW_MAX, POLL,
 };
 pub use self::commit::RETRIES_MAX;
-pub use self::delegation::Vended;
-pub use self::dropped::{LEASE, Swept, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
-pub use self::inspect::{Aspect, Cell, ROWS_DEFAULT, ROWS_MAX, Rows, RowsPage};
+pub use self::delegation::VendedCredentials;
+pub use self::dropped::{DropSweepReport, LEASE, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
+pub use self::inspect::{
+    InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
+};
 pub use self::keys::KEY_LIFETIME;
-use self::lists::Lists;
-pub use self::lists::{ListFigures, Told};
-pub use self::locks::{Locks, Turn};
+use self::lists::ReadyLists;
+pub use self::lists::{ListContent, ListFigures};
+pub use self::locks::{KeyLockGuard, KeyLocks};
 pub use self::maintenance::{
-    Action, FILES_MAX, Failure, ITEMS_MAX, Item, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX,
-    JobReport, JobState, METADATA_FILES_MAX, Maintenance, RUNNING_MAX,
+    FILES_MAX, ITEMS_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX, JobReport, JobState,
+    METADATA_FILES_MAX, MaintenanceAction, MaintenanceFailure, MaintenanceItem, MaintenanceRequest,
+    RUNNING_MAX,
 };
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::past::{AsOf, READS_MAX};
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
 };
-pub use self::protection::{PROTECTED, Protection};
-pub use self::recover::Recovered;
+pub use self::protection::{PROTECTED, ProtectionLevel};
+pub use self::recover::RecoveryReport;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
-use self::warehouses::Warehouses;
+use self::warehouses::WarehouseRegistry;
 pub use self::warehouses::{
-    LOCATIONS_MAX, NewKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange, WarehouseRecord,
+    LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
+    WarehouseRecord,
 };
 pub use self::who::{
-    Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, VisibleNames, Who,
+    Call, IdempotencyKey, Object, OperatorsOnly, Right, RightAuthority, TokenClaims, VisibleNames,
+    Who,
 };
-use crate::cache::{Cache, CacheFigures, Key};
+use crate::cache::{CacheFigures, CacheKey, EntryCache};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::storage::StorageSettings;
-use crate::store::{CatalogStore, Names};
-use crate::warehouse::{Status, Warehouse};
+use crate::store::{CatalogStore, NameCounters};
+use crate::warehouse::{Warehouse, WarehouseStatus};
 
 /// Names of a page when its size is not said.
 pub const PAGE_SIZE_DEFAULT: usize = 100;
@@ -92,7 +97,7 @@ pub const PAGE_SIZE_MAX: usize = 1000;
 
 /// What a catalog is to be.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CatalogSettings {
     /// What the warehouse is called that clients get who name none.
     pub warehouse: String,
     /// Where it is, when it is made: see [`crate::warehouse::WarehouseSpec::root`].
@@ -100,7 +105,7 @@ pub struct Settings {
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
     /// For warehouses in buckets that have no key of their own.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<SigningCredentials>,
     /// How clients get at the configured warehouse, when it is in a bucket.
     pub storage: StorageSettings,
     /// Directories below which warehouses may be made while serving.
@@ -122,28 +127,28 @@ pub struct Settings {
 
 /// A catalog. Cheap to clone.
 #[derive(Clone)]
-pub struct Catalog(Arc<Inner>);
+pub struct Catalog(Arc<CatalogInner>);
 
-struct Inner {
+struct CatalogInner {
     store: CatalogStore,
-    authority: Arc<dyn Authority>,
-    settings: Settings,
-    warehouses: Warehouses,
-    cache: Cache,
-    lists: Lists,
+    authority: Arc<dyn RightAuthority>,
+    settings: CatalogSettings,
+    warehouses: WarehouseRegistry,
+    cache: EntryCache,
+    lists: ReadyLists,
     /// Tells followers of the log that something happened.
-    feed: changes::Feed,
+    feed: changes::ChangeNotifier,
     /// What looks after tables.
-    jobs: maintenance::Jobs,
+    jobs: maintenance::MaintenanceJobs,
     /// Who reads documents of the past.
-    readers: past::Readers,
+    readers: past::PastReaderLimit,
     /// Who changes a table or view.
-    commits: Arc<Locks<Key>>,
+    commits: Arc<KeyLocks<CacheKey>>,
     /// Who reads one from the store.
-    loads: Arc<Locks<Key>>,
+    loads: Arc<KeyLocks<CacheKey>>,
     /// Whose request with which key is carried out.
-    keys: Arc<Locks<(Arc<str>, Uuid)>>,
-    plans: plans::Plans,
+    keys: Arc<KeyLocks<(Arc<str>, Uuid)>>,
+    plans: plans::PlanStore,
 }
 
 impl std::fmt::Debug for Catalog {
@@ -154,7 +159,7 @@ impl std::fmt::Debug for Catalog {
 
 /// Which part of a list.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct PageRequest {
     /// Where the last page ended, empty for the first one; none for everything at once.
     pub token: Option<String>,
     /// How many at most.
@@ -163,14 +168,14 @@ pub struct Page {
 
 /// Part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing<T> {
+pub struct ListPage<T> {
     /// In order.
     pub items: Vec<T>,
     /// What continues it; none at its end.
     pub next: Option<String>,
 }
 
-impl Page {
+impl PageRequest {
     /// The name that the page comes after, and how many names to look for: one more than fit, to
     /// see whether there are more.
     fn bounds(&self) -> Result<(Option<String>, Option<usize>)> {
@@ -189,14 +194,14 @@ impl Page {
     }
 
     /// Makes a page of what was found by [`Page::bounds`].
-    fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> Listing<T> {
+    fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> ListPage<T> {
         let is_more = self.token.is_some() && items.len() > self.limit();
         if is_more {
             items.truncate(self.limit());
         }
         let last = items.last().filter(|_| is_more);
         let next = last.map(|last| URL_SAFE_NO_PAD.encode(name(last)));
-        Listing { items, next }
+        ListPage { items, next }
     }
 }
 
@@ -206,32 +211,32 @@ impl Catalog {
     /// # Errors
     /// When the store cannot be used, or a location is none.
     pub fn open(
-        store: Store,
-        mut settings: Settings,
-        authority: Arc<dyn Authority>,
+        store: SqlStore,
+        mut settings: CatalogSettings,
+        authority: Arc<dyn RightAuthority>,
     ) -> Boxed<'static, Result<Catalog>> {
         Box::pin(async move {
             settings.storage = settings.storage.for_root(&settings.root);
             let store = CatalogStore::open(store).await?;
             let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
             store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
-            let catalog = Catalog(Arc::new(Inner {
-                cache: Cache::new(settings.cache_bytes_max),
-                lists: Lists::new(
-                    Names::default(),
+            let catalog = Catalog(Arc::new(CatalogInner {
+                cache: EntryCache::new(settings.cache_bytes_max),
+                lists: ReadyLists::new(
+                    NameCounters::default(),
                     store.is_shared_by_servers().then_some(settings.pointer_cache),
                 ),
                 store,
                 authority,
                 settings,
-                warehouses: Warehouses::default(),
-                feed: changes::Feed::default(),
-                jobs: maintenance::Jobs::default(),
-                readers: past::Readers::default(),
+                warehouses: WarehouseRegistry::default(),
+                feed: changes::ChangeNotifier::default(),
+                jobs: maintenance::MaintenanceJobs::default(),
+                readers: past::PastReaderLimit::default(),
                 commits: Arc::default(),
                 loads: Arc::default(),
                 keys: Arc::default(),
-                plans: plans::Plans::default(),
+                plans: plans::PlanStore::default(),
             }));
             catalog.load_warehouses().await?;
             catalog.check_configured().await?;
@@ -284,7 +289,7 @@ impl Catalog {
     ) -> Result<()> {
         self.has_right(who, warehouse, right, object)?;
         let changes = matches!(right, Right::Write | Right::Manage);
-        if changes && warehouse.status() == Status::ReadOnly {
+        if changes && warehouse.status() == WarehouseStatus::ReadOnly {
             let message = format!("the warehouse `{}` is read-only", warehouse.name());
             return Err(Error::new(Kind::Forbidden, message));
         }
@@ -357,8 +362,8 @@ impl Catalog {
 }
 
 /// What the cache and locks know a table or view by.
-fn key(warehouse: &Warehouse, ident: &TableIdent) -> Key {
-    Key { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
+fn key(warehouse: &Warehouse, ident: &TableIdent) -> CacheKey {
+    CacheKey { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
 }
 
 #[cfg(test)]

@@ -28,21 +28,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::Uri;
-use node::client::{Client, Guard, Roots};
+use node::client::{AddressGuard, HttpClient, TlsRoots};
 use node::clock;
 use node::objects::sign::sha256;
-use node::objects::{Credentials, ObjectsUrl, S3Location, Style};
+use node::objects::{BucketStyle, ObjectsUrl, S3Location, SigningCredentials};
 use parking_lot::Mutex;
 
 pub use self::policy::POLICY_BYTES_MAX;
-pub(crate) use self::relay::Words;
+pub(crate) use self::relay::StoreReply;
 pub use self::scope::{PATHS, Permission, Scope};
 pub use self::settings::{CREDENTIALS_SECONDS_MAX, CREDENTIALS_SECONDS_MIN, StorageSettings};
 pub(crate) use self::signer::parameters;
 pub use self::signer::{SignRequest, SignResult};
-use self::sts::Sts;
-pub use self::sts::Temporary;
-use self::vend::{Kept, Wanted};
+use self::sts::StsClient;
+pub use self::sts::TemporaryCredentials;
+use self::vend::{CredentialRequest, Kept};
 pub(crate) use self::xml::XML_BYTES_MAX;
 use crate::error::{Error, Kind, Result};
 
@@ -55,37 +55,41 @@ const APART_MAX: usize = 4096;
 
 /// What a warehouse in buckets gives to clients.
 #[derive(Debug)]
-pub struct Storage {
+pub struct BucketStorage {
     settings: StorageSettings,
     /// Of the warehouse's root; the rest of the warehouse is in the same service.
     location: S3Location,
     /// The warehouse's own.
-    credentials: Credentials,
-    sts: Option<Sts>,
+    credentials: SigningCredentials,
+    sts: Option<StsClient>,
     kept: Kept,
     /// For requests that are sent on.
-    client: Client,
+    client: HttpClient,
     /// Tables in whose places no other one was, and until when that is taken to be so.
     apart: Mutex<HashMap<Box<str>, (Scope, u64)>>,
 }
 
-impl Storage {
+impl BucketStorage {
     /// Of a warehouse with this root, in the form of [`ObjectsUrl`].
     ///
     /// # Errors
     /// `BadRequest` when the root is in no bucket.
-    pub fn new(root: &str, settings: StorageSettings, credentials: Credentials) -> Result<Storage> {
+    pub fn new(
+        root: &str,
+        settings: StorageSettings,
+        credentials: SigningCredentials,
+    ) -> Result<BucketStorage> {
         let location = bucket(root)?;
-        let roots = location.ca.clone().map_or(Roots::Machine, Roots::File);
-        let sts = settings.has_token_service().then(|| Sts::new(&location, &settings));
-        Ok(Storage {
+        let roots = location.ca.clone().map_or(TlsRoots::Machine, TlsRoots::File);
+        let sts = settings.has_token_service().then(|| StsClient::new(&location, &settings));
+        Ok(BucketStorage {
             settings,
             location,
             credentials,
             sts,
             kept: Kept::default(),
             // The place is the owner's configuration.
-            client: Client::with_roots(Guard::Open, roots),
+            client: HttpClient::with_roots(AddressGuard::Open, roots),
             apart: Mutex::default(),
         })
     }
@@ -104,7 +108,7 @@ impl Storage {
         if *endpoint != amazon_endpoint(region) {
             config.push(("s3.endpoint", endpoint.clone()));
         }
-        config.push(("s3.path-style-access", (*style == Style::Path).to_string()));
+        config.push(("s3.path-style-access", (*style == BucketStyle::Path).to_string()));
         config
     }
 
@@ -113,13 +117,17 @@ impl Storage {
     /// # Errors
     /// `UnsupportedOperation` when the warehouse gives none, `ServiceUnavailable` when the token
     /// service does not, `BadRequest` when the places do not fit a policy.
-    pub async fn vend(&self, scope: Scope, permission: Permission) -> Result<Arc<Temporary>> {
+    pub async fn vend(
+        &self,
+        scope: Scope,
+        permission: Permission,
+    ) -> Result<Arc<TemporaryCredentials>> {
         let sts = self.sts.as_ref().ok_or_else(|| {
             Error::new(Kind::UnsupportedOperation, "the warehouse has no token service")
         })?;
         let role = self.settings.role_arn.as_deref();
         let policy = policy::session_policy(&scope, permission, role)?;
-        let wanted = Wanted { scope, permission };
+        let wanted = CredentialRequest { scope, permission };
         // The store's own log calls them by this, for all credentials of the same places.
         let places: String = wanted.scope.texts().collect::<Vec<_>>().join(" ");
         let session = format!("cove-{}", &sha256(places.as_bytes())[..16]);

@@ -24,25 +24,26 @@ mod warehouses;
 
 use std::sync::Arc;
 
-use node::clock::Ids;
-use node::store::{Dialect, Store, StoreError, Transaction, Value};
+use node::clock::IdGenerator;
+use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction, Value};
 
 pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
 pub use self::functions::FUNCTIONS_MAX;
 pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
-pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
-pub use self::names::{Changing, Count, Names};
+pub use self::log::{Act, IdempotentOutcome, LINES_MAX, Stamp, StoredLogLine};
+pub use self::names::{NameChange, NameCount, NameCounters};
 pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
-pub use self::past::{LINES_BACK_MAX, Past, Then};
+pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation};
 pub(crate) use self::places::{not_apart, place_of};
 pub use self::relations::{
-    DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
+    DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, Relation, RelationKind, Swap,
+    SwapOutcome,
 };
-pub use self::rules::Ruled;
+pub use self::rules::RuleSubject;
 pub(crate) use self::storage::no_such as no_such_warehouse;
-pub use self::storage::{Counts, StorageRow};
-pub use self::timeline::{Bounds, Moment, too_old};
+pub use self::storage::{StorageRow, WarehouseCounts};
+pub use self::timeline::{Moment, TimelineBounds, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use crate::access;
 use crate::error::{Error, Result};
@@ -53,8 +54,8 @@ const ROWS_AT_A_TIME: usize = 10_000;
 /// Warehouses, namespaces, tables and views at rest. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CatalogStore {
-    store: Store,
-    ids: Arc<Ids>,
+    store: SqlStore,
+    ids: Arc<IdGenerator>,
 }
 
 impl CatalogStore {
@@ -62,9 +63,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When that fails; see [`Store::migrate`].
-    pub async fn open(store: Store) -> Result<CatalogStore> {
+    pub async fn open(store: SqlStore) -> Result<CatalogStore> {
         migrate(&store).await?;
-        let ids = Arc::new(Ids::new().map_err(Error::internal)?);
+        let ids = Arc::new(IdGenerator::new().map_err(Error::internal)?);
         Ok(CatalogStore { store, ids })
     }
 
@@ -72,14 +73,14 @@ impl CatalogStore {
     #[must_use]
     pub fn is_shared_by_servers(&self) -> bool {
         match self.store.dialect() {
-            Dialect::Sqlite => false,
-            Dialect::Postgres => true,
+            StoreDialect::Sqlite => false,
+            StoreDialect::Postgres => true,
         }
     }
 
     /// The database, for those who keep tables of their own in it.
     #[must_use]
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &SqlStore {
         &self.store
     }
 }
@@ -89,7 +90,7 @@ impl CatalogStore {
 ///
 /// # Errors
 /// When that fails; see [`Store::migrate`].
-pub(crate) async fn migrate(store: &Store) -> Result<()> {
+pub(crate) async fn migrate(store: &SqlStore) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
@@ -106,12 +107,12 @@ fn ms(ms: u64) -> Value {
 /// The one column of all rows that a statement answers, in several steps. Parameter 3 is what the
 /// rows come after, parameter 4 how many there may be.
 fn page_all(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     sql: &str,
     first: &[Value; 2],
     after: Option<String>,
     limit: Option<usize>,
-) -> std::result::Result<Vec<String>, StoreError> {
+) -> std::result::Result<Vec<String>, SqlStoreError> {
     let (mut names, mut after) = (Vec::new(), after.unwrap_or_default());
     let limit = limit.unwrap_or(usize::MAX);
     while names.len() < limit {

@@ -12,7 +12,7 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-use crate::doc::{KeyPart, Properties, Reference, Snapshot, StatisticsPart};
+use crate::doc::{KeyPart, Properties, SnapshotReference, StatisticsPart, TableSnapshot};
 use crate::ident::TableIdent;
 use crate::json::Fragment;
 
@@ -40,14 +40,14 @@ pub struct CommitRequest {
     /// Which table, where the path does not say it.
     pub identifier: Option<TableIdent>,
     /// What must hold.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Vec<CommitRequirement>,
     /// What is to be done, in this order.
     pub updates: Vec<TableUpdate>,
 }
 
 /// What must hold for a commit to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Requirement {
+pub enum CommitRequirement {
     /// `assert-create`: there is no such table.
     Create,
     /// `assert-table-uuid`
@@ -91,9 +91,9 @@ pub enum TableUpdate {
     /// `set-default-sort-order`; [`LAST_ADDED`] for the last that was added.
     SetDefaultSortOrder(i32),
     /// `add-snapshot`
-    AddSnapshot(Snapshot),
+    AddSnapshot(TableSnapshot),
     /// `set-snapshot-ref`
-    SetSnapshotRef(Reference),
+    SetSnapshotRef(SnapshotReference),
     /// `remove-snapshots`
     RemoveSnapshots(Vec<i64>),
     /// `remove-snapshot-ref`

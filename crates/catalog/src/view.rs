@@ -12,8 +12,8 @@ mod update;
 use bytes::Bytes;
 
 use crate::Result;
-use crate::doc::{Part, Properties, part};
-use crate::json::{Fragment, Str, put_comma, put_integer, put_name, put_string};
+use crate::doc::{MetadataPart, Properties, part};
+use crate::json::{Fragment, RawString, put_comma, put_integer, put_name, put_string};
 
 pub use create::CreateView;
 pub use update::{
@@ -42,11 +42,11 @@ pub struct ViewDoc {
     /// When which version became the current one.
     pub version_log: Vec<VersionLogEntry>,
     /// Schemas of the versions.
-    pub schemas: Vec<Part>,
+    pub schemas: Vec<MetadataPart>,
     /// The view's properties, in order.
     pub properties: Properties,
     /// In which order and form the members came.
-    layout: Vec<Slot>,
+    layout: Vec<ViewSlot>,
 }
 
 /// What a view was, is or is to be.
@@ -75,7 +75,7 @@ pub struct VersionLogEntry {
 
 /// A member of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum ViewKey {
     Uuid,
     FormatVersion,
     Location,
@@ -89,23 +89,23 @@ enum Key {
 }
 
 /// The known members in the order in which new documents have them.
-const KNOWN: [(Key, &str); 8] = [
-    (Key::Uuid, "view-uuid"),
-    (Key::FormatVersion, "format-version"),
-    (Key::Location, "location"),
-    (Key::Properties, "properties"),
-    (Key::Schemas, "schemas"),
-    (Key::CurrentVersionId, "current-version-id"),
-    (Key::Versions, "versions"),
-    (Key::VersionLog, "version-log"),
+const KNOWN: [(ViewKey, &str); 8] = [
+    (ViewKey::Uuid, "view-uuid"),
+    (ViewKey::FormatVersion, "format-version"),
+    (ViewKey::Location, "location"),
+    (ViewKey::Properties, "properties"),
+    (ViewKey::Schemas, "schemas"),
+    (ViewKey::CurrentVersionId, "current-version-id"),
+    (ViewKey::Versions, "versions"),
+    (ViewKey::VersionLog, "version-log"),
 ];
 
 /// A member as it came.
 #[derive(Clone, Debug)]
-struct Slot {
-    key: Key,
+struct ViewSlot {
+    key: ViewKey,
     /// With the escapes that it came with.
-    name: Str,
+    name: RawString,
     /// `None` for what was not there.
     raw: Option<Fragment>,
 }
@@ -127,7 +127,8 @@ impl VersionLogEntry {
 impl ViewDoc {
     /// A document of nothing yet, to be filled: it has no version and no schema.
     fn empty(uuid: &str, location: &str) -> ViewDoc {
-        let slot = |(key, name): (Key, &str)| Slot { key, name: Str::new(name), raw: None };
+        let slot =
+            |(key, name): (ViewKey, &str)| ViewSlot { key, name: RawString::new(name), raw: None };
         ViewDoc {
             format_version: VIEW_FORMAT_VERSION_MAX,
             uuid: uuid.to_owned(),
@@ -155,13 +156,13 @@ impl ViewDoc {
 
     /// The schema of the view's rows now.
     #[must_use]
-    pub fn current_schema(&self) -> Option<&Part> {
+    pub fn current_schema(&self) -> Option<&MetadataPart> {
         part(&self.schemas, self.current_version()?.schema_id)
     }
 
     /// Members of the document that this code does not know, in order.
-    pub fn unknown(&self) -> impl Iterator<Item = (&Str, &Fragment)> {
-        let unknown = self.layout.iter().filter(|slot| slot.key == Key::Unknown);
+    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
+        let unknown = self.layout.iter().filter(|slot| slot.key == ViewKey::Unknown);
         unknown.filter_map(|slot| Some((&slot.name, slot.raw.as_ref()?)))
     }
 
@@ -215,20 +216,20 @@ impl ViewDoc {
 
     /// Gives the document the one member that it may have come without, if there is anything in it.
     fn complete(&mut self) {
-        let has = self.layout.iter().any(|slot| slot.key == Key::Properties);
+        let has = self.layout.iter().any(|slot| slot.key == ViewKey::Properties);
         if !has && !self.properties.is_empty() {
-            let name = Str::new("properties");
-            self.layout.push(Slot { key: Key::Properties, name, raw: None });
+            let name = RawString::new("properties");
+            self.layout.push(ViewSlot { key: ViewKey::Properties, name, raw: None });
         }
     }
 
-    fn put_value(&self, out: &mut Vec<u8>, key: Key) {
+    fn put_value(&self, out: &mut Vec<u8>, key: ViewKey) {
         match key {
-            Key::Uuid => put_string(out, &self.uuid),
-            Key::FormatVersion => put_integer(out, self.format_version.into()),
-            Key::Location => put_string(out, &self.location),
-            Key::CurrentVersionId => put_integer(out, self.current_version_id.into()),
-            Key::Properties => {
+            ViewKey::Uuid => put_string(out, &self.uuid),
+            ViewKey::FormatVersion => put_integer(out, self.format_version.into()),
+            ViewKey::Location => put_string(out, &self.location),
+            ViewKey::CurrentVersionId => put_integer(out, self.current_version_id.into()),
+            ViewKey::Properties => {
                 out.push(b'{');
                 for (key, value) in self.properties.iter() {
                     put_name(out, &key);
@@ -236,28 +237,28 @@ impl ViewDoc {
                 }
                 out.push(b'}');
             }
-            Key::Schemas => put_array(out, self.schemas.iter().map(|it| &it.raw)),
-            Key::Versions => put_array(out, self.versions.iter().map(|it| &it.raw)),
-            Key::VersionLog => put_array(out, self.version_log.iter().map(|it| &it.raw)),
-            Key::Unknown => out.extend_from_slice(b"null"),
+            ViewKey::Schemas => put_array(out, self.schemas.iter().map(|it| &it.raw)),
+            ViewKey::Versions => put_array(out, self.versions.iter().map(|it| &it.raw)),
+            ViewKey::VersionLog => put_array(out, self.version_log.iter().map(|it| &it.raw)),
+            ViewKey::Unknown => out.extend_from_slice(b"null"),
         }
     }
 
     /// Whether a member that came as `raw` says now what it said then. Lists are written item by
     /// item, so that they never do.
-    fn still_says(&self, key: Key, raw: &Fragment) -> bool {
+    fn still_says(&self, key: ViewKey, raw: &Fragment) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
-            Key::Uuid => raw.as_str().is_some_and(|said| said == self.uuid),
-            Key::FormatVersion => is(self.format_version.into()),
-            Key::Location => raw.as_str().is_some_and(|said| said == self.location),
-            Key::CurrentVersionId => is(self.current_version_id.into()),
-            Key::Properties => {
+            ViewKey::Uuid => raw.as_str().is_some_and(|said| said == self.uuid),
+            ViewKey::FormatVersion => is(self.format_version.into()),
+            ViewKey::Location => raw.as_str().is_some_and(|said| said == self.location),
+            ViewKey::CurrentVersionId => is(self.current_version_id.into()),
+            ViewKey::Properties => {
                 raw.is_null() && self.properties.is_empty()
                     || parse::properties(raw).is_ok_and(|said| said == self.properties)
             }
-            Key::Schemas | Key::Versions | Key::VersionLog => false,
-            Key::Unknown => true,
+            ViewKey::Schemas | ViewKey::Versions | ViewKey::VersionLog => false,
+            ViewKey::Unknown => true,
         }
     }
 }

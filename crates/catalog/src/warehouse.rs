@@ -12,15 +12,15 @@ mod place;
 
 use std::sync::Arc;
 
-use node::objects::Credentials;
+use node::objects::SigningCredentials;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::files::{FILE_BYTES_MAX, Files, Flush};
-pub use self::place::{LOCATION_BYTES_MAX, Place};
+pub use self::files::{FILE_BYTES_MAX, FlushMode, WarehouseFiles};
+pub use self::place::{LOCATION_BYTES_MAX, TableLocation};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
-use crate::storage::{Storage, StorageSettings};
+use crate::storage::{BucketStorage, StorageSettings};
 
 /// Longest part of a default location that comes from a name, in bytes.
 const NAME_PART_BYTES_MAX: usize = 64;
@@ -34,7 +34,7 @@ const HASH_BYTES: usize = 16;
 /// What may be done with a warehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub enum WarehouseStatus {
     /// Whatever there is a right to.
     #[default]
     Active,
@@ -44,21 +44,21 @@ pub enum Status {
     Protected,
 }
 
-impl Status {
+impl WarehouseStatus {
     /// As the store and the management have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Status::Active => "active",
-            Status::ReadOnly => "read-only",
-            Status::Protected => "protected",
+            WarehouseStatus::Active => "active",
+            WarehouseStatus::ReadOnly => "read-only",
+            WarehouseStatus::Protected => "protected",
         }
     }
 
     /// The status of this name.
     #[must_use]
-    pub fn of(name: &str) -> Option<Status> {
-        [Status::Active, Status::ReadOnly, Status::Protected]
+    pub fn of(name: &str) -> Option<WarehouseStatus> {
+        [WarehouseStatus::Active, WarehouseStatus::ReadOnly, WarehouseStatus::Protected]
             .into_iter()
             .find(|it| it.name() == name)
     }
@@ -80,11 +80,11 @@ pub struct WarehouseSpec {
     /// followed on the way to it.
     pub anchors: Vec<String>,
     /// For `s3://`.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<SigningCredentials>,
     /// How clients get at a bucket.
     pub storage: StorageSettings,
     /// What may be done with it.
-    pub status: Status,
+    pub status: WarehouseStatus,
 }
 
 /// A warehouse.
@@ -93,9 +93,9 @@ pub struct Warehouse {
     id: Arc<str>,
     name: Arc<str>,
     root: String,
-    files: Files,
-    status: Status,
-    storage: Option<Storage>,
+    files: WarehouseFiles,
+    status: WarehouseStatus,
+    storage: Option<BucketStorage>,
     has_plain_locations: bool,
 }
 
@@ -109,10 +109,10 @@ impl Warehouse {
             spec;
         let has_plain_locations = storage.plain_locations;
         let roots = std::iter::once(&root).chain(&locations);
-        let files = Files::new(roots.map(String::as_str), &anchors, credentials.as_ref())?;
+        let files = WarehouseFiles::new(roots.map(String::as_str), &anchors, credentials.as_ref())?;
         let storage = match credentials {
             Some(credentials) if root.starts_with("s3") => {
-                Some(Storage::new(&root, storage, credentials)?)
+                Some(BucketStorage::new(&root, storage, credentials)?)
             }
             _ => None,
         };
@@ -123,13 +123,13 @@ impl Warehouse {
 
     /// What may be done with it.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> WarehouseStatus {
         self.status
     }
 
     /// How clients get at it; none of one in directories.
     #[must_use]
-    pub fn storage(&self) -> Option<&Storage> {
+    pub fn storage(&self) -> Option<&BucketStorage> {
         self.storage.as_ref()
     }
 
@@ -159,7 +159,7 @@ impl Warehouse {
 
     /// Its files.
     #[must_use]
-    pub fn files(&self) -> &Files {
+    pub fn files(&self) -> &WarehouseFiles {
         &self.files
     }
 
@@ -168,7 +168,7 @@ impl Warehouse {
     /// # Errors
     /// `BadRequest` when it is no location, `Forbidden` when it is elsewhere.
     pub fn check_location(&self, location: &str) -> Result<()> {
-        let place: Place = location.parse()?;
+        let place: TableLocation = location.parse()?;
         if self.files.allows(&place) {
             return Ok(());
         }

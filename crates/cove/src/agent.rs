@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use api::{
-    Agent, AgentFileList, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate,
-    AgentVersionList, DeployRequest, Grant, SessionLimits,
+    AgentFileList, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate,
+    AgentVersionList, AgentView, DeployRequest, Grant, SessionLimits,
 };
 use axum::http::Method;
 use serde::Deserialize;
@@ -135,7 +135,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     progress.say(&format!("deploying {}: {size}", request.name));
     let mut request = server.request_with(Method::POST, "/v1/agents", &request)?;
     request.timeout = DEPLOY_TIMEOUT;
-    let agent: Agent = server.ask(request).await.map_err(|failure| {
+    let agent: AgentView = server.ask(request).await.map_err(|failure| {
         failure.with_remedy_for_size(&format!(
             "the folder has {size}: name what is not needed in `{}`, or raise \
              `limits.body_bytes_max` of the server",
@@ -197,7 +197,7 @@ async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<(
         ..AgentUpdate::default()
     };
     let path = format!("/v1/agents/{}", args.name);
-    let agent: Agent = server.ask(server.request_with(Method::PATCH, &path, &update)?).await?;
+    let agent: AgentView = server.ask(server.request_with(Method::PATCH, &path, &update)?).await?;
     if json {
         return Ok(print_json(&agent)?);
     }
@@ -205,7 +205,7 @@ async fn update(args: &AgentUpdateArgs, server: &Remote, json: bool) -> Result<(
 }
 
 async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
-    let agent: Agent = server.call(Method::GET, &format!("/v1/agents/{name}")).await?;
+    let agent: AgentView = server.call(Method::GET, &format!("/v1/agents/{name}")).await?;
     let path = format!("/v1/agents/{name}/versions");
     let list: AgentVersionList = server.call(Method::GET, &path).await?;
     if json {
@@ -225,7 +225,7 @@ fn runtime(runtime: &AgentRuntime) -> String {
     }
 }
 
-fn table(agents: &[Agent]) -> String {
+fn table(agents: &[AgentView]) -> String {
     let mut rows =
         vec![["name", "version", "runtime", "updated", "description"].map(str::to_owned)];
     for agent in agents {
@@ -245,7 +245,7 @@ pub(crate) fn labels(grants: &[Grant]) -> String {
     grants.iter().map(Grant::label).collect::<Vec<_>>().join(", ")
 }
 
-fn details(agent: &Agent, versions: &AgentVersionList) -> String {
+fn details(agent: &AgentView, versions: &AgentVersionList) -> String {
     let mut text = format!("{}  {}\n", plain(&agent.name), plain(&agent.id));
     let mut line = |name: &str, value: &str| {
         if !value.is_empty() {

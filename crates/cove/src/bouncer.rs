@@ -35,7 +35,7 @@ use bouncer::{Bouncer, metrics};
 use node::auth;
 use node::drain::{Drain, Hangups};
 use node::sealed::Sealer;
-use node::store::Store;
+use node::store::SqlStore;
 use node::telemetry::{self, Registry};
 use tokio::runtime::{Handle, Runtime};
 
@@ -63,7 +63,7 @@ pub(crate) struct RunningBouncer {
 /// What it stands on.
 pub(crate) struct BouncerContext {
     /// Where tenants are kept that come by the interface; not there when it is alone.
-    pub(crate) store: Option<(Store, Sealer)>,
+    pub(crate) store: Option<(SqlStore, Sealer)>,
     /// From what salts follow; outlives the process when it is beside a server.
     pub(crate) login_secret: [u8; 32],
     /// What the console can do about the process.
@@ -110,7 +110,7 @@ struct ConfigUpdate {
 
 impl BouncerContext {
     /// Beside a server.
-    pub(crate) fn beside(store: Store, sealer: Sealer, drain: &Drain) -> BouncerContext {
+    pub(crate) fn beside(store: SqlStore, sealer: Sealer, drain: &Drain) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(ConsoleProcess(drain.clone()));
         BouncerContext { store: Some((store, sealer)), login_secret, host, succession: None }

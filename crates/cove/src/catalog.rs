@@ -24,16 +24,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
-use catalog::access::{Access, AccessSettings, AuditLimits};
-use catalog::guest::Guests;
-use catalog::service::{Catalog, Settings};
+use catalog::access::{AccessControl, AccessSettings, CatalogAuditLimits};
+use catalog::guest::SandboxAccess;
+use catalog::service::{Catalog, CatalogSettings};
 use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
 use node::auth::Tokens;
 use node::drain::Drain;
-use node::http::{Face, FastPath, Shell, Site};
-use node::objects::Credentials;
-use node::store::Store;
+use node::http::{CompatFace, FastPath, HttpShell, ListenerSite};
+use node::objects::SigningCredentials;
+use node::store::SqlStore;
 use node::telemetry::Registry;
 
 use self::lake::RemoteWarehouse;
@@ -99,29 +99,29 @@ fn text(value: &serde_json::Value) -> String {
 /// What a server needs to serve the catalog.
 pub(crate) struct CatalogRoutes {
     router: Router,
-    face: (&'static str, Face),
+    face: (&'static str, CompatFace),
     /// What answers before a request is routed.
     at_once: Arc<dyn FastPath>,
 }
 
 /// Everything of one listener: `routes`, and the catalog where there is one.
 pub(crate) fn site(
-    shell: &Shell,
+    shell: &HttpShell,
     routes: Router,
-    mut faces: Vec<(&'static str, Face)>,
+    mut faces: Vec<(&'static str, CompatFace)>,
     lake: Option<CatalogRoutes>,
-) -> Site {
+) -> ListenerSite {
     let Some(CatalogRoutes { router, face, at_once }) = lake else {
         return shell.wrap_with(routes, faces).into();
     };
     faces.push(face);
-    Site::from(shell.wrap_with(routes.merge(router), faces)).with_fast_path(shell, at_once)
+    ListenerSite::from(shell.wrap_with(routes.merge(router), faces)).with_fast_path(shell, at_once)
 }
 
 /// A catalog that is there.
 pub(crate) struct RunningCatalog {
     catalog: Catalog,
-    access: Access,
+    access: AccessControl,
     separator: String,
 }
 
@@ -131,14 +131,14 @@ impl RunningCatalog {
         config: &CoveConfig,
         environment: &Environment,
         data_dir: &Path,
-        (store, tokens): (&Store, &Tokens),
+        (store, tokens): (&SqlStore, &Tokens),
     ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
         }
         let sealer = Arc::new(objects::sealer(config, environment, data_dir)?);
         let settings =
-            Settings { sealer: Some(sealer), ..settings(config, environment, data_dir)? };
+            CatalogSettings { sealer: Some(sealer), ..settings(config, environment, data_dir)? };
         if config.catalog.root.is_none() {
             let hint = "tables are in the data directory, which clients of other users cannot open: \
                         `catalog.root` names another place";
@@ -146,7 +146,7 @@ impl RunningCatalog {
         }
         let access =
             AccessSettings { audit: audit_limits(config), issuers: config.catalog.issuers.clone() };
-        let access = Access::open(store.clone(), tokens.clone(), access).await;
+        let access = AccessControl::open(store.clone(), tokens.clone(), access).await;
         let access = access.context("failed to open the rights of the catalog")?;
         let catalog = Catalog::open(store.clone(), settings, Arc::new(access.clone())).await;
         let catalog = catalog.context("failed to open the catalog")?;
@@ -167,8 +167,8 @@ impl RunningCatalog {
     }
 
     /// Who comes in by sockets of their own.
-    pub(crate) fn guests(&self) -> Guests {
-        Guests::new(self.catalog.clone(), self.access.clone(), &self.separator)
+    pub(crate) fn guests(&self) -> SandboxAccess {
+        SandboxAccess::new(self.catalog.clone(), self.access.clone(), &self.separator)
     }
 
     /// Has its figures told to Prometheus.
@@ -191,7 +191,7 @@ impl RunningCatalog {
 }
 
 /// The end of a catalog.
-pub(crate) struct CatalogShutdown(Access);
+pub(crate) struct CatalogShutdown(AccessControl);
 
 impl CatalogShutdown {
     /// Writes down what was done last.
@@ -203,12 +203,16 @@ impl CatalogShutdown {
     }
 }
 
-fn audit_limits(config: &CoveConfig) -> AuditLimits {
+fn audit_limits(config: &CoveConfig) -> CatalogAuditLimits {
     let age = Duration::from_secs(config.catalog.audit_days.saturating_mul(24 * 3600));
-    AuditLimits { age, lines_max: config.catalog.audit_lines_max }
+    CatalogAuditLimits { age, lines_max: config.catalog.audit_lines_max }
 }
 
-fn settings(config: &CoveConfig, environment: &Environment, data_dir: &Path) -> Result<Settings> {
+fn settings(
+    config: &CoveConfig,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<CatalogSettings> {
     let table = &config.catalog;
     let all = data_dir.join(WAREHOUSE_DIRECTORY);
     let own = || all.join(&table.warehouse);
@@ -226,7 +230,7 @@ fn settings(config: &CoveConfig, environment: &Environment, data_dir: &Path) -> 
         [] => vec![format!("file://{}", all.display())],
         roots => roots.to_vec(),
     };
-    Ok(Settings {
+    Ok(CatalogSettings {
         warehouse: table.warehouse.clone(),
         root,
         locations: table.locations.clone(),
@@ -259,7 +263,7 @@ fn is_keyless(config: &CoveConfig) -> bool {
         .all(|it| it.is_none())
 }
 
-fn credentials(config: &CoveConfig, environment: &Environment) -> Result<Credentials> {
+fn credentials(config: &CoveConfig, environment: &Environment) -> Result<SigningCredentials> {
     let catalog = &config.catalog;
     let table = ObjectsTable {
         url: None,

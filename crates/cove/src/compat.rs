@@ -10,9 +10,9 @@ use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
 use node::auth::{Principal, Scope, Tokens};
 use node::drain::Drain;
-use node::http::{self, Access, Face, Listener, Shell, Site};
-use node::http::{Routes, get};
-use node::telemetry::Metrics;
+use node::http::{self, Access, BoundListener, CompatFace, HttpShell, ListenerSite};
+use node::http::{RouteTable, get};
+use node::telemetry::MetricsRegistry;
 use sessions::faces::{ash, e2b};
 
 use crate::config::CompatConfig;
@@ -34,8 +34,8 @@ impl CompatInterface {
     }
 
     /// All of them run programs.
-    fn face(&self, access: Access) -> Face {
-        Face { access, render: Some(self.render), scope: Some(Scope::Executions) }
+    fn face(&self, access: Access) -> CompatFace {
+        CompatFace { access, render: Some(self.render), scope: Some(Scope::Executions) }
     }
 }
 
@@ -70,9 +70,9 @@ pub(crate) fn ash(
     config: &CompatConfig,
     sessions: sessions::Sessions,
     drain: &Drain,
-) -> Result<(Router, Vec<(&'static str, Face)>)> {
+) -> Result<(Router, Vec<(&'static str, CompatFace)>)> {
     let routes = ash::routes(sessions, config.ash.clone(), drain).context("failed to seed ids")?;
-    let face = |scope| Face { access: Access::Token, render: Some(ash::render_error), scope };
+    let face = |scope| CompatFace { access: Access::Token, render: Some(ash::render_error), scope };
     let shapes =
         vec![("/api", face(Some(Scope::Sessions))), ("/api/agents", face(Some(Scope::Agents)))];
     Ok((routes, shapes))
@@ -82,16 +82,16 @@ pub(crate) fn ash(
 /// from the root. It looks at every request itself.
 pub(crate) async fn e2b(
     config: &CompatConfig,
-    shell: &Shell,
+    shell: &HttpShell,
     sessions: sessions::Sessions,
     tokens: &Tokens,
-) -> Result<Option<(Listener, Site)>> {
+) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.e2b.listen else { return Ok(None) };
-    let listener = Listener::bind(address).await.context("failed to listen for e2b")?;
+    let listener = BoundListener::bind(address).await.context("failed to listen for e2b")?;
     let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
     let routes = routes.context("failed to make keys for e2b")?;
     tracing::info!(face = "e2b", address = %listener.address(), "listening");
-    let face = Face { access: Access::Own, render: Some(e2b::render_error), scope: None };
+    let face = CompatFace { access: Access::Own, render: Some(e2b::render_error), scope: None };
     let shell = shell.clone().streaming(&e2b::ROUTES);
     Ok(Some((listener, shell.wrap_face(routes, face))))
 }
@@ -100,20 +100,20 @@ pub(crate) async fn e2b(
 /// may see tenants needs a token; health and metrics are open, as they are there.
 pub(crate) async fn dbbouncer(
     config: &CompatConfig,
-    shell: &Shell,
+    shell: &HttpShell,
     bouncer: Option<&Bouncer>,
     drain: &Drain,
-    metrics: Metrics,
-) -> Result<Option<(Listener, Site)>> {
+    metrics: MetricsRegistry,
+) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
     let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
-    let listener = Listener::bind(address).await.context("failed to listen for dbbouncer")?;
+    let listener = BoundListener::bind(address).await.context("failed to listen for dbbouncer")?;
     let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers) });
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::Error) -> Response);
-    let face = Face { access: Access::Token, render, scope: Some(Scope::Tenants) };
-    let site = Site::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
+    let face = CompatFace { access: Access::Token, render, scope: Some(Scope::Tenants) };
+    let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
     Ok(Some((listener, site.with_errors(render))))
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn dbbouncer(
 pub(crate) fn mount(
     routes: Router,
     faces: &[CompatInterface],
-) -> (Router, Vec<(&'static str, Face)>) {
+) -> (Router, Vec<(&'static str, CompatFace)>) {
     let mounted = faces
         .iter()
         .fold(routes, |routes, foreign| routes.nest(foreign.prefix, foreign.routes.clone()));
@@ -133,13 +133,13 @@ pub(crate) fn mount(
 pub(crate) async fn listen(
     faces: Vec<CompatInterface>,
     config: &CompatConfig,
-    shell: &Shell,
-) -> Result<Vec<(Listener, Site)>> {
+    shell: &HttpShell,
+) -> Result<Vec<(BoundListener, ListenerSite)>> {
     let mut listeners = Vec::new();
     for foreign in faces {
         let name = foreign.name();
         let Some(address) = &foreign.listen else { continue };
-        let listener = Listener::bind(address).await;
+        let listener = BoundListener::bind(address).await;
         let listener = listener.with_context(|| format!("failed to listen for {name}"))?;
         let nobody = Principal::without_token(&format!("compat_{name}"), name);
         let access = match config.insecure_open {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use executions::faces::{gojudge, judge0, piston};
 use node::http::Limits;
-use node::store::Durability;
+use node::store::CommitDurability;
 use node::telemetry::{LevelFilter, LogFormat};
 use serde::{Deserialize, Deserializer, de};
 use sessions::faces::{ash, e2b};
@@ -49,10 +49,10 @@ pub(crate) struct CoveConfig {
     pub(crate) log: LogConfig,
     pub(crate) limits: HttpConfig,
     pub(crate) sandbox: SandboxConfig,
-    pub(crate) executions: executions::Config,
-    pub(crate) sessions: sessions::Config,
+    pub(crate) executions: executions::ExecutionsConfig,
+    pub(crate) sessions: sessions::SessionsConfig,
     pub(crate) bouncer: bouncer::config::BouncerConfig,
-    pub(crate) catalog: catalog::config::Config,
+    pub(crate) catalog: catalog::config::CatalogConfig,
     pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
@@ -76,7 +76,7 @@ pub(crate) struct StoreTable {
     pub(crate) url: Option<String>,
     /// What an answered write survives: the end of the process, or a power failure.
     #[serde(deserialize_with = "durability")]
-    pub(crate) durability: Durability,
+    pub(crate) durability: CommitDurability,
 }
 
 /// The `[objects]` table: agents' and sessions' files at rest.
@@ -99,12 +99,12 @@ pub(crate) struct ObjectsTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompatConfig {
-    pub(crate) piston: FaceConfig<piston::Config>,
-    pub(crate) judge0: FaceConfig<judge0::Config>,
-    pub(crate) go_judge: FaceConfig<gojudge::Config>,
-    pub(crate) ash: ash::Config,
+    pub(crate) piston: FaceConfig<piston::PistonConfig>,
+    pub(crate) judge0: FaceConfig<judge0::Judge0Config>,
+    pub(crate) go_judge: FaceConfig<gojudge::GojudgeConfig>,
+    pub(crate) ash: ash::AshConfig,
     pub(crate) dbbouncer: FaceConfig<NoSettings>,
-    pub(crate) e2b: FaceConfig<e2b::Config>,
+    pub(crate) e2b: FaceConfig<e2b::E2bConfig>,
     /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
     /// token.
     pub(crate) insecure_open: bool,
@@ -186,10 +186,10 @@ impl Default for CoveConfig {
             log: LogConfig::default(),
             limits: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
-            executions: executions::Config::default(),
-            sessions: sessions::Config::default(),
+            executions: executions::ExecutionsConfig::default(),
+            sessions: sessions::SessionsConfig::default(),
             bouncer: bouncer::config::BouncerConfig::default(),
-            catalog: catalog::config::Config::default(),
+            catalog: catalog::config::CatalogConfig::default(),
             gateway: gateway::GatewayConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
@@ -297,10 +297,10 @@ fn optional_listen_address<'de, D: Deserializer<'de>>(
     listen_address(deserializer).map(Some)
 }
 
-fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durability, D::Error> {
+fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CommitDurability, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
-        "process" => Ok(Durability::Process),
-        "power" => Ok(Durability::Power),
+        "process" => Ok(CommitDurability::Process),
+        "power" => Ok(CommitDurability::Power),
         other => {
             let message = format!("`{other}` is no durability; there are `process` and `power`");
             Err(de::Error::custom(message))

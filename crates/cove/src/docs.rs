@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
-use node::http::{Routes, get};
+use node::http::{RouteTable, get};
 use serde_json::{Map, Value};
 
 /// Generated from the contract's types by `cargo run -p xtask -- gen`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::{Execution, ExecutionRequest, LimitSpec, Verdict};
-use executions::{Io, Languages, Service};
+use executions::{ExecutionService, Languages, ProgramIo};
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{Engine, IsolationLayers, LaunchedSpawners};
 use serde::Serialize;
@@ -54,7 +54,7 @@ struct DoctorReport {
     version: &'static str,
     root: bool,
     checks: Vec<DoctorCheck>,
-    languages: Vec<api::Language>,
+    languages: Vec<api::LanguageView>,
 }
 
 /// Looks, tries and reports.
@@ -284,8 +284,13 @@ async fn try_engine(
     };
     let mut registry = telemetry::Registry::default();
     let executions = config.executions.clone();
-    let service =
-        Service::new(engine.clone(), languages, executions, host::capacity(), &mut registry);
+    let service = ExecutionService::new(
+        engine.clone(),
+        languages,
+        executions,
+        host::capacity(),
+        &mut registry,
+    );
     let checks = match service {
         Err(error) => failed(&error),
         Ok(service) => {
@@ -297,7 +302,8 @@ async fn try_engine(
                     ..ExecutionRequest::default()
                 };
                 let result =
-                    Box::pin(service.execute("doctor", request, Io::default(), &mut ())).await;
+                    Box::pin(service.execute("doctor", request, ProgramIo::default(), &mut ()))
+                        .await;
                 checks.push(trial.judge(result));
             }
             checks
@@ -308,7 +314,7 @@ async fn try_engine(
 }
 
 impl TrialProgram {
-    fn judge(&self, result: Result<Execution, executions::Error>) -> DoctorCheck {
+    fn judge(&self, result: Result<Execution, executions::ExecutionError>) -> DoctorCheck {
         let failure = "programs do not end as they must; the log above may say why";
         match result {
             Ok(execution) if execution.outcome.verdict == self.expected => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use executions::Capacity;
+use executions::HostCapacity;
 use node::telemetry::Registry;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -23,7 +23,7 @@ const WARM_PER_CORE: usize = 2;
 /// An engine for a server: as many places as executions may run, and the prepared ones beside them.
 pub(crate) fn for_server(
     config: &CoveConfig,
-    capacity: Capacity,
+    capacity: HostCapacity,
     toolchains: Vec<Toolchain>,
     runtimes: Vec<WarmRuntime>,
     is_root: bool,

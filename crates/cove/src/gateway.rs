@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use bouncer::Bouncer;
-use catalog::guest::Guests;
+use catalog::guest::SandboxAccess;
 use gateway::config::NamedSecrets;
 use gateway::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
 use gateway::{GatewayParts, GatewayService};
-use node::client::Roots;
-use node::store::Store;
+use node::client::TlsRoots;
+use node::store::SqlStore;
 use node::telemetry::Registry;
 
 use self::catalogs::CatalogBackend;
@@ -25,8 +25,8 @@ use crate::config::{self, CoveConfig, Environment};
 /// Starts it, with what there is behind it.
 pub(crate) async fn start(
     (config, environment): (&CoveConfig, &Environment),
-    store: &Store,
-    (bouncer, guests): (Option<&Bouncer>, Option<Guests>),
+    store: &SqlStore,
+    (bouncer, guests): (Option<&Bouncer>, Option<SandboxAccess>),
     registry: &mut Registry,
 ) -> Result<GatewayService> {
     let secrets = config.gateway.secrets.0.iter().map(|(name, text)| {
@@ -44,7 +44,7 @@ pub(crate) async fn start(
         databases,
         catalogs: guests.map(|it| Arc::new(CatalogBackend::new(it)) as Arc<dyn CatalogBackends>),
         models: models.map(|it| Arc::new(it) as Arc<dyn ModelBackends>),
-        roots: Roots::Machine,
+        roots: TlsRoots::Machine,
         resolver: None,
     };
     GatewayService::start(parts, registry).await.context("failed to start the gateway")

@@ -16,11 +16,11 @@ pub(crate) fn user_id() -> Option<u32> {
 }
 
 /// Cores and memory that this process and its sandboxes may use.
-pub(crate) fn capacity() -> executions::Capacity {
+pub(crate) fn capacity() -> executions::HostCapacity {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let total = memory_total().unwrap_or(1 << 30);
     let memory_bytes = group_memory_limits().into_iter().fold(total, u64::min);
-    executions::Capacity { cores, memory_bytes }
+    executions::HostCapacity { cores, memory_bytes }
 }
 
 /// `MemTotal` of `/proc/meminfo`, in bytes.

@@ -3,14 +3,14 @@
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
-use executions::{Host, Languages};
+use executions::{Languages, ToolHost};
 
 use crate::config::{CoveConfig, Environment};
 
 /// Finds the languages that are configured, and their tools on this host.
 pub(crate) fn load(config: &CoveConfig, environment: &Environment) -> Result<Languages> {
     let cache = config.data_dir.join("cache");
-    let host = Host { home: environment.home(), cache: cache.is_dir().then_some(cache) };
+    let host = ToolHost { home: environment.home(), cache: cache.is_dir().then_some(cache) };
     let user_file = config.executions.languages.as_deref();
     Languages::load(user_file, &host).context("failed to load the languages")
 }

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use api::ExecutionId;
 use executions::queue::Parts;
 use executions::{Jobs, Languages};
-use node::readiness::Readiness;
-use node::store::{Store, StoreError};
+use node::readiness::ReadinessChecks;
+use node::store::{SqlStore, SqlStoreError};
 
 /// The id of no execution: to look for it asks the queue's back end, and costs it nothing.
 const NO_EXECUTION: &str = "ex_00000000000000000000000000";
 
 /// All checks. `disk` is the data directory, and how many bytes have to be free there.
 pub(crate) fn checks(
-    store: &Store,
+    store: &SqlStore,
     executions: Option<(&Jobs, &Languages)>,
     disk: (&Path, u64),
-) -> Readiness {
-    let readiness = Readiness::default();
+) -> ReadinessChecks {
+    let readiness = ReadinessChecks::default();
     check_store(&readiness, store);
     if let Some((jobs, languages)) = executions {
         check_queue(&readiness, jobs);
@@ -33,17 +33,17 @@ pub(crate) fn checks(
 }
 
 /// Looks whether the store answers.
-fn check_store(readiness: &Readiness, store: &Store) {
+fn check_store(readiness: &ReadinessChecks, store: &SqlStore) {
     let store = store.clone();
     readiness.add("store", move || {
         let store = store.clone();
         Box::pin(async move {
-            let look = |transaction: &mut dyn node::store::Transaction| {
+            let look = |transaction: &mut dyn node::store::StoreTransaction| {
                 transaction.query_one("SELECT 1", &[]).map(drop)
             };
             store.read("ready", look).await.map_err(|error| match error {
-                StoreError::Full(_) => "its disk is full".to_owned(),
-                StoreError::Busy { .. } => "too many transactions wait for it".to_owned(),
+                SqlStoreError::Full(_) => "its disk is full".to_owned(),
+                SqlStoreError::Busy { .. } => "too many transactions wait for it".to_owned(),
                 _ => "it cannot be reached".to_owned(),
             })
         })
@@ -51,7 +51,7 @@ fn check_store(readiness: &Readiness, store: &Store) {
 }
 
 /// Looks whether the back end of the queue answers.
-fn check_queue(readiness: &Readiness, jobs: &Jobs) {
+fn check_queue(readiness: &ReadinessChecks, jobs: &Jobs) {
     let jobs = jobs.clone();
     readiness.add("queue", move || {
         let jobs = jobs.clone();
@@ -64,7 +64,7 @@ fn check_queue(readiness: &Readiness, jobs: &Jobs) {
 }
 
 /// Looks whether there is room where the data directory is.
-fn check_disk(readiness: &Readiness, directory: &Path, bytes_min: u64) {
+fn check_disk(readiness: &ReadinessChecks, directory: &Path, bytes_min: u64) {
     let directory: PathBuf = directory.to_owned();
     readiness.add("disk", move || {
         let found = rustix::fs::statvfs(&directory);

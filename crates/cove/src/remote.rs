@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use api::{ErrorBody, ErrorCode};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use node::client::{Client, ClientError, Guard, Request, Response, check_url};
+use node::client::{AddressGuard, ClientError, ClientResponse, HttpClient, Request, check_url};
 use node::data_dir::ADDRESSES_FILE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,7 +82,7 @@ impl RemoteFailure {
 /// A server, and who asks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Remote {
-    client: Client,
+    client: HttpClient,
     /// Without a slash at its end.
     base: String,
     /// Where the address is from, when it may change with a restart of the server.
@@ -182,7 +182,7 @@ impl Remote {
         };
         let (token, token_origin) = token(token_file, environment, &base, data_dir)?;
         Ok(Remote {
-            client: Client::new(Guard::Open),
+            client: HttpClient::new(AddressGuard::Open),
             base,
             data_dir: named.is_none().then(|| data_dir.clone()),
             token,
@@ -268,7 +268,7 @@ impl Remote {
     }
 
     /// Sends it; an answer that is an error becomes one.
-    pub(crate) async fn open(&self, request: Request) -> Result<Response, RemoteFailure> {
+    pub(crate) async fn open(&self, request: Request) -> Result<ClientResponse, RemoteFailure> {
         let response = self.client.send(request).await.map_err(|error| self.explain(error))?;
         if response.status.is_success() {
             return Ok(response);
@@ -290,7 +290,10 @@ impl Remote {
         }
     }
 
-    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, RemoteFailure> {
+    async fn answer<T: DeserializeOwned>(
+        &self,
+        response: ClientResponse,
+    ) -> Result<T, RemoteFailure> {
         let body = response.bytes().await.map_err(|error| self.explain(error))?;
         serde_json::from_slice(&body).map_err(|error| {
             let message =

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Result;
-use api::{Execution, ExecutionRequest, Mode, Outcome, StageName, Verdict};
+use api::{Execution, ExecutionMode, ExecutionRequest, StageName, StageOutcome, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use executions::{Io, Languages, Progress, Service};
+use executions::{ExecutionService, Languages, ProgramIo, ProgressObserver};
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{ChunkStream, Engine, LaunchedSpawners, StdinSource};
 use tokio::signal::unix::{SignalKind, signal};
@@ -116,8 +116,9 @@ impl RunJob {
         let mut registry = telemetry::Registry::default();
         let executions = self.config.executions;
         let capacity = host::capacity();
-        let service = Service::new(engine, self.languages, executions, capacity, &mut registry)?;
-        let io = Io { stdin: self.stdin.map(live), ..Io::default() };
+        let service =
+            ExecutionService::new(engine, self.languages, executions, capacity, &mut registry)?;
+        let io = ProgramIo { stdin: self.stdin.map(live), ..ProgramIo::default() };
         let mut output = OutputThread::start(!self.json);
         let closed = Arc::clone(&output.closed);
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -189,7 +190,7 @@ pub(crate) fn show_compiler(execution: &Execution) {
 }
 
 /// The verdict in one line: what happened, and what was used.
-pub(crate) fn judgement(outcome: &Outcome) -> String {
+pub(crate) fn judgement(outcome: &StageOutcome) -> String {
     let limit = outcome.limit.map_or("", api::LimitHit::as_str);
     let signal = outcome.signal.as_deref();
     let what = match (outcome.verdict, &outcome.message) {
@@ -221,7 +222,7 @@ pub(crate) fn judgement(outcome: &Outcome) -> String {
     )
 }
 
-pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
+pub(crate) fn exit_code(outcome: &StageOutcome) -> u8 {
     match outcome.verdict {
         Verdict::Ok => 0,
         // As wait(2) would have it: the low eight bits.
@@ -321,12 +322,19 @@ pub(crate) fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()
     out.flush()
 }
 
-impl Progress for OutputThread {
+impl ProgressObserver for OutputThread {
     fn stage(&mut self, stage: StageName, _test: Option<u32>) {
         self.stage = stage;
     }
 
-    fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
+    fn exit(
+        &mut self,
+        _stage: StageName,
+        _test: Option<u32>,
+        _mode: ExecutionMode,
+        _outcome: &StageOutcome,
+    ) {
+    }
 
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         // What the compiler says is shown at the end, if it failed.

@@ -11,15 +11,15 @@ use anyhow::{Context as _, Result};
 use api::{ErrorCode, TenantEngine};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
-use executions::{Capacity, Host, Jobs, Languages, Service};
+use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{Scope, Tokens};
-use node::clock::Ids;
+use node::clock::IdGenerator;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::http::{self, Face, Listener, Routes, Shell, Site, get};
-use node::readiness::Readiness;
-use node::store::Store;
-use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
+use node::http::{self, BoundListener, CompatFace, HttpShell, ListenerSite, RouteTable, get};
+use node::readiness::ReadinessChecks;
+use node::store::SqlStore;
+use node::telemetry::{self, HttpMetrics, LogFormat, MetricsRegistry, Registry};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use sandbox::{Engine, LaunchedSpawners};
 use tokio::runtime::Runtime;
@@ -85,7 +85,7 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
     let tokens = Tokens::open(data_dir.path()).context("failed to read the API tokens")?;
     tokens.ensure_first().context("failed to make the first API token")?;
 
-    let host = Host { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
+    let host = ToolHost { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
     let languages = Languages::load(config.executions.languages.as_deref(), &host)
         .context("failed to load the languages")?;
     let capacity = host::capacity();
@@ -145,13 +145,13 @@ struct ServerParts<'a> {
     sessions: SessionsSettings,
     tokens: Tokens,
     languages: Languages,
-    capacity: Capacity,
+    capacity: HostCapacity,
 }
 
 impl ServerParts<'_> {
     async fn run(self, launched: LaunchedSpawners) -> Result<()> {
         // What fails most often comes before what has to be undone.
-        let listener = Listener::bind(&self.source.config.http).await;
+        let listener = BoundListener::bind(&self.source.config.http).await;
         let listener =
             listener.context("failed to listen: `--http` or `http` names another address")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
@@ -167,7 +167,7 @@ impl ServerParts<'_> {
         result
     }
 
-    async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
+    async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
         let ServerParts { source, data_dir, storage, tokens, languages, .. } = self;
         let Source { config, .. } = source;
         let drain = Drain::new();
@@ -177,7 +177,7 @@ impl ServerParts<'_> {
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
         let limits = (config.executions.clone(), self.capacity);
-        let store = Store::open(storage.store, &mut registry);
+        let store = SqlStore::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
         let ground = (&data_dir, &store, &tokens, &drain);
         let services = SandboxServices::start(source, ground, &mut registry).await?;
@@ -194,13 +194,13 @@ impl ServerParts<'_> {
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
-        let ids = Ids::new().context("failed to seed the id generator")?;
-        let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
+        let ids = IdGenerator::new().context("failed to seed the id generator")?;
+        let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)
             .streaming(&::catalog::http::STREAMING);
         let faces = compat::faces(&config.compat, &jobs);
-        let metrics = Metrics::new(registry);
+        let metrics = MetricsRegistry::new(registry);
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
         let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
         let open = open_routes(&drain, metrics.clone(), readiness).merge(docs::routes());
@@ -251,7 +251,7 @@ struct SandboxServices {
 impl SandboxServices {
     async fn start(
         source: &Source,
-        (data_dir, store, tokens, drain): (&DataDir, &Store, &Tokens, &Drain),
+        (data_dir, store, tokens, drain): (&DataDir, &SqlStore, &Tokens, &Drain),
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
         let Source { config, environment, .. } = source;
@@ -282,10 +282,11 @@ async fn close_gate(gate: &::gateway::GatewayService) {
 fn begin_executions(
     engine: &Engine,
     languages: &Languages,
-    (limits, capacity): (executions::Config, Capacity),
+    (limits, capacity): (executions::ExecutionsConfig, HostCapacity),
     registry: &mut Registry,
-) -> Result<Service> {
-    let service = Service::new(engine.clone(), languages.clone(), limits, capacity, registry);
+) -> Result<ExecutionService> {
+    let service =
+        ExecutionService::new(engine.clone(), languages.clone(), limits, capacity, registry);
     service.context("failed to start executions")
 }
 
@@ -323,16 +324,16 @@ fn native_routes(
 }
 
 /// Who may use what of it.
-fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
+fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_sessions = sessions::http::PATHS.map(|path| (path, Scope::Sessions));
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, Scope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
-    scopes.map(|(path, scope)| (path, Face::native_for(scope)))
+    scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
 }
 
 /// Where listeners are that are not the main one.
 fn addresses<const N: usize>(
-    faces: [(&'static str, &Option<(Listener, Site)>); N],
+    faces: [(&'static str, &Option<(BoundListener, ListenerSite)>); N],
     pooler: Option<&bouncer::RunningBouncer>,
 ) -> Vec<(&'static str, SocketAddr)> {
     let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
@@ -364,7 +365,11 @@ async fn beside(
 }
 
 /// What everybody who reaches the server may ask.
-pub(crate) fn open_routes(drain: &Drain, metrics: Metrics, readiness: Readiness) -> Router {
+pub(crate) fn open_routes(
+    drain: &Drain,
+    metrics: MetricsRegistry,
+    readiness: ReadinessChecks,
+) -> Router {
     let drain = drain.clone();
     let ready = move || {
         let (draining, readiness) = (drain.is_draining(), readiness.clone());

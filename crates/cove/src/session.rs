@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use api::{
     AgentOptions, CreateSession, ForkRequest, MessageContent, MessageRequest, OnDisconnect,
-    Session, SessionEvent, SessionList, SessionLogs,
+    SessionEvent, SessionList, SessionLogs, SessionView,
 };
 use axum::http::Method;
 use node::clock;
@@ -88,7 +88,7 @@ async fn created(args: &CreateArgs, server: &Remote, json: bool) -> Result<()> {
 }
 
 /// Makes a session.
-async fn create(server: &Remote, agent: Option<&str>, new: &NewArgs) -> Result<Session> {
+async fn create(server: &Remote, agent: Option<&str>, new: &NewArgs) -> Result<SessionView> {
     let request = new_session(agent, new);
     let mut request = server.request_with(Method::POST, "/v1/sessions", &request)?;
     request.timeout = CHANGE_TIMEOUT;
@@ -216,7 +216,7 @@ async fn list(args: &SessionListArgs, server: &Remote, json: bool) -> Result<()>
 }
 
 /// A page of a list.
-fn table(sessions: &[Session], heading: bool) -> String {
+fn table(sessions: &[SessionView], heading: bool) -> String {
     let mut rows = Vec::new();
     if heading {
         rows.push(["id", "state", "sandbox", "agent", "last active"].map(str::to_owned));
@@ -234,7 +234,7 @@ fn table(sessions: &[Session], heading: bool) -> String {
 }
 
 async fn info(server: &Remote, id: &str, json: bool) -> Result<()> {
-    let session: Session = server.call(Method::GET, &path(id, "")).await?;
+    let session: SessionView = server.call(Method::GET, &path(id, "")).await?;
     if json {
         return Ok(print_json(&session)?);
     }
@@ -242,7 +242,7 @@ async fn info(server: &Remote, id: &str, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn details(session: &Session) -> String {
+fn details(session: &SessionView) -> String {
     let state = format!("{}, sandbox {}", session.state.as_str(), session.sandbox.as_str());
     let mut text = format!("{}  {state}\n", plain(&session.id));
     let mut line = |name: &str, value: &str| {
@@ -281,7 +281,7 @@ async fn change_all(server: &Remote, ids: &[String], verb: Option<&str>, json: b
     Ok(())
 }
 
-async fn change(server: &Remote, id: &str, verb: Option<&str>) -> Result<Session> {
+async fn change(server: &Remote, id: &str, verb: Option<&str>) -> Result<SessionView> {
     let mut request = match verb {
         Some(verb) => server.request(Method::POST, &path(id, &format!("/{verb}"))),
         None => server.request(Method::DELETE, &path(id, "")),
@@ -317,7 +317,7 @@ async fn logs(server: &Remote, id: &str, json: bool) -> Result<()> {
 
 async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
     let raw = args.raw || json;
-    let session: Session = server.call(Method::GET, &path(&args.id, "")).await?;
+    let session: SessionView = server.call(Method::GET, &path(&args.id, "")).await?;
     let mut after = args.after.unwrap_or(session.last_seq);
     let mut show = EventPrinter::new(EventDisplay { says: !raw, does: !raw });
     let (mut back_off, mut lost_at) = (BACK_OFF_MIN, None);
@@ -355,7 +355,7 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
 
 /// Whether nothing will happen any more in a session. Who cannot ask tries again.
 async fn is_over(server: &Remote, id: &str) -> bool {
-    let session = server.call::<Session>(Method::GET, &path(id, "")).await;
+    let session = server.call::<SessionView>(Method::GET, &path(id, "")).await;
     session.is_ok_and(|session| session.state == api::SessionState::Ended)
 }
 

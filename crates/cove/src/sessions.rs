@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use node::auth::Tokens;
-use node::clock::Ids;
+use node::clock::IdGenerator;
 use node::data_dir::{DataDir, write_atomic};
-use node::gateway::Gateway;
-use node::objects::Objects;
+use node::gateway::GrantGateway;
+use node::objects::ObjectStore;
 use node::sealed::Sealer;
-use node::store::{Store, StoreUrl};
+use node::store::{SqlStore, StoreUrl};
 use node::telemetry::Registry;
 use sandbox::{Engine, Toolchain};
 use sessions::Sessions;
-use sessions::service::Parts;
+use sessions::service::SessionParts;
 
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
@@ -31,7 +31,7 @@ const HOST_PROGRAMS: &str = "/usr";
 
 /// What is known before the engine is there.
 pub(crate) struct SessionsSettings {
-    objects: Objects,
+    objects: ObjectStore,
     sealer: Sealer,
     server: String,
     model_key: Option<String>,
@@ -43,8 +43,8 @@ pub(crate) struct SessionsSettings {
 
 /// Parts of the server that sessions use.
 pub(crate) struct SessionNeighbours {
-    pub(crate) store: Store,
-    pub(crate) gateway: Arc<dyn Gateway>,
+    pub(crate) store: SqlStore,
+    pub(crate) gateway: Arc<dyn GrantGateway>,
     pub(crate) tokens: Tokens,
 }
 
@@ -101,7 +101,7 @@ impl SessionsSettings {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
         let SessionNeighbours { store, gateway, tokens } = neighbours;
-        let parts = Parts {
+        let parts = SessionParts {
             config: config.sessions.clone(),
             engine,
             store,
@@ -135,7 +135,7 @@ fn server_id(data_dir: &Path) -> Result<String> {
         Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
         Ok(_) => bail!("`{}` is empty", path.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = Ids::new().context("failed to seed the id generator")?.next("srv_");
+            let made = IdGenerator::new().context("failed to seed the id generator")?.next("srv_");
             write_atomic(&path, format!("{made}\n").as_bytes())?;
             Ok(made)
         }

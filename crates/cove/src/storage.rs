@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use executions::JobsConfig;
-use executions::queue::Queue;
+use executions::queue::JobQueue;
 use executions::queue::redis::{RedisConfig, RedisQueue};
 use executions::queue::sql::SqlQueue;
 use node::clock;
 use node::data_dir::{DataDir, write_atomic};
 use node::hex;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 
 use crate::config::{self, CoveConfig, Environment};
 
@@ -66,7 +66,11 @@ impl ServerStorage {
 
 impl QueuePlace {
     /// Opens the queue.
-    pub(crate) async fn open(self, store: &Store, jobs: &JobsConfig) -> Result<Arc<dyn Queue>> {
+    pub(crate) async fn open(
+        self,
+        store: &SqlStore,
+        jobs: &JobsConfig,
+    ) -> Result<Arc<dyn JobQueue>> {
         match self {
             QueuePlace::Store => {
                 let queue = SqlQueue::open(store.clone(), jobs.queue(), clock::wall_ms()).await;

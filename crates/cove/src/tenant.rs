@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use api::{
-    BouncerClientList, BouncerServerList, Tenant, TenantAdmission, TenantEngine, TenantHealth,
+    BouncerClientList, BouncerServerList, TenantAdmission, TenantEngine, TenantHealth,
     TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
-    TenantUserSpec,
+    TenantUserSpec, TenantView,
 };
 use axum::http::Method;
 
@@ -39,7 +39,7 @@ async fn obey(args: &TenantArgs, server: &Remote) -> Result<()> {
                 true => (Method::PUT, format!("/v1/tenants/{}", spec.name), "updated"),
                 false => (Method::POST, "/v1/tenants".to_owned(), "created"),
             };
-            let tenant: Tenant = server.ask(server.request_with(method, &path, &spec)?).await?;
+            let tenant: TenantView = server.ask(server.request_with(method, &path, &spec)?).await?;
             if args.json {
                 return Ok(print_json(&tenant)?);
             }
@@ -95,7 +95,7 @@ async fn each(
             "" => format!("removed {name}"),
             "reconnect" => format!("{name} opens its connections anew"),
             _ => {
-                let tenant: Tenant =
+                let tenant: TenantView =
                     server.call(Method::GET, &format!("/v1/tenants/{name}")).await?;
                 format!("{name} is {}", admission(tenant.admission))
             }
@@ -197,7 +197,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<String> {
 /// A tenant with its figures.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct TenantRow {
-    pub(crate) tenant: Tenant,
+    pub(crate) tenant: TenantView,
     pub(crate) stats: TenantStats,
 }
 
@@ -270,7 +270,7 @@ fn origin(origin: TenantOrigin) -> &'static str {
 
 async fn show(server: &Remote, name: &str, connections: bool, json: bool) -> Result<()> {
     let path = format!("/v1/tenants/{name}");
-    let tenant: Tenant = server.call(Method::GET, &path).await?;
+    let tenant: TenantView = server.call(Method::GET, &path).await?;
     let stats: TenantStats = server.call(Method::GET, &format!("{path}/stats")).await?;
     let health: TenantHealthReport = server.call(Method::GET, &format!("{path}/health")).await?;
     let mut document = serde_json::json!({ "tenant": &tenant, "stats": &stats, "health": &health });
@@ -290,7 +290,7 @@ async fn show(server: &Remote, name: &str, connections: bool, json: bool) -> Res
     Ok(write!(io::stdout(), "{text}")?)
 }
 
-fn details(tenant: &Tenant, stats: &TenantStats, report: &TenantHealthReport) -> String {
+fn details(tenant: &TenantView, stats: &TenantStats, report: &TenantHealthReport) -> String {
     let spec = &tenant.spec;
     let mut text = format!("{}\n", plain(&spec.name));
     let mut line = |name: &str, value: &str| {

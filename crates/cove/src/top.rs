@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use api::{SandboxCounts, SandboxState, Session, SessionList, SessionMetrics};
+use api::{SandboxCounts, SandboxState, SessionList, SessionMetrics, SessionView};
 use axum::http::Method;
 use rustix::termios;
 use serde::Serialize;
@@ -41,7 +41,7 @@ struct TopView {
 /// A session and what it uses.
 #[derive(Debug, Serialize)]
 struct TopSessionRow {
-    session: Session,
+    session: SessionView,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<SessionMetrics>,
 }

@@ -20,12 +20,12 @@ use std::task::{Poll, Waker};
 use node::auth::Tokens;
 use parking_lot::Mutex;
 
-use self::queue::{Arrival, Queue, Ticket, TurnRequest};
-use crate::error::{Error, Refusal};
+use self::queue::{AdmissionQueue, AdmissionTicket, ArrivalOutcome, TurnRequest};
+use crate::error::{ExecutionError, RequestRefusal};
 
 /// The bounds of everything that runs and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct AdmissionBounds {
     /// Executions that run at one time.
     pub(crate) running_max: usize,
     /// Executions of one tenant that run at one time, where there are others.
@@ -40,7 +40,7 @@ pub(crate) struct Bounds {
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum AdmissionOrigin {
     /// A caller that waits for the answer. It is turned away when too many wait.
     Caller,
     /// A job that was accepted before, in the hands of a worker. It may always wait: there are no
@@ -48,18 +48,18 @@ pub(crate) enum Origin {
     Job,
 }
 
-impl Origin {
-    fn other(self) -> Origin {
+impl AdmissionOrigin {
+    fn other(self) -> AdmissionOrigin {
         match self {
-            Origin::Caller => Origin::Job,
-            Origin::Job => Origin::Caller,
+            AdmissionOrigin::Caller => AdmissionOrigin::Job,
+            AdmissionOrigin::Job => AdmissionOrigin::Caller,
         }
     }
 }
 
 /// How much there is of what, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct AdmissionLoad {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
     pub(crate) memory_bytes: u64,
@@ -68,22 +68,22 @@ pub(crate) struct Load {
 /// Hands out permits to run. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    queue: Arc<Mutex<Queue<Waker>>>,
+    queue: Arc<Mutex<AdmissionQueue<Waker>>>,
     /// Tokens of the server: places are kept for others where there are others.
     tokens: Arc<OnceLock<Tokens>>,
 }
 
 /// The right to run, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct RunPermit {
     admission: Admission,
     tenant: String,
     memory_bytes: u64,
 }
 
 impl Admission {
-    pub(crate) fn new(bounds: Bounds) -> Admission {
-        let queue = Arc::new(Mutex::new(Queue::new(bounds)));
+    pub(crate) fn new(bounds: AdmissionBounds) -> Admission {
+        let queue = Arc::new(Mutex::new(AdmissionQueue::new(bounds)));
         Admission { queue, tokens: Arc::new(OnceLock::new()) }
     }
 
@@ -115,8 +115,12 @@ impl Admission {
     ///
     /// # Errors
     /// When it can never run, or too many wait. Cancel-safe as [`Admission::enter_as`].
-    pub(crate) async fn enter(&self, tenant: &str, memory_bytes: u64) -> Result<Permit, Error> {
-        self.enter_as(Origin::Caller, tenant, memory_bytes).await
+    pub(crate) async fn enter(
+        &self,
+        tenant: &str,
+        memory_bytes: u64,
+    ) -> Result<RunPermit, ExecutionError> {
+        self.enter_as(AdmissionOrigin::Caller, tenant, memory_bytes).await
     }
 
     /// Waits for its turn. Cancel-safe: dropping the future gives up the place in the queue, or the
@@ -126,10 +130,10 @@ impl Admission {
     /// When it can never run, or is a caller's and too many wait.
     pub(crate) async fn enter_as(
         &self,
-        origin: Origin,
+        origin: AdmissionOrigin,
         tenant: &str,
         memory_bytes: u64,
-    ) -> Result<Permit, Error> {
+    ) -> Result<RunPermit, ExecutionError> {
         self.enter_within(origin, tenant, memory_bytes, self.tenant_max(tenant)).await
     }
 
@@ -143,34 +147,37 @@ impl Admission {
         tenant: &str,
         memory_bytes: u64,
         count: usize,
-    ) -> Result<Permit, Error> {
+    ) -> Result<RunPermit, ExecutionError> {
         let tenant_max = self.tenant_max(tenant).max(count);
-        self.enter_within(Origin::Caller, tenant, memory_bytes, tenant_max).await
+        self.enter_within(AdmissionOrigin::Caller, tenant, memory_bytes, tenant_max).await
     }
 
     async fn enter_within(
         &self,
-        origin: Origin,
+        origin: AdmissionOrigin,
         tenant: &str,
         memory_bytes: u64,
         tenant_max: usize,
-    ) -> Result<Permit, Error> {
+    ) -> Result<RunPermit, ExecutionError> {
         let request = TurnRequest { tenant, origin, memory_bytes, tenant_max };
         let arrival = self.queue.lock().arrive(request);
         let ticket = match arrival {
-            Arrival::Admitted => return Ok(self.permit(tenant, memory_bytes)),
-            Arrival::Waits(ticket) => ticket,
-            Arrival::TooLarge { memory_bytes_max } => {
+            ArrivalOutcome::Admitted => return Ok(self.permit(tenant, memory_bytes)),
+            ArrivalOutcome::Waits(ticket) => ticket,
+            ArrivalOutcome::TooLarge { memory_bytes_max } => {
                 let message =
                     format!("is more than the {memory_bytes_max} bytes this server may give out");
-                return Err(Refusal::invalid("limits.memory_bytes", message).into());
+                return Err(RequestRefusal::invalid("limits.memory_bytes", message).into());
             }
-            Arrival::QueueFull { queue_max } => return Err(Error::QueueFull { queue_max }),
-            Arrival::TenantFull { waiting_max } => {
-                return Err(Error::TooManyWaiting { waiting_max });
+            ArrivalOutcome::QueueFull { queue_max } => {
+                return Err(ExecutionError::QueueFull { queue_max });
+            }
+            ArrivalOutcome::TenantFull { waiting_max } => {
+                return Err(ExecutionError::TooManyWaiting { waiting_max });
             }
         };
-        let mut waiting = Waiting { admission: self, ticket: Some(ticket), tenant, memory_bytes };
+        let mut waiting =
+            AdmissionPlace { admission: self, ticket: Some(ticket), tenant, memory_bytes };
         poll_fn(|context| match self.queue.lock().poll(ticket, context.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -181,30 +188,30 @@ impl Admission {
     }
 
     /// The bounds it keeps to.
-    pub(crate) fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> AdmissionBounds {
         self.queue.lock().bounds()
     }
 
     /// How much runs and waits now.
-    pub(crate) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> AdmissionLoad {
         self.queue.lock().load()
     }
 
-    fn permit(&self, tenant: &str, memory_bytes: u64) -> Permit {
-        Permit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes }
+    fn permit(&self, tenant: &str, memory_bytes: u64) -> RunPermit {
+        RunPermit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes }
     }
 }
 
 /// A place in the queue, given up on drop.
-struct Waiting<'a> {
+struct AdmissionPlace<'a> {
     admission: &'a Admission,
     /// `None` once the permit took its place.
-    ticket: Option<Ticket>,
+    ticket: Option<AdmissionTicket>,
     tenant: &'a str,
     memory_bytes: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for AdmissionPlace<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let woken = self.admission.queue.lock().leave(ticket, self.tenant, self.memory_bytes);
@@ -214,7 +221,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Permit {
+impl Drop for RunPermit {
     fn drop(&mut self) {
         let woken = self.admission.queue.lock().release(&self.tenant, self.memory_bytes);
         woken.into_iter().for_each(Waker::wake);

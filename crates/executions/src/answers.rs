@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time;
 
 pub(crate) use self::document::AnswerDocument;
-use crate::error::Error;
+use crate::error::ExecutionError;
 
 /// Results that are read from the queue before it is known how large they are, at one time.
 const READS_MAX: usize = 4;
@@ -98,7 +98,11 @@ impl AnswerBudget {
         self.enter(tenant, bytes).ok()
     }
 
-    fn enter(self: &Arc<AnswerBudget>, tenant: &str, bytes: u64) -> Result<AnswerMemory, Error> {
+    fn enter(
+        self: &Arc<AnswerBudget>,
+        tenant: &str,
+        bytes: u64,
+    ) -> Result<AnswerMemory, ExecutionError> {
         let mut used = self.used.lock();
         used.check(&self.bounds, tenant, bytes)?;
         let tenant: Arc<str> = tenant.into();
@@ -115,7 +119,7 @@ impl AnswerBudget {
         tenant: &str,
         bytes: u64,
         deadline: Option<Instant>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ExecutionError> {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -142,7 +146,7 @@ impl AnswerBudget {
         tenant: &str,
         bytes: u64,
         deadline: Option<Instant>,
-    ) -> Result<AnswerMemory, Error> {
+    ) -> Result<AnswerMemory, ExecutionError> {
         loop {
             self.wait(tenant, bytes, deadline).await?;
             if let Some(room) = self.try_enter(tenant, bytes) {
@@ -162,13 +166,15 @@ impl UsedBytes {
         self.by_tenant.get(tenant).copied().unwrap_or(0)
     }
 
-    fn check(&self, bounds: &AnswerBounds, tenant: &str, bytes: u64) -> Result<(), Error> {
+    fn check(&self, bounds: &AnswerBounds, tenant: &str, bytes: u64) -> Result<(), ExecutionError> {
         let fits = |used: u64, max: u64| used == 0 || used.saturating_add(bytes) <= max;
         if !fits(self.of(tenant), bounds.bytes_max_per_tenant) {
-            return Err(Error::TooManyAnswerBytes { bytes_max: bounds.bytes_max_per_tenant });
+            return Err(ExecutionError::TooManyAnswerBytes {
+                bytes_max: bounds.bytes_max_per_tenant,
+            });
         }
         if !fits(self.total, bounds.bytes_max) {
-            return Err(Error::AnswerBytesFull { bytes_max: bounds.bytes_max });
+            return Err(ExecutionError::AnswerBytesFull { bytes_max: bounds.bytes_max });
         }
         Ok(())
     }

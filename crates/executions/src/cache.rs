@@ -23,18 +23,18 @@ const KEY_VERSION: &str = "cove compile 1";
 
 /// Everything that a compilation depends on, hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key([u8; 32]);
+pub(crate) struct CompileKey([u8; 32]);
 
 /// A compilation that was successful.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledProgram {
     /// How the compiler ended, with what it printed.
     pub(crate) exit: ProgramExit,
     /// What it made, for the run stage.
     pub(crate) files: Vec<WorkspaceFile>,
 }
 
-impl Compiled {
+impl CompiledProgram {
     fn bytes(&self) -> u64 {
         let printed = u64::try_from(self.exit.stdout.len() + self.exit.stderr.len());
         let files: u64 = self.files.iter().map(|file| file.content.len()).sum();
@@ -44,22 +44,22 @@ impl Compiled {
 
 /// What a compilation came to.
 #[derive(Clone, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CompileEnd {
     /// It made something.
-    Compiled(Arc<Compiled>),
+    Compiled(Arc<CompiledProgram>),
     /// The compiler refused the program.
     Refused(Arc<ProgramExit>),
 }
 
 /// What is known of a key.
 #[derive(Debug)]
-pub(crate) enum Lookup<'a> {
+pub(crate) enum CacheLookup<'a> {
     /// It was compiled before.
-    Hit(Arc<Compiled>),
+    Hit(Arc<CompiledProgram>),
     /// Somebody else compiled it at this moment, and this is what it came to.
-    Joined(Ended),
+    Joined(CompileEnd),
     /// It is for the caller to compile.
-    Lead(Leader<'a>),
+    Lead(CompileLeader<'a>),
 }
 
 /// How often the cache was asked, by answer, and what it holds.
@@ -74,42 +74,42 @@ pub(crate) struct CacheStats {
 
 /// The cache. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Cache {
+pub(crate) struct CompileCache {
     bytes_max: u64,
-    tenants: Tenants,
-    state: Arc<Mutex<State>>,
+    tenants: CacheSharing,
+    state: Arc<Mutex<CompileCacheState>>,
 }
 
 /// Whether one tenant is given what another one has compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tenants {
+pub(crate) enum CacheSharing {
     Apart,
     Together,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    entries: HashMap<Key, Entry>,
+struct CompileCacheState {
+    entries: HashMap<CompileKey, CompileCacheEntry>,
     /// By last use; the first is forgotten first.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, CompileKey>,
     /// What is being compiled; bounded by what runs at one time.
-    flights: HashMap<Key, watch::Receiver<Option<Ended>>>,
+    flights: HashMap<CompileKey, watch::Receiver<Option<CompileEnd>>>,
     uses: u64,
     files: usize,
     stats: CacheStats,
 }
 
 #[derive(Debug)]
-struct Entry {
-    compiled: Arc<Compiled>,
+struct CompileCacheEntry {
+    compiled: Arc<CompiledProgram>,
     used: u64,
 }
 
-impl Cache {
+impl CompileCache {
     /// A cache of at most this many bytes; with none, nothing is kept, and equal compilations at
     /// one time are still done once.
-    pub(crate) fn new(bytes_max: u64, tenants: Tenants) -> Cache {
-        Cache { bytes_max, tenants, state: Arc::default() }
+    pub(crate) fn new(bytes_max: u64, tenants: CacheSharing) -> CompileCache {
+        CompileCache { bytes_max, tenants, state: Arc::default() }
     }
 
     /// The key of a compilation. `tools` tells which compiler it is. The limits are part of it:
@@ -120,12 +120,12 @@ impl Cache {
         tools: &str,
         command: &SandboxCommand,
         files: &[WorkspaceFile],
-    ) -> Key {
-        let mut hasher = Hasher(Sha256::new());
+    ) -> CompileKey {
+        let mut hasher = FieldHasher(Sha256::new());
         hasher.field(KEY_VERSION.as_bytes());
         match self.tenants {
-            Tenants::Apart => hasher.field(tenant.as_bytes()),
-            Tenants::Together => hasher.number(0),
+            CacheSharing::Apart => hasher.field(tenant.as_bytes()),
+            CacheSharing::Together => hasher.number(0),
         }
         hasher.field(tools.as_bytes());
         for words in [&command.argv, &command.env] {
@@ -146,20 +146,20 @@ impl Cache {
                 sandbox::WorkspaceContent::Shared(file) => hasher.number(Arc::as_ptr(file).addr()),
             }
         }
-        Key(hasher.0.finalize().into())
+        CompileKey(hasher.0.finalize().into())
     }
 
     /// Finds what was compiled before. While another one compiles the same, it waits for that; when
     /// that one is given up, the caller is the next to try.
     ///
     /// May be cancelled.
-    pub(crate) async fn find(&self, key: Key) -> Lookup<'_> {
+    pub(crate) async fn find(&self, key: CompileKey) -> CacheLookup<'_> {
         loop {
             let mut flight = {
                 let mut state = self.state.lock();
                 if let Some(compiled) = state.touch(key) {
                     state.stats.hits += 1;
-                    return Lookup::Hit(compiled);
+                    return CacheLookup::Hit(compiled);
                 }
                 match state.flights.get(&key) {
                     Some(flight) => flight.clone(),
@@ -167,14 +167,14 @@ impl Cache {
                         let (sender, receiver) = watch::channel(None);
                         state.flights.insert(key, receiver);
                         state.stats.misses += 1;
-                        return Lookup::Lead(Leader { cache: self, key, sender });
+                        return CacheLookup::Lead(CompileLeader { cache: self, key, sender });
                     }
                 }
             };
             let ended = flight.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
             if let Some(ended) = ended {
                 self.state.lock().stats.joined += 1;
-                return Lookup::Joined(ended);
+                return CacheLookup::Joined(ended);
             }
         }
     }
@@ -185,8 +185,8 @@ impl Cache {
     }
 }
 
-impl State {
-    fn touch(&mut self, key: Key) -> Option<Arc<Compiled>> {
+impl CompileCacheState {
+    fn touch(&mut self, key: CompileKey) -> Option<Arc<CompiledProgram>> {
         let entry = self.entries.get_mut(&key)?;
         self.order.remove(&entry.used);
         self.uses += 1;
@@ -196,7 +196,7 @@ impl State {
     }
 
     /// Keeps `compiled`, and forgets what was not used for longest where there is no room.
-    fn keep(&mut self, key: Key, compiled: Arc<Compiled>, bytes_max: u64) {
+    fn keep(&mut self, key: CompileKey, compiled: Arc<CompiledProgram>, bytes_max: u64) {
         let bytes = compiled.bytes();
         if bytes > bytes_max || compiled.files.len() > FILES_MAX || self.entries.contains_key(&key)
         {
@@ -206,7 +206,7 @@ impl State {
             || self.files + compiled.files.len() > FILES_MAX
         {
             let Some((_, oldest)) = self.order.pop_first() else { break };
-            if let Some(Entry { compiled, .. }) = self.entries.remove(&oldest) {
+            if let Some(CompileCacheEntry { compiled, .. }) = self.entries.remove(&oldest) {
                 self.stats.bytes -= compiled.bytes();
                 self.files -= compiled.files.len();
             }
@@ -215,22 +215,22 @@ impl State {
         self.files += compiled.files.len();
         self.uses += 1;
         self.order.insert(self.uses, key);
-        self.entries.insert(key, Entry { compiled, used: self.uses });
+        self.entries.insert(key, CompileCacheEntry { compiled, used: self.uses });
     }
 }
 
 /// The one who compiles. Dropping it without a result makes another one of those who wait do it.
 #[derive(Debug)]
-pub(crate) struct Leader<'a> {
-    cache: &'a Cache,
-    key: Key,
-    sender: watch::Sender<Option<Ended>>,
+pub(crate) struct CompileLeader<'a> {
+    cache: &'a CompileCache,
+    key: CompileKey,
+    sender: watch::Sender<Option<CompileEnd>>,
 }
 
-impl Leader<'_> {
+impl CompileLeader<'_> {
     /// Tells those who wait, and keeps what was made.
-    pub(crate) fn publish(self, ended: Ended) {
-        if let Ended::Compiled(compiled) = &ended {
+    pub(crate) fn publish(self, ended: CompileEnd) {
+        if let CompileEnd::Compiled(compiled) = &ended {
             let compiled = Arc::clone(compiled);
             self.cache.state.lock().keep(self.key, compiled, self.cache.bytes_max);
         }
@@ -238,7 +238,7 @@ impl Leader<'_> {
     }
 }
 
-impl Drop for Leader<'_> {
+impl Drop for CompileLeader<'_> {
     fn drop(&mut self) {
         // Before the sender goes: who wakes must not find this flight again.
         self.cache.state.lock().flights.remove(&self.key);
@@ -246,9 +246,9 @@ impl Drop for Leader<'_> {
 }
 
 /// Hashes fields so that no two lists of them run into each other.
-struct Hasher(Sha256);
+struct FieldHasher(Sha256);
 
-impl Hasher {
+impl FieldHasher {
     fn number(&mut self, number: usize) {
         self.0.update(u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes());
     }

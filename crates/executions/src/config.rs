@@ -116,7 +116,7 @@ impl JobsConfig {
 /// How executions are limited and queued.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct ExecutionsConfig {
     /// A file of the shape of the built-in `languages.toml` whose entries replace or join it.
     pub languages: Option<PathBuf>,
     /// Executions that outlive their request.
@@ -171,9 +171,9 @@ pub struct Config {
     pub compile_cache_shared: bool,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for ExecutionsConfig {
+    fn default() -> ExecutionsConfig {
+        ExecutionsConfig {
             languages: None,
             jobs: JobsConfig::default(),
             running_max: None,
@@ -207,14 +207,14 @@ impl Default for Config {
 
 /// What there is to share among executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
+pub struct HostCapacity {
     /// Cores this process may use.
     pub cores: usize,
     /// Memory this process and its sandboxes may use, in bytes, its cgroup's limit respected.
     pub memory_bytes: u64,
 }
 
-impl Config {
+impl ExecutionsConfig {
     /// Executions that run at one time: what a sandbox engine needs slots for.
     pub fn running_max(&self, cores: usize) -> usize {
         self.running_max.unwrap_or_else(|| cores.saturating_mul(2).max(4)).max(1)
@@ -246,22 +246,26 @@ mod tests {
 
     #[test]
     fn an_empty_table_is_the_default_and_unknown_keys_are_errors() {
-        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
-        assert!(toml::from_str::<Config>("quee_max = 1").is_err());
-        assert!(toml::from_str::<Config>("[limits]\ncpu = 1").is_err());
-        let config: Config = toml::from_str("queue_max = 7\n[limits]\ncpu_ms = 5").unwrap();
+        assert_eq!(toml::from_str::<ExecutionsConfig>("").unwrap(), ExecutionsConfig::default());
+        assert!(toml::from_str::<ExecutionsConfig>("quee_max = 1").is_err());
+        assert!(toml::from_str::<ExecutionsConfig>("[limits]\ncpu = 1").is_err());
+        let config: ExecutionsConfig =
+            toml::from_str("queue_max = 7\n[limits]\ncpu_ms = 5").unwrap();
         assert_eq!((config.queue_max, config.limits.cpu_ms), (7, Some(5)));
     }
 
     #[test]
     fn capacity_follows_the_host_unless_configured() {
-        let config = Config::default();
+        let config = ExecutionsConfig::default();
         assert_eq!((config.running_max(1), config.running_max(8)), (4, 16));
         let of_tenant = |cores| config.running_max_per_tenant(cores);
         assert_eq!((of_tenant(1), of_tenant(8)), (3, 12));
         assert_eq!(config.memory_budget(1000), 800);
-        let config =
-            Config { running_max: Some(0), memory_budget_bytes: Some(5), ..Config::default() };
+        let config = ExecutionsConfig {
+            running_max: Some(0),
+            memory_budget_bytes: Some(5),
+            ..ExecutionsConfig::default()
+        };
         assert_eq!((config.running_max(8), config.memory_budget(1000)), (1, 5));
         assert_eq!(config.running_max_per_tenant(8), 1);
     }

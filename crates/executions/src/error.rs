@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{ErrorCode, ErrorDetail};
-use node::store::StoreError;
+use node::store::SqlStoreError;
 
 use crate::queue::QueueError;
 
@@ -16,10 +16,10 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Why a request was not run. What ran has an [`api::Execution`] instead, whatever happened to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ExecutionError {
     /// The request cannot be run as it is.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RequestRefusal),
     /// This tenant has as many executions waiting as one tenant may have.
     #[error("this token already has {waiting_max} executions waiting")]
     TooManyWaiting {
@@ -72,26 +72,28 @@ pub enum Error {
     Unavailable(&'static str),
 }
 
-impl From<QueueError> for Error {
-    fn from(error: QueueError) -> Error {
+impl From<QueueError> for ExecutionError {
+    fn from(error: QueueError) -> ExecutionError {
         let count = |max: u64| usize::try_from(max).unwrap_or(usize::MAX);
         match error {
-            QueueError::Full { queued_max } => Error::QueueFull { queue_max: count(queued_max) },
+            QueueError::Full { queued_max } => {
+                ExecutionError::QueueFull { queue_max: count(queued_max) }
+            }
             QueueError::TenantFull { queued_max } => {
-                Error::TooManyWaiting { waiting_max: count(queued_max) }
+                ExecutionError::TooManyWaiting { waiting_max: count(queued_max) }
             }
             QueueError::FullBytes { queued_bytes_max } => {
-                Error::QueueBytesFull { bytes_max: queued_bytes_max }
+                ExecutionError::QueueBytesFull { bytes_max: queued_bytes_max }
             }
             QueueError::TenantFullBytes { queued_bytes_max } => {
-                Error::TooManyBytesWaiting { bytes_max: queued_bytes_max }
+                ExecutionError::TooManyBytesWaiting { bytes_max: queued_bytes_max }
             }
             QueueError::KeyReused => {
                 let message = "was used for another request";
-                Refusal::new(ErrorCode::Conflict, IDEMPOTENCY_KEY, message).into()
+                RequestRefusal::new(ErrorCode::Conflict, IDEMPOTENCY_KEY, message).into()
             }
             QueueError::Unavailable(cause) => {
-                if matches!(cause.downcast_ref(), Some(StoreError::Closed)) {
+                if matches!(cause.downcast_ref(), Some(SqlStoreError::Closed)) {
                     // Only the end of the server closes it: whoever is still being answered then
                     // has been told, and nothing failed.
                     tracing::debug!("the queue was asked behind the end of its store");
@@ -99,10 +101,10 @@ impl From<QueueError> for Error {
                     tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
                 }
                 match cause.downcast_ref() {
-                    Some(StoreError::Full(_)) => {
-                        Error::Unavailable("the disk of the queue is full")
+                    Some(SqlStoreError::Full(_)) => {
+                        ExecutionError::Unavailable("the disk of the queue is full")
                     }
-                    _ => Error::Unavailable("the queue cannot be reached at present"),
+                    _ => ExecutionError::Unavailable("the queue cannot be reached at present"),
                 }
             }
         }
@@ -112,7 +114,7 @@ impl From<QueueError> for Error {
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct RequestRefusal {
     /// What to match on.
     pub code: ErrorCode,
     /// Path of the offending field: `limits.cpu_ms`, `files[2].name`.
@@ -121,28 +123,28 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl Refusal {
+impl RequestRefusal {
     pub(crate) fn new(
         code: ErrorCode,
         field: impl Into<String>,
         message: impl Into<String>,
-    ) -> Refusal {
-        Refusal { code, field: field.into(), message: message.into() }
+    ) -> RequestRefusal {
+        RequestRefusal { code, field: field.into(), message: message.into() }
     }
 
-    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Refusal {
-        Refusal::new(ErrorCode::InvalidRequest, field, message)
+    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> RequestRefusal {
+        RequestRefusal::new(ErrorCode::InvalidRequest, field, message)
     }
 }
 
-impl Error {
+impl ExecutionError {
     /// The same error, of one of several executions.
-    pub(crate) fn at(self, index: usize) -> Error {
+    pub(crate) fn at(self, index: usize) -> ExecutionError {
         match self {
             // A header belongs to all of them.
-            Error::Refused(refusal) if refusal.field != IDEMPOTENCY_KEY => {
+            ExecutionError::Refused(refusal) if refusal.field != IDEMPOTENCY_KEY => {
                 let field = format!("executions[{index}].{}", refusal.field);
-                Error::Refused(Refusal { field, ..refusal })
+                ExecutionError::Refused(RequestRefusal { field, ..refusal })
             }
             other => other,
         }
@@ -151,24 +153,24 @@ impl Error {
     /// What to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Error::Refused(refusal) => refusal.code,
-            Error::TooManyWaiting { .. }
-            | Error::TooManyBytesWaiting { .. }
-            | Error::TooManyAnswerBytes { .. } => ErrorCode::TooManyRequests,
-            Error::QueueFull { .. }
-            | Error::QueueBytesFull { .. }
-            | Error::AnswerBytesFull { .. }
-            | Error::Unavailable(_) => ErrorCode::Overloaded,
-            Error::NotFound => ErrorCode::NotFound,
-            Error::Conflict(_) => ErrorCode::Conflict,
-            Error::Forbidden(_) => ErrorCode::Forbidden,
+            ExecutionError::Refused(refusal) => refusal.code,
+            ExecutionError::TooManyWaiting { .. }
+            | ExecutionError::TooManyBytesWaiting { .. }
+            | ExecutionError::TooManyAnswerBytes { .. } => ErrorCode::TooManyRequests,
+            ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueBytesFull { .. }
+            | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::Unavailable(_) => ErrorCode::Overloaded,
+            ExecutionError::NotFound => ErrorCode::NotFound,
+            ExecutionError::Conflict(_) => ErrorCode::Conflict,
+            ExecutionError::Forbidden(_) => ErrorCode::Forbidden,
         }
     }
 
     /// What the caller may see.
     pub fn detail(&self) -> ErrorDetail {
         let field = match self {
-            Error::Refused(refusal) => Some(refusal.field.clone()),
+            ExecutionError::Refused(refusal) => Some(refusal.field.clone()),
             _ => None,
         };
         let retry = self.retry_after().is_some();
@@ -178,14 +180,17 @@ impl Error {
     /// When the same request may succeed without being changed.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::Refused(_) | Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => None,
-            Error::TooManyWaiting { .. }
-            | Error::TooManyBytesWaiting { .. }
-            | Error::TooManyAnswerBytes { .. }
-            | Error::QueueFull { .. }
-            | Error::QueueBytesFull { .. }
-            | Error::AnswerBytesFull { .. }
-            | Error::Unavailable(_) => Some(RETRY_AFTER),
+            ExecutionError::Refused(_)
+            | ExecutionError::NotFound
+            | ExecutionError::Conflict(_)
+            | ExecutionError::Forbidden(_) => None,
+            ExecutionError::TooManyWaiting { .. }
+            | ExecutionError::TooManyBytesWaiting { .. }
+            | ExecutionError::TooManyAnswerBytes { .. }
+            | ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueBytesFull { .. }
+            | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::Unavailable(_) => Some(RETRY_AFTER),
         }
     }
 }
@@ -197,7 +202,7 @@ mod tests {
     #[test]
     fn a_full_queue_says_whose_fault_it_is_and_what_there_is_too_much_of() {
         fn check(error: QueueError, code: ErrorCode, words: &str) {
-            let (own, error) = (error.to_string(), Error::from(error));
+            let (own, error) = (error.to_string(), ExecutionError::from(error));
             assert_eq!(error.code(), code);
             assert!(error.retry_after().is_some());
             assert!(error.detail().message.contains(words), "{error}");

@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use api::{Chunk, Event, EventKind, Mode, Outcome, StageName};
+use api::{EventBytes, EventKind, ExecutionEvent, ExecutionMode, StageName, StageOutcome};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
 use sandbox::ChunkStream;
 use tokio::sync::watch;
 
-use crate::service::Progress;
+use crate::service::ProgressObserver;
 use crate::verdict::is_costly;
 
 /// Bytes of events that one log keeps.
@@ -50,15 +50,15 @@ pub(crate) fn last(attempt: u32) -> u64 {
 
 /// Events of one execution.
 #[derive(Debug)]
-pub(crate) struct Log {
-    state: Mutex<State>,
+pub(crate) struct ExecutionLog {
+    state: Mutex<ExecutionLogState>,
     /// The latest sequence number, for listeners to wait on.
     latest: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    events: VecDeque<Arc<Event>>,
+struct ExecutionLogState {
+    events: VecDeque<Arc<ExecutionEvent>>,
     bytes: usize,
     next: u64,
     /// Bytes of everything ever written.
@@ -70,11 +70,11 @@ struct State {
     closed: bool,
 }
 
-impl Log {
-    pub(crate) fn new(attempt: u32) -> Log {
+impl ExecutionLog {
+    pub(crate) fn new(attempt: u32) -> ExecutionLog {
         let next = base(attempt) + 1;
-        Log {
-            state: Mutex::new(State { next, ..State::default() }),
+        ExecutionLog {
+            state: Mutex::new(ExecutionLogState { next, ..ExecutionLogState::default() }),
             latest: watch::Sender::new(next - 1),
         }
     }
@@ -103,7 +103,7 @@ impl Log {
             let weight = weight(&kind);
             state.bytes += weight;
             state.written += weight as u64;
-            state.events.push_back(Arc::new(Event { seq, kind }));
+            state.events.push_back(Arc::new(ExecutionEvent { seq, kind }));
             while state.bytes > KEPT_BYTES_MAX && state.events.len() > 1 {
                 let Some(oldest) = state.events.pop_front() else { break };
                 state.bytes -= weight_of(&oldest);
@@ -125,8 +125,8 @@ impl Log {
     }
 
     /// Listens to what comes after the event `after`.
-    pub(crate) fn listen(self: &Arc<Log>, after: u64) -> Listener {
-        Listener {
+    pub(crate) fn listen(self: &Arc<ExecutionLog>, after: u64) -> LogListener {
+        LogListener {
             log: Arc::clone(self),
             next: after.saturating_add(1),
             latest: self.latest.subscribe(),
@@ -164,7 +164,7 @@ impl Log {
     }
 
     /// The attached listener has handed these on.
-    pub(crate) fn taken(&self, events: &[Arc<Event>]) {
+    pub(crate) fn taken(&self, events: &[Arc<ExecutionEvent>]) {
         let woken = {
             let mut state = self.state.lock();
             let written = state.written;
@@ -177,7 +177,7 @@ impl Log {
     }
 }
 
-fn weight_of(event: &Event) -> usize {
+fn weight_of(event: &ExecutionEvent) -> usize {
     weight(&event.kind)
 }
 
@@ -194,15 +194,15 @@ fn weight(kind: &EventKind) -> usize {
 
 /// One reader of a log.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    log: Arc<Log>,
+pub(crate) struct LogListener {
+    log: Arc<ExecutionLog>,
     next: u64,
     latest: watch::Receiver<u64>,
 }
 
-impl Listener {
+impl LogListener {
     /// The next events; `None` when none will come. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<ExecutionEvent>>> {
         loop {
             // Seen before the look, so that what comes during it is not missed.
             self.latest.borrow_and_update();
@@ -217,7 +217,7 @@ impl Listener {
         }
     }
 
-    fn take(&mut self) -> (Vec<Arc<Event>>, bool) {
+    fn take(&mut self) -> (Vec<Arc<ExecutionEvent>>, bool) {
         let state = self.log.state.lock();
         let mut events = Vec::new();
         let position = state.events.partition_point(|event| event.seq < self.next);
@@ -240,34 +240,36 @@ impl Listener {
 
 /// What says that the events from `next` up to the one before `found` are not kept any more.
 /// Numbers jump to the first one of an attempt, and to [`last`]; that is no gap.
-pub(crate) fn gap(next: u64, found: u64) -> Option<Event> {
+pub(crate) fn gap(next: u64, found: u64) -> Option<ExecutionEvent> {
     let into_attempt = (found - 1) % ATTEMPT_SPAN;
     if found <= next || into_attempt == 0 || into_attempt == ATTEMPT_SPAN - 2 {
         return None;
     }
     let kind = EventKind::Gap { from: next.max(found - into_attempt), to: found - 1 };
-    Some(Event { seq: found - 1, kind })
+    Some(ExecutionEvent { seq: found - 1, kind })
 }
 
 /// Bytes as JSON can carry them.
-pub(crate) fn chunk(bytes: &[u8]) -> Chunk {
+pub(crate) fn chunk(bytes: &[u8]) -> EventBytes {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !is_costly(text) => Chunk { data: Some(text.to_owned()), data_base64: None },
-        Ok(_) | Err(_) => Chunk { data: None, data_base64: Some(BASE64.encode(bytes)) },
+        Ok(text) if !is_costly(text) => {
+            EventBytes { data: Some(text.to_owned()), data_base64: None }
+        }
+        Ok(_) | Err(_) => EventBytes { data: None, data_base64: Some(BASE64.encode(bytes)) },
     }
 }
 
 /// Writes down what an execution does.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    log: Arc<Log>,
+pub(crate) struct EventRecorder {
+    log: Arc<ExecutionLog>,
     /// The beginning of a character that has not come to its end, by stream.
     partial: [Vec<u8>; 2],
 }
 
-impl Recorder {
-    pub(crate) fn new(log: Arc<Log>) -> Recorder {
-        Recorder { log, partial: [Vec::new(), Vec::new()] }
+impl EventRecorder {
+    pub(crate) fn new(log: Arc<ExecutionLog>) -> EventRecorder {
+        EventRecorder { log, partial: [Vec::new(), Vec::new()] }
     }
 
     fn write(&self, stream: ChunkStream, bytes: &[u8]) {
@@ -304,7 +306,7 @@ fn cut(bytes: &[u8]) -> usize {
     }
 }
 
-impl Progress for Recorder {
+impl ProgressObserver for EventRecorder {
     fn stage(&mut self, stage: StageName, test: Option<u32>) {
         self.flush();
         self.log.push(EventKind::Stage { stage, test });
@@ -329,7 +331,13 @@ impl Progress for Recorder {
         }
     }
 
-    fn exit(&mut self, stage: StageName, test: Option<u32>, mode: Mode, outcome: &Outcome) {
+    fn exit(
+        &mut self,
+        stage: StageName,
+        test: Option<u32>,
+        mode: ExecutionMode,
+        outcome: &StageOutcome,
+    ) {
         self.flush();
         self.log.push(EventKind::from((outcome, stage, test, mode)));
     }
@@ -343,14 +351,14 @@ impl Progress for Recorder {
 mod tests {
     use super::*;
 
-    fn texts(events: &[Arc<Event>]) -> Vec<String> {
+    fn texts(events: &[Arc<ExecutionEvent>]) -> Vec<String> {
         events
             .iter()
             .map(|event| match &event.kind {
-                EventKind::Stdout(Chunk { data: Some(text), .. }) => {
+                EventKind::Stdout(EventBytes { data: Some(text), .. }) => {
                     format!("{} {text}", event.seq)
                 }
-                EventKind::Stdout(Chunk { data_base64: Some(text), .. }) => {
+                EventKind::Stdout(EventBytes { data_base64: Some(text), .. }) => {
                     format!("{} ={text}", event.seq)
                 }
                 EventKind::Gap { from, to } => format!("gap {from}-{to}"),
@@ -359,8 +367,8 @@ mod tests {
             .collect()
     }
 
-    fn written(log: &Arc<Log>, chunks: &[&[u8]]) -> Vec<String> {
-        let mut recorder = Recorder::new(Arc::clone(log));
+    fn written(log: &Arc<ExecutionLog>, chunks: &[&[u8]]) -> Vec<String> {
+        let mut recorder = EventRecorder::new(Arc::clone(log));
         for bytes in chunks {
             recorder.chunk(ChunkStream::Stdout, bytes);
         }
@@ -381,13 +389,13 @@ mod tests {
             // A character that never comes to its end.
             (&[b"a\xe2\x82"], vec!["1 a", "2 =4oI="]),
         ] {
-            assert_eq!(written(&Arc::new(Log::new(1)), chunks), expected, "{chunks:?}");
+            assert_eq!(written(&Arc::new(ExecutionLog::new(1)), chunks), expected, "{chunks:?}");
         }
     }
 
     #[tokio::test]
     async fn listeners_see_everything_once_and_the_end() {
-        let log = Arc::new(Log::new(1));
+        let log = Arc::new(ExecutionLog::new(1));
         let mut early = log.listen(0);
         log.push(EventKind::Queued { position: None });
         log.push(EventKind::Started { attempt: 1 });
@@ -403,7 +411,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_too_slow_is_told_what_is_missing() {
-        let log = Arc::new(Log::new(1));
+        let log = Arc::new(ExecutionLog::new(1));
         let mut slow = log.listen(0);
         let text = vec![b'x'; KEPT_BYTES_MAX / 4];
         written(&log, &[&text, &text, &text, &text, &text]);
@@ -415,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_later_attempt_has_higher_numbers_and_no_gap() {
-        let log = Arc::new(Log::new(1));
+        let log = Arc::new(ExecutionLog::new(1));
         let mut listener = log.listen(0);
         log.push(EventKind::Started { attempt: 1 });
         log.begin_attempt(2);
@@ -426,17 +434,17 @@ mod tests {
             ["1 started".to_owned(), format!("{first} started")]
         );
         // Another process knows the second attempt only.
-        let log = Arc::new(Log::new(2));
+        let log = Arc::new(ExecutionLog::new(2));
         log.push(EventKind::Started { attempt: 2 });
         assert_eq!(texts(&log.listen(7).next().await.unwrap()), [format!("{first} started")]);
     }
 
     #[tokio::test]
     async fn only_an_attached_listener_holds_a_program_back() {
-        let log = Arc::new(Log::new(1));
-        let mut recorder = Recorder::new(Arc::clone(&log));
+        let log = Arc::new(ExecutionLog::new(1));
+        let mut recorder = EventRecorder::new(Arc::clone(&log));
         let text = vec![b'x'; AHEAD_BYTES_MAX];
-        let ready = |recorder: &mut Recorder| {
+        let ready = |recorder: &mut EventRecorder| {
             recorder.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
         };
         recorder.chunk(ChunkStream::Stdout, &text);

@@ -11,30 +11,31 @@ use std::sync::{Arc, OnceLock};
 
 use api::{ExecutionId, ExecutionRequest, Grant};
 use node::auth::Principal;
-use node::gateway::{Gateway, Holder, Opening};
+use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use sandbox::{LoopbackListen, OutputSink, PORT_MIN, PORTS_MAX, ProgramExit, SandboxCommand};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::error::Refusal;
-use crate::sandboxes::{Failure, Pending, Sandbox};
+use crate::error::RequestRefusal;
+use crate::sandboxes::{LeasedSandbox, Pending, SandboxFailure};
 
 /// The field of a request that has them.
 const FIELD: &str = "grants";
 
 /// Who serves grants, once that is known.
 #[derive(Debug, Default)]
-pub(crate) struct Gateways(OnceLock<Arc<dyn Gateway>>);
+pub(crate) struct GatewayCell(OnceLock<Arc<dyn GrantGateway>>);
 
-impl Gateways {
+impl GatewayCell {
     /// From now on it is this one. The first one stays.
-    pub(crate) fn set(&self, gateway: Arc<dyn Gateway>) {
+    pub(crate) fn set(&self, gateway: Arc<dyn GrantGateway>) {
         let _there_is_one = self.0.set(gateway);
     }
 
-    fn get(&self) -> Result<&Arc<dyn Gateway>, Refusal> {
-        let none = || Refusal::invalid(FIELD, "this server has nothing that could be granted");
+    fn get(&self) -> Result<&Arc<dyn GrantGateway>, RequestRefusal> {
+        let none =
+            || RequestRefusal::invalid(FIELD, "this server has nothing that could be granted");
         self.0.get().ok_or_else(none)
     }
 
@@ -42,7 +43,11 @@ impl Gateways {
     ///
     /// # Errors
     /// When one of them is not his to give, or nobody serves any.
-    pub(crate) fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), Refusal> {
+    pub(crate) fn authorize(
+        &self,
+        who: &Principal,
+        grants: &[Grant],
+    ) -> Result<(), RequestRefusal> {
         match grants {
             [] => Ok(()),
             grants => self.get()?.authorize(who, grants).map_err(refusal),
@@ -59,15 +64,15 @@ impl Gateways {
         id: &ExecutionId,
         tenant: &str,
         request: &mut ExecutionRequest,
-    ) -> Result<Option<Granted>, Refusal> {
+    ) -> Result<Option<ExecutionGrants>, RequestRefusal> {
         let grants = std::mem::take(&mut request.grants);
         if grants.is_empty() {
             return Ok(None);
         }
         let gateway = Arc::clone(self.get()?);
         check_ports(&grants)?;
-        let holder = Holder { id: id.0.as_str().into(), tenant: tenant.into() };
-        let granted = Granted { gateway, holder, grants };
+        let holder = GrantHolder { id: id.0.as_str().into(), tenant: tenant.into() };
+        let granted = ExecutionGrants { gateway, holder, grants };
         let opening = granted.resolve()?;
         for (name, value) in opening.environment() {
             request.env.entry(name.clone()).or_insert_with(|| value.clone());
@@ -77,14 +82,15 @@ impl Gateways {
 }
 
 /// What sandboxes can have at all.
-fn check_ports(grants: &[Grant]) -> Result<(), Refusal> {
+fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
     if grants.len() > PORTS_MAX {
         let message = format!("there may be at most {PORTS_MAX}");
-        return Err(Refusal::invalid(FIELD, message));
+        return Err(RequestRefusal::invalid(FIELD, message));
     }
     for (index, grant) in grants.iter().enumerate() {
-        let refuse =
-            |message: String| Err(Refusal::invalid(format!("{FIELD}[{index}].port"), message));
+        let refuse = |message: String| {
+            Err(RequestRefusal::invalid(format!("{FIELD}[{index}].port"), message))
+        };
         if grant.port() < PORT_MIN {
             return refuse(format!("must be at least {PORT_MIN}"));
         }
@@ -96,36 +102,39 @@ fn check_ports(grants: &[Grant]) -> Result<(), Refusal> {
 }
 
 /// What a gateway refuses, as an error of the request.
-fn refusal(error: http::Error) -> Refusal {
+fn refusal(error: http::Error) -> RequestRefusal {
     let detail = error.detail();
     let field = detail.field.clone().unwrap_or_else(|| FIELD.to_owned());
-    Refusal::new(detail.code, field, detail.message.clone())
+    RequestRefusal::new(detail.code, field, detail.message.clone())
 }
 
 /// The grants of one execution.
-pub(crate) struct Granted {
-    gateway: Arc<dyn Gateway>,
-    holder: Holder,
+pub(crate) struct ExecutionGrants {
+    gateway: Arc<dyn GrantGateway>,
+    holder: GrantHolder,
     grants: Vec<Grant>,
 }
 
-impl Granted {
+impl ExecutionGrants {
     /// What they mean now.
-    fn resolve(&self) -> Result<Box<dyn Opening>, Refusal> {
+    fn resolve(&self) -> Result<Box<dyn GrantOpening>, RequestRefusal> {
         self.gateway.resolve(&self.holder, &self.grants).map_err(refusal)
     }
 
     /// Lets a command have them, and says how they are served. They mean what they mean now: since
     /// the request was accepted, what was to be given can have gone away.
-    pub(crate) fn give(&self, command: &mut SandboxCommand) -> Result<Serving, Failure> {
-        let opening = self.resolve().map_err(Failure::Refused)?;
+    pub(crate) fn give(
+        &self,
+        command: &mut SandboxCommand,
+    ) -> Result<GrantSockets, SandboxFailure> {
+        let opening = self.resolve().map_err(SandboxFailure::Refused)?;
         let (opened, listeners) = oneshot::channel();
         command.listen = Some(LoopbackListen { ports: opening.ports().to_vec(), opened });
-        Ok(Serving { opening, listeners })
+        Ok(GrantSockets { opening, listeners })
     }
 }
 
-impl fmt::Debug for Granted {
+impl fmt::Debug for ExecutionGrants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Granted").field("holder", &self.holder).finish_non_exhaustive()
     }
@@ -133,12 +142,12 @@ impl fmt::Debug for Granted {
 
 /// The sockets of one run.
 #[derive(Debug)]
-pub(crate) struct Serving {
-    opening: Box<dyn Opening>,
+pub(crate) struct GrantSockets {
+    opening: Box<dyn GrantOpening>,
     listeners: oneshot::Receiver<Vec<TcpListener>>,
 }
 
-impl Serving {
+impl GrantSockets {
     /// Serves them until it is dropped.
     async fn serve(self) -> Infallible {
         let Ok(listeners) = self.listeners.await else { return pending().await };
@@ -149,9 +158,9 @@ impl Serving {
 
 /// Runs a command to its end, and serves its sockets until then.
 pub(crate) fn run<'a>(
-    sandbox: &'a mut dyn Sandbox,
+    sandbox: &'a mut dyn LeasedSandbox,
     command: SandboxCommand,
-    serving: Option<Serving>,
+    serving: Option<GrantSockets>,
     sink: &'a mut dyn OutputSink,
 ) -> Pending<'a, ProgramExit> {
     let running = sandbox.run(command, sink);

@@ -14,14 +14,14 @@ use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
 use node::clock;
 use node::http::{self, Json, query};
-use node::http::{Routes, get, post};
+use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 
 use crate::answers::AnswerDocument;
-use crate::error::{Error, IDEMPOTENCY_KEY};
+use crate::error::{ExecutionError, IDEMPOTENCY_KEY};
 use crate::jobs::{Jobs, Submission};
 use crate::queue::{Filter, Parts as QueueParts};
-use crate::service::Io;
+use crate::service::ProgramIo;
 
 /// Executions on a page of a list, unless the caller says otherwise.
 const PAGE_DEFAULT: usize = 50;
@@ -46,20 +46,24 @@ pub fn routes(jobs: Jobs) -> Router {
 }
 
 /// The id in the path. Nobody has one that is not text.
-struct Id(ExecutionId);
+struct ExecutionIdPath(ExecutionId);
 
-impl<S: Send + Sync> FromRequestParts<S> for Id {
+impl<S: Send + Sync> FromRequestParts<S> for ExecutionIdPath {
     type Rejection = http::Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Id, http::Error> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &S,
+    ) -> Result<ExecutionIdPath, http::Error> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(id)| Id(ExecutionId(id))).map_err(|_| Error::NotFound.into())
+        path.map(|Path(id)| ExecutionIdPath(ExecutionId(id)))
+            .map_err(|_| ExecutionError::NotFound.into())
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Wait {
+struct WaitQuery {
     /// Whether to answer when the execution has ended.
     wait: bool,
 }
@@ -71,7 +75,7 @@ async fn submit(
     headers: HeaderMap,
     Json(request): Json<ExecutionRequest>,
 ) -> Result<Response, http::Error> {
-    let Wait { wait } = query(&uri)?;
+    let WaitQuery { wait } = query(&uri)?;
     let idempotency_key = idempotency_key(&headers)?;
     jobs.service().authorize(&who, &request)?;
     if !wait {
@@ -97,7 +101,8 @@ async fn submit(
     // Boxed: it holds a request and its result, and stays where it is while it waits.
     let service = jobs.service();
     let mut nothing = ();
-    let execution = service.execute_held(&who.token_id, request, Io::default(), &mut nothing);
+    let execution =
+        service.execute_held(&who.token_id, request, ProgramIo::default(), &mut nothing);
     let (execution, room) = Box::pin(execution).await?;
     let document = AnswerDocument::of(&execution).map_err(|error| {
         tracing::error!(execution = %execution.id, %error, "an answer cannot be written");
@@ -145,10 +150,10 @@ async fn batch(
 async fn fetch(
     State(jobs): State<Jobs>,
     who: Principal,
-    Id(id): Id,
+    ExecutionIdPath(id): ExecutionIdPath,
     uri: Uri,
 ) -> Result<Response, http::Error> {
-    let Wait { wait } = query(&uri)?;
+    let WaitQuery { wait } = query(&uri)?;
     if wait {
         Box::pin(jobs.ended(&who.token_id, &id)).await?;
     }
@@ -157,7 +162,7 @@ async fn fetch(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Listing {
+struct ExecutionListQuery {
     /// Names of states, separated by commas.
     state: Option<String>,
     language: Option<String>,
@@ -166,7 +171,7 @@ struct Listing {
     cursor: Option<String>,
 }
 
-impl Listing {
+impl ExecutionListQuery {
     fn filter(self) -> Result<Filter, http::Error> {
         let limit = self.limit.unwrap_or(PAGE_DEFAULT);
         if limit == 0 || limit > crate::jobs::PAGE_MAX {
@@ -214,7 +219,7 @@ async fn list(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<ExecutionList>, http::Error> {
-    let filter = query::<Listing>(&uri)?.filter()?;
+    let filter = query::<ExecutionListQuery>(&uri)?.filter()?;
     if let Some(cursor) = filter.before.as_ref().filter(|cursor| !clock::is_id("ex_", &cursor.0))
         && jobs.job(&who.token_id, cursor, QueueParts::default()).await.is_err()
     {
@@ -227,7 +232,7 @@ async fn list(
 async fn cancel(
     State(jobs): State<Jobs>,
     who: Principal,
-    Id(id): Id,
+    ExecutionIdPath(id): ExecutionIdPath,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
     Ok(axum::Json(jobs.cancel(&who.token_id, &id).await?))
 }
@@ -235,7 +240,7 @@ async fn cancel(
 async fn retry(
     State(jobs): State<Jobs>,
     who: Principal,
-    Id(id): Id,
+    ExecutionIdPath(id): ExecutionIdPath,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
     jobs.replay(Some(&who.token_id), Some(&id)).await?;
     Ok(axum::Json(jobs.state(&who.token_id, &id).await?))
@@ -244,14 +249,14 @@ async fn retry(
 /// On whose executions an operation on the queue works.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Scope {
+struct QueueScope {
     /// Everybody's; only for operators.
     all: bool,
 }
 
-impl Scope {
+impl QueueScope {
     fn of<'a>(uri: &Uri, who: &'a Principal) -> Result<Option<&'a str>, http::Error> {
-        let Scope { all } = query(uri)?;
+        let QueueScope { all } = query(uri)?;
         if all {
             operator(who)?;
         }
@@ -259,9 +264,9 @@ impl Scope {
     }
 }
 
-fn operator(who: &Principal) -> Result<(), Error> {
+fn operator(who: &Principal) -> Result<(), ExecutionError> {
     let message = "only an operator's token may do this to everybody's executions";
-    if who.operator { Ok(()) } else { Err(Error::Forbidden(message)) }
+    if who.operator { Ok(()) } else { Err(ExecutionError::Forbidden(message)) }
 }
 
 async fn stats(
@@ -269,7 +274,7 @@ async fn stats(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<QueueStats>, http::Error> {
-    Ok(axum::Json(jobs.stats(Scope::of(&uri, &who)?).await?))
+    Ok(axum::Json(jobs.stats(QueueScope::of(&uri, &who)?).await?))
 }
 
 async fn pause(
@@ -301,7 +306,7 @@ async fn drain(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<QueueChange>, http::Error> {
-    let changed = jobs.drain(Scope::of(&uri, &who)?).await?;
+    let changed = jobs.drain(QueueScope::of(&uri, &who)?).await?;
     Ok(axum::Json(QueueChange { changed }))
 }
 
@@ -310,7 +315,7 @@ async fn retry_all(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<QueueChange>, http::Error> {
-    let changed = jobs.replay(Scope::of(&uri, &who)?, None).await?;
+    let changed = jobs.replay(QueueScope::of(&uri, &who)?, None).await?;
     Ok(axum::Json(QueueChange { changed }))
 }
 
@@ -322,8 +327,8 @@ async fn languages(State(jobs): State<Jobs>, _who: Principal) -> axum::Json<Lang
     axum::Json(jobs.service().languages().await)
 }
 
-impl From<Error> for http::Error {
-    fn from(error: Error) -> http::Error {
+impl From<ExecutionError> for http::Error {
+    fn from(error: ExecutionError) -> http::Error {
         let detail = error.detail();
         let mut answer = http::Error::new(detail.code, detail.message);
         if let Some(field) = detail.field {
@@ -341,7 +346,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::error::Refusal;
+    use crate::error::RequestRefusal;
 
     fn uri(query: &str) -> Uri {
         format!("/v1/executions{query}").parse().unwrap()
@@ -359,8 +364,8 @@ mod tests {
             ("?wait=true&wait=true", Err("the query is wrong: duplicate field `wait`")),
             ("?wait=true&x=1", Err("the query is wrong: x: unknown field `x`")),
         ] {
-            match (query::<Wait>(&uri(text)), expected) {
-                (Ok(Wait { wait }), Ok(expected)) => assert_eq!(wait, expected, "{text:?}"),
+            match (query::<WaitQuery>(&uri(text)), expected) {
+                (Ok(WaitQuery { wait }), Ok(expected)) => assert_eq!(wait, expected, "{text:?}"),
                 (Err(error), Err(says)) => {
                     assert!(error.to_string().starts_with(says), "{text:?}: {error}");
                 }
@@ -371,7 +376,9 @@ mod tests {
 
     #[test]
     fn a_listing_is_checked() {
-        let filter = |text: &str| query::<Listing>(&uri(text)).and_then(Listing::filter);
+        let filter = |text: &str| {
+            query::<ExecutionListQuery>(&uri(text)).and_then(ExecutionListQuery::filter)
+        };
         let found = filter("?state=queued,dead&language=c%2B%2B&limit=7&cursor=ex_1").unwrap();
         assert_eq!(found.states, [JobState::Queued, JobState::Dead]);
         assert_eq!(found.language.as_deref(), Some("c++"));
@@ -390,11 +397,12 @@ mod tests {
 
     #[test]
     fn errors_keep_what_they_say() {
-        let full = http::Error::from(Error::QueueFull { queue_max: 3 });
+        let full = http::Error::from(ExecutionError::QueueFull { queue_max: 3 });
         let again =
             http::Error::new(api::ErrorCode::Overloaded, "3 executions are waiting already");
         assert_eq!(full, again.retry_after(Duration::from_secs(1)));
-        let refused = http::Error::from(Error::from(Refusal::invalid("limits.cpu_ms", "no")));
+        let refused =
+            http::Error::from(ExecutionError::from(RequestRefusal::invalid("limits.cpu_ms", "no")));
         assert_eq!(refused, http::Error::invalid("no").at("limits.cpu_ms"));
     }
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Event, EventKind, Execution, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
-    QueueStats, State,
+    EventKind, Execution, ExecutionEvent, ExecutionId, ExecutionList, ExecutionRecord,
+    ExecutionRequest, QueueStats, State,
 };
-use node::client::{Allowed, Client, Guard, NotAllowed};
+use node::client::{AddressGuard, AllowedNetwork, HttpClient, NotAllowed};
 pub(crate) use node::clock::rfc3339_of_ms as date;
 use node::clock::wall_ms as now_ms;
 use node::telemetry::Registry;
@@ -25,17 +25,19 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 pub(crate) use self::granted::is_interactive;
-use self::live::Lives;
-pub(crate) use self::live::{Attachment, Subscription};
-use self::metrics::Metrics;
-use self::webhooks::Sender;
-use self::worker::{Attaching, Held, Pace};
+use self::live::LiveExecutions;
+pub(crate) use self::live::{CallerAttachment, ExecutionSubscription};
+use self::metrics::JobMetrics;
+use self::webhooks::WebhookSender;
+use self::worker::{AwaitedAttachments, HeldJobs, RecentPace};
 use crate::answers::{AnswerDocument, AnswerMemory, AnswerPatience};
 use crate::config::{ConfigError, JobsConfig};
-use crate::error::{Error, IDEMPOTENCY_KEY, Refusal};
+use crate::error::{ExecutionError, IDEMPOTENCY_KEY, RequestRefusal};
 use crate::events;
-use crate::queue::{CancelAnswer, Filter, Idempotency, Job, NewJob, Parts, Pushed, Queue};
-use crate::service::Service;
+use crate::queue::{
+    CancelAnswer, Filter, IdempotencyMark, JobQueue, NewJob, Parts, PushOutcome, QueuedJob,
+};
+use crate::service::ExecutionService;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 255;
@@ -47,22 +49,22 @@ pub(crate) const PAGE_MAX: usize = 200;
 /// Runs programs that outlive their request. Cheap to clone.
 #[derive(Clone)]
 pub struct Jobs {
-    inner: Arc<Inner>,
+    inner: Arc<JobsInner>,
 }
 
-struct Inner {
-    service: Service,
-    queue: Arc<dyn Queue>,
+struct JobsInner {
+    service: ExecutionService,
+    queue: Arc<dyn JobQueue>,
     config: JobsConfig,
-    lives: Lives,
-    held: Held,
-    attaching: Attaching,
+    lives: LiveExecutions,
+    held: HeldJobs,
+    attaching: AwaitedAttachments,
     /// How long executions take, for estimates.
-    pace: Pace,
-    metrics: Metrics,
+    pace: RecentPace,
+    metrics: JobMetrics,
     /// A webhook may be due.
     webhooks: Notify,
-    sender: Sender,
+    sender: WebhookSender,
 }
 
 /// One execution to accept.
@@ -78,7 +80,7 @@ pub struct Submission {
 
 /// One execution that can be accepted.
 #[derive(Debug)]
-pub(crate) struct Checked(NewJob);
+pub(crate) struct CheckedSubmission(NewJob);
 
 impl Jobs {
     /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
@@ -87,23 +89,24 @@ impl Jobs {
     /// # Errors
     /// When the configuration makes no sense.
     pub fn new(
-        service: Service,
-        queue: Arc<dyn Queue>,
+        service: ExecutionService,
+        queue: Arc<dyn JobQueue>,
         config: JobsConfig,
         webhook_key: [u8; 32],
         registry: &mut Registry,
     ) -> Result<Jobs, ConfigError> {
         let allowed = config.webhook_allow.iter().map(|entry| entry.parse());
-        let allowed: Result<Vec<Allowed>, NotAllowed> = allowed.collect();
+        let allowed: Result<Vec<AllowedNetwork>, NotAllowed> = allowed.collect();
         let allowed =
             allowed.map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))?;
-        let client = Client::new(Guard::Public(allowed));
-        let sender = Sender { client, key: webhook_key };
-        let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
+        let client = HttpClient::new(AddressGuard::Public(allowed));
+        let sender = WebhookSender { client, key: webhook_key };
+        let (lives, held, pace) =
+            (LiveExecutions::default(), HeldJobs::default(), RecentPace::default());
         let webhooks = Notify::new();
-        let metrics = Metrics::new(registry);
-        let attaching = Attaching::default();
-        let inner = Inner {
+        let metrics = JobMetrics::new(registry);
+        let attaching = AwaitedAttachments::default();
+        let inner = JobsInner {
             service,
             queue,
             config,
@@ -124,12 +127,12 @@ impl Jobs {
     }
 
     /// The synchronous operations.
-    pub fn service(&self) -> &Service {
+    pub fn service(&self) -> &ExecutionService {
         &self.inner.service
     }
 
     /// The queue they wait in.
-    pub fn queue(&self) -> &dyn Queue {
+    pub fn queue(&self) -> &dyn JobQueue {
         &*self.inner.queue
     }
 
@@ -141,12 +144,12 @@ impl Jobs {
         &self,
         tenant: &str,
         submissions: Vec<Submission>,
-    ) -> Result<Vec<ExecutionRecord>, Error> {
+    ) -> Result<Vec<ExecutionRecord>, ExecutionError> {
         let batch_max = self.inner.config.batch_max;
         let count = submissions.len();
         if count == 0 || count > batch_max {
             let message = format!("there must be 1 to {batch_max} executions");
-            return Err(Refusal::invalid("executions", message).into());
+            return Err(RequestRefusal::invalid("executions", message).into());
         }
         let mut checked = Vec::with_capacity(count);
         for (index, submission) in submissions.into_iter().enumerate() {
@@ -163,23 +166,23 @@ impl Jobs {
     pub(crate) async fn accept(
         &self,
         tenant: &str,
-        checked: Vec<Checked>,
-    ) -> Result<Vec<ExecutionRecord>, Error> {
+        checked: Vec<CheckedSubmission>,
+    ) -> Result<Vec<ExecutionRecord>, ExecutionError> {
         let inner = &*self.inner;
-        let jobs: Vec<NewJob> = checked.into_iter().map(|Checked(job)| job).collect();
+        let jobs: Vec<NewJob> = checked.into_iter().map(|CheckedSubmission(job)| job).collect();
         let ids: Vec<ExecutionId> = jobs.iter().map(|job| job.id.clone()).collect();
         let records: Vec<ExecutionRecord> = jobs.iter().map(accepted).collect();
         let pushed = inner.queue.push(jobs).await?;
         let mut answer = Vec::with_capacity(ids.len());
         for ((pushed, id), record) in pushed.into_iter().zip(ids).zip(records) {
             match pushed {
-                Pushed::New => {
+                PushOutcome::New => {
                     inner.metrics.accepted.inc();
                     answer.push(self.with_place(record).await?);
                 }
-                Pushed::Before(before) if before == id => answer.push(record),
+                PushOutcome::Before(before) if before == id => answer.push(record),
                 // Without its result: a batch of those could hold any number of them.
-                Pushed::Before(before) => answer.push(self.state(tenant, &before).await?),
+                PushOutcome::Before(before) => answer.push(self.state(tenant, &before).await?),
             }
         }
         Ok(answer)
@@ -193,12 +196,12 @@ impl Jobs {
         &self,
         tenant: &str,
         submission: Submission,
-    ) -> Result<Checked, Error> {
+    ) -> Result<CheckedSubmission, ExecutionError> {
         let Submission { mut request, idempotency_key, face } = submission;
         // Implied by a terminal; the worker looks at one of them only.
         request.interactive |= request.terminal.is_some();
         let text = granted::stored(&self.inner.sender.key, tenant, &request)
-            .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
+            .map_err(|error| RequestRefusal::invalid("", format!("cannot be stored: {error}")))?;
         let id = self.inner.service.next_id();
         let (label, webhook) = (request.label.clone(), request.webhook.clone());
         let (priority, deadline_ms) = (request.priority, request.deadline_ms);
@@ -206,18 +209,18 @@ impl Jobs {
         let language = self.inner.service.check(&id, tenant, request).await?;
         if let Some(webhook) = &webhook {
             let checked = self.inner.sender.client.check(&webhook.url);
-            checked.map_err(|error| Refusal::invalid("webhook.url", error.to_string()))?;
+            checked.map_err(|error| RequestRefusal::invalid("webhook.url", error.to_string()))?;
         }
         let idempotency = match idempotency_key {
             None => None,
             Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX => {
                 let message = format!("must have 1 to {KEY_BYTES_MAX} bytes");
-                return Err(Refusal::invalid(IDEMPOTENCY_KEY, message).into());
+                return Err(RequestRefusal::invalid(IDEMPOTENCY_KEY, message).into());
             }
-            Some(key) => Some(Idempotency { key, fingerprint: Sha256::digest(&text).into() }),
+            Some(key) => Some(IdempotencyMark { key, fingerprint: Sha256::digest(&text).into() }),
         };
         let created_ms = now_ms();
-        Ok(Checked(NewJob {
+        Ok(CheckedSubmission(NewJob {
             id,
             tenant: tenant.to_owned(),
             language,
@@ -236,7 +239,11 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn state(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+    pub async fn state(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+    ) -> Result<ExecutionRecord, ExecutionError> {
         let job = self.job(tenant, id, Parts::default()).await?;
         self.with_place(self.record(job)).await
     }
@@ -249,7 +256,7 @@ impl Jobs {
         &self,
         tenant: &str,
         id: &ExecutionId,
-    ) -> Result<AnswerDocument, Error> {
+    ) -> Result<AnswerDocument, ExecutionError> {
         let parts = Parts { request: false, result: true };
         let (mut job, room) = self.fetch(Some(tenant), id, parts, AnswerPatience::Caller).await?;
         let stored = job.result.take().filter(|text| is_json(id, text));
@@ -258,7 +265,7 @@ impl Jobs {
     }
 
     /// The body of a webhook: the same, of a job that was read.
-    fn webhook_body(&self, mut job: Job) -> Result<AnswerDocument, Error> {
+    fn webhook_body(&self, mut job: QueuedJob) -> Result<AnswerDocument, ExecutionError> {
         let stored = job.result.take().filter(|text| is_json(&job.id, text));
         written(&self.record(job), stored)
     }
@@ -273,14 +280,14 @@ impl Jobs {
         id: &ExecutionId,
         parts: Parts,
         patience: AnswerPatience,
-    ) -> Result<(Job, AnswerMemory), Error> {
+    ) -> Result<(QueuedJob, AnswerMemory), ExecutionError> {
         let answers = self.inner.service.answers();
         let deadline = answers.deadline(patience);
         loop {
             let reading = answers.reading().await;
             let job = self.inner.queue.get(id.clone(), parts).await?;
             let job = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
-            let job = job.ok_or(Error::NotFound)?;
+            let job = job.ok_or(ExecutionError::NotFound)?;
             let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
             let bytes = length(&job.result).saturating_add(length(&job.request));
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
@@ -300,7 +307,7 @@ impl Jobs {
         &self,
         tenant: &str,
         id: &ExecutionId,
-    ) -> Result<ExecutionRecord, Error> {
+    ) -> Result<ExecutionRecord, ExecutionError> {
         let job = self.job(tenant, id, Parts { request: false, result: true }).await?;
         self.with_place(self.record(job)).await
     }
@@ -309,16 +316,25 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn job(&self, tenant: &str, id: &ExecutionId, parts: Parts) -> Result<Job, Error> {
+    pub async fn job(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+        parts: Parts,
+    ) -> Result<QueuedJob, ExecutionError> {
         let job = self.inner.queue.get(id.clone(), parts).await?;
-        job.filter(|job| job.tenant == tenant).ok_or(Error::NotFound)
+        job.filter(|job| job.tenant == tenant).ok_or(ExecutionError::NotFound)
     }
 
     /// Jobs of this tenant as the queue has them, newest first.
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn jobs(&self, tenant: &str, filter: Filter) -> Result<Vec<Job>, Error> {
+    pub async fn jobs(
+        &self,
+        tenant: &str,
+        filter: Filter,
+    ) -> Result<Vec<QueuedJob>, ExecutionError> {
         let filter = Filter { tenant: Some(tenant.to_owned()), ..filter };
         Ok(self.inner.queue.list(filter).await?)
     }
@@ -327,7 +343,11 @@ impl Jobs {
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn list(&self, tenant: &str, filter: Filter) -> Result<ExecutionList, Error> {
+    pub async fn list(
+        &self,
+        tenant: &str,
+        filter: Filter,
+    ) -> Result<ExecutionList, ExecutionError> {
         let limit = filter.limit.clamp(1, PAGE_MAX);
         // One more tells whether there is another page.
         let mut jobs = self.jobs(tenant, Filter { limit: limit + 1, ..filter }).await?;
@@ -342,14 +362,18 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id, or it has ended already.
-    pub async fn cancel(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+    pub async fn cancel(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+    ) -> Result<ExecutionRecord, ExecutionError> {
         let message = "cancelled by its owner".to_owned();
         let owner = tenant.to_owned();
         match self.inner.queue.cancel(owner, id.clone(), message.clone(), now_ms()).await? {
-            CancelAnswer::Unknown => return Err(Error::NotFound),
+            CancelAnswer::Unknown => return Err(ExecutionError::NotFound),
             CancelAnswer::Ended(state) => {
                 let message = format!("the execution is {} already", state.as_str());
-                return Err(Error::Conflict(message));
+                return Err(ExecutionError::Conflict(message));
             }
             CancelAnswer::Cancelled => self.publish_end(id, State::Cancelled, Some(message)),
             // At once where it runs here; else its server learns of it by its next heartbeat.
@@ -363,9 +387,13 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn delete(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+    pub async fn delete(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+    ) -> Result<ExecutionRecord, ExecutionError> {
         let record = match self.cancel(tenant, id).await {
-            Err(Error::Conflict(_)) => self.state(tenant, id).await?,
+            Err(ExecutionError::Conflict(_)) => self.state(tenant, id).await?,
             other => other?,
         };
         if self.inner.queue.remove(tenant.to_owned(), id.clone()).await? {
@@ -378,7 +406,7 @@ impl Jobs {
     ///
     /// # Errors
     /// When there is none with this id.
-    pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<(), Error> {
+    pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<(), ExecutionError> {
         let job = self.job(tenant, id, Parts::default()).await?;
         if !job.state.is_final() {
             let mut subscription = self.follow(&job, 0);
@@ -397,27 +425,34 @@ impl Jobs {
         tenant: &str,
         id: &ExecutionId,
         after: u64,
-    ) -> Result<Subscription, Error> {
+    ) -> Result<ExecutionSubscription, ExecutionError> {
         Ok(self.follow(&self.job(tenant, id, Parts::default()).await?, after))
     }
 
     /// The same for one that was looked up already, by whoever may follow it.
-    pub(crate) fn follow(&self, job: &Job, after: u64) -> Subscription {
-        Subscription::new(self.clone(), job, after)
+    pub(crate) fn follow(&self, job: &QueuedJob, after: u64) -> ExecutionSubscription {
+        ExecutionSubscription::new(self.clone(), job, after)
     }
 
     /// Takes over an execution's input; it ends when the attachment is dropped.
     ///
     /// # Errors
     /// When somebody else is attached, or it has ended.
-    pub(crate) fn attach(&self, id: &ExecutionId, after: u64) -> Result<Attachment, Error> {
+    pub(crate) fn attach(
+        &self,
+        id: &ExecutionId,
+        after: u64,
+    ) -> Result<CallerAttachment, ExecutionError> {
         self.inner.lives.attach(id, after)
     }
 
     /// The last event of an execution that has ended, from what the queue keeps.
-    async fn last_event(&self, id: &ExecutionId) -> Result<Option<(Event, AnswerMemory)>, Error> {
+    async fn last_event(
+        &self,
+        id: &ExecutionId,
+    ) -> Result<Option<(ExecutionEvent, AnswerMemory)>, ExecutionError> {
         let job = self.inner.queue.get(id.clone(), Parts::default()).await?;
-        if !job.ok_or(Error::NotFound)?.state.is_final() {
+        if !job.ok_or(ExecutionError::NotFound)?.state.is_final() {
             return Ok(None);
         }
         let parts = Parts { request: false, result: true };
@@ -430,14 +465,14 @@ impl Jobs {
         let attempts = job.attempts.max(1);
         let record = self.record(job);
         let event = match record.result {
-            Some(result) => Event {
+            Some(result) => ExecutionEvent {
                 seq: if result.last_seq > 0 { result.last_seq } else { events::last(attempts) },
                 kind: EventKind::Verdict {
                     verdict: result.outcome.verdict,
                     result: Box::new(result),
                 },
             },
-            None => Event {
+            None => ExecutionEvent {
                 seq: events::last(attempts),
                 kind: EventKind::Ended { state: record.state, message: record.message },
             },
@@ -449,7 +484,7 @@ impl Jobs {
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn stats(&self, tenant: Option<&str>) -> Result<QueueStats, Error> {
+    pub async fn stats(&self, tenant: Option<&str>) -> Result<QueueStats, ExecutionError> {
         Ok(self.inner.queue.stats(tenant.map(str::to_owned), now_ms()).await?)
     }
 
@@ -457,7 +492,7 @@ impl Jobs {
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn set_paused(&self, paused: bool) -> Result<(), Error> {
+    pub async fn set_paused(&self, paused: bool) -> Result<(), ExecutionError> {
         Ok(self.inner.queue.set_paused(paused).await?)
     }
 
@@ -465,7 +500,7 @@ impl Jobs {
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn drain(&self, tenant: Option<&str>) -> Result<u64, Error> {
+    pub async fn drain(&self, tenant: Option<&str>) -> Result<u64, ExecutionError> {
         let drained = self.inner.queue.drain(tenant.map(str::to_owned), now_ms()).await?;
         for id in &drained {
             let message = Some("the queue was drained".to_owned());
@@ -483,7 +518,7 @@ impl Jobs {
         &self,
         tenant: Option<&str>,
         id: Option<&ExecutionId>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, ExecutionError> {
         let queue = &self.inner.queue;
         let replayed = queue.replay(tenant.map(str::to_owned), id.cloned(), now_ms()).await?;
         for id in &replayed {
@@ -492,10 +527,10 @@ impl Jobs {
         if let (true, Some(id)) = (replayed.is_empty(), id) {
             let job = queue.get(id.clone(), Parts::default()).await?;
             let visible = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
-            let state = visible.ok_or(Error::NotFound)?.state;
+            let state = visible.ok_or(ExecutionError::NotFound)?.state;
             let message =
                 format!("only dead executions are retried; this one is {}", state.as_str());
-            return Err(Error::Conflict(message));
+            return Err(ExecutionError::Conflict(message));
         }
         Ok(u64::try_from(replayed.len()).unwrap_or(u64::MAX))
     }
@@ -507,7 +542,7 @@ impl Jobs {
     }
 
     /// A job in the words of the interface.
-    pub fn record(&self, job: Job) -> ExecutionRecord {
+    pub fn record(&self, job: QueuedJob) -> ExecutionRecord {
         let keep_ms = u64::try_from(self.inner.config.keep().as_millis()).unwrap_or(u64::MAX);
         let result = job.result.as_deref().and_then(|text| parse_result(&job.id, text));
         ExecutionRecord {
@@ -529,7 +564,7 @@ impl Jobs {
     }
 
     /// Adds the place in the queue and what follows from it.
-    async fn with_place(&self, record: ExecutionRecord) -> Result<ExecutionRecord, Error> {
+    async fn with_place(&self, record: ExecutionRecord) -> Result<ExecutionRecord, ExecutionError> {
         if record.state != State::Queued {
             return Ok(record);
         }
@@ -561,7 +596,10 @@ fn accepted(job: &NewJob) -> ExecutionRecord {
 }
 
 /// A record, with its result as it was stored.
-fn written(record: &ExecutionRecord, stored: Option<Vec<u8>>) -> Result<AnswerDocument, Error> {
+fn written(
+    record: &ExecutionRecord,
+    stored: Option<Vec<u8>>,
+) -> Result<AnswerDocument, ExecutionError> {
     let document = match stored {
         None => AnswerDocument::of(record),
         Some(stored) => AnswerDocument::with_member(record, "result", stored),
@@ -569,7 +607,7 @@ fn written(record: &ExecutionRecord, stored: Option<Vec<u8>>) -> Result<AnswerDo
     document.map_err(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::error!(execution = %record.id, error, "a record cannot be written");
-        Error::Unavailable("the record of the execution cannot be written at present")
+        ExecutionError::Unavailable("the record of the execution cannot be written at present")
     })
 }
 

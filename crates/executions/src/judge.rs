@@ -5,7 +5,7 @@ pub(crate) mod compare;
 
 use std::time::Duration;
 
-use api::{LimitHit, Outcome, Verdict};
+use api::{LimitHit, StageOutcome, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -36,24 +36,24 @@ const BROKEN_PIPE: &str = "SIGPIPE";
 
 /// Which of two programs ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum FirstToEnd {
     Program,
     /// Nobody can tell: the end of each is noticed a little after it.
     Together,
     Interactor,
 }
 
-impl First {
+impl FirstToEnd {
     /// From when the end of each was noticed. `by_limit` tells that the program was ended for one
     /// of its limits: that is noticed before the end, so the interactor's can only follow.
-    pub(crate) fn by_clock(program: Duration, interactor: Duration, by_limit: bool) -> First {
+    pub(crate) fn by_clock(program: Duration, interactor: Duration, by_limit: bool) -> FirstToEnd {
         let apart = if by_limit { Duration::ZERO } else { NOTICED_WITHIN };
         if program.saturating_add(apart) < interactor {
-            First::Program
+            FirstToEnd::Program
         } else if interactor.saturating_add(apart) < program {
-            First::Interactor
+            FirstToEnd::Interactor
         } else {
-            First::Together
+            FirstToEnd::Together
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) enum TalkVolume {
 /// The ends of a program and its interactor, and what led to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TalkEnding {
-    pub(crate) first: First,
+    pub(crate) first: FirstToEnd,
     /// True when the program was stopped for going on after the interactor.
     pub(crate) stopped: bool,
     pub(crate) said: TalkVolume,
@@ -80,7 +80,7 @@ pub(crate) struct TalkEnding {
 
 /// What a checker or interactor says by its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opinion {
+enum JudgeOpinion {
     Right,
     Wrong,
     /// It failed at its own task.
@@ -89,22 +89,22 @@ enum Opinion {
     Lost,
 }
 
-fn opinion(judge: &Outcome) -> Opinion {
+fn opinion(judge: &StageOutcome) -> JudgeOpinion {
     match (judge.verdict, judge.exit_code) {
-        (Verdict::Ok, _) => Opinion::Right,
-        (Verdict::Re, Some(code)) if REFUSES.contains(&code) => Opinion::Wrong,
-        (Verdict::Ie, _) => Opinion::Lost,
-        (_, _) => Opinion::Broken,
+        (Verdict::Ok, _) => JudgeOpinion::Right,
+        (Verdict::Re, Some(code)) if REFUSES.contains(&code) => JudgeOpinion::Wrong,
+        (Verdict::Ie, _) => JudgeOpinion::Lost,
+        (_, _) => JudgeOpinion::Broken,
     }
 }
 
 /// Lays what a checker said over the outcome of a program that ended well.
-pub(crate) fn apply_checker(program: &mut Outcome, checker: &Outcome) {
+pub(crate) fn apply_checker(program: &mut StageOutcome, checker: &StageOutcome) {
     program.verdict = match opinion(checker) {
-        Opinion::Right => Verdict::Ok,
-        Opinion::Wrong => Verdict::Wa,
-        Opinion::Broken => Verdict::Jf,
-        Opinion::Lost => Verdict::Ie,
+        JudgeOpinion::Right => Verdict::Ok,
+        JudgeOpinion::Wrong => Verdict::Wa,
+        JudgeOpinion::Broken => Verdict::Jf,
+        JudgeOpinion::Lost => Verdict::Ie,
     };
     program.message = said("checker", checker);
 }
@@ -114,14 +114,18 @@ pub(crate) fn apply_checker(program: &mut Outcome, checker: &Outcome) {
 /// The program's own failure counts, unless it follows from the interactor's end: then that had
 /// decided before. An interactor that reaches one of its limits over a program that says more than
 /// its output limit has not failed: the program has.
-pub(crate) fn apply_interactor(program: &mut Outcome, interactor: &Outcome, ending: TalkEnding) {
+pub(crate) fn apply_interactor(
+    program: &mut StageOutcome,
+    interactor: &StageOutcome,
+    ending: TalkEnding,
+) {
     let TalkEnding { first, stopped, said: talk } = ending;
     let opinion = opinion(interactor);
     let deaf = program.signal.as_deref() == Some(BROKEN_PIPE);
     let flooded = match talk {
         TalkVolume::TooMuch(max) => Some(format!("sent more than {max} bytes to the interactor")),
         TalkVolume::BeyondLimit(max) => {
-            interactor.limit.filter(|_| opinion == Opinion::Broken).map(|limit| {
+            interactor.limit.filter(|_| opinion == JudgeOpinion::Broken).map(|limit| {
                 format!(
                     "sent more than {max} bytes to the interactor, which reached its {limit} limit"
                 )
@@ -130,12 +134,12 @@ pub(crate) fn apply_interactor(program: &mut Outcome, interactor: &Outcome, endi
         TalkVolume::WithinLimit => None,
     };
     let own = program.verdict != Verdict::Ok && !deaf && !stopped;
-    let had_decided = opinion == Opinion::Wrong && first == First::Interactor;
+    let had_decided = opinion == JudgeOpinion::Wrong && first == FirstToEnd::Interactor;
     if let Some(message) = flooded
-        && opinion != Opinion::Lost
+        && opinion != JudgeOpinion::Lost
         && program.verdict != Verdict::Ie
         && !had_decided
-        && (!own || first != First::Program || matches!(talk, TalkVolume::TooMuch(_)))
+        && (!own || first != FirstToEnd::Program || matches!(talk, TalkVolume::TooMuch(_)))
     {
         program.verdict = Verdict::Ole;
         program.limit = Some(LimitHit::Output);
@@ -143,20 +147,20 @@ pub(crate) fn apply_interactor(program: &mut Outcome, interactor: &Outcome, endi
         return;
     }
     let verdict = match (opinion, first) {
-        (Opinion::Lost, _) => Some(Verdict::Ie),
+        (JudgeOpinion::Lost, _) => Some(Verdict::Ie),
         _ if program.verdict == Verdict::Ie => None,
-        (Opinion::Wrong, First::Interactor | First::Together) => Some(Verdict::Wa),
-        (Opinion::Broken, First::Interactor) => Some(Verdict::Jf),
+        (JudgeOpinion::Wrong, FirstToEnd::Interactor | FirstToEnd::Together) => Some(Verdict::Wa),
+        (JudgeOpinion::Broken, FirstToEnd::Interactor) => Some(Verdict::Jf),
         _ if own => None,
-        (Opinion::Wrong, First::Program) => Some(Verdict::Wa),
-        (Opinion::Broken, First::Program | First::Together) => Some(Verdict::Jf),
-        (Opinion::Right, _) if stopped => {
+        (JudgeOpinion::Wrong, FirstToEnd::Program) => Some(Verdict::Wa),
+        (JudgeOpinion::Broken, FirstToEnd::Program | FirstToEnd::Together) => Some(Verdict::Jf),
+        (JudgeOpinion::Right, _) if stopped => {
             program.limit = Some(LimitHit::Wall);
             program.message = Some("did not end when the interactor had".to_owned());
             program.verdict = Verdict::Tle;
             return;
         }
-        (Opinion::Right, _) => Some(Verdict::Ok),
+        (JudgeOpinion::Right, _) => Some(Verdict::Ok),
     };
     if let Some(verdict) = verdict {
         program.verdict = verdict;
@@ -166,21 +170,25 @@ pub(crate) fn apply_interactor(program: &mut Outcome, interactor: &Outcome, endi
 }
 
 /// The outcome of a program that was not run, because its judge could not be compiled.
-pub(crate) fn not_compiled(who: &str, compiler: &Outcome) -> Outcome {
+pub(crate) fn not_compiled(who: &str, compiler: &StageOutcome) -> StageOutcome {
     let verdict = match compiler.verdict {
         Verdict::Ie => Verdict::Ie,
         _ => Verdict::Jf,
     };
-    Outcome { verdict, message: Some(format!("the {who} did not compile")), ..compiler.clone() }
+    StageOutcome {
+        verdict,
+        message: Some(format!("the {who} did not compile")),
+        ..compiler.clone()
+    }
 }
 
 /// What it wrote to standard error, else to standard output, else how it ended.
-fn said(who: &str, judge: &Outcome) -> Option<String> {
+fn said(who: &str, judge: &StageOutcome) -> Option<String> {
     let text = [&judge.stderr, &judge.stdout].into_iter().map(|text| text.trim());
     let text = text.filter(|text| !text.is_empty()).map(str::to_owned).next();
     match opinion(judge) {
-        Opinion::Right | Opinion::Wrong => text,
-        Opinion::Broken | Opinion::Lost => {
+        JudgeOpinion::Right | JudgeOpinion::Wrong => text,
+        JudgeOpinion::Broken | JudgeOpinion::Lost => {
             let how = match (&judge.message, &judge.signal, judge.exit_code, judge.limit) {
                 (Some(message), ..) => message.clone(),
                 (None, _, _, Some(limit)) => format!("reached its {limit} limit"),
@@ -198,7 +206,7 @@ fn said(who: &str, judge: &Outcome) -> Option<String> {
 
 /// Leaves the output out of `outcome` when the answer holds too much of it already; `left` is what
 /// it may still hold.
-pub(crate) fn bound_output(outcome: &mut Outcome, left: &mut u64) {
+pub(crate) fn bound_output(outcome: &mut StageOutcome, left: &mut u64) {
     let base64 = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let bytes = outcome.stdout.len()
         + outcome.stderr.len()
@@ -223,7 +231,7 @@ pub(crate) fn bound_output(outcome: &mut Outcome, left: &mut u64) {
 }
 
 /// The exact bytes of an outcome's standard output.
-pub(crate) fn stdout_bytes(outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn stdout_bytes(outcome: &StageOutcome) -> Vec<u8> {
     // What is in `stdout_base64` was written by this server, and decodes.
     let exact = outcome.stdout_base64.as_ref().and_then(|text| BASE64.decode(text).ok());
     exact.unwrap_or_else(|| outcome.stdout.as_bytes().to_vec())

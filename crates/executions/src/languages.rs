@@ -15,16 +15,16 @@ use std::sync::Arc;
 use api::ErrorCode;
 use tokio::sync::OnceCell;
 
-pub(crate) use self::table::Artifacts;
+pub(crate) use self::table::CompileArtifacts;
 pub use self::table::LoadError;
-pub(crate) use self::template::{Template, Values};
+pub(crate) use self::template::{ArgumentTemplate, TemplateValues};
 
-use self::find::Found;
-use self::probe::{Prepared, Probe};
-use self::table::{LanguageEntry, Table, ToolEntry, WayEntry};
-use self::template::Located;
+use self::find::FoundTool;
+use self::probe::{PreparedDirectory, VersionProbe};
+use self::table::{LanguageEntry, LanguageTable, ToolEntry, WayEntry};
+use self::template::LocatedTool;
 use self::warm::WarmEntry;
-use crate::error::Refusal;
+use crate::error::RequestRefusal;
 
 /// Where programs are looked up inside, before the directories of the languages' own tools.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -35,7 +35,7 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("HOME", "/home/user"), ("LAN
 
 /// What the host offers to the search for tools.
 #[derive(Clone, Debug, Default)]
-pub struct Host {
+pub struct ToolHost {
     /// The home directory whose toolchains may be shown (`~` in the table).
     pub home: Option<PathBuf>,
     /// Where languages may keep prepared files, such as a compiled standard library. Without it
@@ -50,24 +50,24 @@ pub type Tie = fn(&[OsString]) -> Vec<OsString>;
 /// Every configured language and where its tools are. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Languages {
-    inner: Arc<Inner>,
+    inner: Arc<LanguagesInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    languages: BTreeMap<String, Arc<Language>>,
+struct LanguagesInner {
+    languages: BTreeMap<String, Arc<ConfiguredLanguage>>,
     /// Canonical name by name and alias.
     names: BTreeMap<String, String>,
     /// Canonical name by file name extension.
     extensions: BTreeMap<String, String>,
-    probes: BTreeMap<String, Probe>,
+    probes: BTreeMap<String, VersionProbe>,
     toolchains: Vec<sandbox::Toolchain>,
     path: String,
 }
 
 /// A configured language.
 #[derive(Debug)]
-pub(crate) struct Language {
+pub(crate) struct ConfiguredLanguage {
     pub(crate) name: String,
     pub(crate) aliases: Vec<String>,
     pub(crate) extensions: Vec<String>,
@@ -75,21 +75,21 @@ pub(crate) struct Language {
     pub(crate) limits: api::LimitSpec,
     pub(crate) compile_limits: api::LimitSpec,
     hint: Option<String>,
-    ways: Vec<Way>,
+    ways: Vec<LanguageVariant>,
     /// Index of the way to use, or why there is none. Empty until a version had to be asked for.
     choice: OnceCell<Result<usize, String>>,
 }
 
 /// One way to run a language.
 #[derive(Debug)]
-pub(crate) struct Way {
-    pub(crate) compile: Option<Template>,
-    pub(crate) run: Template,
-    pub(crate) env: Vec<(String, Template)>,
-    pub(crate) compile_env: Vec<(String, Template)>,
-    pub(crate) prepared: Option<Prepared>,
+pub(crate) struct LanguageVariant {
+    pub(crate) compile: Option<ArgumentTemplate>,
+    pub(crate) run: ArgumentTemplate,
+    pub(crate) env: Vec<(String, ArgumentTemplate)>,
+    pub(crate) compile_env: Vec<(String, ArgumentTemplate)>,
+    pub(crate) prepared: Option<PreparedDirectory>,
     /// What compiling makes, where the table says it.
-    pub(crate) artifacts: Option<Artifacts>,
+    pub(crate) artifacts: Option<CompileArtifacts>,
     /// How its interpreter is started ahead of programs.
     warm: Option<WarmEntry>,
     /// The programs on the host that it uses.
@@ -101,13 +101,13 @@ pub(crate) struct Way {
 
 /// A language together with the way that is used here.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
-    pub(crate) language: Arc<Language>,
+pub(crate) struct LanguageProgram {
+    pub(crate) language: Arc<ConfiguredLanguage>,
     way: usize,
 }
 
-impl Program {
-    pub(crate) fn way(&self) -> &Way {
+impl LanguageProgram {
+    pub(crate) fn way(&self) -> &LanguageVariant {
         &self.language.ways[self.way]
     }
 
@@ -126,13 +126,13 @@ impl Languages {
     ///
     /// # Errors
     /// When a table cannot be read or contradicts itself.
-    pub fn load(user_file: Option<&Path>, host: &Host) -> Result<Languages, LoadError> {
-        let table = Table::load(user_file)?;
+    pub fn load(user_file: Option<&Path>, host: &ToolHost) -> Result<Languages, LoadError> {
+        let table = LanguageTable::load(user_file)?;
         let tools = find::find_all(&table.tools, host.home.as_deref());
         let mut languages = BTreeMap::new();
         let mut toolchains: Vec<sandbox::Toolchain> = Vec::new();
         for (name, entry) in &table.languages {
-            let language = Language::new(name, entry, &table, &tools, host)?;
+            let language = ConfiguredLanguage::new(name, entry, &table, &tools, host)?;
             for way in &language.ways {
                 toolchains.extend(way.prepared.iter().map(|prepared| prepared.toolchain().clone()));
             }
@@ -144,8 +144,9 @@ impl Languages {
             }
         }
         let probes = table.tools.iter().filter(|(name, _)| tools.contains_key(*name));
-        let probes = probes.map(|(name, tool)| (name.clone(), Probe::new(name, tool, &tools)));
-        let inner = Inner {
+        let probes =
+            probes.map(|(name, tool)| (name.clone(), VersionProbe::new(name, tool, &tools)));
+        let inner = LanguagesInner {
             names: index(&languages, |language| {
                 std::iter::once(&language.name).chain(&language.aliases).cloned().collect()
             }),
@@ -192,7 +193,7 @@ impl Languages {
             }
             let mut asked = tokio::task::JoinSet::new();
             for tool in tools {
-                if self.inner.probes.get(&tool).is_none_or(Probe::is_known) {
+                if self.inner.probes.get(&tool).is_none_or(VersionProbe::is_known) {
                     continue;
                 }
                 let languages = self.clone();
@@ -227,29 +228,29 @@ impl Languages {
     }
 
     /// The language called `name`, if it can be used here.
-    pub(crate) async fn choose(&self, name: &str) -> Result<Program, Refusal> {
+    pub(crate) async fn choose(&self, name: &str) -> Result<LanguageProgram, RequestRefusal> {
         let language = self.inner.names.get(name).and_then(|name| self.inner.languages.get(name));
         let Some(language) = language else {
             // The caller's text is cut: it may be as long as a whole body.
             let shown: String = name.chars().take(64).collect();
             let message = format!("there is no language {shown:?} here; see GET /v1/languages");
-            return Err(Refusal::new(ErrorCode::UnknownLanguage, "language", message));
+            return Err(RequestRefusal::new(ErrorCode::UnknownLanguage, "language", message));
         };
         match self.choose_way(language).await {
-            Ok(way) => Ok(Program { language: Arc::clone(language), way }),
+            Ok(way) => Ok(LanguageProgram { language: Arc::clone(language), way }),
             Err(reason) => {
                 let message = format!("{} is not available here: {reason}", language.name);
-                Err(Refusal::new(ErrorCode::LanguageUnavailable, "language", message))
+                Err(RequestRefusal::new(ErrorCode::LanguageUnavailable, "language", message))
             }
         }
     }
 
-    async fn choose_way(&self, language: &Language) -> Result<usize, String> {
+    async fn choose_way(&self, language: &ConfiguredLanguage) -> Result<usize, String> {
         language.choice.get_or_init(|| self.decide(language)).await.clone()
     }
 
     /// The first way whose tools are all there and new enough.
-    async fn decide(&self, language: &Language) -> Result<usize, String> {
+    async fn decide(&self, language: &ConfiguredLanguage) -> Result<usize, String> {
         let mut reasons = Vec::new();
         for (index, way) in language.ways.iter().enumerate() {
             let mut reason = way.missing.first().map(|tool| format!("`{tool}` is not installed"));
@@ -280,42 +281,42 @@ impl Languages {
         }
     }
 
-    fn describe(&self, language: &Language) -> api::Language {
+    fn describe(&self, language: &ConfiguredLanguage) -> api::LanguageView {
         let undecided = Err("its tools' versions are not known yet".to_owned());
         let choice = language.choice.get().unwrap_or(&undecided);
         let way = choice.as_ref().ok().map(|&way| &language.ways[way]);
         let probe = way.and_then(|way| self.inner.probes.get(&way.version));
-        api::Language {
+        api::LanguageView {
             name: language.name.clone(),
             aliases: language.aliases.clone(),
             extensions: language.extensions.clone(),
-            version: probe.and_then(Probe::known_version),
+            version: probe.and_then(VersionProbe::known_version),
             compiled: way.or(language.ways.first()).is_some_and(|way| way.compile.is_some()),
             available: way.is_some(),
-            preparing: way.is_some_and(Way::is_preparing),
+            preparing: way.is_some_and(LanguageVariant::is_preparing),
             reason: choice.as_ref().err().cloned(),
         }
     }
 }
 
-impl Language {
+impl ConfiguredLanguage {
     fn new(
         name: &str,
         entry: &LanguageEntry,
-        table: &Table,
-        tools: &BTreeMap<String, Found>,
-        host: &Host,
-    ) -> Result<Language, LoadError> {
+        table: &LanguageTable,
+        tools: &BTreeMap<String, FoundTool>,
+        host: &ToolHost,
+    ) -> Result<ConfiguredLanguage, LoadError> {
         let at = |problem| LoadError::entry(format!("languages.{name}"), problem);
         let mut ways = Vec::new();
         for way in &entry.ways {
-            let mut built = Way::new(way, &table.tools, tools).map_err(at)?;
+            let mut built = LanguageVariant::new(way, &table.tools, tools).map_err(at)?;
             if let (Some(_), Some(cache), []) = (&way.prepare, &host.cache, &*built.missing) {
-                built.prepared = Some(Prepared::new(name, way, tools, cache)?);
+                built.prepared = Some(PreparedDirectory::new(name, way, tools, cache)?);
             }
             ways.push(built);
         }
-        let mut language = Language {
+        let mut language = ConfiguredLanguage {
             name: name.to_owned(),
             aliases: entry.aliases.clone(),
             extensions: entry.extensions.clone(),
@@ -355,42 +356,44 @@ impl Language {
     }
 }
 
-impl Way {
+impl LanguageVariant {
     /// True while files that the compiler uses are being prepared.
     pub(crate) fn is_preparing(&self) -> bool {
-        self.prepared.as_ref().is_some_and(Prepared::is_filling)
+        self.prepared.as_ref().is_some_and(PreparedDirectory::is_filling)
     }
 
     fn new(
         entry: &WayEntry,
         known: &BTreeMap<String, ToolEntry>,
-        tools: &BTreeMap<String, Found>,
-    ) -> Result<Way, String> {
+        tools: &BTreeMap<String, FoundTool>,
+    ) -> Result<LanguageVariant, String> {
         let mut used: BTreeSet<String> = entry.needs.iter().cloned().collect();
         used.extend(entry.at_least.keys().cloned());
         // A tool that is known but not there stands for nothing: such a way is never used.
         let locate = |name: &str| match tools.get(name) {
-            Some(found) => Some(Located { program: &found.program, directory: &found.directory }),
-            None => known.contains_key(name).then_some(Located { program: "", directory: "" }),
+            Some(found) => {
+                Some(LocatedTool { program: &found.program, directory: &found.directory })
+            }
+            None => known.contains_key(name).then_some(LocatedTool { program: "", directory: "" }),
         };
         let environment = |env: &BTreeMap<String, String>, used: &mut BTreeSet<String>| {
             env.iter()
                 .map(|(name, value)| {
                     crate::plan::check_env_name(name)
                         .map_err(|problem| format!("env: {problem}"))?;
-                    let word = Template::parse(std::slice::from_ref(value), &locate, used)?;
+                    let word = ArgumentTemplate::parse(std::slice::from_ref(value), &locate, used)?;
                     Ok((name.clone(), word))
                 })
                 .collect::<Result<Vec<_>, String>>()
         };
         let mut env = environment(&entry.env, &mut used)?;
         let mut compile_env = environment(&entry.compile_env, &mut used)?;
-        let run = Template::parse(&entry.run, &locate, &mut used)?;
+        let run = ArgumentTemplate::parse(&entry.run, &locate, &mut used)?;
         let compile = entry.compile.as_ref();
         let compile =
-            compile.map(|words| Template::parse(words, &locate, &mut used)).transpose()?;
+            compile.map(|words| ArgumentTemplate::parse(words, &locate, &mut used)).transpose()?;
         for words in entry.prepare.iter().chain(&entry.prepare_rest) {
-            Template::parse(words, &locate, &mut used)?;
+            ArgumentTemplate::parse(words, &locate, &mut used)?;
         }
         for (name, tool) in used.clone().iter().filter_map(|name| known.get_key_value(name)) {
             // Parsed for every tool, so that a mistake shows on every host.
@@ -403,7 +406,7 @@ impl Way {
                 }
             }
         }
-        Ok(Way {
+        Ok(LanguageVariant {
             compile,
             run,
             env,
@@ -422,14 +425,14 @@ impl Way {
     }
 }
 
-fn has(env: &[(String, Template)], name: &str) -> bool {
+fn has(env: &[(String, ArgumentTemplate)], name: &str) -> bool {
     env.iter().any(|(other, _)| other == name)
 }
 
 /// Canonical names by each of the texts that `keys` gives for a language.
 fn index(
-    languages: &BTreeMap<String, Arc<Language>>,
-    keys: impl Fn(&Language) -> Vec<String>,
+    languages: &BTreeMap<String, Arc<ConfiguredLanguage>>,
+    keys: impl Fn(&ConfiguredLanguage) -> Vec<String>,
 ) -> BTreeMap<String, String> {
     let entries = languages
         .values()
@@ -437,7 +440,7 @@ fn index(
     entries.collect()
 }
 
-fn search_path(tools: &BTreeMap<String, Found>) -> String {
+fn search_path(tools: &BTreeMap<String, FoundTool>) -> String {
     let mut path = PATH.to_owned();
     for found in tools.values() {
         let directory = Path::new(&found.program).parent().and_then(Path::to_str);

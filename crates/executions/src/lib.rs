@@ -73,11 +73,11 @@ mod sandboxes;
 mod service;
 mod verdict;
 
-pub use config::{Capacity, Config, ConfigError, JobsConfig};
-pub use error::{Error, Refusal};
+pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
+pub use error::{ExecutionError, RequestRefusal};
 pub use jobs::{Jobs, Submission};
-pub use languages::{Host, Languages, LoadError, Tie};
-pub use service::{Io, Progress, Service, StartError};
+pub use languages::{Languages, LoadError, Tie, ToolHost};
+pub use service::{ExecutionService, ProgramIo, ProgressObserver, ServiceStartError};
 pub use verdict::signal_number;
 
 #[cfg(test)]

@@ -5,32 +5,32 @@ use std::time::Duration;
 use api::LimitSpec;
 use sandbox::ProgramLimits;
 
-use crate::error::Refusal;
+use crate::error::RequestRefusal;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// One of the fields of a [`LimitSpec`].
-struct Field {
+struct LimitField {
     name: &'static str,
     asked: fn(&LimitSpec) -> Option<u64>,
     set: fn(&mut ProgramLimits, u64),
     /// Below this nothing can start, or the kernel would take it for "no limit".
     min: u64,
-    run: Range,
-    compile: Range,
+    run: LimitRange,
+    compile: LimitRange,
 }
 
 /// What holds for one field of one stage.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct LimitRange {
     default: u64,
     max: u64,
 }
 
-const fn range(default: u64, max: u64) -> Range {
-    Range { default, max }
+const fn range(default: u64, max: u64) -> LimitRange {
+    LimitRange { default, max }
 }
 
 const CPU: usize = 0;
@@ -38,8 +38,8 @@ const WALL: usize = 1;
 const MEMORY: usize = 2;
 
 /// Every field, `cpu_ms`, `wall_ms` and `memory_bytes` first.
-static FIELDS: [Field; 10] = [
-    Field {
+static FIELDS: [LimitField; 10] = [
+    LimitField {
         name: "cpu_ms",
         asked: |spec| spec.cpu_ms,
         set: |limits, value| limits.cpu = Duration::from_millis(value),
@@ -47,7 +47,7 @@ static FIELDS: [Field; 10] = [
         run: range(10_000, 60_000),
         compile: range(30_000, 120_000),
     },
-    Field {
+    LimitField {
         name: "wall_ms",
         asked: |spec| spec.wall_ms,
         set: |limits, value| limits.wall = Duration::from_millis(value),
@@ -55,7 +55,7 @@ static FIELDS: [Field; 10] = [
         run: range(20_000, 300_000),
         compile: range(60_000, 300_000),
     },
-    Field {
+    LimitField {
         name: "memory_bytes",
         asked: |spec| spec.memory_bytes,
         set: |limits, value| limits.memory_bytes = value,
@@ -63,7 +63,7 @@ static FIELDS: [Field; 10] = [
         run: range(512 * MIB, 8 * GIB),
         compile: range(1536 * MIB, 8 * GIB),
     },
-    Field {
+    LimitField {
         name: "processes",
         asked: |spec| spec.processes,
         set: |limits, value| limits.processes = value,
@@ -71,7 +71,7 @@ static FIELDS: [Field; 10] = [
         run: range(64, 1024),
         compile: range(128, 1024),
     },
-    Field {
+    LimitField {
         name: "output_bytes",
         asked: |spec| spec.output_bytes,
         set: |limits, value| limits.output_bytes = value,
@@ -79,7 +79,7 @@ static FIELDS: [Field; 10] = [
         run: range(64 * KIB, 16 * MIB),
         compile: range(64 * KIB, MIB),
     },
-    Field {
+    LimitField {
         name: "open_files",
         asked: |spec| spec.open_files,
         set: |limits, value| limits.open_files = value,
@@ -87,7 +87,7 @@ static FIELDS: [Field; 10] = [
         run: range(256, 4096),
         compile: range(1024, 4096),
     },
-    Field {
+    LimitField {
         name: "file_size_bytes",
         asked: |spec| spec.file_size_bytes,
         set: |limits, value| limits.file_size_bytes = value,
@@ -95,7 +95,7 @@ static FIELDS: [Field; 10] = [
         run: range(64 * MIB, GIB),
         compile: range(512 * MIB, GIB),
     },
-    Field {
+    LimitField {
         name: "disk_bytes",
         asked: |spec| spec.disk_bytes,
         set: |limits, value| limits.disk_bytes = value,
@@ -103,7 +103,7 @@ static FIELDS: [Field; 10] = [
         run: range(64 * MIB, 2 * GIB),
         compile: range(512 * MIB, 2 * GIB),
     },
-    Field {
+    LimitField {
         name: "disk_inodes",
         asked: |spec| spec.disk_inodes,
         set: |limits, value| limits.disk_inodes = value,
@@ -111,7 +111,7 @@ static FIELDS: [Field; 10] = [
         run: range(4096, 262_144),
         compile: range(16_384, 262_144),
     },
-    Field {
+    LimitField {
         name: "stack_bytes",
         asked: |spec| spec.stack_bytes,
         set: |limits, value| limits.stack_bytes = value,
@@ -123,33 +123,33 @@ static FIELDS: [Field; 10] = [
 
 /// Defaults and maxima of one stage, as configured.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    ranges: [Range; FIELDS.len()],
+pub(crate) struct LimitRules {
+    ranges: [LimitRange; FIELDS.len()],
 }
 
 /// Which of the two tables of built-in limits holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LimitTable {
     Run,
     Compile,
 }
 
-impl Rules {
+impl LimitRules {
     /// Lays the configured values over the built-in ones. No limit on memory exceeds the budget,
     /// which is all there is to give.
     pub(crate) fn new(
-        kind: Kind,
+        kind: LimitTable,
         defaults: &LimitSpec,
         maxima: &LimitSpec,
         memory_budget_bytes: u64,
-    ) -> Result<Rules, String> {
+    ) -> Result<LimitRules, String> {
         let mut ranges = FIELDS.each_ref().map(|field| match kind {
-            Kind::Run => field.run,
-            Kind::Compile => field.compile,
+            LimitTable::Run => field.run,
+            LimitTable::Compile => field.compile,
         });
         let (defaults_name, maxima_name) = match kind {
-            Kind::Run => ("limits", "limits_max"),
-            Kind::Compile => ("compile_limits", "compile_limits_max"),
+            LimitTable::Run => ("limits", "limits_max"),
+            LimitTable::Compile => ("compile_limits", "compile_limits_max"),
         };
         for (range, field) in ranges.iter_mut().zip(&FIELDS) {
             if let Some(max) = (field.asked)(maxima) {
@@ -179,7 +179,7 @@ impl Rules {
         for range in &mut ranges {
             range.default = range.default.min(range.max);
         }
-        Ok(Rules { ranges })
+        Ok(LimitRules { ranges })
     }
 
     /// Defaults of a language with the most time there is.
@@ -206,7 +206,7 @@ impl Rules {
         path: &str,
         asked: &LimitSpec,
         language: &LimitSpec,
-    ) -> Result<ProgramLimits, Refusal> {
+    ) -> Result<ProgramLimits, RequestRefusal> {
         let mut limits = ProgramLimits::default();
         let mut values = [0; FIELDS.len()];
         for ((value, field), range) in values.iter_mut().zip(&FIELDS).zip(&self.ranges) {
@@ -215,11 +215,11 @@ impl Rules {
                 None => default().clamp(field.min, range.max),
                 Some(asked) if asked < field.min => {
                     let message = format!("must be at least {}", field.min);
-                    return Err(Refusal::invalid(format!("{path}.{}", field.name), message));
+                    return Err(RequestRefusal::invalid(format!("{path}.{}", field.name), message));
                 }
                 Some(asked) if asked > range.max => {
                     let message = format!("must be at most {} on this server", range.max);
-                    return Err(Refusal::invalid(format!("{path}.{}", field.name), message));
+                    return Err(RequestRefusal::invalid(format!("{path}.{}", field.name), message));
                 }
                 Some(asked) => asked,
             };
@@ -242,8 +242,8 @@ mod tests {
 
     const BUDGET: u64 = 2 * GIB;
 
-    fn rules(kind: Kind) -> Rules {
-        Rules::new(kind, &LimitSpec::default(), &LimitSpec::default(), BUDGET).unwrap()
+    fn rules(kind: LimitTable) -> LimitRules {
+        LimitRules::new(kind, &LimitSpec::default(), &LimitSpec::default(), BUDGET).unwrap()
     }
 
     fn field(index: usize, value: u64) -> LimitSpec {
@@ -254,12 +254,15 @@ mod tests {
     #[test]
     fn the_run_defaults_are_the_engine_s() {
         let none = LimitSpec::default();
-        assert_eq!(rules(Kind::Run).resolve("limits", &none, &none), Ok(ProgramLimits::default()));
+        assert_eq!(
+            rules(LimitTable::Run).resolve("limits", &none, &none),
+            Ok(ProgramLimits::default())
+        );
     }
 
     #[test]
     fn every_field_is_refused_below_its_minimum_and_above_its_maximum() {
-        for kind in [Kind::Run, Kind::Compile] {
+        for kind in [LimitTable::Run, LimitTable::Compile] {
             let rules = rules(kind);
             for (index, range) in rules.ranges.iter().enumerate() {
                 let min = FIELDS[index].min;
@@ -290,8 +293,8 @@ mod tests {
             _ if value >= KIB => format!("{} KiB", value / KIB),
             _ => value.to_string(),
         };
-        let row = |field: &Field| {
-            let Field { name, min, run, compile, .. } = field;
+        let row = |field: &LimitField| {
+            let LimitField { name, min, run, compile, .. } = field;
             let [min, a, b, c, d] = [*min, run.default, run.max, compile.default, compile.max]
                 .map(|value| size(name, value));
             format!("| `{name}` | {min} | {a} | {b} | {c} | {d} |\n")
@@ -308,11 +311,11 @@ mod tests {
     #[test]
     fn each_field_sets_its_own_limit() {
         let none = LimitSpec::default();
-        let default = rules(Kind::Run).resolve("limits", &none, &none).unwrap();
+        let default = rules(LimitTable::Run).resolve("limits", &none, &none).unwrap();
         let mut seen = Vec::new();
-        for (index, Field { name, min, .. }) in FIELDS.iter().enumerate() {
+        for (index, LimitField { name, min, .. }) in FIELDS.iter().enumerate() {
             let asked = field(index, *min);
-            let limits = rules(Kind::Run).resolve("limits", &asked, &none).unwrap();
+            let limits = rules(LimitTable::Run).resolve("limits", &asked, &none).unwrap();
             assert_ne!(limits, default, "{name}");
             assert!(!seen.contains(&limits), "{name}");
             seen.push(limits);
@@ -322,16 +325,18 @@ mod tests {
     #[test]
     fn no_default_exceeds_a_small_budget() {
         let none = LimitSpec::default();
-        let rules = Rules::new(Kind::Compile, &none, &none, 256 * MIB).unwrap();
+        let rules = LimitRules::new(LimitTable::Compile, &none, &none, 256 * MIB).unwrap();
         let limits = rules.resolve("compile_limits", &none, &none).unwrap();
         assert_eq!(limits.memory_bytes, 256 * MIB);
-        assert!(Rules::new(Kind::Run, &none, &none, MIB).unwrap_err().contains("budget"));
+        assert!(
+            LimitRules::new(LimitTable::Run, &none, &none, MIB).unwrap_err().contains("budget")
+        );
     }
 
     #[test]
     fn a_language_s_default_is_used_within_the_maximum() {
         let none = LimitSpec::default();
-        let rules = rules(Kind::Run);
+        let rules = rules(LimitTable::Run);
         let limits = rules.resolve("limits", &none, &field(CPU, 5)).unwrap();
         assert_eq!(limits.cpu, Duration::from_millis(5));
         let limits = rules.resolve("limits", &field(CPU, 7), &field(CPU, 5)).unwrap();
@@ -343,7 +348,7 @@ mod tests {
     #[test]
     fn wall_time_makes_room_for_the_cpu_time_that_is_asked_for() {
         let none = LimitSpec::default();
-        let rules = rules(Kind::Run);
+        let rules = rules(LimitTable::Run);
         let limits = rules.resolve("limits", &field(CPU, 60_000), &none).unwrap();
         assert_eq!(limits.wall, Duration::from_secs(120));
         let asked = LimitSpec { wall_ms: Some(1000), ..field(CPU, 60_000) };
@@ -355,7 +360,7 @@ mod tests {
     fn contradictory_configuration_is_refused() {
         let none = LimitSpec::default();
         let new = |defaults: &LimitSpec, maxima: &LimitSpec| {
-            Rules::new(Kind::Run, defaults, maxima, BUDGET).unwrap_err()
+            LimitRules::new(LimitTable::Run, defaults, maxima, BUDGET).unwrap_err()
         };
         assert!(
             new(&field(CPU, 90_000), &none).contains("limits.cpu_ms is above limits_max.cpu_ms")
@@ -363,7 +368,7 @@ mod tests {
         assert!(new(&none, &field(CPU, 0)).contains("limits_max.cpu_ms is below 1"));
         assert!(new(&field(MEMORY, 1), &none).contains("limits.memory_bytes is below"));
         // A lower maximum takes the built-in default down with it.
-        let rules = Rules::new(Kind::Run, &none, &field(CPU, 5), BUDGET).unwrap();
+        let rules = LimitRules::new(LimitTable::Run, &none, &field(CPU, 5), BUDGET).unwrap();
         assert_eq!(rules.ranges[CPU].default, 5);
     }
 }

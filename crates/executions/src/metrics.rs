@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::{ErrorCode, Mode, Verdict};
+use api::{ErrorCode, ExecutionMode, Verdict};
 use node::clock;
 use node::telemetry::{DURATION_BUCKETS, Registry};
 use prometheus_client::collector::Collector;
@@ -14,13 +14,13 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use crate::admission::{Admission, Load};
-use crate::cache::{Cache, CacheStats};
-use crate::error::Error;
+use crate::admission::{Admission, AdmissionLoad};
+use crate::cache::{CacheStats, CompileCache};
+use crate::error::ExecutionError;
 
 /// The parts of an execution whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TimedPart {
     /// Waiting for its turn.
     Queue,
     /// Waiting for a prepared sandbox.
@@ -35,7 +35,7 @@ pub(crate) enum Part {
 
 /// The counters and histograms. Those of the parts are looked up once, not for every execution.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct ExecutionMetrics {
     finished: Family<FinishedLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
     modes: Family<ModeLabels, Counter>,
@@ -69,8 +69,12 @@ struct PartLabels {
     stage: &'static str,
 }
 
-impl Metrics {
-    pub(crate) fn new(registry: &mut Registry, admission: &Admission, cache: &Cache) -> Metrics {
+impl ExecutionMetrics {
+    pub(crate) fn new(
+        registry: &mut Registry,
+        admission: &Admission,
+        cache: &CompileCache,
+    ) -> ExecutionMetrics {
         let finished = Family::<FinishedLabels, Counter>::default();
         let refused = Family::<RefusedLabels, Counter>::default();
         let modes = Family::<ModeLabels, Counter>::default();
@@ -91,11 +95,11 @@ impl Metrics {
             Unit::Seconds,
             durations,
         );
-        registry.register_collector(Box::new(Gauges {
+        registry.register_collector(Box::new(AdmissionGauges {
             admission: admission.clone(),
             cache: cache.clone(),
         }));
-        Metrics { finished, refused, modes, parts }
+        ExecutionMetrics { finished, refused, modes, parts }
     }
 
     pub(crate) fn finished(&self, language: &str, verdict: Verdict) {
@@ -103,11 +107,11 @@ impl Metrics {
         self.finished.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn mode(&self, mode: Mode) {
+    pub(crate) fn mode(&self, mode: ExecutionMode) {
         self.modes.get_or_create(&ModeLabels { mode: mode.as_str() }).inc();
     }
 
-    pub(crate) fn refused(&self, error: &Error) {
+    pub(crate) fn refused(&self, error: &ExecutionError) {
         let code = match error.code() {
             ErrorCode::UnknownLanguage => "unknown_language",
             ErrorCode::LanguageUnavailable => "language_unavailable",
@@ -119,15 +123,15 @@ impl Metrics {
     }
 
     /// Records that `part` took from `since` until now; returns now.
-    pub(crate) fn observe(&self, part: Part, since: Instant) -> Instant {
+    pub(crate) fn observe(&self, part: TimedPart, since: Instant) -> Instant {
         let now = clock::now();
         let took: Duration = now.duration_since(since);
         let index = match part {
-            Part::Queue => 0,
-            Part::Sandbox => 1,
-            Part::Compile => 2,
-            Part::Run => 3,
-            Part::Total => 4,
+            TimedPart::Queue => 0,
+            TimedPart::Sandbox => 1,
+            TimedPart::Compile => 2,
+            TimedPart::Run => 3,
+            TimedPart::Total => 4,
         };
         self.parts[index].observe(took.as_secs_f64());
         now
@@ -136,14 +140,14 @@ impl Metrics {
 
 /// What runs and waits, read when it is asked for: there is no second count that could go wrong.
 #[derive(Debug)]
-struct Gauges {
+struct AdmissionGauges {
     admission: Admission,
-    cache: Cache,
+    cache: CompileCache,
 }
 
-impl Collector for Gauges {
+impl Collector for AdmissionGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Load { running, waiting, memory_bytes } = self.admission.load();
+        let AdmissionLoad { running, waiting, memory_bytes } = self.admission.load();
         let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: u64| {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)

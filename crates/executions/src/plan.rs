@@ -7,19 +7,22 @@ mod checks;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use api::{Companion, Comparison, Encoding, ExecutionRequest, LimitSpec, SourceFile, TestCase};
+use api::{
+    BytesEncoding, ExecutionRequest, JudgeProgram, LimitSpec, OutputComparison, SourceFile,
+    TestCase,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sandbox::{ProgramLimits, StdinSource, TerminalDimensions, WorkspaceFile};
 
-use self::checks::{Subject, directories};
+use self::checks::{PlannedProgram, directories};
 pub(crate) use self::checks::{check_env_name, check_path};
-use crate::config::{Config, ConfigError};
-use crate::error::Refusal;
-use crate::judge::compare::Rule;
+use crate::config::{ConfigError, ExecutionsConfig};
+use crate::error::RequestRefusal;
+use crate::judge::compare::ComparisonRule;
 use crate::judge::{ANSWER, INPUT, OUTPUT, PEER_GRACE, SAID_BYTES_MAX};
-use crate::languages::{ENVIRONMENT, Program, Template, Values};
-use crate::limits::{Kind, Rules};
+use crate::languages::{ArgumentTemplate, ENVIRONMENT, LanguageProgram, TemplateValues};
+use crate::limits::{LimitRules, LimitTable};
 
 /// Arguments and environment of one program, pointers to them included. Linux takes this much
 /// whatever the stack limit (`ARG_MAX`, 32 pages; see execve(2)).
@@ -35,13 +38,13 @@ const NO_LANGUAGE: &str = "argv";
 
 /// What to run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ExecutionPlan {
     /// The program that is judged.
-    pub(crate) program: Recipe,
+    pub(crate) program: ProgramRecipe,
     /// How often, and on what.
-    pub(crate) runs: Runs,
+    pub(crate) runs: RunPlan,
     /// Who decides whether its answer is right.
-    pub(crate) judge: Judge,
+    pub(crate) judge: JudgePlan,
     /// The most that may be used at any one time.
     pub(crate) memory_bytes: u64,
     /// The most that the answer may hold, but for what is small.
@@ -56,25 +59,25 @@ pub(crate) struct Plan {
 
 /// A program before it is started.
 #[derive(Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct ProgramRecipe {
     /// Its files.
     pub(crate) files: Vec<WorkspaceFile>,
     /// How to compile it.
-    pub(crate) compile: Option<Compile>,
+    pub(crate) compile: Option<CompileStage>,
 }
 
 /// A compile stage.
 #[derive(Debug)]
-pub(crate) struct Compile {
+pub(crate) struct CompileStage {
     /// The compiler.
-    pub(crate) start: Start,
+    pub(crate) start: ProgramStart,
     /// What it belongs to.
-    pub(crate) program: Program,
+    pub(crate) program: LanguageProgram,
 }
 
 /// How a program is started.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct ProgramStart {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<Vec<u8>>,
     pub(crate) limits: ProgramLimits,
@@ -82,24 +85,24 @@ pub(crate) struct Start {
 
 /// How often the program is run.
 #[derive(Debug)]
-pub(crate) enum Runs {
+pub(crate) enum RunPlan {
     /// Once.
-    Single(Single),
+    Single(SingleRun),
     /// Once for each test case.
-    Cases(Vec<Case>, Continue),
+    Cases(Vec<TestCasePlan>, CasePolicy),
 }
 
 /// What to do after a test case that is not `OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Continue {
+pub(crate) enum CasePolicy {
     Always,
     WhileOk,
 }
 
 /// The only run of a program.
 #[derive(Debug)]
-pub(crate) struct Single {
-    pub(crate) start: Start,
+pub(crate) struct SingleRun {
+    pub(crate) start: ProgramStart,
     pub(crate) stdin: StdinSource,
     pub(crate) terminal: Option<TerminalDimensions>,
     /// The names of the files to return, as asked for.
@@ -109,41 +112,41 @@ pub(crate) struct Single {
 
 /// A test case.
 #[derive(Debug)]
-pub(crate) struct Case {
+pub(crate) struct TestCasePlan {
     pub(crate) name: String,
-    pub(crate) start: Start,
+    pub(crate) start: ProgramStart,
     pub(crate) stdin: Vec<u8>,
     pub(crate) expected: Option<Vec<u8>>,
 }
 
 /// Who decides whether an answer is right.
 #[derive(Debug)]
-pub(crate) enum Judge {
+pub(crate) enum JudgePlan {
     /// Whoever exits with 0 is right.
     Nobody,
     /// What is expected is written down.
-    Compare(Rule),
+    Compare(ComparisonRule),
     /// A program, afterwards.
-    Checker(Recipe, Start),
+    Checker(ProgramRecipe, ProgramStart),
     /// A program, meanwhile.
-    Interactor(Recipe, Start),
+    Interactor(ProgramRecipe, ProgramStart),
 }
 
 /// Makes plans within the configured limits.
 #[derive(Debug)]
-pub(crate) struct Planner {
-    config: Config,
-    run: Rules,
-    compile: Rules,
+pub(crate) struct ExecutionPlanner {
+    config: ExecutionsConfig,
+    run: LimitRules,
+    compile: LimitRules,
     memory_budget_bytes: u64,
     /// `PATH` inside.
     path: String,
 }
 
 /// What is known of the run stage of a subject before its arguments and limits are.
-struct Starter<'a> {
-    planner: &'a Planner,
-    program: Option<&'a Program>,
+struct RunStarter<'a> {
+    planner: &'a ExecutionPlanner,
+    program: Option<&'a LanguageProgram>,
     argv: Vec<String>,
     /// The usual arguments.
     args: Vec<String>,
@@ -152,34 +155,35 @@ struct Starter<'a> {
     names: Vec<String>,
 }
 
-impl Planner {
+impl ExecutionPlanner {
     pub(crate) fn new(
-        config: Config,
+        config: ExecutionsConfig,
         memory_budget_bytes: u64,
         path: &str,
-    ) -> Result<Planner, ConfigError> {
+    ) -> Result<ExecutionPlanner, ConfigError> {
         let rules = |kind, defaults, maxima| {
-            Rules::new(kind, defaults, maxima, memory_budget_bytes).map_err(ConfigError)
+            LimitRules::new(kind, defaults, maxima, memory_budget_bytes).map_err(ConfigError)
         };
         if config.outputs_max > sandbox::OUTPUTS_MAX {
             let problem = format!("outputs_max is above {}", sandbox::OUTPUTS_MAX);
             return Err(ConfigError(problem));
         }
-        let run = rules(Kind::Run, &config.limits, &config.limits_max)?;
-        let compile = rules(Kind::Compile, &config.compile_limits, &config.compile_limits_max)?;
-        Ok(Planner { run, compile, memory_budget_bytes, path: path.to_owned(), config })
+        let run = rules(LimitTable::Run, &config.limits, &config.limits_max)?;
+        let compile =
+            rules(LimitTable::Compile, &config.compile_limits, &config.compile_limits_max)?;
+        Ok(ExecutionPlanner { run, compile, memory_budget_bytes, path: path.to_owned(), config })
     }
 
     /// Limits of programs or of compilers.
-    pub(crate) fn rules(&self, kind: Kind) -> &Rules {
+    pub(crate) fn rules(&self, kind: LimitTable) -> &LimitRules {
         match kind {
-            Kind::Run => &self.run,
-            Kind::Compile => &self.compile,
+            LimitTable::Run => &self.run,
+            LimitTable::Compile => &self.compile,
         }
     }
 
     /// The settings that plans keep to.
-    pub(crate) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &ExecutionsConfig {
         &self.config
     }
 
@@ -189,11 +193,11 @@ impl Planner {
     pub(crate) fn plan(
         &self,
         mut request: ExecutionRequest,
-        program: Option<&Program>,
-        companion: Option<&Program>,
+        program: Option<&LanguageProgram>,
+        companion: Option<&LanguageProgram>,
         stdin: Option<StdinSource>,
-    ) -> Result<Plan, Refusal> {
-        let subject = Subject::of_request(&mut request);
+    ) -> Result<ExecutionPlan, RequestRefusal> {
+        let subject = PlannedProgram::of_request(&mut request);
         subject.check()?;
         checks::check_whole(&request, stdin.is_some())?;
         checks::check_outputs(&request.outputs, self.config.outputs_max)?;
@@ -212,7 +216,7 @@ impl Planner {
         let mut memory_bytes = limits.memory_bytes;
         let terminal = request.terminal;
         let runs = match tests {
-            None => Runs::Single(Single {
+            None => RunPlan::Single(SingleRun {
                 start,
                 stdin,
                 terminal: terminal
@@ -225,21 +229,21 @@ impl Planner {
                 let most = cases.iter().map(|case| case.start.limits.memory_bytes).max();
                 memory_bytes = memory_bytes.max(most.unwrap_or(0));
                 let stop = request.stop_at_first_failure;
-                Runs::Cases(cases, if stop { Continue::WhileOk } else { Continue::Always })
+                RunPlan::Cases(cases, if stop { CasePolicy::WhileOk } else { CasePolicy::Always })
             }
         };
         let longest = match &runs {
-            Runs::Single(single) => single.start.limits.wall,
-            Runs::Cases(cases, _) => {
+            RunPlan::Single(single) => single.start.limits.wall,
+            RunPlan::Cases(cases, _) => {
                 cases.iter().map(|case| case.start.limits.wall).max().unwrap_or_default()
             }
         };
-        let has_tests = matches!(runs, Runs::Cases(..));
+        let has_tests = matches!(runs, RunPlan::Cases(..));
         let judge = (request.interactor, request.comparison);
         let judge = self.judge(judge, companion, has_tests, longest)?;
         let memory_bytes = self.memory(memory_bytes, &recipe, &judge)?;
         let answer_bytes = self.answer_bytes(&recipe, &runs);
-        Ok(Plan {
+        Ok(ExecutionPlan {
             program: recipe,
             runs,
             judge,
@@ -254,11 +258,11 @@ impl Planner {
     /// `longest` is how long the program may take.
     fn judge(
         &self,
-        asked: (Option<Companion>, Option<Comparison>),
-        program: Option<&Program>,
+        asked: (Option<JudgeProgram>, Option<OutputComparison>),
+        program: Option<&LanguageProgram>,
         has_tests: bool,
         longest: Duration,
-    ) -> Result<Judge, Refusal> {
+    ) -> Result<JudgePlan, RequestRefusal> {
         let rule = match asked {
             (Some(interactor), _) => {
                 let below = |refusal| below("interactor", refusal);
@@ -270,45 +274,50 @@ impl Planner {
                     // When both wait for each other, it is the program's time that ends.
                     start.limits.wall = start.limits.wall.max(longest.saturating_add(PEER_GRACE));
                 }
-                return Ok(Judge::Interactor(recipe, start));
+                return Ok(JudgePlan::Interactor(recipe, start));
             }
-            (None, Some(Comparison::Checker(checker))) => {
+            (None, Some(OutputComparison::Checker(checker))) => {
                 let below = |refusal| below("comparison", refusal);
                 let added = [INPUT, OUTPUT, ANSWER];
                 let (recipe, start) = self.companion(*checker, program, &added).map_err(below)?;
-                return Ok(Judge::Checker(recipe, start));
+                return Ok(JudgePlan::Checker(recipe, start));
             }
-            (None, None) if !has_tests => return Ok(Judge::Nobody),
-            (None, None | Some(Comparison::TrailingSpace)) => Rule::TrailingSpace,
-            (None, Some(Comparison::Exact)) => Rule::Exact,
-            (None, Some(Comparison::Tokens)) => Rule::Tokens,
-            (None, Some(Comparison::Float { absolute, relative })) => {
-                Rule::Float { absolute, relative }
+            (None, None) if !has_tests => return Ok(JudgePlan::Nobody),
+            (None, None | Some(OutputComparison::TrailingSpace)) => ComparisonRule::TrailingSpace,
+            (None, Some(OutputComparison::Exact)) => ComparisonRule::Exact,
+            (None, Some(OutputComparison::Tokens)) => ComparisonRule::Tokens,
+            (None, Some(OutputComparison::Float { absolute, relative })) => {
+                ComparisonRule::Float { absolute, relative }
             }
         };
-        Ok(Judge::Compare(rule))
+        Ok(JudgePlan::Compare(rule))
     }
 
     /// The most that is used at one time: a solution and its interactor run side by side, all else
     /// one after the other.
-    fn memory(&self, run: u64, recipe: &Recipe, judge: &Judge) -> Result<u64, Refusal> {
-        let compile = |recipe: &Recipe| {
+    fn memory(
+        &self,
+        run: u64,
+        recipe: &ProgramRecipe,
+        judge: &JudgePlan,
+    ) -> Result<u64, RequestRefusal> {
+        let compile = |recipe: &ProgramRecipe| {
             recipe.compile.as_ref().map_or(0, |compile| compile.start.limits.memory_bytes)
         };
         let most = run.max(compile(recipe));
         let most = match judge {
-            Judge::Nobody | Judge::Compare(_) => most,
-            Judge::Checker(recipe, start) => {
+            JudgePlan::Nobody | JudgePlan::Compare(_) => most,
+            JudgePlan::Checker(recipe, start) => {
                 most.max(start.limits.memory_bytes).max(compile(recipe))
             }
-            Judge::Interactor(recipe, start) => {
+            JudgePlan::Interactor(recipe, start) => {
                 let both = run.saturating_add(start.limits.memory_bytes);
                 if both > self.memory_budget_bytes {
                     let message = format!(
                         "and the program's own must be at most {} together",
                         self.memory_budget_bytes
                     );
-                    return Err(Refusal::invalid("interactor.limits.memory_bytes", message));
+                    return Err(RequestRefusal::invalid("interactor.limits.memory_bytes", message));
                 }
                 most.max(both).max(compile(recipe))
             }
@@ -317,15 +326,15 @@ impl Planner {
     }
 
     /// Most that the program and its compiler may write, as an answer holds it.
-    fn answer_bytes(&self, recipe: &Recipe, runs: &Runs) -> u64 {
+    fn answer_bytes(&self, recipe: &ProgramRecipe, runs: &RunPlan) -> u64 {
         let both = |limits: &ProgramLimits| base64_bytes(limits.output_bytes).saturating_mul(2);
         let compiler = recipe.compile.as_ref().map_or(0, |compile| both(&compile.start.limits));
         let run = match runs {
-            Runs::Single(single) if single.outputs.is_empty() => both(&single.start.limits),
-            Runs::Single(single) => {
+            RunPlan::Single(single) if single.outputs.is_empty() => both(&single.start.limits),
+            RunPlan::Single(single) => {
                 both(&single.start.limits) + base64_bytes(single.outputs_bytes_max)
             }
-            Runs::Cases(cases, _) => {
+            RunPlan::Cases(cases, _) => {
                 let all = cases.iter().map(|case| both(&case.start.limits));
                 let kept = all.clone().fold(0, u64::saturating_add);
                 let kept = kept.min(self.config.tests_output_bytes_max);
@@ -339,10 +348,10 @@ impl Planner {
 
     fn limits_of(
         &self,
-        program: Option<&Program>,
+        program: Option<&LanguageProgram>,
         path: &str,
         asked: &LimitSpec,
-    ) -> Result<ProgramLimits, Refusal> {
+    ) -> Result<ProgramLimits, RequestRefusal> {
         let none = LimitSpec::default();
         self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
     }
@@ -350,10 +359,10 @@ impl Planner {
     /// Everything about a program but how it is started.
     fn recipe<'a>(
         &'a self,
-        mut subject: Subject,
-        program: Option<&'a Program>,
+        mut subject: PlannedProgram,
+        program: Option<&'a LanguageProgram>,
         (limits, compile_limits): (&ProgramLimits, &LimitSpec),
-    ) -> Result<(Recipe, Starter<'a>), Refusal> {
+    ) -> Result<(ProgramRecipe, RunStarter<'a>), RequestRefusal> {
         let files = self.files(&mut subject, program)?;
         let none = LimitSpec::default();
         let mut of_language = *program.map_or(&none, |program| &program.language.compile_limits);
@@ -367,7 +376,7 @@ impl Planner {
             let names = language_files(&files, &program.language.extensions);
             names.into_iter().map(str::to_owned).collect()
         });
-        let starter = Starter {
+        let starter = RunStarter {
             planner: self,
             program,
             argv: subject.argv.unwrap_or_default(),
@@ -381,7 +390,7 @@ impl Planner {
                 let names: Vec<&str> = starter.names.iter().map(String::as_str).collect();
                 let values = starter.values(program, &names, &starter.args, &compile_limits);
                 let env = &program.way().compile_env;
-                let start = Start {
+                let start = ProgramStart {
                     argv: template.fill_compile(&values, &subject.compile_args),
                     env: self.environment(env, &values, &BTreeMap::new()),
                     limits: compile_limits,
@@ -389,11 +398,11 @@ impl Planner {
                 let given = subject.compile_args.iter().map(String::len).sum::<usize>();
                 let field = if given > ARGUMENT_BYTES_MAX / 2 { "compile_args" } else { "files" };
                 check_argument_bytes(&start, field)?;
-                Some(Compile { start, program: program.clone() })
+                Some(CompileStage { start, program: program.clone() })
             }
             None if !subject.compile_args.is_empty() => {
                 let message = "nothing is compiled here that could take them";
-                return Err(Refusal::invalid("compile_args", message));
+                return Err(RequestRefusal::invalid("compile_args", message));
             }
             None => None,
         };
@@ -401,20 +410,20 @@ impl Planner {
             Some(compile) => check_room("compile_limits", &compile.start.limits, &files)?,
             None => check_room("limits", limits, &files)?,
         }
-        Ok((Recipe { files, compile }, starter))
+        Ok((ProgramRecipe { files, compile }, starter))
     }
 
     /// A checker or an interactor. `added` are the files that are placed beside its own; their
     /// names become its last arguments.
     fn companion(
         &self,
-        mut companion: Companion,
-        program: Option<&Program>,
+        mut companion: JudgeProgram,
+        program: Option<&LanguageProgram>,
         added: &[&str],
-    ) -> Result<(Recipe, Start), Refusal> {
+    ) -> Result<(ProgramRecipe, ProgramStart), RequestRefusal> {
         companion.args.extend(added.iter().map(|name| (*name).to_owned()));
         let (limits, compile_limits) = (companion.limits, companion.compile_limits);
-        let subject = Subject::of_companion(companion);
+        let subject = PlannedProgram::of_companion(companion);
         subject.check()?;
         check_has_artifacts(program)?;
         let limits = self.limits_of(program, "limits", &limits)?;
@@ -424,7 +433,7 @@ impl Planner {
             let top = file.path.split('/').next().unwrap_or_default();
             if added.contains(&top) {
                 let message = "is the name of a file that is added";
-                return Err(Refusal::invalid(format!("files[{index}].name"), message));
+                return Err(RequestRefusal::invalid(format!("files[{index}].name"), message));
             }
         }
         Ok((recipe, start))
@@ -433,12 +442,12 @@ impl Planner {
     fn cases(
         &self,
         tests: Vec<TestCase>,
-        usual: &Start,
-        (limits, starter): (&LimitSpec, &Starter<'_>),
-    ) -> Result<Vec<Case>, Refusal> {
+        usual: &ProgramStart,
+        (limits, starter): (&LimitSpec, &RunStarter<'_>),
+    ) -> Result<Vec<TestCasePlan>, RequestRefusal> {
         if tests.len() > self.config.tests_max {
             let message = format!("there may be at most {} test cases", self.config.tests_max);
-            return Err(Refusal::invalid("tests", message));
+            return Err(RequestRefusal::invalid("tests", message));
         }
         let mut total = 0_u64;
         let mut cases = Vec::with_capacity(tests.len());
@@ -451,7 +460,7 @@ impl Planner {
                     "input and expected output must be at most {} bytes together",
                     self.config.tests_bytes_max
                 );
-                return Err(Refusal::invalid("tests", message));
+                return Err(RequestRefusal::invalid("tests", message));
             }
             cases.push(case);
         }
@@ -462,9 +471,9 @@ impl Planner {
         &self,
         index: usize,
         test: TestCase,
-        usual: &Start,
-        (limits, starter): (&LimitSpec, &Starter<'_>),
-    ) -> Result<Case, Refusal> {
+        usual: &ProgramStart,
+        (limits, starter): (&LimitSpec, &RunStarter<'_>),
+    ) -> Result<TestCasePlan, RequestRefusal> {
         if let Some(name) = &test.name {
             checks::check_label("name", name)?;
         }
@@ -473,7 +482,7 @@ impl Planner {
             && len(bytes) > self.config.stdin_bytes_max
         {
             let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
-            return Err(Refusal::invalid(*field, message));
+            return Err(RequestRefusal::invalid(*field, message));
         }
         let expected = one_of("expected", test.expected, test.expected_base64)?;
         let own_limits = (test.limits != LimitSpec::default()).then_some(&test.limits);
@@ -485,11 +494,11 @@ impl Planner {
                 let limits = own.transpose()?.unwrap_or(usual.limits);
                 checks::check_words("args", args.as_deref().unwrap_or_default())?;
                 let args = args.as_deref().unwrap_or(&starter.args);
-                let named = |refusal| Refusal { field: "args".to_owned(), ..refusal };
+                let named = |refusal| RequestRefusal { field: "args".to_owned(), ..refusal };
                 starter.start(args, limits).map_err(named)?
             }
         };
-        Ok(Case {
+        Ok(TestCasePlan {
             name: test.name.unwrap_or_else(|| (index + 1).to_string()),
             start,
             stdin: stdin.map(|(_, bytes)| bytes).unwrap_or_default(),
@@ -501,25 +510,25 @@ impl Planner {
         &self,
         request: &mut ExecutionRequest,
         given: Option<StdinSource>,
-    ) -> Result<StdinSource, Refusal> {
+    ) -> Result<StdinSource, RequestRefusal> {
         let own = one_of("stdin", request.stdin.take(), request.stdin_base64.take())?;
         match (own, given) {
             (None, given) => Ok(given.unwrap_or_default()),
             (Some((field, bytes)), None) if len(&bytes) > self.config.stdin_bytes_max => {
                 let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
-                Err(Refusal::invalid(field, message))
+                Err(RequestRefusal::invalid(field, message))
             }
             (Some((_, bytes)), None) => Ok(StdinSource::Bytes(bytes)),
-            (Some(_), Some(_)) => Err(Refusal::invalid("stdin", "is given twice")),
+            (Some(_), Some(_)) => Err(RequestRefusal::invalid("stdin", "is given twice")),
         }
     }
 
     /// The files to place, checked and decoded.
     fn files(
         &self,
-        subject: &mut Subject,
-        program: Option<&Program>,
-    ) -> Result<Vec<WorkspaceFile>, Refusal> {
+        subject: &mut PlannedProgram,
+        program: Option<&LanguageProgram>,
+    ) -> Result<Vec<WorkspaceFile>, RequestRefusal> {
         if let (Some(source), Some(program)) = (subject.source.take(), program) {
             if len(source.as_bytes()) > self.config.files_bytes_max {
                 return Err(self.too_large("source"));
@@ -531,7 +540,7 @@ impl Planner {
         let files = std::mem::take(&mut subject.files);
         if files.len() > self.config.files_max {
             let message = format!("there may be at most {} files", self.config.files_max);
-            return Err(Refusal::invalid("files", message));
+            return Err(RequestRefusal::invalid("files", message));
         }
         checks::check_names(files.iter().map(|file| file.name.as_str()), "files", ".name")?;
         let mut total = 0;
@@ -540,8 +549,8 @@ impl Planner {
             files.into_iter().enumerate()
         {
             let content = match encoding {
-                Encoding::Utf8 => content.into_bytes(),
-                Encoding::Base64 => decode(&format!("files[{index}].content"), &content)?,
+                BytesEncoding::Utf8 => content.into_bytes(),
+                BytesEncoding::Base64 => decode(&format!("files[{index}].content"), &content)?,
             };
             total += len(&content);
             if total > self.config.files_bytes_max {
@@ -553,17 +562,17 @@ impl Planner {
         Ok(decoded)
     }
 
-    fn too_large(&self, field: &str) -> Refusal {
+    fn too_large(&self, field: &str) -> RequestRefusal {
         let message =
             format!("a program must be at most {} bytes together", self.config.files_bytes_max);
-        Refusal::invalid(field, message)
+        RequestRefusal::invalid(field, message)
     }
 
     /// A minimal set, then the language's, then the caller's; the later one of a name counts.
     fn environment(
         &self,
-        language: &[(String, Template)],
-        values: &Values<'_>,
+        language: &[(String, ArgumentTemplate)],
+        values: &TemplateValues<'_>,
         caller: &BTreeMap<String, String>,
     ) -> Vec<Vec<u8>> {
         let base: Vec<_> = [("PATH", self.path.as_str())].into_iter().chain(ENVIRONMENT).collect();
@@ -582,15 +591,15 @@ impl Planner {
     }
 }
 
-impl Starter<'_> {
+impl RunStarter<'_> {
     fn values<'v>(
         &'v self,
-        program: &'v Program,
+        program: &'v LanguageProgram,
         names: &'v [&'v str],
         args: &'v [String],
         limits: &ProgramLimits,
-    ) -> Values<'v> {
-        Values {
+    ) -> TemplateValues<'v> {
+        TemplateValues {
             entry: names.first().copied().unwrap_or_default(),
             files: names,
             args,
@@ -600,7 +609,11 @@ impl Starter<'_> {
     }
 
     /// How to start it with these arguments and limits.
-    fn start(&self, args: &[String], limits: ProgramLimits) -> Result<Start, Refusal> {
+    fn start(
+        &self,
+        args: &[String],
+        limits: ProgramLimits,
+    ) -> Result<ProgramStart, RequestRefusal> {
         let (start, field) = match self.program {
             Some(program) => {
                 let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
@@ -608,16 +621,17 @@ impl Starter<'_> {
                 let way = program.way();
                 let argv = way.run.fill(&values);
                 let env = self.planner.environment(&way.env, &values, &self.env);
-                (Start { argv, env, limits }, "args")
+                (ProgramStart { argv, env, limits }, "args")
             }
             None => {
                 let bytes = |words: &[String]| words.iter().map(String::len).sum::<usize>();
                 let larger = bytes(args) > bytes(&self.argv);
                 let words = self.argv.iter().chain(args);
                 let argv = words.map(|word| word.as_bytes().to_vec()).collect();
-                let values = Values { entry: "", files: &[], args, memory_bytes: 0, prepared: "" };
+                let values =
+                    TemplateValues { entry: "", files: &[], args, memory_bytes: 0, prepared: "" };
                 let env = self.planner.environment(&[], &values, &self.env);
-                (Start { argv, env, limits }, if larger { "args" } else { "argv" })
+                (ProgramStart { argv, env, limits }, if larger { "args" } else { "argv" })
             }
         };
         check_argument_bytes(&start, field)?;
@@ -630,7 +644,7 @@ fn one_of(
     field: &'static str,
     text: Option<String>,
     base64: Option<String>,
-) -> Result<Option<(&'static str, Vec<u8>)>, Refusal> {
+) -> Result<Option<(&'static str, Vec<u8>)>, RequestRefusal> {
     let base64_field = match field {
         "expected" => "expected_base64",
         _ => "stdin_base64",
@@ -641,22 +655,22 @@ fn one_of(
         (None, Some(text)) => Ok(Some((base64_field, decode(base64_field, &text)?))),
         (Some(_), Some(_)) => {
             let message = format!("is given twice; give one of {field} and {base64_field}");
-            Err(Refusal::invalid(field, message))
+            Err(RequestRefusal::invalid(field, message))
         }
     }
 }
 
-fn below(prefix: &str, refusal: Refusal) -> Refusal {
-    Refusal { field: format!("{prefix}.{}", refusal.field), ..refusal }
+fn below(prefix: &str, refusal: RequestRefusal) -> RequestRefusal {
+    RequestRefusal { field: format!("{prefix}.{}", refusal.field), ..refusal }
 }
 
 /// Test cases and companions run what was compiled in a sandbox of its own.
-fn check_has_artifacts(program: Option<&Program>) -> Result<(), Refusal> {
-    match program.map(Program::way) {
+fn check_has_artifacts(program: Option<&LanguageProgram>) -> Result<(), RequestRefusal> {
+    match program.map(LanguageProgram::way) {
         Some(way) if way.compile.is_some() && way.artifacts.is_none() => {
             let message = "the language's entry does not say what compiling makes (`artifacts`), \
                            so it can be run once only";
-            Err(Refusal::invalid("language", message))
+            Err(RequestRefusal::invalid("language", message))
         }
         Some(_) | None => Ok(()),
     }
@@ -686,7 +700,7 @@ fn variable(name: &str, value: &[u8]) -> Vec<u8> {
     variable
 }
 
-fn prepared(program: &Program) -> &str {
+fn prepared(program: &LanguageProgram) -> &str {
     let prepared = program.way().prepared.as_ref();
     prepared.and_then(|prepared| prepared.inside()).unwrap_or(UNPREPARED)
 }
@@ -702,7 +716,7 @@ fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<
 }
 
 /// What `execve` would refuse as too long is refused here, with a name.
-fn check_argument_bytes(start: &Start, field: &str) -> Result<(), Refusal> {
+fn check_argument_bytes(start: &ProgramStart, field: &str) -> Result<(), RequestRefusal> {
     let bytes = |words: &[Vec<u8>]| -> usize {
         words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
     };
@@ -713,7 +727,7 @@ fn check_argument_bytes(start: &Start, field: &str) -> Result<(), Refusal> {
     let message = format!(
         "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
     );
-    Err(Refusal::invalid(if env > argv { "env" } else { field }, message))
+    Err(RequestRefusal::invalid(if env > argv { "env" } else { field }, message))
 }
 
 /// What files take where they are placed: bytes in whole pages, files with the directories above.
@@ -724,7 +738,11 @@ pub(crate) fn room(files: &[WorkspaceFile]) -> (u64, u64) {
 }
 
 /// The files must fit into the sandbox that they are placed in.
-fn check_room(path: &str, limits: &ProgramLimits, files: &[WorkspaceFile]) -> Result<(), Refusal> {
+fn check_room(
+    path: &str,
+    limits: &ProgramLimits,
+    files: &[WorkspaceFile],
+) -> Result<(), RequestRefusal> {
     let (bytes, inodes) = room(files);
     for (field, limit, needed) in [
         ("disk_bytes", limits.disk_bytes, bytes),
@@ -735,14 +753,14 @@ fn check_room(path: &str, limits: &ProgramLimits, files: &[WorkspaceFile]) -> Re
         if needed > limit {
             let message =
                 format!("is too small for the files of this request, which need {needed}");
-            return Err(Refusal::invalid(format!("{path}.{field}"), message));
+            return Err(RequestRefusal::invalid(format!("{path}.{field}"), message));
         }
     }
     Ok(())
 }
 
-fn decode(field: &str, text: &str) -> Result<Vec<u8>, Refusal> {
-    let refuse = |error| Refusal::invalid(field, format!("is not base64: {error}"));
+fn decode(field: &str, text: &str) -> Result<Vec<u8>, RequestRefusal> {
+    let refuse = |error| RequestRefusal::invalid(field, format!("is not base64: {error}"));
     BASE64.decode(text).map_err(refuse)
 }
 

@@ -100,7 +100,7 @@ pub struct NewJob {
     /// When it expires if it still waits.
     pub deadline_ms: Option<u64>,
     /// Makes a second push of the same job harmless.
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyMark>,
     /// The request, as JSON.
     pub request: Vec<u8>,
     /// What the face that took it in wants to remember; opaque.
@@ -120,7 +120,7 @@ impl NewJob {
 
 /// What tells that a job was pushed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Idempotency {
+pub struct IdempotencyMark {
     /// Chosen by the caller; unique for a tenant while the job is kept.
     pub key: String,
     /// Hash of the request: the same key with another request is a mistake.
@@ -129,7 +129,7 @@ pub struct Idempotency {
 
 /// What became of one pushed job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It is durable and waits.
     New,
     /// The same was pushed before, under this id; nothing was changed.
@@ -138,7 +138,7 @@ pub enum Pushed {
 
 /// The right to run a job and to publish its result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lease {
+pub struct JobLease {
     /// The job.
     pub id: ExecutionId,
     /// The fencing token: no two claims of a job have the same.
@@ -147,9 +147,9 @@ pub struct Lease {
 
 /// A job in the hands of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct JobClaim {
     /// The right to run it.
-    pub lease: Lease,
+    pub lease: JobLease,
     /// Whose it is.
     pub tenant: String,
     /// Which attempt this is, from 1.
@@ -160,7 +160,7 @@ pub struct Claim {
 
 /// What a heartbeat learns of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beat {
+pub enum LeaseRenewal {
     /// It goes on.
     Held,
     /// It goes on, but its owner wants the job to end.
@@ -190,7 +190,7 @@ pub enum Finish {
 
 /// What became of an attempt that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum AttemptDisposition {
     /// The job is in this state now.
     Now(State),
     /// The lease was not current any more; nothing was changed.
@@ -212,7 +212,7 @@ pub enum CancelAnswer {
 
 /// All that is known of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct QueuedJob {
     /// Its id.
     pub id: ExecutionId,
     /// Whose it is.
@@ -273,7 +273,7 @@ pub struct Filter {
 
 /// A webhook that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// The job, in a final state.
     pub id: ExecutionId,
     /// Which attempt this is, from 1.
@@ -329,27 +329,32 @@ pub enum QueueError {
 }
 
 /// A durable queue of jobs. Every back end passes the same conformance suite.
-pub trait Queue: Send + Sync + fmt::Debug {
+pub trait JobQueue: Send + Sync + fmt::Debug {
     /// Its name in statistics: `sqlite`, `postgresql`, `redis`.
     fn backend(&self) -> &'static str;
 
     /// Accepts all of the jobs, durably, or none. Answers in their order.
-    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>>;
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>>;
 
     /// Takes up to `max` jobs that may run now, in order; none when nothing waits or the queue is
     /// paused. A tenant whose quota is used up is passed over. Does not wait for one.
-    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>>;
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>>;
 
     /// Returns when there may be something to claim: at once after a push here, within a bounded
     /// time otherwise. Cancel-safe.
     fn changed(&self) -> Pending<'_, ()>;
 
     /// Renews leases; answers in their order.
-    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>>;
+    fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>>;
 
     /// Ends an attempt. A final state is published here and nowhere else, together with the
     /// webhook that becomes due.
-    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended>;
+    fn finish(
+        &self,
+        lease: JobLease,
+        finish: Finish,
+        now_ms: u64,
+    ) -> Pending<'_, AttemptDisposition>;
 
     /// Cancels a job that waits, and asks the worker of one that runs to stop.
     fn cancel(
@@ -361,11 +366,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
     ) -> Pending<'_, CancelAnswer>;
 
     /// One job, of any tenant; who may see it is the caller's business.
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>>;
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>>;
 
     /// Jobs, newest first, without what may be large: request, result and [`Job::face`], which are
     /// read job by job with [`Queue::get`].
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>>;
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>>;
 
     /// How many go before a job that waits; `None` when it does not wait.
     fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>>;
@@ -394,7 +399,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn sweep(&self, now_ms: u64) -> Pending<'_, Swept>;
 
     /// Webhooks that are due, oldest first; each is hidden from others until `now_ms + hide`.
-    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>>;
+    fn due_webhooks(
+        &self,
+        max: usize,
+        hide: Duration,
+        now_ms: u64,
+    ) -> Pending<'_, Vec<WebhookDelivery>>;
 
     /// Settles a delivery: due again at `Some(ms)`, or over.
     fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()>;

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use api::{ExecutionId, Mode, Outcome, OutputFile, Stage, StageName, TestResult, Verdict};
+use api::{
+    ExecutionId, ExecutionMode, OutputFile, StageName, StageOutcome, StageResult, TestResult,
+    Verdict,
+};
 use sandbox::{
     ChunkStream, OutputMode, OutputSink, ProgramControl, ProgramExit, ProgramLimits,
     SandboxCommand, SeccompProfile, StdinSource, WorkspaceFile,
@@ -18,24 +21,26 @@ use sandbox::{
 use tokio::sync::{Semaphore, mpsc};
 
 use self::build::Built;
-use crate::cache::Cache;
-use crate::grants::{self, Granted, Serving};
+use crate::cache::CompileCache;
+use crate::grants::{self, ExecutionGrants, GrantSockets};
 use crate::judge::{self, ANSWER, INPUT, OUTPUT, SAID_BYTES_MAX, compare};
 use crate::languages::warm;
-use crate::metrics::{Metrics, Part};
-use crate::plan::{self, Case, Continue, Judge, Plan, Runs, Single, Start};
-use crate::sandboxes::{Failure, Sandbox, Sandboxes};
-use crate::service::Progress;
+use crate::metrics::{ExecutionMetrics, TimedPart};
+use crate::plan::{
+    self, CasePolicy, ExecutionPlan, JudgePlan, ProgramStart, RunPlan, SingleRun, TestCasePlan,
+};
+use crate::sandboxes::{LeasedSandbox, SandboxFailure, SandboxProvider};
+use crate::service::ProgressObserver;
 use crate::verdict;
 
 /// Output that is compared on the task that runs the program; more goes to a thread of its own.
 const COMPARED_AT_ONCE_BYTES: usize = 256 << 10;
 
 /// What executions run on.
-pub(crate) struct Machine {
-    pub(crate) sandboxes: Box<dyn Sandboxes>,
-    pub(crate) cache: Cache,
-    pub(crate) metrics: Metrics,
+pub(crate) struct RunEnvironment {
+    pub(crate) sandboxes: Box<dyn SandboxProvider>,
+    pub(crate) cache: CompileCache,
+    pub(crate) metrics: ExecutionMetrics,
     /// Who takes two sandboxes takes both before the next one does: all could else hold one and
     /// wait for another.
     pub(crate) pairs: Semaphore,
@@ -46,26 +51,26 @@ pub(crate) struct Machine {
 }
 
 /// What an execution came to.
-pub(crate) struct Done {
-    pub(crate) outcome: Outcome,
-    pub(crate) mode: Mode,
-    pub(crate) stages: Vec<Stage>,
+pub(crate) struct ExecutionOutcome {
+    pub(crate) outcome: StageOutcome,
+    pub(crate) mode: ExecutionMode,
+    pub(crate) stages: Vec<StageResult>,
     pub(crate) files: Vec<OutputFile>,
     pub(crate) tests: Vec<TestResult>,
 }
 
 /// An execution under way.
-pub(crate) struct Run<'a> {
-    machine: &'a Machine,
+pub(crate) struct ExecutionRun<'a> {
+    machine: &'a RunEnvironment,
     id: &'a ExecutionId,
     tenant: &'a str,
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn ProgressObserver,
     /// Until when the time is accounted for.
     since: Instant,
     fresh: bool,
     merge_stderr: bool,
     /// The stages that began; the last one may still be without its outcome when Cove fails.
-    stages: Vec<Stage>,
+    stages: Vec<StageResult>,
     files: Vec<OutputFile>,
     tests: Vec<TestResult>,
     /// Bytes of output that the answer may still hold of test cases.
@@ -73,28 +78,28 @@ pub(crate) struct Run<'a> {
     /// Whether what is compiled is run more than once, so never where it was compiled.
     needs_artifacts: bool,
     is_cached: bool,
-    warm: Mode,
+    warm: ExecutionMode,
     /// What the program may reach whenever it is run, and nobody else.
-    pub(crate) granted: Option<&'a Granted>,
+    pub(crate) granted: Option<&'a ExecutionGrants>,
 }
 
 /// A program that is ready to be started.
-struct Ready {
+struct ReadyProgram {
     /// What is placed before it starts.
     files: Vec<WorkspaceFile>,
     /// Whether what is placed counts for the limits: what a compiler made does not.
     is_compiled: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ExecutionRun<'a> {
     pub(crate) fn new(
-        machine: &'a Machine,
+        machine: &'a RunEnvironment,
         (id, tenant): (&'a ExecutionId, &'a str),
-        plan: &Plan,
+        plan: &ExecutionPlan,
         admitted: Instant,
-        progress: &'a mut dyn Progress,
-    ) -> Run<'a> {
-        Run {
+        progress: &'a mut dyn ProgressObserver,
+    ) -> ExecutionRun<'a> {
+        ExecutionRun {
             machine,
             id,
             tenant,
@@ -106,10 +111,10 @@ impl<'a> Run<'a> {
             files: Vec::new(),
             tests: Vec::new(),
             output_left: machine.tests_output_bytes_max,
-            needs_artifacts: matches!(plan.runs, Runs::Cases(..))
-                || matches!(plan.judge, Judge::Interactor(..)),
+            needs_artifacts: matches!(plan.runs, RunPlan::Cases(..))
+                || matches!(plan.judge, JudgePlan::Interactor(..)),
             is_cached: false,
-            warm: Mode::Fresh,
+            warm: ExecutionMode::Fresh,
             granted: None,
         }
     }
@@ -117,26 +122,26 @@ impl<'a> Run<'a> {
     /// Runs everything. When Cove fails, what was done so far is kept.
     pub(crate) async fn all(
         &mut self,
-        plan: Plan,
+        plan: ExecutionPlan,
         control: Option<mpsc::Receiver<ProgramControl>>,
-    ) -> Result<(), Failure> {
-        let Plan { program, runs, judge, .. } = plan;
+    ) -> Result<(), SandboxFailure> {
+        let ExecutionPlan { program, runs, judge, .. } = plan;
         let built = self.build(program, StageName::Compile).await?;
         match runs {
-            Runs::Single(single) => self.once(built, single, judge, control).await,
-            Runs::Cases(cases, go_on) => {
+            RunPlan::Single(single) => self.once(built, single, judge, control).await,
+            RunPlan::Cases(cases, go_on) => {
                 // What cannot be placed again was refused when it was built.
                 let Built::Ready(ready) = built else { return Ok(()) };
                 let judge = match judge {
-                    Judge::Nobody => ReadyJudge::Nobody,
-                    Judge::Compare(rule) => ReadyJudge::Compare(rule),
-                    Judge::Checker(recipe, start) => {
+                    JudgePlan::Nobody => ReadyJudge::Nobody,
+                    JudgePlan::Compare(rule) => ReadyJudge::Compare(rule),
+                    JudgePlan::Checker(recipe, start) => {
                         match self.build(recipe, StageName::Checker).await? {
                             Built::Ready(ready) => ReadyJudge::Checker(ready, start),
                             Built::Here(_) | Built::Refused => return Ok(()),
                         }
                     }
-                    Judge::Interactor(recipe, start) => {
+                    JudgePlan::Interactor(recipe, start) => {
                         match self.build(recipe, StageName::Interactor).await? {
                             Built::Ready(ready) => ReadyJudge::Interactor(ready, start),
                             Built::Here(_) | Built::Refused => return Ok(()),
@@ -153,13 +158,13 @@ impl<'a> Run<'a> {
         let last = self.tests.last().map(|test| &test.outcome);
         let last = last.or(self.stages.last().map(|stage| &stage.outcome));
         if last.is_none_or(|outcome| outcome.verdict != Verdict::Ie) {
-            self.push(StageName::Run, Mode::Fresh, verdict::infrastructure_failure());
+            self.push(StageName::Run, ExecutionMode::Fresh, verdict::infrastructure_failure());
         }
     }
 
     /// The result.
-    pub(crate) fn done(mut self) -> Done {
-        let failed = |outcome: &Outcome| outcome.verdict != Verdict::Ok;
+    pub(crate) fn done(mut self) -> ExecutionOutcome {
+        let failed = |outcome: &StageOutcome| outcome.verdict != Verdict::Ok;
         // A stage that follows the test cases is one that Cove failed at.
         let stage = match self.tests.is_empty() {
             true => self.stages.last_mut(),
@@ -169,7 +174,7 @@ impl<'a> Run<'a> {
         let test = test.or(self.tests.len().checked_sub(1));
         let test = test.and_then(|index| self.tests.get_mut(index));
         let outcome = match (stage, test) {
-            (Some(Stage { outcome, output_at_top, .. }), _)
+            (Some(StageResult { outcome, output_at_top, .. }), _)
             | (None, Some(TestResult { outcome, output_at_top, .. })) => {
                 let (top, is_moved) = verdict::move_to_top(outcome);
                 *output_at_top = is_moved;
@@ -178,34 +183,43 @@ impl<'a> Run<'a> {
             (None, None) => verdict::infrastructure_failure(),
         };
         let mode = match (self.is_cached, self.warm) {
-            (true, Mode::Zygote) => Mode::CachedZygote,
-            (true, Mode::Prestarted) => Mode::CachedPrestarted,
-            (true, _) => Mode::Cached,
+            (true, ExecutionMode::Zygote) => ExecutionMode::CachedZygote,
+            (true, ExecutionMode::Prestarted) => ExecutionMode::CachedPrestarted,
+            (true, _) => ExecutionMode::Cached,
             (false, warm) => warm,
         };
         self.machine.metrics.mode(mode);
-        Done { outcome, mode, stages: self.stages, files: self.files, tests: self.tests }
+        ExecutionOutcome {
+            outcome,
+            mode,
+            stages: self.stages,
+            files: self.files,
+            tests: self.tests,
+        }
     }
 
     /// Waits for a sandbox.
-    async fn sandbox(&mut self) -> Result<Box<dyn Sandbox>, Failure> {
+    async fn sandbox(&mut self) -> Result<Box<dyn LeasedSandbox>, SandboxFailure> {
         let sandbox = self.machine.sandboxes.sandbox().await?;
-        self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+        self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
         Ok(sandbox)
     }
 
     /// Waits for a sandbox in which a program may have what it was granted.
-    async fn sandbox_with(&mut self, loopback: bool) -> Result<Box<dyn Sandbox>, Failure> {
+    async fn sandbox_with(
+        &mut self,
+        loopback: bool,
+    ) -> Result<Box<dyn LeasedSandbox>, SandboxFailure> {
         if !loopback {
             return self.sandbox().await;
         }
         let sandbox = self.machine.sandboxes.connected().await?;
-        self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+        self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
         Ok(sandbox)
     }
 
     /// Lets a command that runs the program have what it was granted.
-    fn give(&self, command: &mut SandboxCommand) -> Result<Option<Serving>, Failure> {
+    fn give(&self, command: &mut SandboxCommand) -> Result<Option<GrantSockets>, SandboxFailure> {
         self.granted.map(|granted| granted.give(command)).transpose()
     }
 
@@ -214,7 +228,7 @@ impl<'a> Run<'a> {
     async fn enter(
         &mut self,
         command: &mut SandboxCommand,
-    ) -> Result<(Box<dyn Sandbox>, Mode), Failure> {
+    ) -> Result<(Box<dyn LeasedSandbox>, ExecutionMode), SandboxFailure> {
         let sandboxes = &*self.machine.sandboxes;
         if !self.fresh
             && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
@@ -223,32 +237,32 @@ impl<'a> Run<'a> {
                 Some(_) => sandboxes.connected_warm(&runtime.name).await?,
             }
         {
-            self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+            self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
             command.warm = true;
             self.warm = warm::mode(runtime);
             return Ok((sandbox, self.warm));
         }
-        Ok((self.sandbox_with(command.listen.is_some()).await?, Mode::Fresh))
+        Ok((self.sandbox_with(command.listen.is_some()).await?, ExecutionMode::Fresh))
     }
 
     /// A program without test cases.
     async fn once(
         &mut self,
         built: Built,
-        single: Single,
-        judge: Judge,
+        single: SingleRun,
+        judge: JudgePlan,
         control: Option<mpsc::Receiver<ProgramControl>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SandboxFailure> {
         let outputs = single.outputs.clone();
         match (built, judge) {
-            (Built::Ready(ready), Judge::Interactor(recipe, start)) => {
+            (Built::Ready(ready), JudgePlan::Interactor(recipe, start)) => {
                 if let Built::Ready(other) = self.build(recipe, StageName::Interactor).await? {
                     self.single_pair(&ready, single, (&other, &start)).await?;
                 }
             }
             (Built::Ready(ready), _) => self.single(None, ready, single, control).await?,
             (Built::Here(sandbox), _) => {
-                let ready = Ready { files: Vec::new(), is_compiled: true };
+                let ready = ReadyProgram { files: Vec::new(), is_compiled: true };
                 self.single(Some(sandbox), ready, single, control).await?;
             }
             (Built::Refused, _) => {}
@@ -261,12 +275,12 @@ impl<'a> Run<'a> {
     /// The only run of a program, in the sandbox where it was compiled if it has to be that one.
     async fn single(
         &mut self,
-        sandbox: Option<Box<dyn Sandbox>>,
-        ready: Ready,
-        single: Single,
+        sandbox: Option<Box<dyn LeasedSandbox>>,
+        ready: ReadyProgram,
+        single: SingleRun,
         control: Option<mpsc::Receiver<ProgramControl>>,
-    ) -> Result<(), Failure> {
-        let Single { start, stdin, terminal, outputs, outputs_bytes_max } = single;
+    ) -> Result<(), SandboxFailure> {
+        let SingleRun { start, stdin, terminal, outputs, outputs_bytes_max } = single;
         let mut command = self.command(start, ready.files, ready.is_compiled);
         command.stdin = stdin;
         command.terminal = terminal;
@@ -275,7 +289,7 @@ impl<'a> Run<'a> {
         command.outputs_bytes_max = outputs_bytes_max;
         let serving = self.give(&mut command)?;
         let (mut sandbox, mode) = match sandbox {
-            Some(sandbox) => (sandbox, Mode::Fresh),
+            Some(sandbox) => (sandbox, ExecutionMode::Fresh),
             None => self.enter(&mut command).await?,
         };
         let ran = self.run(&mut *sandbox, (command, serving), StageName::Run, None).await;
@@ -295,11 +309,11 @@ impl<'a> Run<'a> {
     /// Every test case, in order.
     async fn cases(
         &mut self,
-        ready: &Ready,
-        cases: Vec<Case>,
+        ready: &ReadyProgram,
+        cases: Vec<TestCasePlan>,
         judge: &ReadyJudge,
-        go_on: Continue,
-    ) -> Result<(), Failure> {
+        go_on: CasePolicy,
+    ) -> Result<(), SandboxFailure> {
         for (number, case) in (1..).zip(cases) {
             let name = case.name.clone();
             let ran = self.case(ready, case, judge, number).await;
@@ -307,7 +321,7 @@ impl<'a> Run<'a> {
                 Ok(ran) => ran,
                 Err(failure) => {
                     let outcome = verdict::infrastructure_failure();
-                    let mode = Mode::Fresh;
+                    let mode = ExecutionMode::Fresh;
                     let (judge, output_at_top) = (None, false);
                     self.tests.push(TestResult { name, outcome, mode, judge, output_at_top });
                     return Err(failure);
@@ -317,7 +331,7 @@ impl<'a> Run<'a> {
             judge::bound_output(&mut outcome, &mut self.output_left);
             let output_at_top = false;
             self.tests.push(TestResult { name, outcome, mode, judge, output_at_top });
-            if stop && go_on == Continue::WhileOk {
+            if stop && go_on == CasePolicy::WhileOk {
                 break;
             }
         }
@@ -327,17 +341,17 @@ impl<'a> Run<'a> {
     /// One test case: how the program ended, judged, and how its judge ended.
     async fn case(
         &mut self,
-        ready: &Ready,
-        case: Case,
+        ready: &ReadyProgram,
+        case: TestCasePlan,
         judge: &ReadyJudge,
         number: u32,
-    ) -> Result<(Outcome, Mode, Option<Outcome>), Failure> {
+    ) -> Result<(StageOutcome, ExecutionMode, Option<StageOutcome>), SandboxFailure> {
         if let ReadyJudge::Interactor(other, start) = judge {
             let input = vec![text_file(INPUT, case.stdin), expected_file(case.expected)];
             let (program, other) = ((ready, case.start), (other, start, input));
             let nothing = (Vec::new(), 0);
             let ((outcome, _), said) = self.pair(program, other, nothing, Some(number)).await?;
-            return Ok((outcome, Mode::Fresh, Some(said)));
+            return Ok((outcome, ExecutionMode::Fresh, Some(said)));
         }
         let mut command = self.command(case.start, ready.files.clone(), ready.is_compiled);
         let input = match judge {
@@ -381,24 +395,24 @@ impl<'a> Run<'a> {
     /// Runs a checker on one answer.
     async fn check(
         &mut self,
-        ready: &Ready,
-        start: &Start,
+        ready: &ReadyProgram,
+        start: &ProgramStart,
         files: Vec<WorkspaceFile>,
         number: u32,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<StageOutcome, SandboxFailure> {
         let mut sandbox = self.sandbox().await?;
         let command = self.judge_command(ready, start, files);
         let run = (command, None);
         let ran = self.run(&mut *sandbox, run, StageName::Checker, Some(number)).await;
         let (outcome, _) = ran?;
-        self.progress.exit(StageName::Checker, Some(number), Mode::Fresh, &outcome);
+        self.progress.exit(StageName::Checker, Some(number), ExecutionMode::Fresh, &outcome);
         Ok(outcome)
     }
 
     /// A command that starts a program.
     fn command(
         &self,
-        start: Start,
+        start: ProgramStart,
         files: Vec<WorkspaceFile>,
         is_compiled: bool,
     ) -> SandboxCommand {
@@ -412,8 +426,8 @@ impl<'a> Run<'a> {
     /// A command that starts a checker or an interactor, with files beside its own.
     fn judge_command(
         &self,
-        ready: &Ready,
-        start: &Start,
+        ready: &ReadyProgram,
+        start: &ProgramStart,
         added: Vec<WorkspaceFile>,
     ) -> SandboxCommand {
         let mut command = command(start.clone(), ready.files.clone(), ready.is_compiled);
@@ -426,21 +440,23 @@ impl<'a> Run<'a> {
     /// Runs one command to its end and judges how it ended.
     async fn run(
         &mut self,
-        sandbox: &mut dyn Sandbox,
-        (command, serving): (SandboxCommand, Option<Serving>),
+        sandbox: &mut dyn LeasedSandbox,
+        (command, serving): (SandboxCommand, Option<GrantSockets>),
         stage: StageName,
         test: Option<u32>,
-    ) -> Result<(Outcome, Vec<Result<Vec<u8>, String>>), Failure> {
+    ) -> Result<(StageOutcome, Vec<Result<Vec<u8>, String>>), SandboxFailure> {
         let program = program_name(&command);
         self.progress.stage(stage, test);
-        let ran = grants::run(sandbox, command, serving, &mut Sink(&mut *self.progress)).await;
+        let ran =
+            grants::run(sandbox, command, serving, &mut ProgramOutputSink(&mut *self.progress))
+                .await;
         self.since = self.machine.metrics.observe(part(stage), self.since);
         let mut exit = ran?;
         let contents = std::mem::take(&mut exit.outputs);
         Ok((self.judged(stage, &program, exit), contents))
     }
 
-    fn judged(&self, stage: StageName, program: &[u8], exit: ProgramExit) -> Outcome {
+    fn judged(&self, stage: StageName, program: &[u8], exit: ProgramExit) -> StageOutcome {
         let outcome = verdict::outcome(stage, program, exit);
         if outcome.verdict == Verdict::Ie {
             tracing::error!(execution = %self.id, "the engine lost a program");
@@ -448,8 +464,8 @@ impl<'a> Run<'a> {
         outcome
     }
 
-    fn push(&mut self, name: StageName, mode: Mode, outcome: Outcome) {
-        self.stages.push(Stage { name, mode, outcome, output_at_top: false });
+    fn push(&mut self, name: StageName, mode: ExecutionMode, outcome: StageOutcome) {
+        self.stages.push(StageResult { name, mode, outcome, output_at_top: false });
     }
 
     /// Adds what was asked for and is not there yet.
@@ -467,13 +483,17 @@ impl<'a> Run<'a> {
 /// Who judges test cases, ready to be started.
 enum ReadyJudge {
     Nobody,
-    Compare(compare::Rule),
-    Checker(Ready, Start),
-    Interactor(Ready, Start),
+    Compare(compare::ComparisonRule),
+    Checker(ReadyProgram, ProgramStart),
+    Interactor(ReadyProgram, ProgramStart),
 }
 
 /// Compares an answer, away from the task when it is long.
-async fn difference(rule: compare::Rule, outcome: &Outcome, expected: Vec<u8>) -> Option<String> {
+async fn difference(
+    rule: compare::ComparisonRule,
+    outcome: &StageOutcome,
+    expected: Vec<u8>,
+) -> Option<String> {
     let actual = judge::stdout_bytes(outcome);
     if actual.len().max(expected.len()) <= COMPARED_AT_ONCE_BYTES {
         return compare::difference(rule, &actual, &expected);
@@ -483,7 +503,7 @@ async fn difference(rule: compare::Rule, outcome: &Outcome, expected: Vec<u8>) -
     compared.await.unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
 }
 
-fn command(start: Start, files: Vec<WorkspaceFile>, is_compiled: bool) -> SandboxCommand {
+fn command(start: ProgramStart, files: Vec<WorkspaceFile>, is_compiled: bool) -> SandboxCommand {
     let mut limits = start.limits;
     if is_compiled {
         make_room(&mut limits, &files);
@@ -518,17 +538,17 @@ fn program_name(command: &SandboxCommand) -> Vec<u8> {
     command.argv.first().cloned().unwrap_or_default()
 }
 
-fn part(stage: StageName) -> Part {
+fn part(stage: StageName) -> TimedPart {
     match stage {
-        StageName::Compile => Part::Compile,
-        StageName::Run | StageName::Interactor | StageName::Checker => Part::Run,
+        StageName::Compile => TimedPart::Compile,
+        StageName::Run | StageName::Interactor | StageName::Checker => TimedPart::Run,
     }
 }
 
 /// Hands output on.
-struct Sink<'a>(&'a mut dyn Progress);
+struct ProgramOutputSink<'a>(&'a mut dyn ProgressObserver);
 
-impl OutputSink for Sink<'_> {
+impl OutputSink for ProgramOutputSink<'_> {
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
         self.0.chunk(stream, bytes);
     }

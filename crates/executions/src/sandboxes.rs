@@ -4,43 +4,44 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::error::Refusal;
+use crate::error::RequestRefusal;
 use sandbox::{OutputSink, ProgramExit, SandboxCommand, SandboxError, WarmRuntime};
 
 /// Why a program was not run to its end.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SandboxFailure {
     /// The files of the request do not fit into the limits of the request.
     NoRoom,
     /// The request cannot be run any more as it could when it was accepted.
-    Refused(Refusal),
+    Refused(RequestRefusal),
     /// Cove failed; for the log.
     Infrastructure(Box<dyn Error + Send + Sync>),
 }
 
-pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+pub(crate) type Pending<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, SandboxFailure>> + Send + 'a>>;
 
 /// Something that hands out sandboxes.
-pub(crate) trait Sandboxes: Send + Sync {
+pub(crate) trait SandboxProvider: Send + Sync {
     /// Waits for a prepared one.
-    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>>;
+    fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
 
     /// Waits for one with a loopback, for commands that listen there.
-    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>>;
+    fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
 
     /// The runtimes that are started ahead of their programs.
     fn runtimes(&self) -> &[WarmRuntime];
 
     /// Waits for one in which the runtime called `name` waits for its program; `None` when there is
     /// none to wait for.
-    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>>;
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 
     /// The same with a loopback.
-    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>>;
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 }
 
 /// A sandbox; dropping it kills everything inside.
-pub(crate) trait Sandbox: Send {
+pub(crate) trait LeasedSandbox: Send {
     /// Runs one program to its end.
     fn run<'a>(
         &'a mut self,
@@ -49,17 +50,17 @@ pub(crate) trait Sandbox: Send {
     ) -> Pending<'a, ProgramExit>;
 }
 
-impl Sandboxes for sandbox::Engine {
-    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>> {
+impl SandboxProvider for sandbox::Engine {
+    fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         Box::pin(async {
-            let sandbox: Box<dyn Sandbox> = Box::new(sandbox::Engine::sandbox(self).await?);
+            let sandbox: Box<dyn LeasedSandbox> = Box::new(sandbox::Engine::sandbox(self).await?);
             Ok(sandbox)
         })
     }
 
-    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+    fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         Box::pin(async {
-            let sandbox: Box<dyn Sandbox> = Box::new(self.connected_sandbox().await?);
+            let sandbox: Box<dyn LeasedSandbox> = Box::new(self.connected_sandbox().await?);
             Ok(sandbox)
         })
     }
@@ -68,22 +69,22 @@ impl Sandboxes for sandbox::Engine {
         sandbox::Engine::runtimes(self)
     }
 
-    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         Box::pin(async move {
             let sandbox = sandbox::Engine::warm(self, name).await?;
-            Ok(sandbox.map(|sandbox| -> Box<dyn Sandbox> { Box::new(sandbox) }))
+            Ok(sandbox.map(|sandbox| -> Box<dyn LeasedSandbox> { Box::new(sandbox) }))
         })
     }
 
-    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         Box::pin(async move {
             let sandbox = sandbox::Engine::connected_warm(self, name).await?;
-            Ok(sandbox.map(|sandbox| -> Box<dyn Sandbox> { Box::new(sandbox) }))
+            Ok(sandbox.map(|sandbox| -> Box<dyn LeasedSandbox> { Box::new(sandbox) }))
         })
     }
 }
 
-impl Sandbox for sandbox::Sandbox {
+impl LeasedSandbox for sandbox::Sandbox {
     fn run<'a>(
         &'a mut self,
         command: SandboxCommand,
@@ -93,12 +94,14 @@ impl Sandbox for sandbox::Sandbox {
     }
 }
 
-impl From<SandboxError> for Failure {
-    fn from(error: SandboxError) -> Failure {
+impl From<SandboxError> for SandboxFailure {
+    fn from(error: SandboxError) -> SandboxFailure {
         match error {
             // ENOSPC, and ENOMEM where memory runs out before the disk limit does.
-            SandboxError::File(failure) if [28, 12].contains(&failure.errno) => Failure::NoRoom,
-            error => Failure::Infrastructure(Box::new(error)),
+            SandboxError::File(failure) if [28, 12].contains(&failure.errno) => {
+                SandboxFailure::NoRoom
+            }
+            error => SandboxFailure::Infrastructure(Box::new(error)),
         }
     }
 }

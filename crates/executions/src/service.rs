@@ -6,50 +6,59 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::{Comparison, Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName};
+use api::{
+    Execution, ExecutionId, ExecutionMode, ExecutionRequest, OutputComparison, StageName,
+    StageOutcome,
+};
 use node::auth::{Principal, Tokens};
-use node::clock::{self, Ids};
-use node::gateway::Gateway;
+use node::clock::{self, IdGenerator};
+use node::gateway::GrantGateway;
 use node::telemetry::Registry;
 use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::admission::{Admission, Bounds, Origin, Permit};
+use crate::admission::{Admission, AdmissionBounds, AdmissionOrigin, RunPermit};
 use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, AnswerPatience};
-use crate::cache::{Cache, Tenants};
-use crate::config::{Capacity, Config, ConfigError};
-use crate::error::{Error, Refusal};
-use crate::grants::{Gateways, Granted};
-use crate::languages::{Languages, Program};
-use crate::metrics::{Metrics, Part};
-use crate::plan::{Plan, Planner};
-use crate::run::{Done, Machine, Run};
-use crate::sandboxes::{Failure, Sandboxes};
+use crate::cache::{CacheSharing, CompileCache};
+use crate::config::{ConfigError, ExecutionsConfig, HostCapacity};
+use crate::error::{ExecutionError, RequestRefusal};
+use crate::grants::{ExecutionGrants, GatewayCell};
+use crate::languages::{LanguageProgram, Languages};
+use crate::metrics::{ExecutionMetrics, TimedPart};
+use crate::plan::{ExecutionPlan, ExecutionPlanner};
+use crate::run::{ExecutionOutcome, ExecutionRun, RunEnvironment};
+use crate::sandboxes::{SandboxFailure, SandboxProvider};
 
 /// Runs programs. Cheap to clone.
 #[derive(Clone)]
-pub struct Service {
-    inner: Arc<Inner>,
+pub struct ExecutionService {
+    inner: Arc<ServiceInner>,
 }
 
-struct Inner {
+struct ServiceInner {
     languages: Languages,
-    planner: Planner,
+    planner: ExecutionPlanner,
     admission: Admission,
     answers: Arc<AnswerBudget>,
-    machine: Machine,
-    gateways: Gateways,
-    ids: Ids,
+    machine: RunEnvironment,
+    gateways: GatewayCell,
+    ids: IdGenerator,
 }
 
 /// Follows an execution while it runs. Called on the task that runs it: do not block long.
-pub trait Progress: Send {
+pub trait ProgressObserver: Send {
     /// A stage starts; `test` is the number of its test case, from 1.
     fn stage(&mut self, stage: StageName, test: Option<u32>);
     /// Output of the stage that started last, in order within its stream.
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]);
     /// A stage has ended.
-    fn exit(&mut self, stage: StageName, test: Option<u32>, mode: Mode, outcome: &Outcome);
+    fn exit(
+        &mut self,
+        stage: StageName,
+        test: Option<u32>,
+        mode: ExecutionMode,
+        outcome: &StageOutcome,
+    );
     /// Whether more output can be taken in. While it is pending, the program's output is not read.
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
@@ -57,15 +66,22 @@ pub trait Progress: Send {
 }
 
 /// Follows nothing; the whole output is in the result anyway.
-impl Progress for () {
+impl ProgressObserver for () {
     fn stage(&mut self, _stage: StageName, _test: Option<u32>) {}
     fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
-    fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
+    fn exit(
+        &mut self,
+        _stage: StageName,
+        _test: Option<u32>,
+        _mode: ExecutionMode,
+        _outcome: &StageOutcome,
+    ) {
+    }
 }
 
 /// What reaches a program while it runs, besides what its request says.
 #[derive(Debug, Default)]
-pub struct Io {
+pub struct ProgramIo {
     /// Takes the place of the request's own standard input.
     pub stdin: Option<StdinSource>,
     /// Signals, sizes of the terminal, and the end, for the run stage.
@@ -74,7 +90,7 @@ pub struct Io {
 
 /// Why a service cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ServiceStartError {
     /// The configuration contradicts itself or the host.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -83,7 +99,7 @@ pub enum StartError {
     Random(#[source] std::io::Error),
 }
 
-impl Service {
+impl ExecutionService {
     /// A service that runs programs in `engine`'s sandboxes and registers its metrics.
     ///
     /// # Errors
@@ -91,22 +107,22 @@ impl Service {
     pub fn new(
         engine: sandbox::Engine,
         languages: Languages,
-        config: Config,
-        capacity: Capacity,
+        config: ExecutionsConfig,
+        capacity: HostCapacity,
         registry: &mut Registry,
-    ) -> Result<Service, StartError> {
-        Service::with(Box::new(engine), languages, config, capacity, registry)
+    ) -> Result<ExecutionService, ServiceStartError> {
+        ExecutionService::with(Box::new(engine), languages, config, capacity, registry)
     }
 
     pub(crate) fn with(
-        sandboxes: Box<dyn Sandboxes>,
+        sandboxes: Box<dyn SandboxProvider>,
         languages: Languages,
-        config: Config,
-        capacity: Capacity,
+        config: ExecutionsConfig,
+        capacity: HostCapacity,
         registry: &mut Registry,
-    ) -> Result<Service, StartError> {
+    ) -> Result<ExecutionService, ServiceStartError> {
         let memory_bytes_max = config.memory_budget(capacity.memory_bytes);
-        let admission = Admission::new(Bounds {
+        let admission = Admission::new(AdmissionBounds {
             running_max: config.running_max(capacity.cores),
             running_max_per_tenant: config.running_max_per_tenant(capacity.cores),
             memory_bytes_max,
@@ -118,34 +134,35 @@ impl Service {
             bytes_max_per_tenant: config.answers_bytes_max_per_tenant,
             wait_max: Duration::from_secs(config.answers_wait_s),
         });
-        let tenants = if config.compile_cache_shared { Tenants::Together } else { Tenants::Apart };
-        let cache = Cache::new(config.compile_cache_bytes_max, tenants);
-        let machine = Machine {
+        let tenants =
+            if config.compile_cache_shared { CacheSharing::Together } else { CacheSharing::Apart };
+        let cache = CompileCache::new(config.compile_cache_bytes_max, tenants);
+        let machine = RunEnvironment {
             sandboxes,
-            metrics: Metrics::new(registry, &admission, &cache),
+            metrics: ExecutionMetrics::new(registry, &admission, &cache),
             cache,
             pairs: Semaphore::new(1),
             tests_output_bytes_max: config.tests_output_bytes_max,
             interaction_bytes_max: config.interaction_bytes_max,
         };
-        let planner = Planner::new(config, memory_bytes_max, languages.path())?;
-        let ids = Ids::new().map_err(StartError::Random)?;
-        let gateways = Gateways::default();
-        let inner = Inner { languages, planner, admission, answers, machine, gateways, ids };
-        Ok(Service { inner: Arc::new(inner) })
+        let planner = ExecutionPlanner::new(config, memory_bytes_max, languages.path())?;
+        let ids = IdGenerator::new().map_err(ServiceStartError::Random)?;
+        let gateways = GatewayCell::default();
+        let inner = ServiceInner { languages, planner, admission, answers, machine, gateways, ids };
+        Ok(ExecutionService { inner: Arc::new(inner) })
     }
 
     /// The same with somebody who serves what its programs are granted. Without, every grant is
     /// refused.
     #[must_use]
-    pub fn with_gateway(self, gateway: Arc<dyn Gateway>) -> Service {
+    pub fn with_gateway(self, gateway: Arc<dyn GrantGateway>) -> ExecutionService {
         self.inner.gateways.set(gateway);
         self
     }
 
     /// The same, keeping places for others where there is more than one token.
     #[must_use]
-    pub fn with_tokens(self, tokens: Tokens) -> Service {
+    pub fn with_tokens(self, tokens: Tokens) -> ExecutionService {
         self.inner.admission.share_by(tokens);
         self
     }
@@ -155,7 +172,11 @@ impl Service {
     ///
     /// # Errors
     /// When they are not.
-    pub fn authorize(&self, who: &Principal, request: &ExecutionRequest) -> Result<(), Error> {
+    pub fn authorize(
+        &self,
+        who: &Principal,
+        request: &ExecutionRequest,
+    ) -> Result<(), ExecutionError> {
         Ok(self.inner.gateways.authorize(who, &request.grants)?)
     }
 
@@ -178,9 +199,9 @@ impl Service {
         &'a self,
         tenant: &'a str,
         request: ExecutionRequest,
-        io: Io,
-        progress: &'a mut dyn Progress,
-    ) -> Boxed<'a, Result<Execution, Error>> {
+        io: ProgramIo,
+        progress: &'a mut dyn ProgressObserver,
+    ) -> Boxed<'a, Result<Execution, ExecutionError>> {
         Box::pin(async move {
             let held = self.execute_held(tenant, request, io, progress).await;
             held.map(|(execution, _room)| execution)
@@ -193,11 +214,11 @@ impl Service {
         &self,
         tenant: &str,
         request: ExecutionRequest,
-        io: Io,
-        progress: &mut dyn Progress,
-    ) -> Result<(Execution, AnswerMemory), Error> {
+        io: ProgramIo,
+        progress: &mut dyn ProgressObserver,
+    ) -> Result<(Execution, AnswerMemory), ExecutionError> {
         let id = ExecutionId(self.inner.ids.next("ex_"));
-        self.run(Origin::Caller, (id, tenant), request, io, progress).await
+        self.run(AdmissionOrigin::Caller, (id, tenant), request, io, progress).await
     }
 
     /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
@@ -210,7 +231,7 @@ impl Service {
         id: &ExecutionId,
         tenant: &str,
         request: ExecutionRequest,
-    ) -> Result<String, Error> {
+    ) -> Result<String, ExecutionError> {
         Ok(self.inner.plan((id, tenant), request, None).await?.0.language)
     }
 
@@ -230,12 +251,12 @@ impl Service {
     }
 
     /// Where sandboxes come from, for the same.
-    pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
+    pub(crate) fn sandboxes(&self) -> &dyn SandboxProvider {
         &*self.inner.machine.sandboxes
     }
 
     /// The configured limits.
-    pub(crate) fn planner(&self) -> &Planner {
+    pub(crate) fn planner(&self) -> &ExecutionPlanner {
         &self.inner.planner
     }
 
@@ -251,20 +272,20 @@ impl Service {
         id: ExecutionId,
         tenant: &str,
         request: ExecutionRequest,
-        io: Io,
-        progress: &mut dyn Progress,
-    ) -> Result<(Execution, AnswerMemory), Error> {
-        self.run(Origin::Job, (id, tenant), request, io, progress).await
+        io: ProgramIo,
+        progress: &mut dyn ProgressObserver,
+    ) -> Result<(Execution, AnswerMemory), ExecutionError> {
+        self.run(AdmissionOrigin::Job, (id, tenant), request, io, progress).await
     }
 
     async fn run(
         &self,
-        origin: Origin,
+        origin: AdmissionOrigin,
         (id, tenant): (ExecutionId, &str),
         request: ExecutionRequest,
-        io: Io,
-        progress: &mut dyn Progress,
-    ) -> Result<(Execution, AnswerMemory), Error> {
+        io: ProgramIo,
+        progress: &mut dyn ProgressObserver,
+    ) -> Result<(Execution, AnswerMemory), ExecutionError> {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
@@ -275,25 +296,25 @@ impl Service {
         let metrics = &inner.machine.metrics;
         let (plan, granted, permit, room) =
             admitted.await.inspect_err(|error| metrics.refused(error))?;
-        let admitted = metrics.observe(Part::Queue, started);
+        let admitted = metrics.observe(TimedPart::Queue, started);
 
         let language = plan.language.clone();
         let refuse = |refusal| {
-            let error = Error::Refused(refusal);
+            let error = ExecutionError::Refused(refusal);
             metrics.refused(&error);
             error
         };
-        let mut run = Run::new(&inner.machine, (&id, tenant), &plan, admitted, progress);
+        let mut run = ExecutionRun::new(&inner.machine, (&id, tenant), &plan, admitted, progress);
         run.granted = granted.as_ref();
         // Boxed: it holds everything that one of several ways of running needs.
         match Box::pin(run.all(plan, io.control)).await {
             Ok(()) => {}
-            Err(Failure::NoRoom) => {
+            Err(SandboxFailure::NoRoom) => {
                 let message = "is too small for the files of this request";
-                return Err(refuse(Refusal::invalid("limits.disk_bytes", message)));
+                return Err(refuse(RequestRefusal::invalid("limits.disk_bytes", message)));
             }
-            Err(Failure::Refused(refusal)) => return Err(refuse(refusal)),
-            Err(Failure::Infrastructure(error)) => {
+            Err(SandboxFailure::Refused(refusal)) => return Err(refuse(refusal)),
+            Err(SandboxFailure::Infrastructure(error)) => {
                 tracing::error!(execution = %id, error = &*error, "failed to run");
                 run.fail();
             }
@@ -301,9 +322,9 @@ impl Service {
         // The sandboxes are gone by now; only then is their memory somebody else's.
         drop(permit);
 
-        let Done { outcome, mode, stages, files, tests } = run.done();
+        let ExecutionOutcome { outcome, mode, stages, files, tests } = run.done();
         metrics.finished(&language, outcome.verdict);
-        let ended = metrics.observe(Part::Total, started);
+        let ended = metrics.observe(TimedPart::Total, started);
         tracing::debug!(
             execution = %id, tenant, language, verdict = %outcome.verdict,
             took = ?ended.duration_since(started), "executed"
@@ -312,18 +333,18 @@ impl Service {
     }
 }
 
-impl Inner {
+impl ServiceInner {
     /// Waits for a place to run in and for memory for what it may write. Nobody has a place and
     /// waits for memory: what holds memory may be a client that does not read.
     async fn admit(
         &self,
-        origin: Origin,
+        origin: AdmissionOrigin,
         tenant: &str,
-        plan: &Plan,
-    ) -> Result<(Permit, AnswerMemory), Error> {
+        plan: &ExecutionPlan,
+    ) -> Result<(RunPermit, AnswerMemory), ExecutionError> {
         let patience = match origin {
-            Origin::Caller => AnswerPatience::Caller,
-            Origin::Job => AnswerPatience::Endless,
+            AdmissionOrigin::Caller => AnswerPatience::Caller,
+            AdmissionOrigin::Job => AnswerPatience::Endless,
         };
         loop {
             let deadline = self.answers.deadline(patience);
@@ -341,12 +362,14 @@ impl Inner {
         (id, tenant): (&ExecutionId, &str),
         mut request: ExecutionRequest,
         stdin: Option<StdinSource>,
-    ) -> Result<(Plan, Option<Granted>), Error> {
+    ) -> Result<(ExecutionPlan, Option<ExecutionGrants>), ExecutionError> {
         let granted = self.gateways.take(id, tenant, &mut request)?;
         let program = self.program(request.language.as_deref(), "language").await?;
         let companion = match (&request.interactor, &request.comparison) {
             (Some(interactor), _) => Some((interactor, "interactor.language")),
-            (None, Some(Comparison::Checker(checker))) => Some((&**checker, "comparison.language")),
+            (None, Some(OutputComparison::Checker(checker))) => {
+                Some((&**checker, "comparison.language"))
+            }
             (None, _) => None,
         };
         let companion = match companion {
@@ -358,14 +381,18 @@ impl Inner {
     }
 
     /// The language of this name, which stands in `field`.
-    async fn program(&self, name: Option<&str>, field: &str) -> Result<Option<Program>, Refusal> {
+    async fn program(
+        &self,
+        name: Option<&str>,
+        field: &str,
+    ) -> Result<Option<LanguageProgram>, RequestRefusal> {
         let Some(name) = name else { return Ok(None) };
-        let named = |refusal| Refusal { field: field.to_owned(), ..refusal };
+        let named = |refusal| RequestRefusal { field: field.to_owned(), ..refusal };
         self.languages.choose(name).await.map(Some).map_err(named)
     }
 }
 
-impl fmt::Debug for Service {
+impl fmt::Debug for ExecutionService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service")
             .field("load", &self.inner.admission.load())

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory of its own that goes when it is dropped.
-pub(crate) struct Directory(PathBuf);
+pub(crate) struct ScratchDirectory(PathBuf);
 
-impl Directory {
-    pub(crate) fn new() -> Directory {
+impl ScratchDirectory {
+    pub(crate) fn new() -> ScratchDirectory {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "cove-executions-{}-{}",
@@ -18,7 +18,7 @@ impl Directory {
         );
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
-        Directory(fs::canonicalize(path).unwrap())
+        ScratchDirectory(fs::canonicalize(path).unwrap())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -33,7 +33,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
     }
@@ -88,12 +88,12 @@ ways = [{ version = "nowhere", run = ["{nowhere}", "{entry}"] }]
 "#;
 
 /// The languages of [`TABLE`] beside the built-in ones.
-pub(crate) fn languages() -> (Directory, crate::Languages) {
-    let home = Directory::new();
+pub(crate) fn languages() -> (ScratchDirectory, crate::Languages) {
+    let home = ScratchDirectory::new();
     home.write("interp/bin/interp", b"\x7fELF", 0o755);
     home.write("compiler-1/bin/compiler", b"\x7fELF", 0o755);
     home.write("table.toml", TABLE.as_bytes(), 0o644);
-    let host = crate::Host { home: Some(home.path().to_owned()), cache: None };
+    let host = crate::ToolHost { home: Some(home.path().to_owned()), cache: None };
     let languages = crate::Languages::load(Some(&home.path().join("table.toml")), &host).unwrap();
     (home, languages)
 }

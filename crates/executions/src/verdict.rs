@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use api::{Encoding, LimitHit, Outcome, OutputFile, StageName, Truncated, Verdict};
+use api::{
+    BytesEncoding, LimitHit, OutputFile, StageName, StageOutcome, TruncatedStreams, Verdict,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sandbox::{LimitBreach, ProgramExit};
@@ -21,7 +23,7 @@ pub(crate) const REPEATED_BYTES_MAX: usize = 64 << 10;
 const COSTLY_TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Judges how one stage ended.
-pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> Outcome {
+pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> StageOutcome {
     let (verdict, limit) = judge(&exit);
     let verdict = match (stage, verdict) {
         (StageName::Compile, Verdict::Ok | Verdict::Ie) => verdict,
@@ -39,7 +41,7 @@ pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> Ou
     };
     let (stdout, stdout_base64) = text(exit.stdout);
     let (stderr, stderr_base64) = text(exit.stderr);
-    Outcome {
+    StageOutcome {
         verdict,
         exit_code,
         signal: exit.signal.map(signal_name),
@@ -47,7 +49,10 @@ pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> Ou
         stderr,
         stdout_base64,
         stderr_base64,
-        truncated: Truncated { stdout: exit.stdout_truncated, stderr: exit.stderr_truncated },
+        truncated: TruncatedStreams {
+            stdout: exit.stdout_truncated,
+            stderr: exit.stderr_truncated,
+        },
         limit,
         cpu_ms: milliseconds(exit.cpu),
         wall_ms: milliseconds(exit.wall),
@@ -59,8 +64,8 @@ pub(crate) fn outcome(stage: StageName, program: &[u8], exit: ProgramExit) -> Ou
 }
 
 /// The outcome of a stage that Cove itself failed to run. Details are for the log, not for callers.
-pub(crate) fn infrastructure_failure() -> Outcome {
-    Outcome {
+pub(crate) fn infrastructure_failure() -> StageOutcome {
+    StageOutcome {
         verdict: Verdict::Ie,
         exit_code: None,
         signal: None,
@@ -68,7 +73,7 @@ pub(crate) fn infrastructure_failure() -> Outcome {
         stderr: String::new(),
         stdout_base64: None,
         stderr_base64: None,
-        truncated: Truncated::default(),
+        truncated: TruncatedStreams::default(),
         limit: None,
         cpu_ms: 0.0,
         wall_ms: 0.0,
@@ -226,7 +231,7 @@ fn beginning(text: &str) -> String {
 
 /// Takes the output out of `inner` where it is long and stands at the top of the answer as well;
 /// tells whether it did.
-pub(crate) fn move_to_top(inner: &mut Outcome) -> (Outcome, bool) {
+pub(crate) fn move_to_top(inner: &mut StageOutcome) -> (StageOutcome, bool) {
     let length = |text: &String, exact: &Option<String>| {
         exact.as_ref().map_or(text.len(), |exact| (exact.len() / 4 * 3).saturating_sub(2))
     };
@@ -241,7 +246,7 @@ pub(crate) fn move_to_top(inner: &mut Outcome) -> (Outcome, bool) {
         inner.stderr_base64.take(),
     );
     let (stdout, stderr, stdout_base64, stderr_base64) = streams;
-    (Outcome { stdout, stderr, stdout_base64, stderr_base64, ..inner.clone() }, true)
+    (StageOutcome { stdout, stderr, stdout_base64, stderr_base64, ..inner.clone() }, true)
 }
 
 /// Milliseconds with one decimal: finer figures would tell programs about each other.
@@ -253,11 +258,11 @@ fn milliseconds(duration: Duration) -> f64 {
 pub(crate) fn output_file(name: String, content: Result<Vec<u8>, String>) -> OutputFile {
     let (content, encoding, error) = match content {
         Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) if !is_costly(&text) => (Some(text), Encoding::Utf8, None),
-            Ok(text) => (Some(BASE64.encode(text)), Encoding::Base64, None),
-            Err(error) => (Some(BASE64.encode(error.as_bytes())), Encoding::Base64, None),
+            Ok(text) if !is_costly(&text) => (Some(text), BytesEncoding::Utf8, None),
+            Ok(text) => (Some(BASE64.encode(text)), BytesEncoding::Base64, None),
+            Err(error) => (Some(BASE64.encode(error.as_bytes())), BytesEncoding::Base64, None),
         },
-        Err(error) => (None, Encoding::Utf8, Some(error)),
+        Err(error) => (None, BytesEncoding::Utf8, Some(error)),
     };
     OutputFile { name, content, encoding, error }
 }

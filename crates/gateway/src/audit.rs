@@ -16,8 +16,8 @@ use std::{fmt, mem};
 
 use api::{AuditEvent, AuditOutcome, AuditRecordList};
 use node::clock;
-use node::gateway::Holder;
-use node::store::StoreError;
+use node::gateway::GrantHolder;
+use node::store::SqlStoreError;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -138,7 +138,7 @@ type Placed = (Arc<WaitingRecord>, Option<AuditReservation>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AuditSource {
     /// Its id is empty where that is not known any more.
-    pub(crate) holder: Holder,
+    pub(crate) holder: GrantHolder,
     pub(crate) grant: Box<str>,
 }
 
@@ -238,7 +238,8 @@ impl AuditState {
         let source = match self.missing.len() < MISSING_MAX || self.missing.contains_key(source) {
             true => Arc::clone(source),
             false => {
-                let holder = Holder { id: "".into(), tenant: Arc::clone(&source.holder.tenant) };
+                let holder =
+                    GrantHolder { id: "".into(), tenant: Arc::clone(&source.holder.tenant) };
                 Arc::new(AuditSource { holder, grant: "".into() })
             }
         };
@@ -374,7 +375,7 @@ impl GatewayAudit {
     }
 
     /// Who writes down what is done under one grant.
-    pub(crate) fn witness(&self, holder: &Holder, grant: &str) -> Arc<dyn AuditSink> {
+    pub(crate) fn witness(&self, holder: &GrantHolder, grant: &str) -> Arc<dyn AuditSink> {
         let GatewayAuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
         let pace = GrantPace::new(waiting_max_per_grant, per_s_per_grant, clock::now());
         Arc::new(AuditWriter {
@@ -390,7 +391,7 @@ impl GatewayAudit {
     ///
     /// # Errors
     /// When the store cannot be written. They wait again then.
-    pub(crate) async fn write(&self) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self) -> Result<(), SqlStoreError> {
         let _turn = self.0.writing.lock().await;
         let mut records = PendingRecords { audit: &self.0, records: self.0.take() };
         while !records.records.is_empty() {
@@ -408,7 +409,10 @@ impl GatewayAudit {
     ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub(crate) async fn records(&self, filter: AuditFilter) -> Result<AuditRecordList, StoreError> {
+    pub(crate) async fn records(
+        &self,
+        filter: AuditFilter,
+    ) -> Result<AuditRecordList, SqlStoreError> {
         self.write().await?;
         let limit = filter.limit.clamp(1, PAGE_MAX);
         let mut records = self.0.store.read(AuditFilter { limit: limit + 1, ..filter }).await?;
@@ -422,7 +426,7 @@ impl GatewayAudit {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub(crate) async fn shorten(&self) -> Result<(), StoreError> {
+    pub(crate) async fn shorten(&self) -> Result<(), SqlStoreError> {
         let GatewayAuditLimits { age, records, .. } = self.0.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.0.store.shorten(clock::wall_ms().saturating_sub(age_ms), records).await

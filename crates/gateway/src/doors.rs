@@ -8,7 +8,7 @@ use api::{
     AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, DatabaseGrantLimits, ModelGrant,
     TenantEngine,
 };
-use node::gateway::Holder;
+use node::gateway::GrantHolder;
 use node::task::Boxed;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -90,7 +90,7 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub struct DatabaseGuest {
     /// Whose sandbox it is.
-    pub holder: Holder,
+    pub holder: GrantHolder,
     /// Which protocol its clients speak.
     pub engine: TenantEngine,
     /// What it was granted.
@@ -155,7 +155,7 @@ pub trait DatabaseDoor: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub struct CatalogGuest {
     /// Whose sandbox it is.
-    pub holder: Holder,
+    pub holder: GrantHolder,
     /// What it was granted.
     pub grant: CatalogGrant,
     /// Who writes down what it does.
@@ -181,7 +181,7 @@ pub trait CatalogBackends: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub struct ModelGuest {
     /// Whose sandbox it is.
-    pub holder: Holder,
+    pub holder: GrantHolder,
     /// What it was granted.
     pub grant: ModelGrant,
     /// Who writes down what it does.

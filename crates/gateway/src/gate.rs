@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use api::{AuditEvent, AuditOutcome, DatabaseGrantLimits, Grant, TenantEngine};
-use node::gateway::{Gate, Holder, Opening};
+use node::gateway::{GrantGate, GrantHolder, GrantOpening};
 use node::task;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
@@ -55,7 +55,7 @@ pub(crate) enum ResolvedGrant {
 /// Grants that can be given.
 pub(crate) struct ReadyGrants {
     pub(crate) shared: Arc<GatewayShared>,
-    pub(crate) holder: Holder,
+    pub(crate) holder: GrantHolder,
     pub(crate) grants: Vec<(Grant, ResolvedGrant)>,
     pub(crate) ports: Vec<u16>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ impl fmt::Debug for ReadyGrants {
     }
 }
 
-impl Opening for ReadyGrants {
+impl GrantOpening for ReadyGrants {
     fn ports(&self) -> &[u16] {
         &self.ports
     }
@@ -76,7 +76,7 @@ impl Opening for ReadyGrants {
         &self.environment
     }
 
-    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn GrantGate> {
         let ReadyGrants { shared, holder, grants, .. } = *self;
         let tenant = shared.tenant(&holder.tenant);
         let gate = OpenSockets { shared, tenant, holder, state: Mutex::default() };
@@ -89,7 +89,7 @@ impl Opening for ReadyGrants {
 pub(crate) struct OpenSockets {
     shared: Arc<GatewayShared>,
     tenant: Arc<TenantShare>,
-    holder: Holder,
+    holder: GrantHolder,
     state: Mutex<GateState>,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Debug for OpenSockets {
     }
 }
 
-impl Gate for OpenSockets {
+impl GrantGate for OpenSockets {
     fn missing(&self, grants: &[Grant]) -> Vec<u16> {
         let state = self.state.lock();
         let is_there = |port: &u16| state.served.iter().any(|one| one.grant.port() == *port);
@@ -171,7 +171,7 @@ impl Gate for OpenSockets {
         }
     }
 
-    fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>) {
+    fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>) {
         let opening: Box<dyn Any> = opening;
         match opening.downcast::<ReadyGrants>() {
             Ok(ready) => self.serve(ready.grants, listeners),

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
 use node::auth::Principal;
-use node::http::{self, Routes as _, get, query};
+use node::http::{self, RouteTable as _, get, query};
 use serde::Deserialize;
 
 use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};

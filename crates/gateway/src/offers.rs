@@ -6,7 +6,7 @@ use api::{
     HttpGrant, HttpRule,
 };
 use node::auth::{Principal, Scope};
-use node::client::Allowed;
+use node::client::AllowedNetwork;
 use node::http;
 
 use crate::config::{GatewayConfig, GrantOffer};
@@ -41,7 +41,7 @@ pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
             }
         }
         for (place, network) in offer.internal.iter().enumerate() {
-            if network.parse::<Allowed>().is_err() {
+            if network.parse::<AllowedNetwork>().is_err() {
                 let setting = format!("gateway.offers[{index}].internal[{place}]");
                 return Err(format!("{setting}: `{network}` is no network"));
             }

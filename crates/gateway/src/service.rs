@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, ModelGrant, TenantEngine};
 use node::auth::{Principal, Scope};
-use node::client::Roots;
-use node::gateway::{Gateway, Holder, Opening};
+use node::client::TlsRoots;
+use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
-use node::store::{Store, StoreError};
+use node::store::{SqlStore, SqlStoreError};
 use node::task::{self, Boxed};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ pub struct GatewayParts {
     /// Its settings, with secrets that are no references any more.
     pub config: GatewayConfig,
     /// Where it writes down what was done.
-    pub store: Store,
+    pub store: SqlStore,
     /// The bouncer, if there is one.
     pub databases: Option<Arc<dyn DatabaseBackends>>,
     /// The catalog, if there is one.
@@ -51,7 +51,7 @@ pub struct GatewayParts {
     /// The way to the model, if there is one.
     pub models: Option<Arc<dyn ModelBackends>>,
     /// Whom connections outside trust with TLS.
-    pub roots: Roots,
+    pub roots: TlsRoots,
     /// Who finds the addresses of names; the machine's own resolver when there is none.
     pub resolver: Option<Arc<dyn NameResolver>>,
 }
@@ -64,7 +64,7 @@ pub enum GatewayStartError {
     Setting(String),
     /// The store cannot be used.
     #[error("open the audit")]
-    Store(#[from] StoreError),
+    Store(#[from] SqlStoreError),
 }
 
 /// The gateway. Cheap to clone.
@@ -155,7 +155,7 @@ impl GatewayService {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn close(&self) -> Result<(), StoreError> {
+    pub async fn close(&self) -> Result<(), SqlStoreError> {
         // Its turn could come, or go on, when the store is closed already.
         let writer = self.0.writer.lock().take();
         if let Some(writer) = writer {
@@ -193,12 +193,16 @@ impl GatewayService {
     }
 }
 
-impl Gateway for GatewayService {
+impl GrantGateway for GatewayService {
     fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
         offers::authorize(&self.0.shared.config, who, grants)
     }
 
-    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+    fn resolve(
+        &self,
+        holder: &GrantHolder,
+        grants: &[Grant],
+    ) -> Result<Box<dyn GrantOpening>, http::Error> {
         let shared = &self.0.shared;
         if grants.len() > GRANTS_MAX {
             let message = format!("must be at most {GRANTS_MAX}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::{AuditEvent, AuditOutcome, AuditRecord};
 use node::clock;
-use node::gateway::Holder;
-use node::store::{Migration, Row, Store, StoreError, Transaction, Value};
+use node::gateway::GrantHolder;
+use node::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction, Value};
 
 use crate::audit::{AuditFilter, AuditSource, Bounds, MissingRecords, WaitingRecord};
 
@@ -17,7 +17,7 @@ const SERVICE: &str = "gateway";
 const REMOVED_AT_ONCE: u64 = 50_000;
 
 /// What brings the tables to their newest version; only ever added to.
-const MIGRATIONS: &[Migration] = &[Migration::Each {
+const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Each {
     sqlite: "CREATE TABLE gateway_audit (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         at_ms BIGINT NOT NULL,
@@ -97,14 +97,14 @@ fn number(number: u64) -> Value {
 
 /// Records at rest. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct AuditStore(Store);
+pub(crate) struct AuditStore(SqlStore);
 
 impl AuditStore {
     /// Brings the table up to date.
     ///
     /// # Errors
     /// When that fails; see [`Store::migrate`].
-    pub(crate) async fn open(store: Store) -> Result<AuditStore, StoreError> {
+    pub(crate) async fn open(store: SqlStore) -> Result<AuditStore, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(AuditStore(store))
     }
@@ -113,7 +113,10 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub(crate) async fn write(&self, records: Vec<Arc<WaitingRecord>>) -> Result<(), StoreError> {
+    pub(crate) async fn write(
+        &self,
+        records: Vec<Arc<WaitingRecord>>,
+    ) -> Result<(), SqlStoreError> {
         let written = self.0.transact("gateway.write_audit", move |it| {
             records.iter().try_for_each(|record| insert(it, record))
         });
@@ -124,7 +127,10 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) async fn read(&self, filter: AuditFilter) -> Result<Vec<AuditRecord>, StoreError> {
+    pub(crate) async fn read(
+        &self,
+        filter: AuditFilter,
+    ) -> Result<Vec<AuditRecord>, SqlStoreError> {
         let texts = [
             ("tenant", filter.tenant),
             ("holder", filter.holder),
@@ -158,7 +164,7 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be removed.
-    pub(crate) async fn shorten(&self, before_ms: u64, most: Bounds) -> Result<(), StoreError> {
+    pub(crate) async fn shorten(&self, before_ms: u64, most: Bounds) -> Result<(), SqlStoreError> {
         let old = self.0.transact_idempotent("gateway.shorten_audit", move |it| {
             it.execute("DELETE FROM gateway_audit WHERE at_ms < $1", &[number(before_ms)])
         });
@@ -179,7 +185,11 @@ impl AuditStore {
     }
 
     /// Who has more than so many records, and how many.
-    async fn counts(&self, whose: AuditOwner, most: u64) -> Result<Vec<(String, u64)>, StoreError> {
+    async fn counts(
+        &self,
+        whose: AuditOwner,
+        most: u64,
+    ) -> Result<Vec<(String, u64)>, SqlStoreError> {
         let column = whose.column();
         let read = self.0.read("gateway.count_audit", move |it| {
             let sql = format!(
@@ -195,7 +205,7 @@ impl AuditStore {
     }
 
     /// Removes the oldest records of somebody.
-    async fn remove(&self, whose: AuditOwner, name: &str, count: u64) -> Result<(), StoreError> {
+    async fn remove(&self, whose: AuditOwner, name: &str, count: u64) -> Result<(), SqlStoreError> {
         let mut left = count;
         while left > 0 {
             let (name, fewer) = (name.to_owned(), left.min(REMOVED_AT_ONCE));
@@ -217,7 +227,7 @@ impl AuditStore {
                 it.execute(&sql, &[Value::from(&name), number(last)])?;
                 let (tenant, count): (String, u64) = (row.get(1)?, row.get(2)?);
                 let id = if whose == AuditOwner::Holder { name.as_str() } else { "" };
-                let holder = Holder { id: id.into(), tenant: tenant.into() };
+                let holder = GrantHolder { id: id.into(), tenant: tenant.into() };
                 let source = Arc::new(AuditSource { holder, grant: "".into() });
                 let missing = MissingRecords { count, from_ms: row.get(3)?, to_ms: row.get(4)? };
                 insert(it, &missing.record(source, format_args!("were removed as too many")))
@@ -263,7 +273,7 @@ fn level(counts: &[u64], all: u64) -> u64 {
     u64::MAX
 }
 
-fn insert(it: &mut dyn Transaction, record: &WaitingRecord) -> Result<(), StoreError> {
+fn insert(it: &mut dyn StoreTransaction, record: &WaitingRecord) -> Result<(), SqlStoreError> {
     let sql = "INSERT INTO gateway_audit (at_ms, tenant, holder, granted, event, outcome, \
         said, error, took_us, returned, bytes_out, bytes_in) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -284,7 +294,7 @@ fn insert(it: &mut dyn Transaction, record: &WaitingRecord) -> Result<(), StoreE
     it.execute(sql, &parameters).map(drop)
 }
 
-fn record(row: &Row) -> Result<AuditRecord, StoreError> {
+fn record(row: &SqlRow) -> Result<AuditRecord, SqlStoreError> {
     let (event, outcome): (String, String) = (row.get(5)?, row.get(6)?);
     Ok(AuditRecord {
         seq: row.get(0)?,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
 use node::auth::{Principal, Scope, Scopes};
-use node::client::Roots;
-use node::gateway::{Gate, Gateway as _, Holder, Opening};
-use node::store::{Store, StoreConfig, StoreUrl};
-use node::telemetry::{Metrics, Registry};
+use node::client::TlsRoots;
+use node::gateway::{GrantGate, GrantGateway as _, GrantHolder, GrantOpening};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
+use node::telemetry::{MetricsRegistry, Registry};
 use parking_lot::Mutex;
 use testkit::Scratch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -95,7 +95,7 @@ impl DatabaseDoor for Door {
 struct Ground {
     service: GatewayService,
     databases: Arc<Scripted>,
-    metrics: Metrics,
+    metrics: MetricsRegistry,
     _scratch: Scratch,
 }
 
@@ -103,7 +103,7 @@ async fn ground(config: &str) -> Ground {
     let scratch = Scratch::new();
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let databases = Arc::new(Scripted::default());
     let parts = GatewayParts {
         config: toml::from_str::<GatewayConfig>(config).unwrap(),
@@ -111,15 +111,15 @@ async fn ground(config: &str) -> Ground {
         databases: Some(Arc::clone(&databases) as _),
         catalogs: None,
         models: None,
-        roots: Roots::Machine,
+        roots: TlsRoots::Machine,
         resolver: None,
     };
     let service = GatewayService::start(parts, &mut registry).await.unwrap();
-    Ground { service, databases, metrics: Metrics::new(registry), _scratch: scratch }
+    Ground { service, databases, metrics: MetricsRegistry::new(registry), _scratch: scratch }
 }
 
-fn holder() -> Holder {
-    Holder { id: "ses_1".into(), tenant: "team".into() }
+fn holder() -> GrantHolder {
+    GrantHolder { id: "ses_1".into(), tenant: "team".into() }
 }
 
 fn grants(json: &str) -> Vec<Grant> {
@@ -129,7 +129,7 @@ fn grants(json: &str) -> Vec<Grant> {
 const SHOP: &str = r#"{"kind": "postgres", "tenant": "shop"}"#;
 
 impl Ground {
-    fn resolve(&self, list: &[Grant]) -> Box<dyn Opening> {
+    fn resolve(&self, list: &[Grant]) -> Box<dyn GrantOpening> {
         self.service.resolve(&holder(), list).unwrap()
     }
 
@@ -235,7 +235,7 @@ async fn sockets_are_served_until_they_are_taken_back() {
     let http = r#"{"kind": "http", "rules": [{"hosts": ["a.example"]}]}"#;
     let list = grants(&format!("[{SHOP}, {http}]"));
     let (sockets, at) = listeners(2).await;
-    let gate: Box<dyn Gate> = ground.resolve(&list).open(sockets);
+    let gate: Box<dyn GrantGate> = ground.resolve(&list).open(sockets);
     let mut client = connect(at[0]).await;
     assert_eq!(said(&mut client).await, "admitted");
     let guest = ground.databases.guests.lock()[0].clone();
@@ -287,7 +287,7 @@ async fn what_was_used_is_not_forgotten_with_a_sandbox() {
             r#"[{{"kind": "http", "rules": [{rule}], "limits": {{"requests": 3}} {more}}}]"#
         ))
     };
-    let other = Holder { id: "exe_1".into(), tenant: "team".into() };
+    let other = GrantHolder { id: "exe_1".into(), tenant: "team".into() };
     let (first, second) = (holder(), holder());
     // Whose it is, more of the grant, and what two requests are answered with.
     for (holder, more, expected) in [
@@ -407,7 +407,7 @@ async fn an_offer_that_is_none_stops_the_start() {
     let scratch = Scratch::new();
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let config = "[[offers]]\ntenants = ['*']\ngrants = ['shop']";
     let parts = GatewayParts {
         config: toml::from_str(config).unwrap(),
@@ -415,7 +415,7 @@ async fn an_offer_that_is_none_stops_the_start() {
         databases: None,
         catalogs: None,
         models: None,
-        roots: Roots::Machine,
+        roots: TlsRoots::Machine,
         resolver: None,
     };
     let error = GatewayService::start(parts, &mut registry).await.unwrap_err();

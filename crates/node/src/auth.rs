@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use crate::data_dir::{self, write_atomic};
 use crate::{clock, hex, http};
 
-pub use self::revocation::Revocation;
+pub use self::revocation::RevocationSignal;
 pub use self::scope::{Scope, Scopes, UnknownScope};
-pub use self::secret::{Secret, as_e2b};
+pub use self::secret::{TokenSecret, as_e2b};
 
 /// How long a running server may go on honouring a token that was revoked.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -204,13 +204,13 @@ pub enum Error {
 
 /// The tokens of one data directory. Cheap to clone; clones share their state.
 #[derive(Clone, Debug)]
-pub struct Tokens(Arc<Shared>);
+pub struct Tokens(Arc<TokenRegistryShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct TokenRegistryShared {
     directory: PathBuf,
     /// What is honoured now. Written by `reload` only.
-    loaded: RwLock<Loaded>,
+    loaded: RwLock<LoadedTokens>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
     /// Told when something else was loaded.
@@ -218,7 +218,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedTokens {
     records: Vec<TokenRecord>,
     /// Looking up a hash takes a time that depends on the hash alone, and nobody can choose one.
     by_hash: HashMap<[u8; 32], Principal>,
@@ -241,7 +241,7 @@ impl Tokens {
     /// When the file cannot be read or understood.
     pub fn open(directory: &Path) -> Result<Tokens, Error> {
         let loaded = load(&directory.join(TOKENS_FILE))?;
-        Ok(Tokens(Arc::new(Shared {
+        Ok(Tokens(Arc::new(TokenRegistryShared {
             directory: directory.to_owned(),
             loaded: RwLock::new(loaded),
             reloading: Mutex::new(()),
@@ -306,9 +306,9 @@ impl Tokens {
 
     /// Tells when the token behind a principal is revoked, or is for something else.
     #[must_use]
-    pub fn revocation(&self, principal: &Principal) -> Revocation {
+    pub fn revocation(&self, principal: &Principal) -> RevocationSignal {
         let (tokens, expected) = (Arc::downgrade(&self.0), principal.clone());
-        Revocation::new(self.0.changes.subscribe(), move || {
+        RevocationSignal::new(self.0.changes.subscribe(), move || {
             let Some(tokens) = tokens.upgrade() else { return true };
             let loaded = tokens.loaded.read();
             loaded.by_id.get(&expected.token_id).is_some_and(|found| *found == expected)
@@ -371,7 +371,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When the name is unusable, there are too many, or the file cannot be written.
-    pub fn create(&self, name: &str, operator: bool) -> Result<(TokenRecord, Secret), Error> {
+    pub fn create(&self, name: &str, operator: bool) -> Result<(TokenRecord, TokenSecret), Error> {
         self.create_as(&NewToken { name, operator, tenant: None, scopes: Scopes::ALL })
     }
 
@@ -380,7 +380,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When something of it is unusable, there are too many, or the file cannot be written.
-    pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, Secret), Error> {
+    pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, TokenSecret), Error> {
         let secret = new_secret()?;
         let record = self.add(new, usize::MAX, &secret)?;
         Ok((record, secret))
@@ -396,7 +396,7 @@ impl Tokens {
         tenant: &str,
         name: &str,
         scopes: Scopes,
-    ) -> Result<(TokenRecord, Secret), Error> {
+    ) -> Result<(TokenRecord, TokenSecret), Error> {
         let secret = new_secret()?;
         let new = NewToken { name, operator: false, tenant: Some(tenant), scopes };
         let record = self.add(&new, TOKENS_OF_TENANT_MAX, &secret)?;
@@ -446,7 +446,7 @@ impl Tokens {
         &self,
         new: &NewToken<'_>,
         of_tenant_max: usize,
-        secret: &Secret,
+        secret: &TokenSecret,
     ) -> Result<TokenRecord, Error> {
         let NewToken { name, operator, tenant, scopes } = *new;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
@@ -517,14 +517,14 @@ impl Tokens {
     }
 }
 
-fn load(path: &Path) -> Result<Loaded, Error> {
+fn load(path: &Path) -> Result<LoadedTokens, Error> {
     // The version is taken first: a change between the two is seen as one next time.
     let version = file_version(path)?;
     if version.is_none() {
-        return Ok(Loaded::default());
+        return Ok(LoadedTokens::default());
     }
     let text = fs::read_to_string(path).map_err(file_error("read", path))?;
-    let mut loaded = Loaded { version, ..Loaded::default() };
+    let mut loaded = LoadedTokens { version, ..LoadedTokens::default() };
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = index + 1;
         let record: TokenRecord = serde_json::from_str(line).map_err(|source| {
@@ -573,8 +573,8 @@ pub fn random_key() -> Result<[u8; 32], Error> {
     Ok(bytes)
 }
 
-fn new_secret() -> Result<Secret, Error> {
-    random_key().map(Secret::new)
+fn new_secret() -> Result<TokenSecret, Error> {
+    random_key().map(TokenSecret::new)
 }
 
 /// Whether a tenant can be called so: it stands in paths and keys.

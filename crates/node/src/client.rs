@@ -32,7 +32,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 
 use crate::{clock, tls};
 
-pub use self::guard::{ALLOWED_MAX, Allowed, Guard, NotAllowed, Refused, is_name, is_public};
+pub use self::guard::{
+    ALLOWED_MAX, AddressGuard, AllowedNetwork, NotAllowed, Refused, is_name, is_public,
+};
 
 /// Longest address of a request, in bytes.
 pub const URL_BYTES_MAX: usize = 8 << 10;
@@ -156,7 +158,7 @@ impl fmt::Debug for Request {
 
 /// What came back. Dropping it closes the connection.
 #[derive(Debug)]
-pub struct Response {
+pub struct ClientResponse {
     /// Whatever it is: 404 and 301 are answers, not errors.
     pub status: StatusCode,
     /// Names in lower case.
@@ -169,20 +171,20 @@ pub struct Response {
     pause_max: Duration,
     timeout: Duration,
     deadline: Instant,
-    _connection: Connection,
+    _connection: ClientConnection,
 }
 
 /// The task that moves the bytes; it ends with the answer.
 #[derive(Debug)]
-struct Connection(AbortHandle);
+struct ClientConnection(AbortHandle);
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Response {
+impl ClientResponse {
     /// The next piece of the body; none at its end. May be dropped and called again.
     ///
     /// # Errors
@@ -232,12 +234,12 @@ impl Response {
 /// # Errors
 /// When it is malformed or of a kind that is not taken.
 pub fn check_url(url: &str) -> Result<(), ClientError> {
-    Target::parse(url).map(drop)
+    RequestTarget::parse(url).map(drop)
 }
 
 /// Whom to trust with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Roots {
+pub enum TlsRoots {
     /// The authorities that the machine trusts.
     #[default]
     Machine,
@@ -247,30 +249,30 @@ pub enum Roots {
 
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct HttpClient(Arc<HttpClientShared>);
 
-struct Shared {
-    guard: Guard,
-    roots: Roots,
+struct HttpClientShared {
+    guard: AddressGuard,
+    roots: TlsRoots,
     /// Made when it is first needed: reading the machine's authorities takes milliseconds.
     tls: OnceLock<TlsConnector>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("guard", &self.0.guard).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl HttpClient {
     /// A client that goes where `guard` lets it and trusts whom the machine trusts.
-    pub fn new(guard: Guard) -> Client {
-        Client::with_roots(guard, Roots::Machine)
+    pub fn new(guard: AddressGuard) -> HttpClient {
+        HttpClient::with_roots(guard, TlsRoots::Machine)
     }
 
     /// A client with other authorities.
-    pub fn with_roots(guard: Guard, roots: Roots) -> Client {
-        Client(Arc::new(Shared { guard, roots, tls: OnceLock::new() }))
+    pub fn with_roots(guard: AddressGuard, roots: TlsRoots) -> HttpClient {
+        HttpClient(Arc::new(HttpClientShared { guard, roots, tls: OnceLock::new() }))
     }
 
     /// Whether a request to this address could be sent, as far as that shows without asking for the
@@ -279,7 +281,7 @@ impl Client {
     /// # Errors
     /// When the address is none, of a kind that is not taken, or one that may not be reached.
     pub fn check(&self, url: &str) -> Result<(), ClientError> {
-        let target = Target::parse(url)?;
+        let target = RequestTarget::parse(url)?;
         if let Some(address) = target.address {
             self.0.guard.check(&target.host, &[SocketAddr::new(address, target.port)])?;
         }
@@ -290,7 +292,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer. A redirect is one.
-    pub async fn send(&self, mut request: Request) -> Result<Response, ClientError> {
+    pub async fn send(&self, mut request: Request) -> Result<ClientResponse, ClientError> {
         let body = Full::new(std::mem::take(&mut request.body));
         self.send_stream(request, body.map_err(|never| match never {}).boxed_unsync()).await
     }
@@ -305,7 +307,7 @@ impl Client {
         &self,
         request: Request,
         body: Outgoing,
-    ) -> Result<Response, ClientError> {
+    ) -> Result<ClientResponse, ClientError> {
         let (limit, deadline) = (request.timeout, clock::now() + request.timeout);
         let answer = timeout(limit, self.exchange(request, body, deadline)).await;
         answer.unwrap_or(Err(ClientError::Timeout(limit)))
@@ -316,8 +318,8 @@ impl Client {
         request: Request,
         body: Outgoing,
         deadline: Instant,
-    ) -> Result<Response, ClientError> {
-        let target = Target::parse(&request.url)?;
+    ) -> Result<ClientResponse, ClientError> {
+        let target = RequestTarget::parse(&request.url)?;
         let message = message(&request, &target, body)?;
         let tcp = self.connect(&target).await?;
         let host = &target.host;
@@ -332,7 +334,7 @@ impl Client {
         }
         .map_err(http_error(host))?;
         let (head, body) = answer.into_parts();
-        Ok(Response {
+        Ok(ClientResponse {
             status: head.status,
             headers: head.headers,
             host: target.host,
@@ -347,7 +349,7 @@ impl Client {
     }
 
     /// Finds the addresses once, has them checked, and connects to one of those.
-    async fn connect(&self, target: &Target) -> Result<TcpStream, ClientError> {
+    async fn connect(&self, target: &RequestTarget) -> Result<TcpStream, ClientError> {
         let host = &target.host;
         let addresses: Vec<SocketAddr> = match target.address {
             Some(address) => vec![SocketAddr::new(address, target.port)],
@@ -396,10 +398,12 @@ impl Client {
 ///
 /// # Errors
 /// When there is nobody to trust, or the roots cannot be read.
-pub fn connector(roots: &Roots) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
+pub fn connector(
+    roots: &TlsRoots,
+) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
     let store = match roots {
-        Roots::Machine => tls::machine_roots()?,
-        Roots::File(path) => {
+        TlsRoots::Machine => tls::machine_roots()?,
+        TlsRoots::File(path) => {
             let mut store = RootCertStore::empty();
             for certificate in CertificateDer::pem_file_iter(path)? {
                 store.add(certificate?)?;
@@ -421,7 +425,7 @@ fn http_error(host: &str) -> impl FnOnce(hyper::Error) -> ClientError {
 async fn speak<S>(
     stream: S,
     message: hyper::Request<Outgoing>,
-) -> Result<(hyper::Response<Incoming>, Connection), hyper::Error>
+) -> Result<(hyper::Response<Incoming>, ClientConnection), hyper::Error>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -429,14 +433,14 @@ where
         http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await?;
     // Its errors are those of the request and of the body.
     let task = crate::task::spawn(async move { drop(connection.await) });
-    let connection = Connection(task.abort_handle());
+    let connection = ClientConnection(task.abort_handle());
     let answer = sender.send_request(message).await?;
     Ok((answer, connection))
 }
 
 /// The parts of an address that lead to its server.
 #[derive(Debug)]
-struct Target {
+struct RequestTarget {
     is_https: bool,
     /// Without brackets.
     host: String,
@@ -448,8 +452,8 @@ struct Target {
     path: String,
 }
 
-impl Target {
-    fn parse(url: &str) -> Result<Target, ClientError> {
+impl RequestTarget {
+    fn parse(url: &str) -> Result<RequestTarget, ClientError> {
         let wrong = |message| Err(ClientError::Url(message));
         if url.len() > URL_BYTES_MAX {
             return wrong("it is too long");
@@ -489,7 +493,7 @@ impl Target {
         };
         let suffix = if port == usual_port { String::new() } else { format!(":{port}") };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Target {
+        Ok(RequestTarget {
             is_https,
             host: bracketed.unwrap_or(shown).to_owned(),
             address,
@@ -503,7 +507,7 @@ impl Target {
 /// The request as it goes over the wire.
 fn message(
     request: &Request,
-    target: &Target,
+    target: &RequestTarget,
     body: Outgoing,
 ) -> Result<hyper::Request<Outgoing>, ClientError> {
     let own = [

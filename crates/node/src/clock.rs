@@ -73,7 +73,7 @@ fn civil_date(days_since_1970: u64) -> (u64, u64, u64) {
 /// They are names, not secrets: the random part comes from a generator seeded once, so that making
 /// an id costs no system call.
 #[derive(Debug)]
-pub struct Ids {
+pub struct IdGenerator {
     state: Mutex<IdState>,
 }
 
@@ -94,15 +94,15 @@ pub fn is_id(prefix: &str, text: &str) -> bool {
     digits.len() == 26 && digits.bytes().all(is_digit)
 }
 
-impl Ids {
+impl IdGenerator {
     /// A generator with a seed of its own, so that two servers do not make the same ids.
     ///
     /// # Errors
     /// When the kernel gives no random bytes.
-    pub fn new() -> io::Result<Ids> {
+    pub fn new() -> io::Result<IdGenerator> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(io::Error::from)?;
-        Ok(Ids { state: Mutex::new(IdState { random: u64::from_le_bytes(seed), last: 0 }) })
+        Ok(IdGenerator { state: Mutex::new(IdState { random: u64::from_le_bytes(seed), last: 0 }) })
     }
 
     /// The next id, such as `ex_01JD5N3V9Q4ZK6T8R2W7XYABCD` for the prefix `ex_`.

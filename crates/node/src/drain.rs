@@ -18,7 +18,7 @@ const CANCEL_MAX: Duration = Duration::from_secs(5);
 
 /// How far the server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum DrainPhase {
     /// Takes work.
     Running,
     /// Finishes what it has.
@@ -29,20 +29,20 @@ enum Phase {
 
 /// Shared by everything that takes work or waits for it to end. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Drain(Arc<Shared>);
+pub struct Drain(Arc<DrainShared>);
 
 #[derive(Debug)]
-struct Shared {
-    phase: watch::Sender<Phase>,
+struct DrainShared {
+    phase: watch::Sender<DrainPhase>,
     /// Pieces of work in progress.
     working: watch::Sender<usize>,
 }
 
 /// A piece of work in progress; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Working(Arc<Shared>);
+pub struct WorkInProgress(Arc<DrainShared>);
 
-impl Drop for Working {
+impl Drop for WorkInProgress {
     fn drop(&mut self) {
         self.0.working.send_modify(|count| *count -= 1);
     }
@@ -57,22 +57,22 @@ impl Default for Drain {
 impl Drain {
     /// A server that takes work.
     pub fn new() -> Drain {
-        let phase = watch::Sender::new(Phase::Running);
-        Drain(Arc::new(Shared { phase, working: watch::Sender::new(0) }))
+        let phase = watch::Sender::new(DrainPhase::Running);
+        Drain(Arc::new(DrainShared { phase, working: watch::Sender::new(0) }))
     }
 
     /// Begins to drain. Does nothing when that has happened already.
     pub fn begin(&self) {
-        self.advance(Phase::Draining);
+        self.advance(DrainPhase::Draining);
     }
 
     /// Gives up what is still in progress.
     pub fn cancel(&self) {
-        self.advance(Phase::Cancelled);
+        self.advance(DrainPhase::Cancelled);
     }
 
     /// The phase only ever moves forward.
-    fn advance(&self, to: Phase) {
+    fn advance(&self, to: DrainPhase) {
         self.0.phase.send_if_modified(|phase| {
             let forward = *phase < to;
             *phase = to.max(*phase);
@@ -82,14 +82,14 @@ impl Drain {
 
     /// Whether new work is refused.
     pub fn is_draining(&self) -> bool {
-        *self.0.phase.borrow() >= Phase::Draining
+        *self.0.phase.borrow() >= DrainPhase::Draining
     }
 
     /// Starts a piece of work, unless the server is draining.
-    pub fn work(&self) -> Option<Working> {
+    pub fn work(&self) -> Option<WorkInProgress> {
         // Counted before looking: a drain that begins in between either sees the count or is seen.
         self.0.working.send_modify(|count| *count += 1);
-        let working = Working(Arc::clone(&self.0));
+        let working = WorkInProgress(Arc::clone(&self.0));
         (!self.is_draining()).then_some(working)
     }
 
@@ -100,15 +100,15 @@ impl Drain {
 
     /// Returns when draining has begun.
     pub async fn begun(&self) {
-        self.reached(Phase::Draining).await;
+        self.reached(DrainPhase::Draining).await;
     }
 
     /// Returns when work in progress is to be given up.
     pub async fn cancelled(&self) {
-        self.reached(Phase::Cancelled).await;
+        self.reached(DrainPhase::Cancelled).await;
     }
 
-    async fn reached(&self, phase: Phase) {
+    async fn reached(&self, phase: DrainPhase) {
         let mut phases = self.0.phase.subscribe();
         // The sender lives in `self`, so waiting ends in no other way.
         drop(phases.wait_for(|current| *current >= phase).await);

@@ -24,7 +24,7 @@ use crate::http;
 
 /// Whose sandbox it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
+pub struct GrantHolder {
     /// The session or execution: `ses_…`, `exe_…`.
     pub id: Arc<str>,
     /// Whose that is.
@@ -32,7 +32,7 @@ pub struct Holder {
 }
 
 /// Serves the sockets inside sandboxes.
-pub trait Gateway: Send + Sync + fmt::Debug {
+pub trait GrantGateway: Send + Sync + fmt::Debug {
     /// Whether somebody may give these grants to a sandbox of his own.
     ///
     /// # Errors
@@ -44,11 +44,15 @@ pub trait Gateway: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// 400 with the field of a grant that cannot be given: `grants[1].tenant`.
-    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error>;
+    fn resolve(
+        &self,
+        holder: &GrantHolder,
+        grants: &[Grant],
+    ) -> Result<Box<dyn GrantOpening>, http::Error>;
 }
 
 /// Grants that can be given. [`Any`], because a gate takes only those of its own gateway.
-pub trait Opening: Any + Send + fmt::Debug {
+pub trait GrantOpening: Any + Send + fmt::Debug {
     /// Ports of the loopback inside on which the server has to listen, in the order in which the
     /// listeners are expected.
     fn ports(&self) -> &[u16];
@@ -58,11 +62,11 @@ pub trait Opening: Any + Send + fmt::Debug {
     fn environment(&self) -> &BTreeMap<String, String>;
 
     /// Serves the sockets, in the order of the ports.
-    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate>;
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn GrantGate>;
 }
 
 /// The sockets of one sandbox, served until this is dropped. That ends their connections.
-pub trait Gate: Send + Sync + fmt::Debug {
+pub trait GrantGate: Send + Sync + fmt::Debug {
     /// Ports on which has to be listened before these grants can hold. One that something else is
     /// served on is not among them, because its listener is used again.
     fn missing(&self, grants: &[Grant]) -> Vec<u16>;
@@ -74,7 +78,7 @@ pub trait Gate: Send + Sync + fmt::Debug {
     /// Serves those of these grants that are new, whose listeners come in the order of
     /// [`Gate::missing`]'s ports. The opening is one of the same gateway, of the grants that
     /// [`Gate::missing`] and then [`Gate::retain`] were told.
-    fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>);
+    fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>);
 
     /// The sandbox rests: connections outside that it does not need meanwhile are given back.
     fn rest(&self);

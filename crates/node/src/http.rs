@@ -33,17 +33,17 @@ mod socket;
 mod stream;
 mod upload;
 
-pub use access::{Access, Face, authenticate};
-pub use connection::{Peer, serve_one};
+pub use access::{Access, CompatFace, authenticate};
+pub use connection::{ConnectionPeer, serve_one};
 pub use credential::CredentialBinding;
 pub use error::Error;
-pub use fast::{AtOnce, FastPath, Head, Memory, Site, path_part};
+pub use fast::{AtOnce, FastHead, FastPath, ListenerSite, Memory, path_part};
 pub use json::{Json, parse_json, plain_json_error};
 pub use query::{last_event_id, query};
-pub use routing::{Methods, Routes, delete, get, patch, post, put};
-pub use server::{BindError, Limits, Listener, serve_all};
-pub use shell::{RequestId, Shell, Verbatim};
-pub use upload::Upload;
+pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
+pub use server::{BindError, BoundListener, Limits, serve_all};
+pub use shell::{HttpShell, RequestId, VerbatimAnswer};
+pub use upload::UploadBody;
 
 #[cfg(test)]
 mod tests;

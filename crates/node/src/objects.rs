@@ -27,13 +27,13 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use bytes::Bytes;
 
-use self::directory::Directory;
-use self::s3::S3;
+use self::directory::DirectoryObjects;
+use self::s3::S3Objects;
 use crate::client::ClientError;
-use crate::store::Durability;
+use crate::store::CommitDurability;
 
-pub use self::sign::Credentials;
-pub use self::url::{BadUrl, ObjectsUrl, S3Location, Style, decoded};
+pub use self::sign::SigningCredentials;
+pub use self::url::{BadUrl, BucketStyle, ObjectsUrl, S3Location, decoded};
 
 /// Longest object. Larger things are divided into several.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
@@ -58,7 +58,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What became of [`Objects::put_if_absent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub enum PutOutcome {
     /// It was written.
     New,
     /// There is an object with this key, and it is as it was. After a connection that broke it may
@@ -141,37 +141,40 @@ fn shortened(text: &str) -> String {
 
 /// An object store. Cheap to clone; clones share their limits.
 #[derive(Clone)]
-pub struct Objects(Back);
+pub struct ObjectStore(ObjectBackend);
 
 #[derive(Clone)]
-enum Back {
-    Directory(Directory),
-    S3(Arc<S3>),
+enum ObjectBackend {
+    Directory(DirectoryObjects),
+    S3(Arc<S3Objects>),
 }
 
-impl fmt::Debug for Objects {
+impl fmt::Debug for ObjectStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Back::Directory(directory) => directory.fmt(f),
-            Back::S3(s3) => s3.fmt(f),
+            ObjectBackend::Directory(directory) => directory.fmt(f),
+            ObjectBackend::S3(s3) => s3.fmt(f),
         }
     }
 }
 
-impl Objects {
+impl ObjectStore {
     /// The objects in a directory, which is made when there is none. What is answered survives what
     /// `durability` says. Reads and writes files, so not on a thread that must not wait.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn in_directory(path: &Path, durability: Durability) -> Result<Objects, ObjectsError> {
-        Ok(Objects(Back::Directory(Directory::open(path, durability)?)))
+    pub fn in_directory(
+        path: &Path,
+        durability: CommitDurability,
+    ) -> Result<ObjectStore, ObjectsError> {
+        Ok(ObjectStore(ObjectBackend::Directory(DirectoryObjects::open(path, durability)?)))
     }
 
     /// The objects in a bucket. Nothing is sent before the first request.
     #[must_use]
-    pub fn in_s3(location: S3Location, credentials: Credentials) -> Objects {
-        Objects(Back::S3(Arc::new(S3::new(location, credentials))))
+    pub fn in_s3(location: S3Location, credentials: SigningCredentials) -> ObjectStore {
+        ObjectStore(ObjectBackend::S3(Arc::new(S3Objects::new(location, credentials))))
     }
 
     /// Writes an object, in place of one with the same key.
@@ -181,8 +184,8 @@ impl Objects {
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
         check(key, &bytes)?;
         match &self.0 {
-            Back::Directory(directory) => directory.put(key, bytes).await,
-            Back::S3(s3) => s3.put(key, bytes).await,
+            ObjectBackend::Directory(directory) => directory.put(key, bytes).await,
+            ObjectBackend::S3(s3) => s3.put(key, bytes).await,
         }
     }
 
@@ -191,11 +194,11 @@ impl Objects {
     ///
     /// # Errors
     /// As of [`Objects::put`].
-    pub async fn put_if_absent(&self, key: &str, bytes: Bytes) -> Result<Placed, ObjectsError> {
+    pub async fn put_if_absent(&self, key: &str, bytes: Bytes) -> Result<PutOutcome, ObjectsError> {
         check(key, &bytes)?;
         match &self.0 {
-            Back::Directory(directory) => directory.put_if_absent(key, bytes).await,
-            Back::S3(s3) => s3.put_if_absent(key, bytes).await,
+            ObjectBackend::Directory(directory) => directory.put_if_absent(key, bytes).await,
+            ObjectBackend::S3(s3) => s3.put_if_absent(key, bytes).await,
         }
     }
 
@@ -207,8 +210,8 @@ impl Objects {
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
         check_key(key)?;
         match &self.0 {
-            Back::Directory(directory) => directory.get(key).await,
-            Back::S3(s3) => s3.get(key).await,
+            ObjectBackend::Directory(directory) => directory.get(key).await,
+            ObjectBackend::S3(s3) => s3.get(key).await,
         }
     }
 
@@ -219,8 +222,8 @@ impl Objects {
     pub async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
         check_key(key)?;
         match &self.0 {
-            Back::Directory(directory) => directory.exists(key).await,
-            Back::S3(s3) => s3.exists(key).await,
+            ObjectBackend::Directory(directory) => directory.exists(key).await,
+            ObjectBackend::S3(s3) => s3.exists(key).await,
         }
     }
 
@@ -231,8 +234,8 @@ impl Objects {
     pub async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
         check_key(key)?;
         match &self.0 {
-            Back::Directory(directory) => directory.delete(key).await,
-            Back::S3(s3) => s3.delete(key).await,
+            ObjectBackend::Directory(directory) => directory.delete(key).await,
+            ObjectBackend::S3(s3) => s3.delete(key).await,
         }
     }
 
@@ -251,8 +254,8 @@ impl Objects {
         after.map_or(Ok(()), check_prefix)?;
         let (after, limit) = (after.unwrap_or_default(), limit.min(LIST_MAX));
         match &self.0 {
-            Back::Directory(directory) => directory.list(prefix, after, limit).await,
-            Back::S3(s3) => s3.list(prefix, after, limit).await,
+            ObjectBackend::Directory(directory) => directory.list(prefix, after, limit).await,
+            ObjectBackend::S3(s3) => s3.list(prefix, after, limit).await,
         }
     }
 }

@@ -26,29 +26,29 @@ type Progress = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// The checks of a server. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<Shared>);
+pub struct ReadinessChecks(Arc<ReadinessShared>);
 
 #[derive(Default)]
-struct Shared {
+struct ReadinessShared {
     checks: Mutex<Vec<(&'static str, Check)>>,
     progress: Mutex<Vec<Progress>>,
     /// The last outcome. Locked while checks are run, so that a crowd waits for one run.
-    last: tokio::sync::Mutex<Option<Outcome>>,
+    last: tokio::sync::Mutex<Option<CheckOutcome>>,
 }
 
-struct Outcome {
+struct CheckOutcome {
     at: Instant,
     missing: Vec<String>,
 }
 
-impl fmt::Debug for Readiness {
+impl fmt::Debug for ReadinessChecks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.0.checks.lock().iter().map(|(name, _)| *name).collect();
         f.debug_tuple("Readiness").field(&names).finish()
     }
 }
 
-impl Readiness {
+impl ReadinessChecks {
     /// Adds a check. `name` says what is checked, such as `store`; the reason follows it.
     pub fn add(
         &self,
@@ -87,7 +87,7 @@ impl Readiness {
         });
         let outcomes = futures_util::future::join_all(runs).await;
         let missing: Vec<String> = outcomes.into_iter().flatten().collect();
-        *last = Some(Outcome { at: clock::now(), missing: missing.clone() });
+        *last = Some(CheckOutcome { at: clock::now(), missing: missing.clone() });
         missing
     }
 }
@@ -100,9 +100,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_missing_is_named_with_its_reason() {
-        let readiness = Readiness::default();
+        let readiness = ReadinessChecks::default();
         assert!(readiness.missing().await.is_empty());
-        let readiness = Readiness::default();
+        let readiness = ReadinessChecks::default();
         readiness.add("store", || Box::pin(async { Ok(()) }));
         readiness.add("disk", || Box::pin(async { Err("it is full".to_owned()) }));
         readiness.add("queue", || Box::pin(std::future::pending()));
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_on_in_the_background_is_named_and_nothing_is_missing() {
-        let readiness = Readiness::default();
+        let readiness = ReadinessChecks::default();
         assert_eq!(readiness.preparing(), [""; 0]);
         readiness.add_progress(|| vec!["go".to_owned()]);
         assert_eq!(readiness.preparing(), ["go"]);
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_crowd_costs_one_run() {
-        let readiness = Readiness::default();
+        let readiness = ReadinessChecks::default();
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
         readiness.add("store", move || {

@@ -49,7 +49,7 @@ const DERIVED_FOR: &str = "cove derived key 1: ";
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum SealKeyError {
     /// It has another form.
     #[error("a key of secrets has 64 hexadecimal digits")]
     Malformed,
@@ -111,9 +111,9 @@ impl fmt::Debug for Sealer {
 
 /// An opened secret. It has no `Display`, and its `Debug` says nothing.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Plain(Vec<u8>);
+pub struct PlainSecret(Vec<u8>);
 
-impl Plain {
+impl PlainSecret {
     /// The bytes themselves, for who uses them.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
@@ -127,7 +127,7 @@ impl Plain {
     }
 }
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for PlainSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Plain(..)")
     }
@@ -165,8 +165,8 @@ impl Sealer {
     ///
     /// # Errors
     /// When it has another form.
-    pub fn from_text(text: &str) -> Result<Sealer, KeyError> {
-        let key = hex::decode_32(text.trim()).ok_or(KeyError::Malformed)?;
+    pub fn from_text(text: &str) -> Result<Sealer, SealKeyError> {
+        let key = hex::decode_32(text.trim()).ok_or(SealKeyError::Malformed)?;
         Ok(Sealer::new(&key))
     }
 
@@ -175,19 +175,19 @@ impl Sealer {
     ///
     /// # Errors
     /// When the file cannot be read, understood or written.
-    pub fn of_data_dir(directory: &Path) -> Result<Sealer, KeyError> {
+    pub fn of_data_dir(directory: &Path) -> Result<Sealer, SealKeyError> {
         let path = directory.join(KEY_FILE);
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let key = hex::decode_32(text.trim());
-                Ok(Sealer::new(&key.ok_or(KeyError::MalformedFile(path))?))
+                Ok(Sealer::new(&key.ok_or(SealKeyError::MalformedFile(path))?))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = auth::random_key().map_err(KeyError::Make)?;
+                let made = auth::random_key().map_err(SealKeyError::Make)?;
                 write_atomic(&path, format!("{}\n", hex::encode(&made)).as_bytes())?;
                 Ok(Sealer::new(&made))
             }
-            Err(source) => Err(KeyError::Read { path, source }),
+            Err(source) => Err(SealKeyError::Read { path, source }),
         }
     }
 
@@ -220,7 +220,7 @@ impl Sealer {
     ///
     /// # Errors
     /// When it was changed, belongs elsewhere, was sealed with another key or by a later version.
-    pub fn open(&self, sealed: &[u8], about: &str) -> Result<Plain, SealError> {
+    pub fn open(&self, sealed: &[u8], about: &str) -> Result<PlainSecret, SealError> {
         let (header, inside) = sealed.split_at_checked(HEADER_BYTES).ok_or(SealError::Malformed)?;
         let (version, rest) = header.split_first().ok_or(SealError::Malformed)?;
         if *version != VERSION {
@@ -239,7 +239,7 @@ impl Sealer {
         let opened = self.key.open_in_place(nonce, bound, &mut inside);
         let length = opened.map_err(|_| SealError::Changed)?.len();
         inside.truncate(length);
-        Ok(Plain(inside))
+        Ok(PlainSecret(inside))
     }
 
     /// [`Sealer::seal`] for columns and files of text: base64.
@@ -254,7 +254,7 @@ impl Sealer {
     ///
     /// # Errors
     /// As of [`Sealer::open`].
-    pub fn open_text(&self, sealed: &str, about: &str) -> Result<Plain, SealError> {
+    pub fn open_text(&self, sealed: &str, about: &str) -> Result<PlainSecret, SealError> {
         let sealed = STANDARD_NO_PAD.decode(sealed).map_err(|_| SealError::Malformed)?;
         self.open(&sealed, about)
     }
@@ -376,10 +376,10 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(Sealer::from_text(&text).unwrap().open(&sealed, "a").unwrap().expose(), b"s");
         for wrong in ["", "00", &"x".repeat(64), &"é".repeat(32)] {
-            assert!(matches!(Sealer::from_text(wrong), Err(KeyError::Malformed)), "{wrong}");
+            assert!(matches!(Sealer::from_text(wrong), Err(SealKeyError::Malformed)), "{wrong}");
             fs::write(&path, wrong).unwrap();
             let error = Sealer::of_data_dir(temp.path()).unwrap_err();
-            assert!(matches!(error, KeyError::MalformedFile(_)), "{wrong}");
+            assert!(matches!(error, SealKeyError::MalformedFile(_)), "{wrong}");
         }
     }
 }

@@ -44,13 +44,13 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::metrics::StoreMetrics;
-use self::queue::{Access, Body, Job, Queue};
+use self::queue::{Body, TransactionAccess, TransactionJob, TransactionQueue};
 use crate::clock;
 use crate::telemetry::Registry;
 
-pub use self::error::StoreError;
-pub use self::migrate::Migration;
-pub use self::value::{FromValue, Row, Value};
+pub use self::error::SqlStoreError;
+pub use self::migrate::MigrationStep;
+pub use self::value::{FromValue, SqlRow, Value};
 
 /// Which database keeps the state.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,10 +63,10 @@ pub enum StoreUrl {
 }
 
 impl FromStr for StoreUrl {
-    type Err = StoreError;
+    type Err = SqlStoreError;
 
     /// `sqlite:PATH`, `postgres://…` or `postgresql://…`.
-    fn from_str(text: &str) -> Result<StoreUrl, StoreError> {
+    fn from_str(text: &str) -> Result<StoreUrl, SqlStoreError> {
         if let Some(path) = text.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
             return Ok(StoreUrl::Sqlite(PathBuf::from(path)));
         }
@@ -76,7 +76,7 @@ impl FromStr for StoreUrl {
         }
         // The text is not repeated: it may be a password in the wrong place.
         let message = "expected `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`";
-        Err(StoreError::Url(message.to_owned()))
+        Err(SqlStoreError::Url(message.to_owned()))
     }
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for StoreUrl {
 
 /// What an answered transaction survives, in SQLite. PostgreSQL has its own setting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
+pub enum CommitDurability {
     /// The end of the process, however it comes. A power failure may lose the last moments, but
     /// leaves the database whole.
     #[default]
@@ -106,7 +106,7 @@ pub struct StoreConfig {
     /// Which database.
     pub url: StoreUrl,
     /// What an answer means, in SQLite.
-    pub durability: Durability,
+    pub durability: CommitDurability,
     /// Transactions that wait, for each of reading and writing; beyond it
     /// [`StoreError::Busy`].
     pub waiting_max: usize,
@@ -132,7 +132,7 @@ impl StoreConfig {
     pub fn new(url: StoreUrl) -> StoreConfig {
         StoreConfig {
             url,
-            durability: Durability::default(),
+            durability: CommitDurability::default(),
             waiting_max: 10_000,
             group_max: 128,
             readers: 2,
@@ -147,7 +147,7 @@ impl StoreConfig {
 
 /// Which of the two engines it is, for the few statements that must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum StoreDialect {
     /// SQLite.
     Sqlite,
     /// PostgreSQL, or CockroachDB.
@@ -155,46 +155,50 @@ pub enum Dialect {
 }
 
 /// A transaction in progress. It ends with the closure that got it.
-pub trait Transaction {
+pub trait StoreTransaction {
     /// Runs a statement that answers no rows and says how many it changed.
     ///
     /// # Errors
     /// When the statement fails; the transaction is spoiled then.
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError>;
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError>;
 
     /// Runs a statement that answers rows, be it `SELECT` or `… RETURNING`.
     ///
     /// # Errors
     /// When the statement fails or answers too many rows; the transaction is spoiled then.
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError>;
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError>;
 
     /// Runs statements without parameters, one after the other, divided by semicolons. For
     /// migrations: nothing of it is kept prepared.
     ///
     /// # Errors
     /// When one fails; the transaction is spoiled then.
-    fn batch(&mut self, sql: &str) -> Result<(), StoreError>;
+    fn batch(&mut self, sql: &str) -> Result<(), SqlStoreError>;
 
     /// The one row that a statement answers, or none.
     ///
     /// # Errors
     /// Those of [`Transaction::query`]. Of several rows it is the first.
-    fn query_one(&mut self, sql: &str, parameters: &[Value]) -> Result<Option<Row>, StoreError> {
+    fn query_one(
+        &mut self,
+        sql: &str,
+        parameters: &[Value],
+    ) -> Result<Option<SqlRow>, SqlStoreError> {
         Ok(self.query(sql, parameters)?.into_iter().next())
     }
 
     /// Which engine this is.
-    fn dialect(&self) -> Dialect;
+    fn dialect(&self) -> StoreDialect;
 }
 
 /// What a transaction will have answered. It begins when it is first polled.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlStoreError>> + Send + 'a>>;
 
 /// Where a transaction leaves its value.
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
 /// What threads of the store share.
-struct Context {
+struct StoreContext {
     config: StoreConfig,
     metrics: StoreMetrics,
     /// Counts the threads that are still there: each holds a receiver.
@@ -204,30 +208,30 @@ struct Context {
 /// A database. Cheap to clone; the threads behind it end with the last clone, or by
 /// [`Store::close`], having done what waited.
 #[derive(Clone)]
-pub struct Store(Arc<Handle>);
+pub struct SqlStore(Arc<StoreHandle>);
 
-struct Handle {
-    reads: Arc<Queue>,
-    writes: Arc<Queue>,
-    dialect: Dialect,
+struct StoreHandle {
+    reads: Arc<TransactionQueue>,
+    writes: Arc<TransactionQueue>,
+    dialect: StoreDialect,
     metrics: StoreMetrics,
     running: watch::Sender<()>,
 }
 
-impl Drop for Handle {
+impl Drop for StoreHandle {
     fn drop(&mut self) {
         self.reads.close();
         self.writes.close();
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for SqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("dialect", &self.0.dialect).finish_non_exhaustive()
     }
 }
 
-impl Store {
+impl SqlStore {
     /// Opens the database and starts the threads that talk to it. A SQLite file must belong to this
     /// process alone, which the data directory's lock ensures.
     ///
@@ -236,24 +240,24 @@ impl Store {
     pub fn open<'a>(
         config: StoreConfig,
         registry: &'a mut Registry,
-    ) -> Boxed<'a, Result<Store, StoreError>> {
+    ) -> Boxed<'a, Result<SqlStore, SqlStoreError>> {
         Box::pin(async move {
             let metrics = StoreMetrics::new(registry);
             let (running, receiver) = watch::channel(());
-            let writes = Arc::new(Queue::new(config.waiting_max));
-            let context = Context { config, metrics: metrics.clone(), running: receiver };
+            let writes = Arc::new(TransactionQueue::new(config.waiting_max));
+            let context = StoreContext { config, metrics: metrics.clone(), running: receiver };
             let (dialect, reads) = match context.config.url.clone() {
                 StoreUrl::Sqlite(path) => {
-                    let reads = Arc::new(Queue::new(context.config.waiting_max));
+                    let reads = Arc::new(TransactionQueue::new(context.config.waiting_max));
                     sqlite::start(&path, context, &reads, &writes).await?;
-                    (Dialect::Sqlite, reads)
+                    (StoreDialect::Sqlite, reads)
                 }
                 StoreUrl::Postgres(url) => {
                     postgres::start(&url, context, &writes).await?;
-                    (Dialect::Postgres, Arc::clone(&writes))
+                    (StoreDialect::Postgres, Arc::clone(&writes))
                 }
             };
-            Ok(Store(Arc::new(Handle { reads, writes, dialect, metrics, running })))
+            Ok(SqlStore(Arc::new(StoreHandle { reads, writes, dialect, metrics, running })))
         })
     }
 
@@ -265,9 +269,9 @@ impl Store {
     pub fn transact<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, Access::Write, body)
+        self.run(name, TransactionAccess::Write, body)
     }
 
     /// The same for a transaction that may as well happen twice: it is run again when the
@@ -278,9 +282,9 @@ impl Store {
     pub fn transact_idempotent<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, Access::WriteAgain, body)
+        self.run(name, TransactionAccess::WriteAgain, body)
     }
 
     /// Runs a transaction that only looks. It sees everything that was answered before it began.
@@ -290,16 +294,16 @@ impl Store {
     pub fn read<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, Access::Read, body)
+        self.run(name, TransactionAccess::Read, body)
     }
 
     fn run<T: Send + 'static>(
         &self,
         name: &'static str,
-        access: Access,
-        mut body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        access: TransactionAccess,
+        mut body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
         let slot = Slot::default();
         let value = Arc::clone(&slot);
@@ -315,30 +319,30 @@ impl Store {
     async fn answer<T>(
         &self,
         name: &'static str,
-        access: Access,
+        access: TransactionAccess,
         body: Body,
         slot: Slot<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, SqlStoreError> {
         self.queue(name, access, body).await?;
         let value = slot.lock().take();
-        value.ok_or(StoreError::Spoiled)
+        value.ok_or(SqlStoreError::Spoiled)
     }
 
     async fn queue(
         &self,
         name: &'static str,
-        access: Access,
+        access: TransactionAccess,
         body: Body,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), SqlStoreError> {
         let started = clock::now();
-        let (job, answer) = Job::new(name, access, body);
+        let (job, answer) = TransactionJob::new(name, access, body);
         let queue = match access {
-            Access::Read => &self.0.reads,
-            Access::Write | Access::WriteAgain => &self.0.writes,
+            TransactionAccess::Read => &self.0.reads,
+            TransactionAccess::Write | TransactionAccess::WriteAgain => &self.0.writes,
         };
         let result = match queue.push(job) {
             // An answer that never comes means that the thread is gone.
-            Ok(()) => answer.await.unwrap_or(Err(StoreError::Closed)),
+            Ok(()) => answer.await.unwrap_or(Err(SqlStoreError::Closed)),
             Err(error) => Err(error),
         };
         let took = clock::now().duration_since(started);
@@ -354,13 +358,13 @@ impl Store {
     pub fn migrate<'a>(
         &'a self,
         service: &'static str,
-        steps: &'a [Migration],
-    ) -> Boxed<'a, Result<(), StoreError>> {
+        steps: &'a [MigrationStep],
+    ) -> Boxed<'a, Result<(), SqlStoreError>> {
         Box::pin(async move { migrate::migrate(self, service, steps).await })
     }
 
     /// Which engine it is.
-    pub fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> StoreDialect {
         self.0.dialect
     }
 

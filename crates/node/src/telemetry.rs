@@ -67,12 +67,12 @@ pub fn init_logs(
 
 /// Everything that was registered, ready to be shown at `/metrics`.
 #[derive(Clone, Debug)]
-pub struct Metrics(Arc<Registry>);
+pub struct MetricsRegistry(Arc<Registry>);
 
-impl Metrics {
+impl MetricsRegistry {
     /// Closes the registry: from here on it is only read.
-    pub fn new(registry: Registry) -> Metrics {
-        Metrics(Arc::new(registry))
+    pub fn new(registry: Registry) -> MetricsRegistry {
+        MetricsRegistry(Arc::new(registry))
     }
 
     /// The current figures in the OpenMetrics text format, which Prometheus reads.
@@ -153,7 +153,7 @@ pub fn registry(version: &'static str) -> Registry {
     build.get_or_create(&labels).set(1);
     registry.register("cove_build_info", "The version that runs", build);
     let started_s = clock::wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    registry.register_collector(Box::new(Process { started_s: started_s.as_secs_f64() }));
+    registry.register_collector(Box::new(ProcessMetrics { started_s: started_s.as_secs_f64() }));
     registry
 }
 
@@ -164,11 +164,11 @@ struct BuildLabels {
 
 /// The process metrics Prometheus clients agree on, read from `/proc/self` when they are asked for.
 #[derive(Debug)]
-struct Process {
+struct ProcessMetrics {
     started_s: f64,
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: f64| {
             let gauge = ConstGauge::new(value);
@@ -182,7 +182,7 @@ impl Collector for Process {
             self.started_s,
         )?;
         // A figure that cannot be read is left out: 0 would be a lie.
-        if let Some(status) = Status::read() {
+        if let Some(status) = ProcStatus::read() {
             let help = "Physical memory it occupies";
             gauge("process_resident_memory", help, Some(&Unit::Bytes), status.resident_bytes)?;
             gauge("process_threads", "Its threads", None, status.threads)?;
@@ -210,19 +210,19 @@ impl Collector for Process {
     }
 }
 
-struct Status {
+struct ProcStatus {
     resident_bytes: f64,
     threads: f64,
 }
 
-impl Status {
-    fn read() -> Option<Status> {
+impl ProcStatus {
+    fn read() -> Option<ProcStatus> {
         let text = fs::read_to_string("/proc/self/status").ok()?;
         let field = |name: &str| -> Option<f64> {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.parse().ok()
         };
-        Some(Status { resident_bytes: field("VmRSS:")? * 1024.0, threads: field("Threads:")? })
+        Some(ProcStatus { resident_bytes: field("VmRSS:")? * 1024.0, threads: field("Threads:")? })
     }
 }
 
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_process_is_measured() {
-        let text = Metrics::new(registry("1.2.3")).render().unwrap();
+        let text = MetricsRegistry::new(registry("1.2.3")).render().unwrap();
         assert!(text.contains("cove_build_info{version=\"1.2.3\"} 1"), "{text}");
         assert!(value(&text, "process_resident_memory_bytes") > 100_000.0);
         assert!(value(&text, "process_start_time_seconds") > 1.6e9);
@@ -359,7 +359,7 @@ mod tests {
         let mut registry = registry("1.2.3");
         let counter = prometheus_client::metrics::counter::Counter::<u64>::default();
         registry.register("things", "Things \"made\"", counter);
-        let metrics = Metrics::new(registry);
+        let metrics = MetricsRegistry::new(registry);
         for (accept, is_classic) in [
             (None, false),
             (Some("*/*"), false),
@@ -387,7 +387,7 @@ mod tests {
         let guard = metrics.enter();
         let method = axum::http::Method::from_bytes(b"BREW").unwrap();
         metrics.observe(&method, "/v1/things".into(), 404, Duration::from_millis(3));
-        let rendered = Metrics::new(registry);
+        let rendered = MetricsRegistry::new(registry);
         let text = rendered.render().unwrap();
         let labels = "method=\"other\",route=\"/v1/things\",status=\"404\"";
         let expected = format!("cove_http_request_duration_seconds_count{{{labels}}} 1");

@@ -8,11 +8,11 @@ use rustls_native_certs::load_native_certs;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-pub use self::verify::{Trust, Verifier};
+pub use self::verify::{CertificateTrust, CertificateVerifier};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum TlsSetupError {
     /// The machine trusts nobody, so that nobody can be verified.
     #[error("find the certificate authorities of this machine{}", first_problem(.0))]
     NoRoots(Vec<rustls_native_certs::Error>),
@@ -29,12 +29,12 @@ fn first_problem(problems: &[rustls_native_certs::Error]) -> String {
 ///
 /// # Errors
 /// When it trusts nobody.
-pub fn machine_roots() -> Result<RootCertStore, TlsError> {
+pub fn machine_roots() -> Result<RootCertStore, TlsSetupError> {
     let mut roots = RootCertStore::empty();
     let found = load_native_certs();
     // One that is malformed is not trusted; that is no reason to do without the others.
     roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() { Err(TlsError::NoRoots(found.errors)) } else { Ok(roots) }
+    if roots.is_empty() { Err(TlsSetupError::NoRoots(found.errors)) } else { Ok(roots) }
 }
 
 /// The cryptography, named explicitly: a process-wide default could be set by anybody.
@@ -43,6 +43,6 @@ pub fn provider() -> Arc<CryptoProvider> {
 }
 
 /// A configuration that lacks only whom it trusts.
-pub(crate) fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsError> {
+pub(crate) fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsSetupError> {
     Ok(ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?)
 }

@@ -8,7 +8,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use node::store::{Durability, Migration, Store, StoreConfig, StoreError, StoreUrl, Transaction};
+use node::store::{
+    CommitDurability, MigrationStep, SqlStore, SqlStoreError, StoreConfig, StoreTransaction,
+    StoreUrl,
+};
 use node::telemetry::Registry;
 use testkit::Scratch;
 
@@ -21,7 +24,7 @@ const TASKS: i64 = 8;
 /// Answers that the test waits for before it kills.
 const ANSWERS: [usize; 4] = [1, 50, 400, 3000];
 
-const TABLES: &[Migration] = &[Migration::Same(
+const TABLES: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE things (id BIGINT PRIMARY KEY);
      CREATE TABLE pairs (id BIGINT PRIMARY KEY)",
 )];
@@ -32,19 +35,19 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(WRITER) {
         runtime.block_on(write(Path::new(&arguments.next().unwrap())));
     } else {
-        for durability in [Durability::Process, Durability::Power] {
+        for durability in [CommitDurability::Process, CommitDurability::Power] {
             runtime.block_on(check(durability));
         }
     }
     ExitCode::SUCCESS
 }
 
-async fn open(directory: &Path) -> Store {
+async fn open(directory: &Path) -> SqlStore {
     let mut config = StoreConfig::new(StoreUrl::Sqlite(directory.join("cove.db")));
     if directory.join(POWER_FILE).exists() {
-        config.durability = Durability::Power;
+        config.durability = CommitDurability::Power;
     }
-    let store = Store::open(config, &mut Registry::default()).await.unwrap();
+    let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
     store.migrate("things", TABLES).await.unwrap();
     store
 }
@@ -58,13 +61,13 @@ async fn write(directory: &Path) {
         tasks.spawn(async move {
             for number in 0.. {
                 let id = number * TASKS + task;
-                let pair = move |transaction: &mut dyn Transaction| {
+                let pair = move |transaction: &mut dyn StoreTransaction| {
                     transaction.execute("INSERT INTO things VALUES ($1)", &[id.into()])?;
                     transaction.execute("INSERT INTO pairs VALUES ($1)", &[id.into()])
                 };
                 match store.transact("pair", pair).await {
                     // There since the life before.
-                    Err(StoreError::Constraint { .. }) => {}
+                    Err(SqlStoreError::Constraint { .. }) => {}
                     result => {
                         result.unwrap();
                         // A short line goes into the pipe as a whole or not at all.
@@ -77,9 +80,9 @@ async fn write(directory: &Path) {
     tasks.join_all().await;
 }
 
-async fn check(durability: Durability) {
+async fn check(durability: CommitDurability) {
     let scratch = Scratch::new();
-    if durability == Durability::Power {
+    if durability == CommitDurability::Power {
         scratch.file(POWER_FILE, "");
     }
     let mut answered = BTreeSet::new();
@@ -109,7 +112,7 @@ async fn check_rows(directory: &Path, answered: &BTreeSet<i64>) {
     let lost: Vec<_> = answered.difference(&things).collect();
     assert!(lost.is_empty(), "answered and lost: {lost:?}");
     assert!(things == ids(&store, "SELECT id FROM pairs").await, "half a transaction was kept");
-    let body = |transaction: &mut dyn Transaction| {
+    let body = |transaction: &mut dyn StoreTransaction| {
         let row = transaction.query_one("PRAGMA integrity_check", &[])?;
         row.map_or(Ok(String::new()), |row| row.get(0))
     };
@@ -117,8 +120,8 @@ async fn check_rows(directory: &Path, answered: &BTreeSet<i64>) {
     store.close().await;
 }
 
-async fn ids(store: &Store, sql: &'static str) -> BTreeSet<i64> {
-    let body = move |transaction: &mut dyn Transaction| {
+async fn ids(store: &SqlStore, sql: &'static str) -> BTreeSet<i64> {
+    let body = move |transaction: &mut dyn StoreTransaction| {
         let rows = transaction.query(sql, &[])?;
         rows.iter().map(|row| row.get::<i64>(0)).collect::<Result<BTreeSet<_>, _>>()
     };

@@ -28,9 +28,9 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::turn::{StopReason, TurnEnd};
 
-pub(crate) use self::driver::{Change, LaunchPlan, LaunchSpec, MODEL_PORT};
-use self::task::Command;
-pub(crate) use self::translate::Usage;
+pub(crate) use self::driver::{LaunchPlan, LaunchSpec, MODEL_PORT, OptionChange};
+use self::task::AgentTaskCommand;
+pub(crate) use self::translate::TurnCost;
 
 /// Names a turn.
 pub(crate) type TurnId = Arc<str>;
@@ -73,7 +73,7 @@ impl fmt::Debug for AgentProcess {
 }
 
 /// Where what an agent says goes.
-pub(crate) trait Sink: Send + Sync + 'static {
+pub(crate) trait AgentSink: Send + Sync + 'static {
     /// An event, of a turn or of none. Does not wait.
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value);
     /// Resolves when there is room for more. While there is none, the agent is not read.
@@ -122,7 +122,7 @@ pub(crate) struct TurnOutcome {
     /// What to tell as `error`; none when the agent has answered.
     pub(crate) error: Option<String>,
     /// What it cost.
-    pub(crate) usage: Usage,
+    pub(crate) usage: TurnCost,
     /// The conversation that the process was to continue is not known to it: nothing was said in
     /// it, or its files are gone. A new process has to begin without it, and the message has to be
     /// told to that one; nothing was told of it.
@@ -145,17 +145,17 @@ pub(crate) struct AgentEnd {
 
 /// An agent that runs. Cheap to clone. When the last handle is dropped it is killed.
 #[derive(Clone)]
-pub(crate) struct AgentHandle(Arc<Shared>);
+pub(crate) struct AgentHandle(Arc<AgentShared>);
 
-struct Shared {
-    commands: mpsc::UnboundedSender<Command>,
-    status: watch::Receiver<Status>,
-    outlet: Arc<Outlet>,
+struct AgentShared {
+    commands: mpsc::UnboundedSender<AgentTaskCommand>,
+    status: watch::Receiver<AgentStatus>,
+    outlet: Arc<AgentOutlet>,
 }
 
 /// How far an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Status {
+enum AgentStatus {
     Starting,
     Ready {
         /// Takes requests.
@@ -177,18 +177,18 @@ impl AgentHandle {
         process: AgentProcess,
         plan: &LaunchPlan,
         limits: AgentLimits,
-        sink: Option<Arc<dyn Sink>>,
+        sink: Option<Arc<dyn AgentSink>>,
     ) -> AgentHandle {
-        let outlet = Arc::new(Outlet::new(sink));
+        let outlet = Arc::new(AgentOutlet::new(sink));
         let (commands, inbox) = mpsc::unbounded_channel();
-        let (status_sender, status) = watch::channel(Status::Starting);
-        let task = task::Task::new(process, plan, limits, Arc::clone(&outlet), status_sender);
+        let (status_sender, status) = watch::channel(AgentStatus::Starting);
+        let task = task::AgentTask::new(process, plan, limits, Arc::clone(&outlet), status_sender);
         node::task::spawn(task.run(inbox));
-        AgentHandle(Arc::new(Shared { commands, status, outlet }))
+        AgentHandle(Arc::new(AgentShared { commands, status, outlet }))
     }
 
     /// Gives an agent that was started ahead to its session: what it said is told now.
-    pub(crate) fn adopt(&self, sink: Arc<dyn Sink>) {
+    pub(crate) fn adopt(&self, sink: Arc<dyn AgentSink>) {
         self.0.outlet.adopt(sink);
     }
 
@@ -198,27 +198,27 @@ impl AgentHandle {
     /// When it ended instead.
     pub(crate) async fn ready(&self) -> Result<bool, AgentEnd> {
         let mut status = self.0.status.clone();
-        let reached = status.wait_for(|status| *status != Status::Starting).await;
+        let reached = status.wait_for(|status| *status != AgentStatus::Starting).await;
         match reached.as_deref() {
-            Ok(Status::Ready { has_control }) => Ok(*has_control),
-            Ok(Status::Ended(end)) => Err(end.clone()),
-            Ok(Status::Starting) | Err(_) => Err(AgentEnd::gone()),
+            Ok(AgentStatus::Ready { has_control }) => Ok(*has_control),
+            Ok(AgentStatus::Ended(end)) => Err(end.clone()),
+            Ok(AgentStatus::Starting) | Err(_) => Err(AgentEnd::gone()),
         }
     }
 
     /// Resolves when the agent is no more.
     pub(crate) async fn ended(&self) -> AgentEnd {
         let mut status = self.0.status.clone();
-        let reached = status.wait_for(|status| matches!(status, Status::Ended(_))).await;
+        let reached = status.wait_for(|status| matches!(status, AgentStatus::Ended(_))).await;
         match reached.as_deref() {
-            Ok(Status::Ended(end)) => end.clone(),
-            Ok(Status::Starting | Status::Ready { .. }) | Err(_) => AgentEnd::gone(),
+            Ok(AgentStatus::Ended(end)) => end.clone(),
+            Ok(AgentStatus::Starting | AgentStatus::Ready { .. }) | Err(_) => AgentEnd::gone(),
         }
     }
 
     /// Whether the agent is no more.
     pub(crate) fn is_ended(&self) -> bool {
-        matches!(&*self.0.status.borrow(), Status::Ended(_))
+        matches!(&*self.0.status.borrow(), AgentStatus::Ended(_))
     }
 
     /// Tells the agent a message and resolves when the turn is over, with exactly one outcome. The
@@ -228,7 +228,7 @@ impl AgentHandle {
     pub(crate) async fn send_turn(&self, input: TurnInput) -> TurnOutcome {
         let (told, outcome) = oneshot::channel();
         // An agent that has ended drops its inbox, and the sender in it.
-        self.0.commands.send(Command::Turn(Box::new(input), told)).ok();
+        self.0.commands.send(AgentTaskCommand::Turn(Box::new(input), told)).ok();
         match outcome.await {
             Ok(outcome) => outcome,
             Err(_) => TurnOutcome::of_end(self.ended().await),
@@ -238,7 +238,7 @@ impl AgentHandle {
     /// Stops the turn that runs, if one does: by a request, then a signal, then the end of the
     /// process, each after a grace.
     pub(crate) fn interrupt(&self) {
-        self.0.commands.send(Command::Stop(StopReason::Interrupted)).ok();
+        self.0.commands.send(AgentTaskCommand::Stop(StopReason::Interrupted)).ok();
     }
 
     /// Applies what [`LaunchPlan::change`] says, before the next turn.
@@ -249,7 +249,7 @@ impl AgentHandle {
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             let (told, answer) = oneshot::channel();
-            self.0.commands.send(Command::Control(request, told)).ok();
+            self.0.commands.send(AgentTaskCommand::Control(request, told)).ok();
             answers.push(answer);
         }
         for answer in answers {
@@ -264,13 +264,13 @@ impl AgentHandle {
 
     /// Lets the agent end by itself: closes its input, waits for a grace, kills it.
     pub(crate) async fn close(&self) -> AgentEnd {
-        self.0.commands.send(Command::Close).ok();
+        self.0.commands.send(AgentTaskCommand::Close).ok();
         self.ended().await
     }
 
     /// Kills it; a turn that runs is over at once.
     pub(crate) fn kill(&self) {
-        self.0.commands.send(Command::Kill).ok();
+        self.0.commands.send(AgentTaskCommand::Kill).ok();
     }
 }
 
@@ -291,7 +291,7 @@ impl TurnOutcome {
         TurnOutcome {
             end: TurnEnd::Died,
             error: Some(end.reason),
-            usage: Usage::default(),
+            usage: TurnCost::default(),
             conversation_lost: end.conversation_lost,
             is_untold: true,
         }
@@ -299,19 +299,19 @@ impl TurnOutcome {
 }
 
 /// Where the task tells what there is to tell.
-struct Outlet {
-    target: Mutex<Target>,
+struct AgentOutlet {
+    target: Mutex<OutletTarget>,
     adopted: Notify,
 }
 
-enum Target {
-    Sink(Arc<dyn Sink>),
-    Kept(Kept),
+enum OutletTarget {
+    Sink(Arc<dyn AgentSink>),
+    Kept(EarlyOutput),
 }
 
 /// What was said before anybody listened.
 #[derive(Default)]
-struct Kept {
+struct EarlyOutput {
     /// Bytes that were read.
     bytes: usize,
     events: Vec<(SessionEventKind, Value)>,
@@ -319,19 +319,19 @@ struct Kept {
     conversation: Option<String>,
 }
 
-impl Outlet {
-    fn new(sink: Option<Arc<dyn Sink>>) -> Outlet {
+impl AgentOutlet {
+    fn new(sink: Option<Arc<dyn AgentSink>>) -> AgentOutlet {
         let target = match sink {
-            Some(sink) => Target::Sink(sink),
-            None => Target::Kept(Kept::default()),
+            Some(sink) => OutletTarget::Sink(sink),
+            None => OutletTarget::Kept(EarlyOutput::default()),
         };
-        Outlet { target: Mutex::new(target), adopted: Notify::new() }
+        AgentOutlet { target: Mutex::new(target), adopted: Notify::new() }
     }
 
-    fn adopt(&self, sink: Arc<dyn Sink>) {
+    fn adopt(&self, sink: Arc<dyn AgentSink>) {
         // Under the lock, so that nothing overtakes what was said before.
         let mut target = self.target.lock();
-        if let Target::Kept(kept) = &mut *target {
+        if let OutletTarget::Kept(kept) = &mut *target {
             if let Some(conversation) = kept.conversation.take() {
                 sink.conversation(&conversation);
             }
@@ -342,29 +342,29 @@ impl Outlet {
                 sink.stderr(&line);
             }
         }
-        *target = Target::Sink(sink);
+        *target = OutletTarget::Sink(sink);
         drop(target);
         self.adopted.notify_one();
     }
 
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
         match &mut *self.target.lock() {
-            Target::Sink(sink) => sink.event(turn, kind, data),
-            Target::Kept(kept) => kept.events.push((kind, data)),
+            OutletTarget::Sink(sink) => sink.event(turn, kind, data),
+            OutletTarget::Kept(kept) => kept.events.push((kind, data)),
         }
     }
 
     fn conversation(&self, id: &str) {
         match &mut *self.target.lock() {
-            Target::Sink(sink) => sink.conversation(id),
-            Target::Kept(kept) => kept.conversation = Some(id.to_owned()),
+            OutletTarget::Sink(sink) => sink.conversation(id),
+            OutletTarget::Kept(kept) => kept.conversation = Some(id.to_owned()),
         }
     }
 
     fn stderr(&self, line: &str) {
         match &mut *self.target.lock() {
-            Target::Sink(sink) => sink.stderr(line),
-            Target::Kept(kept) => {
+            OutletTarget::Sink(sink) => sink.stderr(line),
+            OutletTarget::Kept(kept) => {
                 if kept.stderr.len() == UNADOPTED_STDERR_MAX {
                     kept.stderr.pop_front();
                 }
@@ -375,7 +375,7 @@ impl Outlet {
 
     /// So many bytes were read.
     fn read(&self, count: usize) {
-        if let Target::Kept(kept) = &mut *self.target.lock() {
+        if let OutletTarget::Kept(kept) = &mut *self.target.lock() {
             kept.bytes += count;
         }
     }
@@ -384,9 +384,9 @@ impl Outlet {
     async fn room(&self) {
         loop {
             let sink = match &*self.target.lock() {
-                Target::Sink(sink) => Some(Arc::clone(sink)),
-                Target::Kept(kept) if kept.bytes < UNADOPTED_BYTES_MAX => return,
-                Target::Kept(_) => None,
+                OutletTarget::Sink(sink) => Some(Arc::clone(sink)),
+                OutletTarget::Kept(kept) if kept.bytes < UNADOPTED_BYTES_MAX => return,
+                OutletTarget::Kept(_) => None,
             };
             match sink {
                 Some(sink) => return sink.room().await,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of sessions. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct SessionsConfig {
     /// Sandboxes of sessions that may be resident at one time, in all.
     pub resident_max: usize,
     /// Part of them that one tenant may have, at work or not; 0 is for half of them where others
@@ -71,7 +71,7 @@ pub struct Config {
     /// with them when this one is lost, or only when a session stops.
     pub snapshot_after_turn: bool,
     /// Where agents find the model: see [`ModelConfig`].
-    pub model: ModelConfig,
+    pub model: ModelEndpointConfig,
     /// Directory of Claude's command line on this host; looked for on `PATH` when absent.
     pub claude: Option<String>,
 }
@@ -79,7 +79,7 @@ pub struct Config {
 /// The model endpoint that agents reach, at a port of their own loopback. The key is added outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ModelConfig {
+pub struct ModelEndpointConfig {
     /// `https://api.anthropic.com`, or any other endpoint of the Messages API. None: agents reach
     /// no model.
     pub url: Option<String>,
@@ -88,9 +88,9 @@ pub struct ModelConfig {
     pub api_key: Option<String>,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for SessionsConfig {
+    fn default() -> SessionsConfig {
+        SessionsConfig {
             resident_max: 200,
             resident_max_per_tenant: 0,
             capacity: 1000,
@@ -120,7 +120,7 @@ impl Default for Config {
             turn_s: 60 * 60,
             install_s: 300,
             snapshot_after_turn: false,
-            model: ModelConfig::default(),
+            model: ModelEndpointConfig::default(),
             claude: None,
         }
     }

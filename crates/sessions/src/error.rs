@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::ErrorCode;
 use node::http;
-use node::store::StoreError;
+use node::store::SqlStoreError;
 use sandbox::SandboxError;
 
 /// When it is worth trying again.
@@ -15,7 +15,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub enum Error {
     /// The request cannot be carried out as it is.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] SessionRefusal),
     /// What is granted cannot be, or not by this caller.
     #[error("{}", .0.detail().message)]
     Grant(Box<http::Error>),
@@ -57,7 +57,7 @@ pub enum Error {
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct SessionRefusal {
     /// Path of the offending field: `limits.memory_bytes`, `files[2].path`.
     pub field: String,
     /// One sentence for a person.
@@ -67,7 +67,7 @@ pub struct Refusal {
 impl Error {
     /// A field has a value that it cannot have.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::Refused(Refusal { field: field.into(), message: message.into() })
+        Error::Refused(SessionRefusal { field: field.into(), message: message.into() })
     }
 
     /// Cove failed at this.
@@ -98,8 +98,8 @@ impl From<http::Error> for Error {
     }
 }
 
-impl From<StoreError> for Error {
-    fn from(error: StoreError) -> Error {
+impl From<SqlStoreError> for Error {
+    fn from(error: SqlStoreError) -> Error {
         Error::Unavailable(Box::new(error))
     }
 }

@@ -24,9 +24,9 @@ mod log;
 mod subscription;
 mod writer;
 
-pub(crate) use self::log::Log;
-pub(crate) use self::subscription::Subscription;
-pub(crate) use self::writer::{Lost, Why, Writer};
+pub(crate) use self::log::SessionLog;
+pub(crate) use self::subscription::SessionSubscription;
+pub(crate) use self::writer::{EventWriter, LossReason, LostSession};
 
 /// Bytes of recent events that a log keeps in memory, beside what is not written yet.
 const RING_BYTES_MAX: usize = 256 << 10;

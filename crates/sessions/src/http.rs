@@ -17,7 +17,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use node::http;
-use node::http::{Routes, delete, get, post};
+use node::http::{RouteTable, delete, get, post};
 
 use crate::service::Sessions;
 
@@ -103,26 +103,29 @@ fn of_shelf() -> Router<Sessions> {
 }
 
 /// The id or name in the path. Nobody has one that is not text.
-struct Id(String);
+struct SessionIdPath(String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Id {
+impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
     type Rejection = http::Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Id, http::Error> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &S,
+    ) -> Result<SessionIdPath, http::Error> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(id)| Id(id)).map_err(|_| not_text())
+        path.map(|Path(id)| SessionIdPath(id)).map_err(|_| not_text())
     }
 }
 
 /// An id or name, and the path of a file behind it.
-struct Inside(String, String);
+struct FilePath(String, String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Inside {
+impl<S: Send + Sync> FromRequestParts<S> for FilePath {
     type Rejection = http::Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Inside, http::Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<FilePath, http::Error> {
         let path = Path::<(String, String)>::from_request_parts(parts, state).await;
-        path.map(|Path((id, path))| Inside(id, path)).map_err(|_| not_text())
+        path.map(|Path((id, path))| FilePath(id, path)).map_err(|_| not_text())
     }
 }
 

@@ -30,7 +30,7 @@ mod store;
 mod turn;
 mod workspace;
 
-pub use config::Config;
-pub use error::{Error, Refusal};
+pub use config::SessionsConfig;
+pub use error::{Error, SessionRefusal};
 pub use model::door as model_door;
 pub use service::Sessions;

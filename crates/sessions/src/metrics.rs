@@ -16,11 +16,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use crate::model::{Tally, Tokens};
+use crate::model::{TokenCounts, UsageTotals};
 
 /// How a session came by its sandbox, or how long something took: what has a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timed {
+pub(crate) enum TimedOperation {
     /// Created from a sandbox that was ready with the agent's files.
     CreateReady,
     /// Created from one in which the agent had started.
@@ -43,46 +43,46 @@ pub(crate) enum Timed {
 
 const TIMED: usize = 9;
 
-impl Timed {
-    const ALL: [Timed; TIMED] = [
-        Timed::CreateReady,
-        Timed::CreateAgentReady,
-        Timed::CreateFresh,
-        Timed::ResumeWarm,
-        Timed::ResumeLocal,
-        Timed::ResumeRemote,
-        Timed::FirstEvent,
-        Timed::TurnStart,
-        Timed::Exec,
+impl TimedOperation {
+    const ALL: [TimedOperation; TIMED] = [
+        TimedOperation::CreateReady,
+        TimedOperation::CreateAgentReady,
+        TimedOperation::CreateFresh,
+        TimedOperation::ResumeWarm,
+        TimedOperation::ResumeLocal,
+        TimedOperation::ResumeRemote,
+        TimedOperation::FirstEvent,
+        TimedOperation::TurnStart,
+        TimedOperation::Exec,
     ];
 
     /// Operation and path, as labels.
     fn labels(self) -> TimedLabels {
         let (operation, path) = match self {
-            Timed::CreateReady => ("create", "ready"),
-            Timed::CreateAgentReady => ("create", "agent_ready"),
-            Timed::CreateFresh => ("create", "fresh"),
-            Timed::ResumeWarm => ("resume", "warm"),
-            Timed::ResumeLocal => ("resume", "local"),
-            Timed::ResumeRemote => ("resume", "remote"),
-            Timed::FirstEvent => ("first_event", ""),
-            Timed::TurnStart => ("turn_start", ""),
-            Timed::Exec => ("exec", ""),
+            TimedOperation::CreateReady => ("create", "ready"),
+            TimedOperation::CreateAgentReady => ("create", "agent_ready"),
+            TimedOperation::CreateFresh => ("create", "fresh"),
+            TimedOperation::ResumeWarm => ("resume", "warm"),
+            TimedOperation::ResumeLocal => ("resume", "local"),
+            TimedOperation::ResumeRemote => ("resume", "remote"),
+            TimedOperation::FirstEvent => ("first_event", ""),
+            TimedOperation::TurnStart => ("turn_start", ""),
+            TimedOperation::Exec => ("exec", ""),
         };
         TimedLabels { operation, path }
     }
 
     fn place(self) -> usize {
         match self {
-            Timed::CreateReady => 0,
-            Timed::CreateAgentReady => 1,
-            Timed::CreateFresh => 2,
-            Timed::ResumeWarm => 3,
-            Timed::ResumeLocal => 4,
-            Timed::ResumeRemote => 5,
-            Timed::FirstEvent => 6,
-            Timed::TurnStart => 7,
-            Timed::Exec => 8,
+            TimedOperation::CreateReady => 0,
+            TimedOperation::CreateAgentReady => 1,
+            TimedOperation::CreateFresh => 2,
+            TimedOperation::ResumeWarm => 3,
+            TimedOperation::ResumeLocal => 4,
+            TimedOperation::ResumeRemote => 5,
+            TimedOperation::FirstEvent => 6,
+            TimedOperation::TurnStart => 7,
+            TimedOperation::Exec => 8,
         }
     }
 }
@@ -95,7 +95,7 @@ struct TimedLabels {
 
 /// What happened to a sandbox that its owner did not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Counted {
+pub(crate) enum SandboxEvent {
     /// It gave way to another one.
     Evicted,
     /// It had waited for too long.
@@ -108,14 +108,14 @@ pub(crate) enum Counted {
     Recovered,
 }
 
-impl Counted {
+impl SandboxEvent {
     fn label(self) -> &'static str {
         match self {
-            Counted::Evicted => "evicted",
-            Counted::SweptIdle => "swept_idle",
-            Counted::SweptCold => "swept_cold",
-            Counted::Died => "died",
-            Counted::Recovered => "recovered",
+            SandboxEvent::Evicted => "evicted",
+            SandboxEvent::SweptIdle => "swept_idle",
+            SandboxEvent::SweptCold => "swept_cold",
+            SandboxEvent::Died => "died",
+            SandboxEvent::Recovered => "recovered",
         }
     }
 }
@@ -127,39 +127,48 @@ struct CountedLabels {
 
 /// The counters and histograms; each histogram is looked up once.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct SessionCounters {
     timed: [Histogram; TIMED],
     counted: Family<CountedLabels, Counter>,
     resumed: [AtomicU64; 3],
     prewarm_hits: AtomicU64,
 }
 
-impl Metrics {
-    pub(crate) fn new(registry: &mut Registry) -> Metrics {
+impl SessionCounters {
+    pub(crate) fn new(registry: &mut Registry) -> SessionCounters {
         let durations: Family<TimedLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
-        let timed = Timed::ALL.map(|timed| durations.get_or_create(&timed.labels()).clone());
+        let timed =
+            TimedOperation::ALL.map(|timed| durations.get_or_create(&timed.labels()).clone());
         let help = "Time of what is done for sessions, by operation and by how it was done";
         registry.register_with_unit("cove_session_duration", help, Unit::Seconds, durations);
         let counted = Family::<CountedLabels, Counter>::default();
         let help = "What happened to sandboxes of sessions without being asked for";
         registry.register("cove_session_sandbox_events", help, counted.clone());
-        Metrics { timed, counted, resumed: Default::default(), prewarm_hits: AtomicU64::new(0) }
+        SessionCounters {
+            timed,
+            counted,
+            resumed: Default::default(),
+            prewarm_hits: AtomicU64::new(0),
+        }
     }
 
-    pub(crate) fn took(&self, what: Timed, time: Duration) {
+    pub(crate) fn took(&self, what: TimedOperation, time: Duration) {
         self.timed[what.place()].observe(time.as_secs_f64());
         let hits = match what {
-            Timed::ResumeWarm => &self.resumed[0],
-            Timed::ResumeLocal => &self.resumed[1],
-            Timed::ResumeRemote => &self.resumed[2],
-            Timed::CreateReady | Timed::CreateAgentReady => &self.prewarm_hits,
-            Timed::CreateFresh | Timed::FirstEvent | Timed::TurnStart | Timed::Exec => return,
+            TimedOperation::ResumeWarm => &self.resumed[0],
+            TimedOperation::ResumeLocal => &self.resumed[1],
+            TimedOperation::ResumeRemote => &self.resumed[2],
+            TimedOperation::CreateReady | TimedOperation::CreateAgentReady => &self.prewarm_hits,
+            TimedOperation::CreateFresh
+            | TimedOperation::FirstEvent
+            | TimedOperation::TurnStart
+            | TimedOperation::Exec => return,
         };
         hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count(&self, what: Counted) {
+    pub(crate) fn count(&self, what: SandboxEvent) {
         self.counted.get_or_create(&CountedLabels { what: what.label() }).inc();
     }
 
@@ -174,15 +183,15 @@ impl Metrics {
 }
 
 /// Tells the figures of sandboxes when they are asked for.
-pub(crate) struct Gauges<F>(pub(crate) F);
+pub(crate) struct SandboxGauges<F>(pub(crate) F);
 
-impl<F> fmt::Debug for Gauges<F> {
+impl<F> fmt::Debug for SandboxGauges<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Gauges")
     }
 }
 
-impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for Gauges<F> {
+impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGauges<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counts = (self.0)();
         let mut gauge = |name: &str, help: &str, value: usize| {
@@ -209,7 +218,7 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for Gauges<F> {
 
 /// Tells what went to the model.
 pub(crate) struct ModelUse {
-    tally: Arc<Tally>,
+    tally: Arc<UsageTotals>,
     /// How the names of the figures begin, and whose requests they are about.
     prefix: &'static str,
     whose: &'static str,
@@ -217,12 +226,12 @@ pub(crate) struct ModelUse {
 
 impl ModelUse {
     /// What agents have used.
-    pub(crate) fn of_agents(tally: Arc<Tally>) -> ModelUse {
+    pub(crate) fn of_agents(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_model", whose: "agents" }
     }
 
     /// What sandboxes have used by their grants.
-    pub(crate) fn of_grants(tally: Arc<Tally>) -> ModelUse {
+    pub(crate) fn of_grants(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_gateway_model", whose: "grants" }
     }
 }
@@ -235,7 +244,7 @@ impl fmt::Debug for ModelUse {
 
 impl Collector for ModelUse {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Tokens { requests, failed, input, output, cache_creation, cache_read } =
+        let TokenCounts { requests, failed, input, output, cache_creation, cache_read } =
             self.tally.so_far();
         let (prefix, whose) = (self.prefix, self.whose);
         let mut counter = |name: &str, help: &str, value: u64| {

@@ -28,16 +28,16 @@ use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use node::client::Roots;
+use node::client::TlsRoots;
 use node::task::Boxed;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::upstream::{Answer, Upstream, UpstreamError};
-use self::usage::{Counted, Ledger};
-pub(crate) use self::usage::{Tally, Tokens};
+use self::upstream::{ModelUpstream, UpstreamAnswer, UpstreamError};
+use self::usage::{CountedAnswer, UsageObserver};
+pub(crate) use self::usage::{TokenCounts, UsageTotals};
 
 /// Connections of one sandbox at one time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
@@ -79,7 +79,7 @@ impl ModelKey {
 
 /// Whose key it is that a session's requests get.
 #[derive(Clone, Debug)]
-pub(crate) enum Access {
+pub(crate) enum ModelKeyOwner {
     /// The session's owner's: everything under `/v1/` may be asked for.
     Own(ModelKey),
     /// The server's, which others use as well: what one key's holders could see of each other, such
@@ -89,7 +89,7 @@ pub(crate) enum Access {
 
 /// Relays between agents and the model. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct ModelRelay(Arc<Upstream>);
+pub(crate) struct ModelRelay(Arc<ModelUpstream>);
 
 impl fmt::Debug for ModelRelay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,14 +102,19 @@ impl ModelRelay {
     ///
     /// # Errors
     /// Says what is wrong with `url`.
-    pub(crate) fn new(url: &str, roots: Roots) -> Result<ModelRelay, &'static str> {
-        Ok(ModelRelay(Arc::new(Upstream::new(url, roots)?)))
+    pub(crate) fn new(url: &str, roots: TlsRoots) -> Result<ModelRelay, &'static str> {
+        Ok(ModelRelay(Arc::new(ModelUpstream::new(url, roots)?)))
     }
 
     /// Serves a sandbox's listener for as long as the future is kept; dropping it ends everything
     /// that is on its way. What is used is counted in `tally`.
-    pub(crate) async fn serve(&self, listener: TcpListener, access: Access, tally: Arc<Tally>) {
-        let session = Arc::new(Session { upstream: Arc::clone(&self.0), access, tally });
+    pub(crate) async fn serve(
+        &self,
+        listener: TcpListener,
+        access: ModelKeyOwner,
+        tally: Arc<UsageTotals>,
+    ) {
+        let session = Arc::new(ModelSession { upstream: Arc::clone(&self.0), access, tally });
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -154,13 +159,13 @@ async fn speak(stream: TcpStream, answers: Answers) {
 }
 
 /// What the requests of one session share.
-struct Session {
-    upstream: Arc<Upstream>,
-    access: Access,
-    tally: Arc<Tally>,
+struct ModelSession {
+    upstream: Arc<ModelUpstream>,
+    access: ModelKeyOwner,
+    tally: Arc<UsageTotals>,
 }
 
-impl Session {
+impl ModelSession {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         let answer = move |request| -> Boxed<'static, Response<Body>> {
             let session = Arc::clone(&self);
@@ -180,13 +185,13 @@ impl Session {
         }
     }
 
-    async fn relay(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn relay(&self, request: Request<Incoming>) -> Result<Response<Body>, ModelRefusal> {
         let (head, body) = request.into_parts();
         if !self.access.allows(&head.method, head.uri.path()) {
-            return Err(Refused::Path);
+            return Err(ModelRefusal::Path);
         }
         if is_too_large(&body) {
-            return Err(Refused::TooLarge);
+            return Err(ModelRefusal::TooLarge);
         }
         let body = Limited::new(body, BODY_BYTES_MAX).boxed_unsync();
         let answer = send(&self.upstream, &head, body, self.access.key()).await?;
@@ -201,13 +206,14 @@ fn is_too_large(body: &Incoming) -> bool {
 
 /// Sends what was asked for outside, with what may pass of its headers and the key.
 async fn send(
-    upstream: &Upstream,
+    upstream: &ModelUpstream,
     head: &Parts,
     body: Body,
     key: Option<&ModelKey>,
-) -> Result<Response<Answer>, Refused> {
+) -> Result<Response<UpstreamAnswer>, ModelRefusal> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let uri: Uri = format!("{}{path}", upstream.base_path()).parse().map_err(|_| Refused::Path)?;
+    let uri: Uri =
+        format!("{}{path}", upstream.base_path()).parse().map_err(|_| ModelRefusal::Path)?;
     let mut message = Request::new(body);
     *message.method_mut() = head.method.clone();
     *message.uri_mut() = uri;
@@ -216,29 +222,29 @@ async fn send(
         message.headers_mut().insert("x-api-key", key.clone());
     }
     let sent = timeout(ANSWER_TIME_MAX, upstream.send(message)).await;
-    sent.map_err(|_| Refused::Slow)?.map_err(Refused::from)
+    sent.map_err(|_| ModelRefusal::Slow)?.map_err(ModelRefusal::from)
 }
 
 /// What may pass of an answer, counted in `ledger`.
-fn pass<L>(answer: Response<Answer>, ledger: L) -> Response<Body>
+fn pass<L>(answer: Response<UpstreamAnswer>, ledger: L) -> Response<Body>
 where
-    L: Ledger + Send + Unpin + 'static,
+    L: UsageObserver + Send + Unpin + 'static,
 {
     let (head, body) = answer.into_parts();
     let mut passed = Response::new(());
     *passed.status_mut() = head.status;
     headers::copy_answer(&head.headers, passed.headers_mut());
     let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let counted = Counted::new(body, kind.unwrap_or_default(), ledger);
+    let counted = CountedAnswer::new(body, kind.unwrap_or_default(), ledger);
     passed.map(|()| counted.boxed_unsync())
 }
 
-impl Access {
+impl ModelKeyOwner {
     /// The key of its requests; none when the endpoint needs none.
     fn key(&self) -> Option<&ModelKey> {
         match self {
-            Access::Own(key) => Some(key),
-            Access::Shared(key) => key.as_ref(),
+            ModelKeyOwner::Own(key) => Some(key),
+            ModelKeyOwner::Shared(key) => key.as_ref(),
         }
     }
 
@@ -254,8 +260,8 @@ impl Access {
             return false;
         }
         match self {
-            Access::Own(_) => true,
-            Access::Shared(_) => match rest {
+            ModelKeyOwner::Own(_) => true,
+            ModelKeyOwner::Shared(_) => match rest {
                 "messages" | "messages/count_tokens" => method == Method::POST,
                 "models" => method == Method::GET,
                 model => method == Method::GET && model.starts_with("models/"),
@@ -266,7 +272,7 @@ impl Access {
 
 /// Why a request was not relayed, in the shape of the Messages API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
+enum ModelRefusal {
     Path,
     TooLarge,
     /// The body is encoded, so that what it asks for cannot be seen.
@@ -286,34 +292,34 @@ enum Refused {
     Broken,
 }
 
-impl From<UpstreamError> for Refused {
-    fn from(error: UpstreamError) -> Refused {
+impl From<UpstreamError> for ModelRefusal {
+    fn from(error: UpstreamError) -> ModelRefusal {
         // The cause is for the operator's eyes: it may name hosts.
         tracing::debug!(error = &error as &dyn std::error::Error, "reach the model");
         match error {
-            UpstreamError::TooLarge => Refused::TooLarge,
-            UpstreamError::Connect(_) | UpstreamError::Tls(_) => Refused::Down,
-            UpstreamError::Http(_) => Refused::Broken,
+            UpstreamError::TooLarge => ModelRefusal::TooLarge,
+            UpstreamError::Connect(_) | UpstreamError::Tls(_) => ModelRefusal::Down,
+            UpstreamError::Http(_) => ModelRefusal::Broken,
         }
     }
 }
 
-impl Refused {
+impl ModelRefusal {
     /// Status, kind and sentence.
     fn parts(self) -> (u16, &'static str, &'static str) {
         const INVALID: &str = "invalid_request_error";
         match self {
-            Refused::Path => (404, "not_found_error", "this is not relayed to the model"),
-            Refused::TooLarge => (413, "request_too_large", "the request is too large"),
-            Refused::Encoded => (415, INVALID, "the request must not have an encoding"),
-            Refused::Unclear(why) => (400, INVALID, why),
-            Refused::Model => (403, "permission_error", "this model is not granted"),
-            Refused::Budget(whose) => (429, "rate_limit_error", whose),
-            Refused::Full => (529, "overloaded_error", "too many large requests at one time"),
-            Refused::Unread => (408, "timeout_error", "the request did not come in time"),
-            Refused::Down => (502, "api_error", "the model cannot be reached at present"),
-            Refused::Slow => (504, "timeout_error", "the model did not answer in time"),
-            Refused::Broken => (502, "api_error", "the connection to the model broke"),
+            ModelRefusal::Path => (404, "not_found_error", "this is not relayed to the model"),
+            ModelRefusal::TooLarge => (413, "request_too_large", "the request is too large"),
+            ModelRefusal::Encoded => (415, INVALID, "the request must not have an encoding"),
+            ModelRefusal::Unclear(why) => (400, INVALID, why),
+            ModelRefusal::Model => (403, "permission_error", "this model is not granted"),
+            ModelRefusal::Budget(whose) => (429, "rate_limit_error", whose),
+            ModelRefusal::Full => (529, "overloaded_error", "too many large requests at one time"),
+            ModelRefusal::Unread => (408, "timeout_error", "the request did not come in time"),
+            ModelRefusal::Down => (502, "api_error", "the model cannot be reached at present"),
+            ModelRefusal::Slow => (504, "timeout_error", "the model did not answer in time"),
+            ModelRefusal::Broken => (502, "api_error", "the connection to the model broke"),
         }
     }
 
@@ -324,7 +330,7 @@ impl Refused {
         let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
         *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if matches!(self, Refused::Budget(_)) {
+        if matches!(self, ModelRefusal::Budget(_)) {
             // Clients try again otherwise, for nothing.
             answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
         }

@@ -42,14 +42,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use api::{SandboxCounts, SandboxState, Session, SessionList, SessionState};
+use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
 use node::auth::{Principal, Tokens};
-use node::client::Roots;
-use node::clock::{self, Ids, rfc3339_of_ms as time};
-use node::gateway::Gateway;
-use node::objects::Objects;
+use node::client::TlsRoots;
+use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
+use node::gateway::GrantGateway;
+use node::objects::ObjectStore;
 use node::sealed::Sealer;
-use node::store::Store;
+use node::store::SqlStore;
 use node::telemetry::Registry;
 use parking_lot::Mutex;
 use pool::residents::{ResidentStats, State};
@@ -58,29 +58,29 @@ use tokio::sync::mpsc;
 
 pub use self::agents::FolderEntry;
 use self::archives::ArchiveQueue;
-use self::books::Books;
-pub use self::create::Extras;
-use self::entry::Entry;
+use self::books::ResidentLedger;
+pub use self::create::CreateExtras;
+use self::entry::SessionEntry;
 pub(crate) use self::exec::signal_name;
 pub use self::exec::{ExecEvent, ExecStream};
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::lifecycle::{DeadlineAction, SessionUpdate};
-pub use self::logs::{LogLevel, LogLine};
-use self::prewarm::Prewarm;
+pub use self::logs::{AgentLogLine, LogLevel};
+use self::prewarm::PrewarmPool;
 pub use self::records::{
-    ATTACHMENT_BYTES_MAX, Attachment, Document, TurnUsage, UsageQuery, UsageTotal,
+    ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsage, UsageQuery, UsageTotal,
 };
 use self::storage::{FreeSpace, StorageCount};
-use self::sweeps::Timers;
-pub use self::turns::{EventStream, Message, MessageStream};
-use crate::config::Config;
+use self::sweeps::SweepTimers;
+pub use self::turns::{ConversationMessage, EventStream, MessageStream};
+use crate::config::SessionsConfig;
 use crate::error::Error;
-use crate::events::{Lost, Writer};
-use crate::metrics::{Gauges, Metrics, ModelUse};
-use crate::model::{ModelKey, ModelRelay, Tally};
+use crate::events::{EventWriter, LostSession};
+use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
+use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
-use crate::store::{PAGE_MAX, Secrets, SessionStore};
-use crate::workspace::Workspaces;
+use crate::store::{PAGE_MAX, SecretStore, SessionStore};
+use crate::workspace::WorkspaceStore;
 
 /// Sessions that are loaded at the same time, at most; by the hash of their ids.
 const LOADING_SHARDS: usize = 16;
@@ -90,15 +90,15 @@ const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// What sessions are made of.
 #[derive(Debug)]
-pub struct Parts {
+pub struct SessionParts {
     /// The `[sessions]` table.
-    pub config: Config,
+    pub config: SessionsConfig,
     /// Where sandboxes come from.
     pub engine: Engine,
     /// Where rows are.
-    pub store: Store,
+    pub store: SqlStore,
     /// Where snapshots, folders and attachments are.
-    pub objects: Objects,
+    pub objects: ObjectStore,
     /// What seals secrets.
     pub sealer: Sealer,
     /// The server's directory; disks and layers are in `sessions` there.
@@ -113,53 +113,53 @@ pub struct Parts {
     /// that this one has had when it stops.
     pub is_shared: bool,
     /// Who serves the sockets of grants. Nothing can be granted without it.
-    pub gateway: Option<Arc<dyn Gateway>>,
+    pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     pub tokens: Option<Tokens>,
 }
 
 /// Agents and sessions. Cheap to clone.
 #[derive(Clone)]
-pub struct Sessions(Here);
+pub struct Sessions(ServerSupport);
 
 /// What this server can do.
 #[derive(Clone)]
-enum Here {
-    Ready(Arc<Inner>),
+enum ServerSupport {
+    Ready(Arc<SessionsInner>),
     /// This machine has not what sessions need; what.
     Unavailable(Arc<str>),
 }
 
-pub(crate) struct Inner {
-    config: Config,
+pub(crate) struct SessionsInner {
+    config: SessionsConfig,
     server: String,
     engine: Engine,
     store: SessionStore,
-    objects: Objects,
-    secrets: Secrets,
-    writer: Writer,
-    workspaces: Workspaces,
+    objects: ObjectStore,
+    secrets: SecretStore,
+    writer: EventWriter,
+    workspaces: WorkspaceStore,
     /// The way to the model, where there is one, and the server's key for it.
     relay: Option<ModelRelay>,
     model_key: Option<ModelKey>,
     claude: Option<String>,
     is_shared: bool,
-    gateway: Option<Arc<dyn Gateway>>,
+    gateway: Option<Arc<dyn GrantGateway>>,
     tokens: Option<Tokens>,
-    ids: Ids,
-    books: Books,
-    metrics: Metrics,
+    ids: IdGenerator,
+    books: ResidentLedger,
+    metrics: SessionCounters,
     /// What all agents together have used of the model.
-    model_use: Arc<Tally>,
+    model_use: Arc<UsageTotals>,
     /// Sessions that this server works with. Guards the map alone.
-    entries: Mutex<HashMap<Arc<str>, Arc<Entry>>>,
+    entries: Mutex<HashMap<Arc<str>, Arc<SessionEntry>>>,
     /// Whoever brings a session into the map, or takes it out, holds the lock of its id.
     loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
     hasher: RandomState,
-    prewarm: Prewarm,
+    prewarm: PrewarmPool,
     /// Numbers the sandboxes in which versions of agents are made.
     builds: AtomicU64,
-    sweeps: Timers,
+    sweeps: SweepTimers,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
     /// Storage of tenants, as it was counted last.
@@ -167,7 +167,7 @@ pub(crate) struct Inner {
     /// Free space of this server's disk when somebody looked last.
     free: Mutex<Option<FreeSpace>>,
     /// Sessions whose rows another server has written meanwhile.
-    lost: Mutex<Option<mpsc::UnboundedReceiver<Lost>>>,
+    lost: Mutex<Option<mpsc::UnboundedReceiver<LostSession>>>,
 }
 
 impl fmt::Debug for Sessions {
@@ -176,7 +176,7 @@ impl fmt::Debug for Sessions {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for SessionsInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Inner")
     }
@@ -189,19 +189,19 @@ impl Sessions {
     /// # Errors
     /// When the store cannot be used, or the settings of disks do not fit each other.
     pub fn start<'a>(
-        parts: Parts,
+        parts: SessionParts,
         registry: &'a mut Registry,
     ) -> Boxed<'a, Result<Sessions, Error>> {
         Box::pin(async move {
-            let metrics = Metrics::new(registry);
-            let Parts { config, engine, store, objects, sealer, .. } = parts;
+            let metrics = SessionCounters::new(registry);
+            let SessionParts { config, engine, store, objects, sealer, .. } = parts;
             limits::check_config(&config)?;
             let store = SessionStore::open(store).await?;
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
             let (data_dir, ready) = (parts.data_dir, config.ready);
             let opened = {
                 let objects = objects.clone();
-                let open = move || Workspaces::open(&data_dir, objects, ready_size, ready);
+                let open = move || WorkspaceStore::open(&data_dir, objects, ready_size, ready);
                 node::task::blocking(open).await.map_err(Error::internal)?
             };
             let workspaces = match opened {
@@ -210,7 +210,7 @@ impl Sessions {
             };
             let relay = match &config.model.url {
                 Some(url) => Some(
-                    ModelRelay::new(url, Roots::Machine)
+                    ModelRelay::new(url, TlsRoots::Machine)
                         .map_err(|what| Error::invalid("sessions.model.url", what))?,
                 ),
                 None => None,
@@ -221,15 +221,15 @@ impl Sessions {
                 })?),
                 None => None,
             };
-            let (writer, lost) = Writer::start(store.clone());
-            let books = Books::new(config.resident_max, config.capacity, clock::now());
-            let model_use = Arc::new(Tally::default());
-            let inner = Arc::new(Inner {
+            let (writer, lost) = EventWriter::start(store.clone());
+            let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
+            let model_use = Arc::new(UsageTotals::default());
+            let inner = Arc::new(SessionsInner {
                 server: parts.server,
                 engine,
                 store,
                 objects,
-                secrets: Secrets::new(sealer),
+                secrets: SecretStore::new(sealer),
                 writer,
                 workspaces,
                 relay,
@@ -238,16 +238,16 @@ impl Sessions {
                 is_shared: parts.is_shared,
                 gateway: parts.gateway,
                 tokens: parts.tokens,
-                ids: Ids::new().map_err(Error::internal)?,
+                ids: IdGenerator::new().map_err(Error::internal)?,
                 books,
                 metrics,
                 model_use: Arc::clone(&model_use),
                 entries: Mutex::default(),
                 loading: Default::default(),
                 hasher: RandomState::new(),
-                prewarm: Prewarm::default(),
+                prewarm: PrewarmPool::default(),
                 builds: AtomicU64::new(0),
-                sweeps: Timers::default(),
+                sweeps: SweepTimers::default(),
                 archives: ArchiveQueue::new(),
                 storage: Mutex::default(),
                 free: Mutex::default(),
@@ -258,29 +258,29 @@ impl Sessions {
             inner.recover().await?;
             let counted = Arc::downgrade(&inner);
             let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
-            registry.register_collector(Box::new(Gauges(counts)));
-            Ok(Sessions(Here::Ready(inner)))
+            registry.register_collector(Box::new(SandboxGauges(counts)));
+            Ok(Sessions(ServerSupport::Ready(inner)))
         })
     }
 
     /// What there is where sessions cannot be: every operation answers why.
     pub fn unavailable(why: &str) -> Sessions {
         tracing::warn!(why, "sessions are not available");
-        Sessions(Here::Unavailable(why.into()))
+        Sessions(ServerSupport::Unavailable(why.into()))
     }
 
     /// Why there are no sessions here, when there are none.
     pub fn why_unavailable(&self) -> Option<&str> {
         match &self.0 {
-            Here::Ready(_) => None,
-            Here::Unavailable(why) => Some(why),
+            ServerSupport::Ready(_) => None,
+            ServerSupport::Unavailable(why) => Some(why),
         }
     }
 
-    fn ready(&self) -> Result<&Arc<Inner>, Error> {
+    fn ready(&self) -> Result<&Arc<SessionsInner>, Error> {
         match &self.0 {
-            Here::Ready(inner) => Ok(inner),
-            Here::Unavailable(why) => Err(Error::NotHere(why.to_string())),
+            ServerSupport::Ready(inner) => Ok(inner),
+            ServerSupport::Unavailable(why) => Err(Error::NotHere(why.to_string())),
         }
     }
 
@@ -288,7 +288,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(inner.view(&entry)),
@@ -382,25 +382,25 @@ impl Sessions {
     /// own tenant, without what was counted for all tenants together.
     pub fn counts_for(&self, who: &Principal) -> SandboxCounts {
         match &self.0 {
-            Here::Ready(inner) if who.operator => inner.counts(),
-            Here::Ready(inner) => counted(inner.books.stats_of(&who.tenant)),
-            Here::Unavailable(_) => SandboxCounts::default(),
+            ServerSupport::Ready(inner) if who.operator => inner.counts(),
+            ServerSupport::Ready(inner) => counted(inner.books.stats_of(&who.tenant)),
+            ServerSupport::Unavailable(_) => SandboxCounts::default(),
         }
     }
 
     /// How many sandboxes there are.
     pub fn counts(&self) -> SandboxCounts {
         match &self.0 {
-            Here::Ready(inner) => inner.counts(),
-            Here::Unavailable(_) => SandboxCounts::default(),
+            ServerSupport::Ready(inner) => inner.counts(),
+            ServerSupport::Unavailable(_) => SandboxCounts::default(),
         }
     }
 
     /// Name of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {
-            Here::Ready(inner) => &inner.server,
-            Here::Unavailable(_) => "",
+            ServerSupport::Ready(inner) => &inner.server,
+            ServerSupport::Unavailable(_) => "",
         }
     }
 }
@@ -456,7 +456,7 @@ impl From<&SessionRow> for KeptExtras {
 #[derive(Clone, Debug)]
 pub struct ListedSession {
     /// The session.
-    pub session: Session,
+    pub session: SessionView,
     /// Fields that its face keeps.
     pub extras: KeptExtras,
 }
@@ -472,14 +472,14 @@ pub struct ListedPage {
 
 /// What a session is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum SessionUse {
     /// To work with its files, sooner or later.
     Work,
     /// To end it.
     End,
 }
 
-impl Inner {
+impl SessionsInner {
     fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
         let hash = self.hasher.hash_one(id);
         let shard = usize::try_from(hash % LOADING_SHARDS as u64).unwrap_or(0);
@@ -487,12 +487,12 @@ impl Inner {
     }
 
     /// A session that this server works with, whosever it is.
-    fn known(&self, id: &str) -> Option<Arc<Entry>> {
+    fn known(&self, id: &str) -> Option<Arc<SessionEntry>> {
         self.entries.lock().get(id).cloned()
     }
 
     /// A session of a tenant that this server works with.
-    fn here(&self, tenant: &str, id: &str) -> Option<Arc<Entry>> {
+    fn here(&self, tenant: &str, id: &str) -> Option<Arc<SessionEntry>> {
         self.known(id).filter(|entry| &*entry.tenant == tenant)
     }
 
@@ -502,16 +502,16 @@ impl Inner {
     }
 
     /// A session to work with: this server's already, or made so.
-    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<Entry>, Error> {
-        self.acquire_for(tenant, id, Purpose::Work).await
+    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<SessionEntry>, Error> {
+        self.acquire_for(tenant, id, SessionUse::Work).await
     }
 
     async fn acquire_for(
         &self,
         tenant: &str,
         id: &str,
-        purpose: Purpose,
-    ) -> Result<Arc<Entry>, Error> {
+        purpose: SessionUse,
+    ) -> Result<Arc<SessionEntry>, Error> {
         if let Some(entry) = self.known(id) {
             return match &*entry.tenant == tenant {
                 true => Ok(entry),
@@ -527,7 +527,7 @@ impl Inner {
         if row.state == SessionState::Ended {
             return Err(Error::Ended);
         }
-        if purpose == Purpose::Work {
+        if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
         let claimed = self.store.claim(id, &self.server, row.epoch, clock::wall_ms()).await?;
@@ -536,7 +536,7 @@ impl Inner {
         })?;
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
-        let entry = Arc::new(Entry::new(row, log));
+        let entry = Arc::new(SessionEntry::new(row, log));
         entry.log.end_open_turns("the server that worked on it is gone").await?;
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
         self.sweeps.deadline(&entry.id, deadline);
@@ -558,20 +558,20 @@ impl Inner {
     }
 
     /// The row of a session, to be written; none when it is another entry's by now.
-    fn to_write(entry: &Entry) -> Option<Arc<SessionRow>> {
+    fn to_write(entry: &SessionEntry) -> Option<Arc<SessionRow>> {
         let state = entry.state.lock();
         (!state.left).then(|| Arc::new(state.row.clone()))
     }
 
     /// Has a session's row written soon.
-    fn mark(&self, entry: &Entry) {
+    fn mark(&self, entry: &SessionEntry) {
         if let Some(row) = Self::to_write(entry) {
             entry.log.mark(row);
         }
     }
 
     /// Has all of a session's row written, and waits for that.
-    async fn save(&self, entry: &Entry) -> Result<(), Error> {
+    async fn save(&self, entry: &SessionEntry) -> Result<(), Error> {
         match Self::to_write(entry) {
             Some(row) => entry.log.save(row).await,
             None => Err(Error::Conflict("the session was let go just now".to_owned())),
@@ -581,7 +581,7 @@ impl Inner {
     /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that
     /// takes nothing at present is not waited for: the list shows what it has.
     async fn settle_rows(&self, tenant: &str) {
-        let changed: Vec<Arc<Entry>> = {
+        let changed: Vec<Arc<SessionEntry>> = {
             let entries = self.entries.lock();
             let own = entries.values().filter(|entry| *entry.tenant == *tenant);
             own.filter(|entry| entry.log.has_row_to_write()).cloned().collect()
@@ -598,7 +598,7 @@ impl Inner {
     }
 
     /// Somebody did something with a session.
-    fn touch(&self, entry: &Entry) {
+    fn touch(&self, entry: &SessionEntry) {
         entry.state.lock().row.last_active_ms = clock::wall_ms();
         self.mark(entry);
     }
@@ -610,7 +610,7 @@ impl Inner {
     }
 
     /// A session that this server works with, as callers see it.
-    fn view(&self, entry: &Entry) -> Session {
+    fn view(&self, entry: &SessionEntry) -> SessionView {
         let row = entry.state.lock().row.clone();
         let sandbox = match self.books.state(&entry.key) {
             Some(State::Warming) => SandboxState::Warming,
@@ -619,11 +619,11 @@ impl Inner {
             Some(State::Waiting) => SandboxState::Waiting,
             Some(State::Cold) | None => SandboxState::Cold,
         };
-        Session { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
+        SessionView { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
     }
 
     /// Another one.
-    fn view_of(&self, row: &SessionRow) -> Session {
+    fn view_of(&self, row: &SessionRow) -> SessionView {
         shown(row.clone())
     }
 }
@@ -643,8 +643,8 @@ fn counted(stats: ResidentStats) -> SandboxCounts {
 }
 
 /// What callers see of a row.
-fn shown(row: SessionRow) -> Session {
-    Session {
+fn shown(row: SessionRow) -> SessionView {
+    SessionView {
         id: row.id,
         tenant: row.tenant,
         agent: row.agent_name,

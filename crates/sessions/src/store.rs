@@ -28,12 +28,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::store::{Dialect, Store, StoreError, Transaction};
+use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
-pub(crate) use self::events::{Batch, Part};
+pub(crate) use self::events::{SessionBatch, WriteBatch};
 pub(crate) use self::rows::*;
-pub(crate) use self::secrets::Secrets;
+pub(crate) use self::secrets::SecretStore;
 use crate::error::Error;
 
 /// Rows that one page has at most.
@@ -56,9 +56,9 @@ pub(crate) const SEQ_BLOCK_MAX: u64 = 1 << 12;
 /// Agents, sessions and all that belongs to them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionStore {
-    store: Store,
+    store: SqlStore,
     /// How many sessions tenants have, as far as this server knows.
-    counts: Arc<Mutex<HashMap<String, sessions::Count>>>,
+    counts: Arc<Mutex<HashMap<String, sessions::SessionCount>>>,
 }
 
 impl SessionStore {
@@ -66,20 +66,20 @@ impl SessionStore {
     ///
     /// # Errors
     /// When that fails; see [`Store::migrate`].
-    pub(crate) async fn open(store: Store) -> Result<SessionStore, StoreError> {
+    pub(crate) async fn open(store: SqlStore) -> Result<SessionStore, SqlStoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
         Ok(SessionStore { store, counts: Arc::default() })
     }
 
     /// Which engine it is: SQLite has no other servers.
-    pub(crate) fn dialect(&self) -> Dialect {
+    pub(crate) fn dialect(&self) -> StoreDialect {
         self.store.dialect()
     }
 
     async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, Error> {
         self.store.read(name, body).await.map_err(refused)
     }
@@ -87,7 +87,7 @@ impl SessionStore {
     async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, Error> {
         self.store.transact(name, body).await.map_err(refused)
     }
@@ -96,17 +96,19 @@ impl SessionStore {
     async fn write_again<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, Error> {
         self.store.transact_idempotent(name, body).await.map_err(refused)
     }
 }
 
 /// The transaction's own reason, or the store's: not now, or not like this.
-fn refused(error: StoreError) -> Error {
+fn refused(error: SqlStoreError) -> Error {
     match error.refusal::<Error>() {
         Ok(reason) => reason,
-        Err(error @ (StoreError::OutcomeUnknown(_) | StoreError::Closed)) => Error::from(error),
+        Err(error @ (SqlStoreError::OutcomeUnknown(_) | SqlStoreError::Closed)) => {
+            Error::from(error)
+        }
         Err(error) if error.is_temporary() => Error::from(error),
         Err(error) => Error::internal(error),
     }

@@ -6,13 +6,13 @@
 
 /// Where an agent process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum AgentState {
     /// Works on nothing.
     Idle,
     /// Works on a turn.
     Running,
     /// Was told to give up its turn, and has not yet.
-    Stopping(StopReason, Force),
+    Stopping(StopReason, SignalForce),
     /// Its input is closed, so that it ends by itself. It may finish its turn before that.
     Closing {
         /// A turn was running.
@@ -37,7 +37,7 @@ pub(crate) enum StopReason {
 
 /// How strongly a process was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Force {
+pub(crate) enum SignalForce {
     /// By a request that it can read.
     Asked,
     /// By a signal that it can handle.
@@ -48,7 +48,7 @@ pub(crate) enum Force {
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
+pub(crate) enum AgentInput {
     /// A message is there for it.
     Begin,
     /// It said the result of the turn that is running.
@@ -74,7 +74,7 @@ pub(crate) enum Input {
 
 /// What is to be done to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum AgentAction {
     /// Write the message to it.
     WriteTurn,
     /// Ask it to give up its turn, and wait for a grace.
@@ -104,9 +104,9 @@ pub(crate) enum TurnEnd {
 
 /// What follows from an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct AgentStep {
     /// To the process.
-    pub(crate) act: Option<Act>,
+    pub(crate) act: Option<AgentAction>,
     /// Of the turn that was running. Comes once for each turn that began.
     pub(crate) finish: Option<TurnEnd>,
 }
@@ -115,13 +115,13 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotIdle;
 
-impl State {
+impl AgentState {
     /// Whether a turn is running.
     pub(crate) fn is_in_turn(self) -> bool {
         match self {
-            State::Running | State::Stopping(..) => true,
-            State::Closing { in_turn, .. } => in_turn,
-            State::Idle | State::Ended => false,
+            AgentState::Running | AgentState::Stopping(..) => true,
+            AgentState::Closing { in_turn, .. } => in_turn,
+            AgentState::Idle | AgentState::Ended => false,
         }
     }
 
@@ -129,21 +129,27 @@ impl State {
     ///
     /// # Errors
     /// A message that comes when the agent is not idle changes nothing.
-    pub(crate) fn next(&mut self, input: Input) -> Result<Step, NotIdle> {
+    pub(crate) fn next(&mut self, input: AgentInput) -> Result<AgentStep, NotIdle> {
         let (state, step) = match input {
-            Input::Begin if *self == State::Idle => (State::Running, act(Act::WriteTurn)),
-            Input::Begin => return Err(NotIdle),
-            Input::Result { is_ok } => self.result(is_ok),
-            Input::Stop(reason) => match *self {
-                State::Running => (State::Stopping(reason, Force::Asked), act(Act::Ask)),
-                unchanged => (unchanged, Step::default()),
+            AgentInput::Begin if *self == AgentState::Idle => {
+                (AgentState::Running, act(AgentAction::WriteTurn))
+            }
+            AgentInput::Begin => return Err(NotIdle),
+            AgentInput::Result { is_ok } => self.result(is_ok),
+            AgentInput::Stop(reason) => match *self {
+                AgentState::Running => {
+                    (AgentState::Stopping(reason, SignalForce::Asked), act(AgentAction::Ask))
+                }
+                unchanged => (unchanged, AgentStep::default()),
             },
-            Input::GraceOver => self.grace_over(),
-            Input::StartOver => self.abort(TurnEnd::NeverReady),
-            Input::Fault => self.abort(TurnEnd::Broken),
-            Input::Close => self.close(),
-            Input::Kill => self.abort(TurnEnd::Stopped(StopReason::Interrupted)),
-            Input::Gone => (State::Ended, Step { act: None, finish: self.end(TurnEnd::Died) }),
+            AgentInput::GraceOver => self.grace_over(),
+            AgentInput::StartOver => self.abort(TurnEnd::NeverReady),
+            AgentInput::Fault => self.abort(TurnEnd::Broken),
+            AgentInput::Close => self.close(),
+            AgentInput::Kill => self.abort(TurnEnd::Stopped(StopReason::Interrupted)),
+            AgentInput::Gone => {
+                (AgentState::Ended, AgentStep { act: None, finish: self.end(TurnEnd::Died) })
+            }
         };
         *self = state;
         Ok(step)
@@ -152,87 +158,98 @@ impl State {
     /// How the running turn ends if the process does; none when there is none.
     fn end(self, otherwise: TurnEnd) -> Option<TurnEnd> {
         match self {
-            State::Stopping(reason, _) => Some(TurnEnd::Stopped(reason)),
+            AgentState::Stopping(reason, _) => Some(TurnEnd::Stopped(reason)),
             state => state.is_in_turn().then_some(otherwise),
         }
     }
 
-    fn result(self, is_ok: bool) -> (State, Step) {
-        let finish = |end| Step { act: None, finish: Some(end) };
+    fn result(self, is_ok: bool) -> (AgentState, AgentStep) {
+        let finish = |end| AgentStep { act: None, finish: Some(end) };
         match self {
-            State::Running => (State::Idle, finish(TurnEnd::Completed)),
+            AgentState::Running => (AgentState::Idle, finish(TurnEnd::Completed)),
             // A process that was killed may have said this before; it will not take another turn.
-            State::Stopping(reason, Force::Killed) => {
-                (State::Closing { in_turn: false, killed: true }, finish(stopped(reason, is_ok)))
+            AgentState::Stopping(reason, SignalForce::Killed) => (
+                AgentState::Closing { in_turn: false, killed: true },
+                finish(stopped(reason, is_ok)),
+            ),
+            AgentState::Stopping(reason, SignalForce::Asked) => {
+                (AgentState::Idle, finish(stopped(reason, is_ok)))
             }
-            State::Stopping(reason, Force::Asked) => (State::Idle, finish(stopped(reason, is_ok))),
             // Many programs end after the signal that interrupts, result or not. Waiting for that
             // costs a start; believing in one that is about to end would cost the next turn.
-            State::Stopping(reason, Force::Signalled) => (
-                State::Closing { in_turn: false, killed: false },
-                Step { act: Some(Act::CloseInput), finish: Some(stopped(reason, is_ok)) },
+            AgentState::Stopping(reason, SignalForce::Signalled) => (
+                AgentState::Closing { in_turn: false, killed: false },
+                AgentStep {
+                    act: Some(AgentAction::CloseInput),
+                    finish: Some(stopped(reason, is_ok)),
+                },
             ),
-            State::Closing { in_turn: true, killed } => {
-                (State::Closing { in_turn: false, killed }, finish(TurnEnd::Completed))
+            AgentState::Closing { in_turn: true, killed } => {
+                (AgentState::Closing { in_turn: false, killed }, finish(TurnEnd::Completed))
             }
             // Of no turn: it changes nothing.
-            State::Idle | State::Closing { in_turn: false, .. } | State::Ended => {
-                (self, Step::default())
+            AgentState::Idle | AgentState::Closing { in_turn: false, .. } | AgentState::Ended => {
+                (self, AgentStep::default())
             }
         }
     }
 
-    fn grace_over(self) -> (State, Step) {
+    fn grace_over(self) -> (AgentState, AgentStep) {
         match self {
-            State::Stopping(reason, Force::Asked) => {
-                (State::Stopping(reason, Force::Signalled), act(Act::Signal))
+            AgentState::Stopping(reason, SignalForce::Asked) => {
+                (AgentState::Stopping(reason, SignalForce::Signalled), act(AgentAction::Signal))
             }
-            State::Stopping(reason, Force::Signalled) => {
-                (State::Stopping(reason, Force::Killed), act(Act::Kill))
+            AgentState::Stopping(reason, SignalForce::Signalled) => {
+                (AgentState::Stopping(reason, SignalForce::Killed), act(AgentAction::Kill))
             }
             // The kernel has not let go of it yet. The turn does not wait for that.
-            State::Stopping(reason, Force::Killed) => {
+            AgentState::Stopping(reason, SignalForce::Killed) => {
                 let finish = Some(TurnEnd::Stopped(reason));
-                (State::Ended, Step { act: None, finish })
+                (AgentState::Ended, AgentStep { act: None, finish })
             }
-            State::Closing { in_turn, killed: false } => {
-                (State::Closing { in_turn, killed: true }, act(Act::Kill))
+            AgentState::Closing { in_turn, killed: false } => {
+                (AgentState::Closing { in_turn, killed: true }, act(AgentAction::Kill))
             }
-            State::Closing { killed: true, .. } => {
-                (State::Ended, Step { act: None, finish: self.end(TurnEnd::Died) })
+            AgentState::Closing { killed: true, .. } => {
+                (AgentState::Ended, AgentStep { act: None, finish: self.end(TurnEnd::Died) })
             }
-            State::Idle | State::Running | State::Ended => (self, Step::default()),
+            AgentState::Idle | AgentState::Running | AgentState::Ended => {
+                (self, AgentStep::default())
+            }
         }
     }
 
     /// The process is killed and its turn is over, without waiting for the one to have worked.
-    fn abort(self, end: TurnEnd) -> (State, Step) {
+    fn abort(self, end: TurnEnd) -> (AgentState, AgentStep) {
         match self {
-            State::Ended => (self, Step::default()),
-            State::Closing { in_turn: false, killed: true } => (self, Step::default()),
-            State::Idle | State::Running | State::Stopping(..) | State::Closing { .. } => {
+            AgentState::Ended => (self, AgentStep::default()),
+            AgentState::Closing { in_turn: false, killed: true } => (self, AgentStep::default()),
+            AgentState::Idle
+            | AgentState::Running
+            | AgentState::Stopping(..)
+            | AgentState::Closing { .. } => {
                 let finish = self.end(end);
-                let state = State::Closing { in_turn: false, killed: true };
-                (state, Step { act: Some(Act::Kill), finish })
+                let state = AgentState::Closing { in_turn: false, killed: true };
+                (state, AgentStep { act: Some(AgentAction::Kill), finish })
             }
         }
     }
 
-    fn close(self) -> (State, Step) {
+    fn close(self) -> (AgentState, AgentStep) {
         match self {
-            State::Idle | State::Running => {
+            AgentState::Idle | AgentState::Running => {
                 let in_turn = self.is_in_turn();
-                (State::Closing { in_turn, killed: false }, act(Act::CloseInput))
+                (AgentState::Closing { in_turn, killed: false }, act(AgentAction::CloseInput))
             }
             // Its turn ends soon, and with it the process.
-            State::Stopping(..) => self.abort(TurnEnd::Died),
-            State::Closing { .. } | State::Ended => (self, Step::default()),
+            AgentState::Stopping(..) => self.abort(TurnEnd::Died),
+            AgentState::Closing { .. } | AgentState::Ended => (self, AgentStep::default()),
         }
     }
 }
 
-fn act(act: Act) -> Step {
-    Step { act: Some(act), finish: None }
+fn act(act: AgentAction) -> AgentStep {
+    AgentStep { act: Some(act), finish: None }
 }
 
 /// An agent that was told to stop may have answered already.
@@ -246,28 +263,28 @@ mod tests {
 
     use super::*;
 
-    use Act as A;
-    use Force::{Asked, Killed, Signalled};
-    use Input as I;
-    use State as S;
+    use AgentAction as A;
+    use AgentInput as I;
+    use AgentState as S;
+    use SignalForce::{Asked, Killed, Signalled};
     use StopReason::{Interrupted, TimedOut};
     use TurnEnd as E;
 
-    const CLOSING: State = S::Closing { in_turn: false, killed: false };
-    const CLOSING_TURN: State = S::Closing { in_turn: true, killed: false };
-    const DYING: State = S::Closing { in_turn: false, killed: true };
-    const DYING_TURN: State = S::Closing { in_turn: true, killed: true };
-    const OK: Input = I::Result { is_ok: true };
-    const GAVE_UP: Input = I::Result { is_ok: false };
+    const CLOSING: AgentState = S::Closing { in_turn: false, killed: false };
+    const CLOSING_TURN: AgentState = S::Closing { in_turn: true, killed: false };
+    const DYING: AgentState = S::Closing { in_turn: false, killed: true };
+    const DYING_TURN: AgentState = S::Closing { in_turn: true, killed: true };
+    const OK: AgentInput = I::Result { is_ok: true };
+    const GAVE_UP: AgentInput = I::Result { is_ok: false };
 
-    type Row = (State, Input, State, Option<Act>, Option<TurnEnd>);
+    type Row = (AgentState, AgentInput, AgentState, Option<AgentAction>, Option<TurnEnd>);
 
     /// `state` and `input` lead to `next`, `act` and `finish`.
     fn check(rows: &[Row]) {
         for (state, input, next, act, finish) in rows {
             let mut now = *state;
             let step = now.next(*input).unwrap_or_else(|_| panic!("{state:?} refuses {input:?}"));
-            let expected = (*next, Step { act: *act, finish: *finish });
+            let expected = (*next, AgentStep { act: *act, finish: *finish });
             assert_eq!((now, step), expected, "{state:?} + {input:?}");
         }
     }
@@ -345,7 +362,7 @@ mod tests {
         }
     }
 
-    fn input() -> impl Strategy<Value = Input> {
+    fn input() -> impl Strategy<Value = AgentInput> {
         prop_oneof![
             4 => Just(I::Begin),
             3 => any::<bool>().prop_map(|is_ok| I::Result { is_ok }),
@@ -369,7 +386,7 @@ mod tests {
                         finished += u32::from(step.finish.is_some());
                         // What has ended stays so, and is not touched.
                         if was == S::Ended {
-                            prop_assert_eq!((state, step), (S::Ended, Step::default()));
+                            prop_assert_eq!((state, step), (S::Ended, AgentStep::default()));
                         }
                     }
                     Err(NotIdle) => prop_assert_eq!(state, was),

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use node::clock::Ids;
-use node::objects::Objects;
+use node::clock::IdGenerator;
+use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
@@ -42,7 +42,7 @@ pub(crate) type LayerId = String;
 
 /// Where the content of a disk came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum DiskSource {
     /// It is a new one.
     Fresh,
     /// It was on this machine.
@@ -53,25 +53,25 @@ pub(crate) enum Source {
 
 /// A disk that is attached. Dropping the last one detaches it.
 #[derive(Clone, Debug)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedDisk {
     pub(crate) id: DiskId,
     pub(crate) disk: Arc<AttachedDiskImage>,
-    pub(crate) source: Source,
+    pub(crate) source: DiskSource,
 }
 
 /// Disks and layers of this server. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Workspaces(Arc<Shared>);
+pub(crate) struct WorkspaceStore(Arc<WorkspaceShared>);
 
-struct Shared {
+struct WorkspaceShared {
     directory: PathBuf,
     maker: Disks,
-    objects: Objects,
-    ids: Ids,
+    objects: ObjectStore,
+    ids: IdGenerator,
     /// Size of the disks that are kept ready, and how many.
     ready_size: DiskSize,
     ready_max: usize,
-    ready: Mutex<VecDeque<Attached>>,
+    ready: Mutex<VecDeque<AttachedDisk>>,
     layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
     /// One layer is brought and attached at a time, so that nobody does it twice.
     fetching: tokio::sync::Mutex<()>,
@@ -80,15 +80,15 @@ struct Shared {
     publishing: tokio::sync::Mutex<()>,
 }
 
-impl Workspaces {
+impl WorkspaceStore {
     /// Opens the directory `sessions` of the data directory, and makes it when it is missing. What
     /// an earlier server left unfinished is removed. Blocks.
     pub(crate) fn open(
         data_dir: &Path,
-        objects: Objects,
+        objects: ObjectStore,
         ready_size: DiskSize,
         ready_max: usize,
-    ) -> Result<Workspaces, Error> {
+    ) -> Result<WorkspaceStore, Error> {
         let directory = data_dir.join("sessions");
         for name in ["disks", "layers", "templates"] {
             fs::create_dir_all(directory.join(name)).map_err(Error::internal)?;
@@ -100,11 +100,11 @@ impl Workspaces {
             }
             _ => fs::create_dir(directory.join(COPIES)).map_err(Error::internal)?,
         }
-        Ok(Workspaces(Arc::new(Shared {
+        Ok(WorkspaceStore(Arc::new(WorkspaceShared {
             directory,
             maker,
             objects,
-            ids: Ids::new().map_err(Error::internal)?,
+            ids: IdGenerator::new().map_err(Error::internal)?,
             ready_size,
             ready_max,
             ready: Mutex::default(),
@@ -128,7 +128,7 @@ impl Workspaces {
     }
 
     /// A fresh disk; one of those that are ready when it has the usual size.
-    pub(crate) async fn blank(&self, size: DiskSize) -> Result<Attached, Error> {
+    pub(crate) async fn blank(&self, size: DiskSize) -> Result<AttachedDisk, Error> {
         if size == self.0.ready_size
             && let Some(ready) = self.0.ready.lock().pop_front()
         {
@@ -137,7 +137,7 @@ impl Workspaces {
         self.make(size).await
     }
 
-    async fn make(&self, size: DiskSize) -> Result<Attached, Error> {
+    async fn make(&self, size: DiskSize) -> Result<AttachedDisk, Error> {
         let id = self.0.ids.next("d_");
         let (path, maker) = (self.disk_path(&id), self.0.maker.clone());
         let disk = blocking(move || {
@@ -145,7 +145,7 @@ impl Workspaces {
             AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
         })
         .await?;
-        Ok(Attached { id, disk: Arc::new(disk), source: Source::Fresh })
+        Ok(AttachedDisk { id, disk: Arc::new(disk), source: DiskSource::Fresh })
     }
 
     /// Makes one disk for those that are kept ready, when there are too few; tells whether it did.
@@ -160,7 +160,7 @@ impl Workspaces {
 
     /// Gives up the disks that are kept ready, with their files.
     pub(crate) async fn discard_ready(&self) {
-        let ready: Vec<Attached> = self.0.ready.lock().drain(..).collect();
+        let ready: Vec<AttachedDisk> = self.0.ready.lock().drain(..).collect();
         for attached in ready {
             let id = attached.id.clone();
             drop(attached);
@@ -170,7 +170,11 @@ impl Workspaces {
 
     /// Attaches a disk: the file of this machine, else what the manifest in the object store says,
     /// under a new id.
-    pub(crate) async fn attach(&self, id: &str, manifest: Option<&str>) -> Result<Attached, Error> {
+    pub(crate) async fn attach(
+        &self,
+        id: &str,
+        manifest: Option<&str>,
+    ) -> Result<AttachedDisk, Error> {
         let path = self.disk_path(id);
         let is_here = {
             let path = path.clone();
@@ -181,7 +185,11 @@ impl Workspaces {
                 AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
             })
             .await?;
-            return Ok(Attached { id: id.to_owned(), disk: Arc::new(disk), source: Source::Local });
+            return Ok(AttachedDisk {
+                id: id.to_owned(),
+                disk: Arc::new(disk),
+                source: DiskSource::Local,
+            });
         }
         let Some(manifest) = manifest else {
             let message = format!("the disk {id} is on no server and in no object store");
@@ -194,7 +202,7 @@ impl Workspaces {
             AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
         })
         .await?;
-        Ok(Attached { id: new, disk: Arc::new(disk), source: Source::Remote })
+        Ok(AttachedDisk { id: new, disk: Arc::new(disk), source: DiskSource::Remote })
     }
 
     /// The layers of a chain, in its order, attached once for all who stand on them; brought from
@@ -247,7 +255,7 @@ impl Workspaces {
     /// Makes a layer of what a disk that is in use, by `user` if by anybody, contains now.
     pub(crate) async fn freeze_copy(
         &self,
-        attached: &Attached,
+        attached: &AttachedDisk,
         user: Option<&SandboxedSession>,
     ) -> Result<LayerId, Error> {
         let id = self.0.ids.next("l_");
@@ -261,7 +269,7 @@ impl Workspaces {
     /// nobody up who wants to end the sandbox.
     pub(crate) async fn snapshot(
         &self,
-        attached: Attached,
+        attached: AttachedDisk,
         user: Option<SandboxedSession>,
         chain: &[LayerId],
     ) -> Result<String, Error> {
@@ -404,7 +412,7 @@ impl Workspaces {
 
 /// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
 async fn copy(
-    attached: &Attached,
+    attached: &AttachedDisk,
     user: Option<&SandboxedSession>,
     to: &Path,
 ) -> Result<(), Error> {

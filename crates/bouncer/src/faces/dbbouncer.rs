@@ -10,8 +10,8 @@ mod duration;
 use std::collections::BTreeMap;
 
 use api::{
-    PoolMode, Tenant, TenantAdmission, TenantEngine, TenantHealth, TenantLimitsSpec, TenantSpec,
-    TenantUserSpec,
+    PoolMode, TenantAdmission, TenantEngine, TenantHealth, TenantLimitsSpec, TenantSpec,
+    TenantUserSpec, TenantView,
 };
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -22,7 +22,7 @@ use axum::{Json, Router};
 use node::auth::Principal;
 use node::drain::Drain;
 use node::http;
-use node::http::{Routes, get, post};
+use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -206,7 +206,7 @@ fn split(server: &str, engine: TenantEngine) -> (String, u16) {
 }
 
 /// A tenant as DBBouncer shows it.
-fn shown(bouncer: &Bouncer, tenant: &Tenant) -> Value {
+fn shown(bouncer: &Bouncer, tenant: &TenantView) -> Value {
     let TenantSpec { name, engine, server, database, users, limits, .. } = &tenant.spec;
     let (host, port) = split(server, *engine);
     let user = users.first();
@@ -263,7 +263,7 @@ fn nanoseconds(
 }
 
 /// A tenant's pool; nothing when it went away meanwhile.
-fn figures(bouncer: &Bouncer, tenant: &Tenant) -> Option<Value> {
+fn figures(bouncer: &Bouncer, tenant: &TenantView) -> Option<Value> {
     let stats = bouncer.stats(&tenant.spec.name).ok()?;
     let routing = bouncer.routing();
     let held = routing.named(&tenant.spec.name)?;
@@ -371,7 +371,7 @@ async fn health(State(bouncer): State<Bouncer>) -> Json<Value> {
 /// Ready is who can serve anybody: a tenant that was not looked at counts as one that can be.
 async fn ready(State(bouncer): State<Bouncer>, is_draining: bool) -> (StatusCode, Json<Value>) {
     let tenants = bouncer.list().await;
-    let is_lost = |tenant: &Tenant| tenant.health == TenantHealth::Unhealthy;
+    let is_lost = |tenant: &TenantView| tenant.health == TenantHealth::Unhealthy;
     let is_ready = !is_draining && (tenants.is_empty() || !tenants.iter().all(is_lost));
     match is_ready {
         true => (StatusCode::OK, Json(json!({ "status": "ready" }))),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::packet::{self, OkPacket};
 use wire::mysql::sql::SqlMode;
@@ -24,7 +24,7 @@ pub struct MysqlClientSetup {
     /// When its server connection may be somebody else's.
     pub mode: PoolMode,
     /// How much is believed of what its texts leave behind.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// Whether its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
     /// Whether a server may ask for files of the client's.
@@ -142,7 +142,7 @@ impl StatementDiagnostics {
 pub struct MysqlClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyMode,
     pub(crate) read_only: bool,
     /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,

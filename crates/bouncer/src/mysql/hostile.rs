@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use proptest::prelude::*;
 use wire::mysql::auth::{AuthNonce, AuthPlugin, MysqlSecret, MysqlVerifier, NONCE_BYTES};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
@@ -139,7 +139,7 @@ struct HostileStage {
 const TURNS_MAX: usize = 10_000;
 
 impl HostileStage {
-    fn new(mode: PoolMode, verify: Verify, local_infile: bool, tracks: bool) -> HostileStage {
+    fn new(mode: PoolMode, verify: VerifyMode, local_infile: bool, tracks: bool) -> HostileStage {
         let mut settings = MysqlSettings::default();
         let _kept = settings.put_schema("db");
         let forced = Arc::new(MysqlSettings::default());
@@ -293,7 +293,7 @@ impl HostileStage {
 
 fn client(
     mode: PoolMode,
-    verify: Verify,
+    verify: VerifyMode,
     local_infile: bool,
     settings: MysqlSettings,
 ) -> MysqlClientSession {
@@ -484,7 +484,7 @@ proptest! {
         tracks: bool,
     ) {
         let mode = if session { PoolMode::Session } else { PoolMode::Transaction };
-        let verify = if always { Verify::Always } else { Verify::Unknown };
+        let verify = if always { VerifyMode::Always } else { VerifyMode::Unknown };
         let mut stage = HostileStage::new(mode, verify, local_infile, tracks);
         let mut heard = 0;
         for act in &acts {

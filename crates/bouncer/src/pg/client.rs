@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::pg::frame::TransactionStatus;
 
 use super::link::PgLinkContext;
@@ -20,7 +20,7 @@ pub struct PgClientSetup {
     /// When its server connection may be somebody else's.
     pub mode: PoolMode,
     /// How much is believed of what its texts leave behind.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// Whether its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
     /// What the client asked for as it started. Names that are no settings are left out.
@@ -45,7 +45,7 @@ pub(crate) struct PgPartialMessage {
 pub struct PgClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyMode,
     pub(crate) read_only: bool,
     /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,

@@ -114,7 +114,7 @@ pub fn attach(
     server.attached = Some(client.id);
     // Code that is not in a text may have lifted it. A server that tells need not be asked.
     let asks = client.read_only && !server.reports_read_only();
-    let verify = if asks { api::Verify::Always } else { client.verify };
+    let verify = if asks { api::VerifyMode::Always } else { client.verify };
     server.dirt.set_verify(change::believed(verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;

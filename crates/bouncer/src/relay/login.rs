@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{PoolMode, TenantEngine, Transport, UserAuth};
+use api::{ClientTransportMode, PoolMode, TenantEngine, UserAuth};
 use wire::mysql::auth::{AuthNonce, NONCE_BYTES};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::sql::is_system_schema;
@@ -717,11 +717,11 @@ fn known(route: &TenantRoute, auth: ClientAuth, secret: &ClientSecret) -> Tenant
 }
 
 /// How it came, as tenants allow it.
-fn transport(asked: &UnresolvedLogin<'_>) -> Transport {
+fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
     match (asked.reached, asked.tls) {
-        (ClientTransport::Unix { .. }, _) => Transport::Unix,
-        (ClientTransport::Tcp, Some(_)) => Transport::Tls,
-        (ClientTransport::Tcp, None) => Transport::Tcp,
+        (ClientTransport::Unix { .. }, _) => ClientTransportMode::Unix,
+        (ClientTransport::Tcp, Some(_)) => ClientTransportMode::Tls,
+        (ClientTransport::Tcp, None) => ClientTransportMode::Tcp,
     }
 }
 

@@ -71,7 +71,7 @@ impl Fixture {
 
     async fn open(scratch: Scratch, config: BouncerConfig) -> Fixture {
         let url = StoreUrl::Sqlite(scratch.path().join("store.db"));
-        let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+        let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
         let file = Arc::new(Mutex::new(Ok(config.clone())));
         let reread = Arc::clone(&file);
         let parts = BouncerParts {
@@ -328,7 +328,7 @@ async fn metrics_tell_of_every_tenant_and_of_no_other() {
     let it = Fixture::new(with_tenants([spec("a"), spec("b")])).await;
     let mut registry = Registry::default();
     crate::metrics::register(&it.bouncer, &mut registry);
-    let metrics = node::telemetry::Metrics::new(registry);
+    let metrics = node::telemetry::MetricsRegistry::new(registry);
     let stats = &it.threads.stats;
     stats.transactions.add(3);
     stats.resets.add(1);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::{
-    BouncerClient, BouncerServer, Percentiles, Tenant as Shown, TenantAdmission, TenantHealth,
-    TenantSpec, TenantStats as Figures,
+    BouncerClient, BouncerServer, Percentiles, TenantAdmission, TenantHealth, TenantSpec,
+    TenantStats as Figures, TenantView as Shown,
 };
 
 use crate::config::BouncerConfig;

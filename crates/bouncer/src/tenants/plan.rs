@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use api::{
-    AuthQuerySpec, PoolMode, TenantDefaults, TenantEngine, TenantOrigin, TenantSpec,
-    TenantUserSpec, Transport, UserAuth, Verify,
+    AuthQuerySpec, ClientTransportMode, PoolMode, TenantDefaults, TenantEngine, TenantOrigin,
+    TenantSpec, TenantUserSpec, UserAuth, VerifyMode,
 };
 
 use wire::mysql::auth::MysqlSecret;
@@ -331,8 +331,8 @@ struct TenantDraft {
     limits: TenantLimits,
     read_only: bool,
     weight: u32,
-    verify: Verify,
-    transports: Option<Vec<Transport>>,
+    verify: VerifyMode,
+    transports: Option<Vec<ClientTransportMode>>,
     settings: BTreeMap<String, String>,
     local_infile: bool,
     found_rows: bool,

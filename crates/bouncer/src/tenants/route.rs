@@ -15,7 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::{TenantEngine, Transport};
+use api::{ClientTransportMode, TenantEngine};
 
 use super::{
     PoolId, ServerHealth, ServerSecret, TenantRouting, TenantSnapshot, TenantUser, WorkAdmission,
@@ -40,7 +40,7 @@ pub struct RouteRequest<'a> {
     /// User.
     pub user: &'a str,
     /// How it came.
-    pub transport: Transport,
+    pub transport: ClientTransportMode,
     /// What it speaks.
     pub engine: TenantEngine,
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use node::tls::Verifier;
+use node::tls::CertificateVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -46,7 +46,7 @@ pub(super) fn shown(
 /// Verifies nothing of a server but that it has the key of the certificate that it shows.
 #[derive(Debug)]
 pub(super) struct AnyVersion {
-    pub(super) inner: Verifier,
+    pub(super) inner: CertificateVerifier,
     pub(super) provider: Arc<CryptoProvider>,
 }
 

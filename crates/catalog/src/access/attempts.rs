@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::Access;
+use super::AccessControl;
 use crate::error::{Error, Kind, Result};
 
 /// Wrong secrets of one client from one address that are looked at one after another.
@@ -65,7 +65,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
     /// fails. Without an address nothing is counted.
     ///

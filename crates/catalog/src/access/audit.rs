@@ -13,7 +13,7 @@ use node::clock;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Access, only_operators};
+use super::{AccessControl, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, Who};
 
@@ -34,22 +34,22 @@ const PATH_CHARS_MAX: usize = 500;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct AuditLimits {
+pub struct CatalogAuditLimits {
     /// How long a line is kept; nothing is written for zero.
     pub age: Duration,
     /// Most lines.
     pub lines_max: u64,
 }
 
-impl Default for AuditLimits {
-    fn default() -> AuditLimits {
-        AuditLimits { age: Duration::from_secs(90 * 24 * 3600), lines_max: 1_000_000 }
+impl Default for CatalogAuditLimits {
+    fn default() -> CatalogAuditLimits {
+        CatalogAuditLimits { age: Duration::from_secs(90 * 24 * 3600), lines_max: 1_000_000 }
     }
 }
 
 /// Where a request came from, and what it asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Origin {
+pub struct RequestOrigin {
     /// The name that the server gave to the request.
     pub request: Option<Arc<str>>,
     /// The other end of its connection.
@@ -92,7 +92,7 @@ pub struct AuditLine {
 
 /// Which lines are wanted. What is empty or none does not matter.
 #[derive(Clone, Debug, Default)]
-pub struct AuditFilter {
+pub struct CatalogAuditFilter {
     /// Of this principal.
     pub principal: String,
     /// Of this operation.
@@ -139,7 +139,7 @@ pub(super) fn statuses(outcome: Option<&str>) -> (u16, u16) {
     found.map_or((0, u16::MAX), |(_, from, to)| (*from, *to))
 }
 
-impl AuditFilter {
+impl CatalogAuditFilter {
     /// The outcome of this name.
     ///
     /// # Errors
@@ -158,8 +158,8 @@ impl AuditFilter {
 
 /// Lines that wait to be written.
 #[derive(Debug)]
-pub(super) struct Audit {
-    pub(super) limits: AuditLimits,
+pub(super) struct CatalogAudit {
+    pub(super) limits: CatalogAuditLimits,
     waiting: Mutex<Vec<AuditLine>>,
     left_out: AtomicU64,
     /// Seconds since 1970, and how many lines there were about strangers in that one.
@@ -168,9 +168,9 @@ pub(super) struct Audit {
     writing: tokio::sync::Mutex<()>,
 }
 
-impl Audit {
-    pub(super) fn new(limits: AuditLimits) -> Audit {
-        Audit {
+impl CatalogAudit {
+    pub(super) fn new(limits: CatalogAuditLimits) -> CatalogAudit {
+        CatalogAudit {
             limits,
             waiting: Mutex::default(),
             left_out: AtomicU64::new(0),
@@ -218,13 +218,13 @@ impl Audit {
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Writes down, soon, what became of a request.
     pub(crate) fn audit(
         &self,
         who: Option<&Who>,
         operation: String,
-        origin: Origin,
+        origin: RequestOrigin,
         (status, refusal): (u16, Option<&'static str>),
     ) {
         if self.0.audit.limits.age.is_zero() {
@@ -273,7 +273,7 @@ impl Access {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub async fn audit_lines(&self, who: &Who, filter: AuditFilter) -> Result<AuditPage> {
+    pub async fn audit_lines(&self, who: &Who, filter: CatalogAuditFilter) -> Result<AuditPage> {
         only_operators(who)?;
         self.write_audit().await?;
         let limit = filter.limit();
@@ -291,7 +291,7 @@ impl Access {
     /// # Errors
     /// When the store cannot be written.
     pub(super) async fn shorten_audit(&self) -> Result<()> {
-        let AuditLimits { age, lines_max } = self.0.audit.limits;
+        let CatalogAuditLimits { age, lines_max } = self.0.audit.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.0.store.shorten_audit(clock::wall_ms().saturating_sub(age_ms), lines_max).await
     }
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_and_strangers_take_no_room_of_others() {
-        let audit = Audit::new(AuditLimits::default());
+        let audit = CatalogAudit::new(CatalogAuditLimits::default());
         let most = STRANGERS_PER_SECOND_MAX;
         for _ in 0..most + 5 {
             audit.put(line(None, 1000));
@@ -355,6 +355,6 @@ mod tests {
             assert!((from..=to).contains(&status));
         }
         assert_eq!(statuses(None), (0, u16::MAX));
-        assert!(AuditFilter::outcome_of("lost").is_err());
+        assert!(CatalogAuditFilter::outcome_of("lost").is_err());
     }
 }

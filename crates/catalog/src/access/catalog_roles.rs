@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::grants::Rights;
+use super::grants::RightSet;
 use super::roles;
-use super::{Access, entities, only_operators};
+use super::{AccessControl, entities, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::{Object, Who};
 use crate::store::Properties;
@@ -87,7 +87,7 @@ pub(super) fn no_such(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("Catalog role does not exist: {shown}"))
 }
 
-impl Access {
+impl AccessControl {
     /// Makes a catalog role.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Access {
         who: &Who,
         warehouse: &Warehouse,
     ) -> Result<Vec<CatalogRoleRecord>> {
-        self.may_grant(who, warehouse, Object::Warehouse, Rights::NONE)?;
+        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
         let loaded = self.0.loaded.read();
         Ok(loaded.roles.catalog_roles.of_warehouse(warehouse.id()).cloned().collect())
     }
@@ -163,7 +163,7 @@ impl Access {
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<CatalogRoleRecord> {
-        self.may_grant(who, warehouse, Object::Warehouse, Rights::NONE)?;
+        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
         let loaded = self.0.loaded.read();
         let found = loaded.roles.catalog_roles.find(warehouse.id(), name);
         found.cloned().ok_or_else(|| no_such(name))

@@ -9,7 +9,7 @@ use serde::Serialize;
 use subtle::ConstantTimeEq as _;
 
 use super::random::{self, Hash, hash};
-use super::{Access, entities, only_operators};
+use super::{AccessControl, entities, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
 use crate::store::Properties;
@@ -30,7 +30,7 @@ const SECRET_PREFIX: &str = "cvs_";
 pub(super) const PRINCIPAL_PREFIX: &str = "client:";
 
 /// A client as the store has it.
-pub(super) struct Client {
+pub(super) struct StoredClient {
     /// Names it; there is no colon in it.
     pub(super) id: Box<str>,
     /// What people call it.
@@ -45,7 +45,7 @@ pub(super) struct Client {
     pub(super) created_ms: u64,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for StoredClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for NewSecret {
     }
 }
 
-impl Client {
+impl StoredClient {
     /// Returns true while the secret with this hash is valid: the present one, and the one before
     /// it until its grace period ends.
     pub(super) fn accepts(&self, secret: &Hash, now_ms: u64) -> bool {
@@ -155,7 +155,7 @@ pub(super) fn no_such(id: &str) -> Error {
     Error::new(Kind::NotFound, format!("Client does not exist: {shown}"))
 }
 
-impl Access {
+impl AccessControl {
     /// Makes a client. Its secret exists in the answer and nowhere else.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Access {
         check_name(name)?;
         properties.as_ref().map_or(Ok(()), entities::check_properties)?;
         let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
-        let client = Client {
+        let client = StoredClient {
             id: self.0.ids.next("cl_").into(),
             name: name.into(),
             operator,
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_old_secret_is_good_until_its_grace_ends() {
-        let client = Client {
+        let client = StoredClient {
             id: "cl_1".into(),
             name: "spark".into(),
             operator: false,

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{Access, only_operators};
+use super::{AccessControl, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
 use crate::store::Properties;
@@ -84,7 +84,7 @@ impl EntityKey {
 
 /// What is said of one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entity {
+pub struct EntityRecord {
     /// As they were given.
     pub properties: Properties,
     /// From 1, one more with each change.
@@ -95,9 +95,9 @@ pub struct Entity {
     pub updated_ms: Option<u64>,
 }
 
-impl Default for Entity {
-    fn default() -> Entity {
-        Entity {
+impl Default for EntityRecord {
+    fn default() -> EntityRecord {
+        EntityRecord {
             properties: Properties::new(),
             version: FIRST_VERSION,
             created_ms: None,
@@ -130,12 +130,12 @@ pub(crate) fn check_properties(properties: &Properties) -> Result<()> {
     Err(Error::new(Kind::BadRequest, message))
 }
 
-impl Access {
+impl AccessControl {
     /// What is said of one thing. Who asks was seen to be allowed to see it.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn entity(&self, key: EntityKey) -> Result<Entity> {
+    pub(crate) async fn entity(&self, key: EntityKey) -> Result<EntityRecord> {
         Ok(self.0.store.entity(key).await?.unwrap_or_default())
     }
 
@@ -148,7 +148,7 @@ impl Access {
         &self,
         kind: EntityKind,
         warehouse: &str,
-    ) -> Result<HashMap<String, Entity>> {
+    ) -> Result<HashMap<String, EntityRecord>> {
         self.0.store.entities(kind, warehouse).await
     }
 
@@ -162,7 +162,7 @@ impl Access {
         who: &Who,
         key: EntityKey,
         change: EntityChange,
-    ) -> Result<Entity> {
+    ) -> Result<EntityRecord> {
         only_operators(who)?;
         change.properties.as_ref().map_or(Ok(()), check_properties)?;
         self.0.store.update_entity(key, change).await

@@ -39,14 +39,14 @@ const fn bit(right: Right) -> u8 {
 
 /// A set of rights. Who may manage may write, and who may write may read; to grant is apart.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rights(u8);
+pub struct RightSet(u8);
 
-impl Rights {
+impl RightSet {
     /// Nothing.
-    pub const NONE: Rights = Rights(0);
+    pub const NONE: RightSet = RightSet(0);
 
     /// Everything.
-    pub const ALL: Rights = Rights(15);
+    pub const ALL: RightSet = RightSet(15);
 
     /// Whether they are enough for what needs this one.
     #[must_use]
@@ -62,14 +62,14 @@ impl Rights {
 
     /// Those of either.
     #[must_use]
-    pub const fn and(self, others: Rights) -> Rights {
-        Rights(self.0 | others.0)
+    pub const fn and(self, others: RightSet) -> RightSet {
+        RightSet(self.0 | others.0)
     }
 
     /// Those that are not among `others`.
     #[must_use]
-    pub const fn without(self, others: Rights) -> Rights {
-        Rights(self.0 & !others.0)
+    pub const fn without(self, others: RightSet) -> RightSet {
+        RightSet(self.0 & !others.0)
     }
 
     /// Whether this one was given itself, not only one that allows the same.
@@ -89,31 +89,33 @@ impl Rights {
     }
 
     /// What the store kept.
-    pub(super) fn of_bits(bits: i64) -> Option<Rights> {
-        u8::try_from(bits).ok().filter(|bits| bits & !Rights::ALL.0 == 0).map(Rights)
+    pub(super) fn of_bits(bits: i64) -> Option<RightSet> {
+        u8::try_from(bits).ok().filter(|bits| bits & !RightSet::ALL.0 == 0).map(RightSet)
     }
 }
 
-impl FromIterator<Right> for Rights {
-    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Rights {
-        Rights(rights.into_iter().fold(0, |bits, right| bits | bit(right)))
+impl FromIterator<Right> for RightSet {
+    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> RightSet {
+        RightSet(rights.into_iter().fold(0, |bits, right| bits | bit(right)))
     }
 }
 
-impl fmt::Debug for Rights {
+impl fmt::Debug for RightSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(name)).finish()
     }
 }
 
-impl Serialize for Rights {
+impl Serialize for RightSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter().map(name))
     }
 }
 
-impl<'de> Deserialize<'de> for Rights {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Rights, D::Error> {
+impl<'de> Deserialize<'de> for RightSet {
+    fn deserialize<D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<RightSet, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
         let rights = names.iter().map(|text| {
             let right = RIGHTS.into_iter().find(|right| name(*right) == text);
@@ -141,7 +143,7 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Which.
-    pub rights: Rights,
+    pub rights: RightSet,
 }
 
 impl Grant {
@@ -152,7 +154,7 @@ impl Grant {
     pub fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
         roles::check_principal(&self.principal, roles::PRINCIPALS)?;
-        if self.rights == Rights::NONE {
+        if self.rights == RightSet::NONE {
             return refuse("`rights` is empty");
         }
         match (&self.namespace, &self.name) {
@@ -165,28 +167,28 @@ impl Grant {
 
 /// Rights as they are looked up: by principal and warehouse, then down the levels of a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Grants(HashMap<Box<str>, Arc<Trees>>);
+pub(super) struct GrantIndex(HashMap<Box<str>, Arc<RightTrees>>);
 
 /// Rights of somebody in each warehouse, by its id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trees(BTreeMap<Box<str>, Node>);
+pub(super) struct RightTrees(BTreeMap<Box<str>, RightNode>);
 
 #[derive(Clone, Debug, Default)]
-struct Node {
-    rights: Rights,
-    namespaces: BTreeMap<Box<str>, Node>,
-    relations: BTreeMap<Box<str>, Rights>,
+struct RightNode {
+    rights: RightSet,
+    namespaces: BTreeMap<Box<str>, RightNode>,
+    relations: BTreeMap<Box<str>, RightSet>,
 }
 
-impl Node {
+impl RightNode {
     /// Tells whether there is a right to read it, or anything in it.
     fn leads_to_readable(&self) -> bool {
         self.rights.allow(Right::Read)
             || self.relations.values().any(|rights| rights.allow(Right::Read))
-            || self.namespaces.values().any(Node::leads_to_readable)
+            || self.namespaces.values().any(RightNode::leads_to_readable)
     }
 
-    fn add(&mut self, other: &Node) {
+    fn add(&mut self, other: &RightNode) {
         self.rights = self.rights.and(other.rights);
         for (level, below) in &other.namespaces {
             self.namespaces.entry(level.clone()).or_default().add(below);
@@ -198,13 +200,13 @@ impl Node {
     }
 }
 
-impl Grants {
+impl GrantIndex {
     /// Rights of these grants, each with the id of its warehouse.
     ///
     /// # Errors
     /// When one of them is none.
-    pub(super) fn new(all: &[(Box<str>, Grant)]) -> Result<Grants> {
-        let mut grants: HashMap<Box<str>, Trees> = HashMap::new();
+    pub(super) fn new(all: &[(Box<str>, Grant)]) -> Result<GrantIndex> {
+        let mut grants: HashMap<Box<str>, RightTrees> = HashMap::new();
         for (warehouse, grant) in all {
             grant.check().map_err(Error::internal)?;
             let of_principal = grants.entry(grant.principal.as_str().into()).or_default();
@@ -218,19 +220,19 @@ impl Grants {
             };
             *rights = rights.and(grant.rights);
         }
-        Ok(Grants(grants.into_iter().map(|(who, trees)| (who, Arc::new(trees))).collect()))
+        Ok(GrantIndex(grants.into_iter().map(|(who, trees)| (who, Arc::new(trees))).collect()))
     }
 
     /// What was given to a principal itself.
-    pub(super) fn of(&self, principal: &str) -> Option<&Arc<Trees>> {
+    pub(super) fn of(&self, principal: &str) -> Option<&Arc<RightTrees>> {
         self.0.get(principal)
     }
 }
 
-impl Trees {
+impl RightTrees {
     /// What was given to any of several principals.
-    pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<Trees>>) -> Trees {
-        let mut sum = Trees::default();
+    pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<RightTrees>>) -> RightTrees {
+        let mut sum = RightTrees::default();
         for (warehouse, node) in all.into_iter().flat_map(|trees| &trees.0) {
             sum.0.entry(warehouse.clone()).or_default().add(node);
         }
@@ -238,8 +240,12 @@ impl Trees {
     }
 
     /// Rights to some namespaces of a warehouse, or to all of it when there is none.
-    pub(super) fn to(warehouse: &str, namespaces: &[NamespaceIdent], rights: Rights) -> Trees {
-        let mut root = Node::default();
+    pub(super) fn to(
+        warehouse: &str,
+        namespaces: &[NamespaceIdent],
+        rights: RightSet,
+    ) -> RightTrees {
+        let mut root = RightNode::default();
         for namespace in namespaces {
             let mut node = &mut root;
             for level in namespace.levels() {
@@ -250,7 +256,7 @@ impl Trees {
         if namespaces.is_empty() {
             root.rights = rights;
         }
-        Trees([(warehouse.into(), root)].into_iter().collect())
+        RightTrees([(warehouse.into(), root)].into_iter().collect())
     }
 
     /// Finds out which names directly in a namespace, or in a warehouse, may be known: all where
@@ -281,13 +287,13 @@ impl Trees {
     }
 
     /// What follows for something: what was given on it and on all that it is in.
-    pub(super) fn rights(&self, warehouse: &str, object: Object<'_>) -> Rights {
+    pub(super) fn rights(&self, warehouse: &str, object: Object<'_>) -> RightSet {
         let (namespace, relation) = match object {
             Object::Warehouse => (None, None),
             Object::Namespace(namespace) => (Some(namespace), None),
             Object::Relation(ident) => (Some(&ident.namespace), Some(&ident.name)),
         };
-        let Some(mut node) = self.0.get(warehouse) else { return Rights::NONE };
+        let Some(mut node) = self.0.get(warehouse) else { return RightSet::NONE };
         let mut rights = node.rights;
         for level in namespace.into_iter().flat_map(NamespaceIdent::levels) {
             match node.namespaces.get(level) {
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_right_is_one_to_all_that_is_in_it() {
-        let grants = Grants::new(&[
+        let grants = GrantIndex::new(&[
             grant("a", None, Right::Read),
             grant("a/b", None, Right::Manage),
             grant("c", Some("t"), Right::Write),
@@ -360,14 +366,15 @@ mod tests {
 
     #[test]
     fn rights_of_several_add_up() {
-        let one = Grants::new(&[grant("a", None, Right::Read), grant("c", Some("t"), Right::Read)]);
-        let other = Grants::new(&[
+        let one =
+            GrantIndex::new(&[grant("a", None, Right::Read), grant("c", Some("t"), Right::Read)]);
+        let other = GrantIndex::new(&[
             grant("a/b", None, Right::Write),
             grant("a", None, Right::Grant),
             grant("c", Some("t"), Right::Grant),
         ]);
         let (one, other) = (one.unwrap(), other.unwrap());
-        let sum = Trees::of_all([&one, &other].map(|it| it.of("client:a").unwrap()));
+        let sum = RightTrees::of_all([&one, &other].map(|it| it.of("client:a").unwrap()));
         for (path, name, expected) in [
             ("a", None, &["read", "grant"][..]),
             ("a/b", None, &["read", "write", "grant"]),
@@ -380,7 +387,7 @@ mod tests {
             let found: Vec<&str> = sum.rights("wh_1", object).iter().map(super::name).collect();
             assert_eq!(found, expected, "{path} {name:?}");
         }
-        assert_eq!(sum.rights("wh_2", Object::Warehouse), Rights::NONE);
+        assert_eq!(sum.rights("wh_2", Object::Warehouse), RightSet::NONE);
     }
 
     #[test]
@@ -407,10 +414,10 @@ mod tests {
             let refused = serde_json::from_str::<Grant>(text).unwrap().check().unwrap_err();
             assert_eq!(refused.kind, Kind::BadRequest, "{text}");
         }
-        assert_eq!(Rights::of_bits(16), None);
-        assert_eq!(Rights::of_bits(-1), None);
-        let both: Rights = [Right::Read, Right::Grant].into_iter().collect();
-        assert_eq!(Rights::of_bits(both.bits()), Some(both));
-        assert_eq!(both.without(Rights::of_bits(1).unwrap()).bits(), 8);
+        assert_eq!(RightSet::of_bits(16), None);
+        assert_eq!(RightSet::of_bits(-1), None);
+        let both: RightSet = [Right::Read, Right::Grant].into_iter().collect();
+        assert_eq!(RightSet::of_bits(both.bits()), Some(both));
+        assert_eq!(both.without(RightSet::of_bits(1).unwrap()).bits(), 8);
     }
 }

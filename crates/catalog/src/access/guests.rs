@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::grants::Trees;
-use super::{Access, Rights};
+use super::grants::RightTrees;
+use super::{AccessControl, RightSet};
 use crate::ident::NamespaceIdent;
-use crate::service::{Claims, Object, Right, Who};
+use crate::service::{Object, Right, TokenClaims, Who};
 use crate::warehouse::Warehouse;
 
 /// What the id of a guest begins with among those of principals; the tenant follows.
@@ -35,19 +35,19 @@ pub struct GuestRights<'a> {
 
 /// Guests that are there.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub(super) struct TemporaryPrincipals {
     next: AtomicU64,
-    all: RwLock<HashMap<u64, Arc<Trees>>>,
+    all: RwLock<HashMap<u64, Arc<RightTrees>>>,
 }
 
-impl Guests {
+impl TemporaryPrincipals {
     /// Rights of one; `None` when it is not there any more.
-    pub(super) fn trees(&self, guest: u64) -> Option<Arc<Trees>> {
+    pub(super) fn trees(&self, guest: u64) -> Option<Arc<RightTrees>> {
         self.all.read().get(&guest).map(Arc::clone)
     }
 
     /// What one has; nothing when it is not there any more.
-    pub(super) fn rights(&self, guest: u64, warehouse: &str, object: Object<'_>) -> Rights {
+    pub(super) fn rights(&self, guest: u64, warehouse: &str, object: Object<'_>) -> RightSet {
         self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
     }
 }
@@ -55,13 +55,13 @@ impl Guests {
 /// A guest that was let in. Dropping it ends the principal: what it has begun is refused from its
 /// next step on.
 #[derive(Debug)]
-pub struct Admission {
-    access: Access,
+pub struct TemporaryPrincipal {
+    access: AccessControl,
     guest: u64,
     who: Who,
 }
 
-impl Admission {
+impl TemporaryPrincipal {
     /// Who it is.
     #[must_use]
     pub fn who(&self) -> &Who {
@@ -69,28 +69,28 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for TemporaryPrincipal {
     fn drop(&mut self) {
         self.access.0.guests.all.write().remove(&self.guest);
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Lets a guest of a tenant in, as `grant:TENANT`.
     #[must_use]
-    pub fn admit(&self, tenant: &str, to: GuestRights<'_>) -> Admission {
-        let rights: Rights = match to.writes {
+    pub fn admit(&self, tenant: &str, to: GuestRights<'_>) -> TemporaryPrincipal {
+        let rights: RightSet = match to.writes {
             true => [Right::Read, Right::Write, Right::Manage].into_iter().collect(),
             false => [Right::Read].into_iter().collect(),
         };
-        let trees = Trees::to(to.warehouse.id(), to.namespaces, rights);
+        let trees = RightTrees::to(to.warehouse.id(), to.namespaces, rights);
         let guests = &self.0.guests;
         let guest = guests.next.fetch_add(1, Ordering::Relaxed);
         guests.all.write().insert(guest, Arc::new(trees));
         let id = format!("{GUEST_PREFIX}{tenant}");
         let groups = vec![format!("{TENANT_PREFIX}{tenant}").into()];
-        let claims = Claims { groups, guest: Some(guest), ..Claims::default() };
+        let claims = TokenClaims { groups, guest: Some(guest), ..TokenClaims::default() };
         let who = Who { claims: Some(Arc::new(claims)), ..Who::new(&id, &id) };
-        Admission { access: self.clone(), guest, who }
+        TemporaryPrincipal { access: self.clone(), guest, who }
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use node::clock;
 use serde::Serialize;
 
-use super::clients::{Client, check_name, grace_ends, require_own};
+use super::clients::{StoredClient, check_name, grace_ends, require_own};
 use super::random::{self, Hash, hash};
-use super::{Access, clients};
+use super::{AccessControl, clients};
 use crate::error::{Error, Kind, Result};
-use crate::service::{Claims, Who};
+use crate::service::{TokenClaims, Who};
 
 /// What keys begin with, so that they are found where they should not be.
 pub const KEY_PREFIX: &str = "cove_ck_";
@@ -75,7 +75,7 @@ pub struct KeyRecord {
 /// A key that is told once.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct NewKey {
+pub struct NewApiKey {
     /// Which.
     #[serde(flatten)]
     pub record: KeyRecord,
@@ -83,7 +83,7 @@ pub struct NewKey {
     pub key: String,
 }
 
-impl fmt::Debug for NewKey {
+impl fmt::Debug for NewApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewKey").field("record", &self.record).finish_non_exhaustive()
     }
@@ -111,16 +111,16 @@ impl ApiKey {
 
 /// All keys.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct ApiKeyIndex {
     by_id: HashMap<Box<str>, Arc<ApiKey>>,
     /// The present ones and those before them.
     by_hash: HashMap<Hash, Arc<ApiKey>>,
 }
 
-impl Keys {
+impl ApiKeyIndex {
     /// Those that the store has; when they were used is taken over from those of before.
-    pub(super) fn new(all: Vec<ApiKey>, before: &Keys) -> Keys {
-        let mut keys = Keys::default();
+    pub(super) fn new(all: Vec<ApiKey>, before: &ApiKeyIndex) -> ApiKeyIndex {
+        let mut keys = ApiKeyIndex::default();
         for key in all {
             let was = before.by_id.get(&key.id).map_or(0, |it| it.used_ms.load(Ordering::Relaxed));
             key.used_ms.fetch_max(was, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Keys {
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Whose an API key is.
     pub(super) fn key_holder(&self, hash: &Hash) -> Result<Who> {
         let now_ms = clock::wall_ms();
@@ -160,11 +160,11 @@ impl Access {
             Error::new(Kind::NotAuthorized, "the API key is not known, or has ended")
         })?;
         key.used_ms.fetch_max(now_ms, Ordering::Relaxed);
-        let claims = Claims { key: Some(key.id.clone()), ..Claims::default() };
+        let claims = TokenClaims { key: Some(key.id.clone()), ..TokenClaims::default() };
         Ok(Who { claims: Some(Arc::new(claims)), ..client.who() })
     }
 
-    fn client(&self, id: &str) -> Result<Arc<Client>> {
+    fn client(&self, id: &str) -> Result<Arc<StoredClient>> {
         self.0.loaded.read().clients.get(id).cloned().ok_or_else(|| clients::no_such(id))
     }
 
@@ -179,7 +179,7 @@ impl Access {
         client: &str,
         name: &str,
         lifetime: Option<Duration>,
-    ) -> Result<NewKey> {
+    ) -> Result<NewApiKey> {
         require_own(who, client)?;
         check_name(name)?;
         self.client(client)?;
@@ -202,7 +202,7 @@ impl Access {
             used_ms: AtomicU64::new(0),
             used_kept_ms: AtomicU64::new(0),
         };
-        let made = NewKey { record: key.record(), key: text };
+        let made = NewApiKey { record: key.record(), key: text };
         self.0.store.insert_key(key).await?;
         self.load().await?;
         Ok(made)
@@ -220,14 +220,14 @@ impl Access {
         client: &str,
         id: &str,
         grace: Duration,
-    ) -> Result<NewKey> {
+    ) -> Result<NewApiKey> {
         require_own(who, client)?;
         let record = self.0.loaded.read().keys.of(client, id)?.record();
         let until_ms = grace_ends(grace, clock::wall_ms())?;
         let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
         self.0.store.rotate_key(id, hash(&text), until_ms).await?;
         self.load().await?;
-        Ok(NewKey { record, key: text })
+        Ok(NewApiKey { record, key: text })
     }
 
     /// Removes a key. Other servers honour it for [`super::RELOAD_INTERVAL`] more.

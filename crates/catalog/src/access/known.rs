@@ -21,14 +21,14 @@ const SHARDS: usize = 16;
 /// Most tokens of a part.
 const SHARD_MAX: usize = KNOWN_MAX / SHARDS;
 
-type Shard = HashMap<Hash, Bearer, BuildHasherDefault<Beginning>>;
+type Shard = HashMap<Hash, BearerOwner, BuildHasherDefault<HashPrefix>>;
 
 /// Eight bytes of a hash, for a table: they are as good as drawn, and nobody but this server puts
 /// tokens in.
 #[derive(Debug, Default)]
-struct Beginning(u64);
+struct HashPrefix(u64);
 
-impl Hasher for Beginning {
+impl Hasher for HashPrefix {
     fn write(&mut self, bytes: &[u8]) {
         if let Some(first) = bytes.get(8..).and_then(<[u8]>::first_chunk) {
             self.0 = u64::from_le_bytes(*first);
@@ -45,7 +45,7 @@ impl Hasher for Beginning {
 
 /// Whose a token is.
 #[derive(Clone, Debug)]
-pub(super) struct Bearer {
+pub(super) struct BearerOwner {
     pub(super) who: Who,
     /// Hash of the client's secret that the token was issued for; none for other tokens.
     pub(super) secret: Option<Hash>,
@@ -55,15 +55,15 @@ pub(super) struct Bearer {
 
 /// Tokens in memory.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct TokenCache {
     shards: [RwLock<Shard>; SHARDS],
     /// Counts what was taken back. What was looked up before that is not put in afterwards.
     epoch: AtomicU64,
 }
 
-impl Known {
+impl TokenCache {
     /// Whose a token is, whether it is good still or not.
-    pub(super) fn find(&self, hash: &Hash) -> Option<Bearer> {
+    pub(super) fn find(&self, hash: &Hash) -> Option<BearerOwner> {
         self.shard(hash).read().get(hash).cloned()
     }
 
@@ -73,7 +73,7 @@ impl Known {
     }
 
     /// Remembers a token, unless anything was taken back since.
-    pub(super) fn put(&self, hash: Hash, bearer: Bearer, epoch: u64, now_ms: u64) {
+    pub(super) fn put(&self, hash: Hash, bearer: BearerOwner, epoch: u64, now_ms: u64) {
         let mut shard = self.shard(&hash).write();
         // Looked at with the lock held: who takes a token back counts first and removes then.
         if self.epoch() != epoch {
@@ -115,8 +115,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn bearer(name: &str, ends_ms: u64) -> Bearer {
-        Bearer { who: Who::new(name, name), secret: None, ends_ms }
+    fn bearer(name: &str, ends_ms: u64) -> BearerOwner {
+        BearerOwner { who: Who::new(name, name), secret: None, ends_ms }
     }
 
     fn hash(number: usize) -> Hash {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_back_meanwhile_is_not_remembered() {
-        let known = Known::default();
+        let known = TokenCache::default();
         let before = known.epoch();
         known.put(hash(1), bearer("a", 10), before, 0);
         assert_eq!(known.find(&hash(1)).map(|it| it.ends_ms), Some(10));
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn there_is_room_for_one_more_and_never_for_too_many() {
-        let known = Known::default();
+        let known = TokenCache::default();
         for number in 0..3 * SHARD_MAX {
             known.put(hash(number), bearer("a", 10), known.epoch(), 0);
             assert!(known.shards[0].read().len() <= SHARD_MAX);
         }
         assert!(known.shards[0].read().len() > SHARD_MAX / 4);
         // What has ended goes first.
-        let full = |known: &Known| known.shards[0].read().len() == SHARD_MAX;
+        let full = |known: &TokenCache| known.shards[0].read().len() == SHARD_MAX;
         for number in 3 * SHARD_MAX.. {
             if full(&known) {
                 break;

@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use node::client::{Allowed, Client, Guard, Request};
+use node::client::{AddressGuard, AllowedNetwork, HttpClient, Request};
 use node::clock;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use self::jwt::{Claimed, Token};
-use self::keys::{Algorithm, Keys};
-use super::known::Bearer;
+use self::jwt::{Token, VerifiedClaims};
+use self::keys::{IssuerKeys, SignatureAlgorithm};
+use super::known::BearerOwner;
 use super::random::{Hash, hash};
-use super::{Access, roles};
+use super::{AccessControl, roles};
 use crate::error::{Error, Kind, Result};
-use crate::service::{Claims, Who};
+use crate::service::{TokenClaims, Who};
 
 /// Most issuers.
 pub const ISSUERS_MAX: usize = 20;
@@ -91,7 +91,7 @@ impl Default for Issuer {
             jwks_url: None,
             jwks_file: None,
             jwks_allowed: Vec::new(),
-            algorithms: Algorithm::ALL.iter().map(|it| it.name().to_owned()).collect(),
+            algorithms: SignatureAlgorithm::ALL.iter().map(|it| it.name().to_owned()).collect(),
             principal_claim: "sub".to_owned(),
             groups_claim: "groups".to_owned(),
             leeway_seconds: 30,
@@ -101,32 +101,32 @@ impl Default for Issuer {
 
 /// Where an issuer's keys come from.
 #[derive(Debug)]
-enum Source {
-    Url(String, Client),
+enum KeySource {
+    Url(String, HttpClient),
     File(PathBuf),
 }
 
 /// An issuer that is ready.
 #[derive(Debug)]
-struct Trusted {
+struct TrustedIssuer {
     config: Issuer,
-    algorithms: Vec<Algorithm>,
-    source: Source,
-    keys: RwLock<Option<Fetched>>,
+    algorithms: Vec<SignatureAlgorithm>,
+    source: KeySource,
+    keys: RwLock<Option<FetchedKeys>>,
     /// When keys were last asked for. Held while that is done: one asks for all.
     asked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// An issuer's keys as of some time.
 #[derive(Clone, Debug)]
-struct Fetched {
-    keys: Arc<Keys>,
+struct FetchedKeys {
+    keys: Arc<IssuerKeys>,
     at: Instant,
 }
 
 /// All issuers.
 #[derive(Debug, Default)]
-pub(super) struct Issuers(Vec<Trusted>);
+pub(super) struct Issuers(Vec<TrustedIssuer>);
 
 impl Issuers {
     /// Makes them ready. Their keys are fetched when they are needed.
@@ -137,14 +137,15 @@ impl Issuers {
         if all.len() > ISSUERS_MAX {
             return Err(wrong(&format!("there are more than {ISSUERS_MAX}")));
         }
-        let mut ready: Vec<Trusted> = Vec::new();
+        let mut ready: Vec<TrustedIssuer> = Vec::new();
         for config in all {
-            let same =
-                |it: &Trusted| it.config.name == config.name || it.config.issuer == config.issuer;
+            let same = |it: &TrustedIssuer| {
+                it.config.name == config.name || it.config.issuer == config.issuer
+            };
             if ready.iter().any(same) {
                 return Err(wrong(&format!("`{}` is there twice", config.name)));
             }
-            ready.push(Trusted::new(config)?);
+            ready.push(TrustedIssuer::new(config)?);
         }
         Ok(Issuers(ready))
     }
@@ -165,8 +166,8 @@ fn refused(why: &str) -> Error {
     Error::new(Kind::NotAuthorized, format!("the token is not valid: {why}"))
 }
 
-impl Trusted {
-    fn new(config: Issuer) -> Result<Trusted> {
+impl TrustedIssuer {
+    fn new(config: Issuer) -> Result<TrustedIssuer> {
         let name = &config.name;
         let wrong = |message: &str| wrong(&format!("`{name}`: {message}"));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -188,7 +189,7 @@ impl Trusted {
         }
         let algorithms = config.algorithms.iter().map(|text| {
             let message = format!("`algorithms`: `{text}` is not `RS256`, `ES256` or `EdDSA`");
-            Algorithm::of(text).ok_or_else(|| wrong(&message))
+            SignatureAlgorithm::of(text).ok_or_else(|| wrong(&message))
         });
         let algorithms = algorithms.collect::<Result<Vec<_>>>()?;
         if algorithms.is_empty() {
@@ -196,7 +197,7 @@ impl Trusted {
         }
         let source = match (&config.jwks_url, &config.jwks_file) {
             (Some(url), None) => {
-                let allowed = config.jwks_allowed.iter().map(|it| it.parse::<Allowed>());
+                let allowed = config.jwks_allowed.iter().map(|it| it.parse::<AllowedNetwork>());
                 let allowed = allowed.collect::<std::result::Result<Vec<_>, _>>();
                 let allowed = allowed.map_err(|it| wrong(&format!("`jwks_allowed`: {it}")))?;
                 let is_near = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"]
@@ -206,19 +207,19 @@ impl Trusted {
                 if !url.starts_with("https://") && !is_near {
                     return Err(wrong("`jwks_url` begins with `https://`"));
                 }
-                let client = Client::new(Guard::Public(allowed));
+                let client = HttpClient::new(AddressGuard::Public(allowed));
                 client.check(url).map_err(|it| wrong(&format!("`jwks_url`: {it}")))?;
-                Source::Url(url.clone(), client)
+                KeySource::Url(url.clone(), client)
             }
-            (None, Some(path)) => Source::File(path.clone()),
+            (None, Some(path)) => KeySource::File(path.clone()),
             _ => return Err(wrong("it has either a `jwks_url` or a `jwks_file`")),
         };
         let (keys, asked) = (RwLock::default(), tokio::sync::Mutex::default());
-        Ok(Trusted { config, algorithms, source, keys, asked })
+        Ok(TrustedIssuer { config, algorithms, source, keys, asked })
     }
 
     /// The keys to verify a token with: those that are there if they have the one that it names.
-    async fn keys(&self, token: &Token<'_>, now: Instant) -> Result<Arc<Keys>> {
+    async fn keys(&self, token: &Token<'_>, now: Instant) -> Result<Arc<IssuerKeys>> {
         let here = self.keys.read().clone();
         if let Some(here) = &here
             && now.saturating_duration_since(here.at) < JWKS_AGE
@@ -245,7 +246,7 @@ impl Trusted {
         }
         *asked = Some(now);
         match self.read().await {
-            Ok(keys) => *self.keys.write() = Some(Fetched { keys: Arc::new(keys), at: now }),
+            Ok(keys) => *self.keys.write() = Some(FetchedKeys { keys: Arc::new(keys), at: now }),
             Err(error) => {
                 let issuer = &*self.config.name;
                 tracing::warn!(error, issuer, "failed to fetch the keys of an issuer");
@@ -253,9 +254,11 @@ impl Trusted {
         }
     }
 
-    async fn read(&self) -> std::result::Result<Keys, Box<dyn std::error::Error + Send + Sync>> {
+    async fn read(
+        &self,
+    ) -> std::result::Result<IssuerKeys, Box<dyn std::error::Error + Send + Sync>> {
         let bytes = match &self.source {
-            Source::Url(url, client) => {
+            KeySource::Url(url, client) => {
                 let mut request = Request::new(Method::GET, url);
                 request.timeout = FETCH_MAX;
                 request.response_bytes_max = JWKS_BYTES_MAX;
@@ -265,16 +268,16 @@ impl Trusted {
                 }
                 response.bytes().await?
             }
-            Source::File(path) => {
+            KeySource::File(path) => {
                 let path = path.clone();
                 node::task::blocking(move || keys::read(&path)).await??
             }
         };
-        Ok(Keys::parse(bytes, &self.algorithms)?)
+        Ok(IssuerKeys::parse(bytes, &self.algorithms)?)
     }
 
     /// Who somebody is by what his token claims.
-    fn who(&self, claimed: &Claimed) -> Result<Who> {
+    fn who(&self, claimed: &VerifiedClaims) -> Result<Who> {
         let name = &self.config.name;
         let id = format!("oidc:{name}:{}", word(&claimed.principal));
         let groups: Vec<String> =
@@ -286,7 +289,7 @@ impl Trusted {
         let mut who = Who::new(&id, &claimed.principal);
         if !groups.is_empty() {
             let groups = groups.into_iter().map(Into::into).collect();
-            who.claims = Some(Arc::new(Claims { groups, ..Claims::default() }));
+            who.claims = Some(Arc::new(TokenClaims { groups, ..TokenClaims::default() }));
         }
         Ok(who)
     }
@@ -307,7 +310,7 @@ fn word(text: &str) -> String {
     word
 }
 
-impl Access {
+impl AccessControl {
     /// Who shows a signed token that was verified before; none of another one.
     pub(super) fn verified_holder(
         &self,
@@ -343,7 +346,12 @@ impl Access {
         let who = issuer.who(&claimed)?;
         let verified_ms = u64::try_from(VERIFIED_MAX.as_millis()).map_err(Error::internal)?;
         let ends_ms = claimed.ends_ms.min(now_ms.saturating_add(verified_ms));
-        self.0.known.put(hash, Bearer { who: who.clone(), secret: None, ends_ms }, epoch, now_ms);
+        self.0.known.put(
+            hash,
+            BearerOwner { who: who.clone(), secret: None, ends_ms },
+            epoch,
+            now_ms,
+        );
         Ok(who)
     }
 }

@@ -10,12 +10,12 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::roles::{self, Roles};
-use super::{Access, Rights};
+use super::roles::{self, RoleMembership};
+use super::{AccessControl, RightSet};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
-use crate::schema::{Action, Restrictable};
+use crate::schema::{MaskAction, RestrictableColumns};
 use crate::service::{Object, Who};
 use crate::warehouse::Warehouse;
 
@@ -97,7 +97,7 @@ pub struct PolicyBody {
     pub row_filter: Option<Value>,
     /// Which columns are shown how.
     #[serde(default)]
-    pub column_projections: Vec<Projection>,
+    pub column_projections: Vec<ColumnProjection>,
     /// Whether its principal may have credentials for the table's files.
     pub trusted: bool,
 }
@@ -105,7 +105,7 @@ pub struct PolicyBody {
 /// How a column is shown, by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Projection {
+pub struct ColumnProjection {
     /// Which column.
     pub field_id: i32,
     /// The name of an [`Action`].
@@ -114,16 +114,16 @@ pub struct Projection {
 
 /// What somebody may read of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Restrictions {
+pub struct TableRestrictions {
     /// Rows that fulfil this; none for all.
     pub row_filter: Option<Value>,
     /// Columns that are shown in another way, by their ids.
-    pub projections: BTreeMap<i32, Action>,
+    pub projections: BTreeMap<i32, MaskAction>,
     /// Whether he may have credentials for the table's files.
     pub is_trusted: bool,
 }
 
-impl Serialize for Restrictions {
+impl Serialize for TableRestrictions {
     /// As `read-restrictions` of Iceberg's interface.
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -141,7 +141,7 @@ impl Serialize for Restrictions {
     }
 }
 
-impl Restrictions {
+impl TableRestrictions {
     fn add(&mut self, body: &PolicyBody) {
         self.is_trusted &= body.trusted;
         if let Some(filter) = &body.row_filter {
@@ -150,9 +150,9 @@ impl Restrictions {
                 Some(others) => json!({"type": "and", "left": others, "right": filter}),
             });
         }
-        for Projection { field_id, action } in &body.column_projections {
+        for ColumnProjection { field_id, action } in &body.column_projections {
             // What an older server does not know shows nothing.
-            let action = Action::of(action).unwrap_or(Action::ReplaceWithNull);
+            let action = MaskAction::of(action).unwrap_or(MaskAction::ReplaceWithNull);
             let shown = self.projections.entry(*field_id).or_insert(action);
             *shown = shown.stricter(action);
         }
@@ -169,11 +169,11 @@ impl NewPolicy {
         if self.column_projections.len() > PROJECTIONS_MAX {
             return refuse(format!("`column-projections` has more than {PROJECTIONS_MAX} columns"));
         }
-        let table = Restrictable::of(schema)?;
+        let table = RestrictableColumns::of(schema)?;
         let row_filter = self.row_filter.as_ref().map(|filter| table.bind(filter)).transpose()?;
-        let mut column_projections: Vec<Projection> = Vec::new();
+        let mut column_projections: Vec<ColumnProjection> = Vec::new();
         for NewProjection { column, field_id, action } in &self.column_projections {
-            let Some(known) = Action::of(action) else {
+            let Some(known) = MaskAction::of(action) else {
                 return refuse(format!("`column-projections`: `{action:.40}` is no action"));
             };
             let reference = match (column, field_id) {
@@ -185,7 +185,7 @@ impl NewPolicy {
             if column_projections.iter().any(|it| it.field_id == field_id) {
                 return refuse(format!("`column-projections` has the column {field_id} twice"));
             }
-            column_projections.push(Projection { field_id, action: action.clone() });
+            column_projections.push(ColumnProjection { field_id, action: action.clone() });
         }
         Ok(PolicyBody { row_filter, column_projections, trusted: self.trusted })
     }
@@ -193,12 +193,12 @@ impl NewPolicy {
 
 /// All policies, by the id of the warehouse and the table.
 #[derive(Debug, Default)]
-pub(super) struct Policies(HashMap<Box<str>, HashMap<TableIdent, Vec<PolicyRecord>>>);
+pub(super) struct PolicyIndex(HashMap<Box<str>, HashMap<TableIdent, Vec<PolicyRecord>>>);
 
-impl Policies {
+impl PolicyIndex {
     /// Those that the store has, each with the id of its warehouse.
-    pub(super) fn new(all: Vec<(Box<str>, PolicyRecord)>) -> Policies {
-        let mut policies = Policies::default();
+    pub(super) fn new(all: Vec<(Box<str>, PolicyRecord)>) -> PolicyIndex {
+        let mut policies = PolicyIndex::default();
         for (warehouse, policy) in all {
             let ident =
                 TableIdent { namespace: policy.namespace.clone(), name: (*policy.table).into() };
@@ -213,11 +213,11 @@ impl Policies {
         who: &Who,
         warehouse: &str,
         ident: &TableIdent,
-        roles: &Roles,
-    ) -> Option<Restrictions> {
+        roles: &RoleMembership,
+    ) -> Option<TableRestrictions> {
         let all = self.0.get(warehouse)?.get(ident)?;
         let own = roles.every_principal(who);
-        let mut sum = Restrictions { is_trusted: true, ..Restrictions::default() };
+        let mut sum = TableRestrictions { is_trusted: true, ..TableRestrictions::default() };
         let mut is_restricted = false;
         for policy in all {
             if policy.principal == EVERYBODY || own.contains(&policy.principal) {
@@ -240,13 +240,13 @@ fn check_name(name: &str) -> Result<()> {
     Err(Error::new(Kind::BadRequest, message))
 }
 
-impl Access {
+impl AccessControl {
     /// Refuses whoever may not say what others may read in a warehouse.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
     pub fn may_restrict(&self, who: &Who, warehouse: &Warehouse) -> Result<()> {
-        self.may_grant(who, warehouse, Object::Warehouse, Rights::NONE)
+        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)
     }
 
     /// Makes a policy, or another one in its place. `schema` is that of the table.
@@ -309,7 +309,7 @@ impl Access {
         who: &Who,
         warehouse: &Warehouse,
         ident: &TableIdent,
-    ) -> Option<Arc<Restrictions>> {
+    ) -> Option<Arc<TableRestrictions>> {
         let loaded = self.0.loaded.read();
         let roles = &loaded.roles;
         loaded.policies.restrictions(who, warehouse.id(), ident, roles).map(Arc::new)
@@ -328,14 +328,14 @@ mod tests {
     fn body(filter: Option<Value>, projections: &[(i32, &str)], trusted: bool) -> PolicyBody {
         let projections = projections.iter();
         let column_projections = projections
-            .map(|(id, action)| Projection { field_id: *id, action: (*action).to_owned() })
+            .map(|(id, action)| ColumnProjection { field_id: *id, action: (*action).to_owned() })
             .collect();
         PolicyBody { row_filter: filter, column_projections, trusted }
     }
 
     #[test]
     fn several_policies_restrict_by_all_of_them() {
-        let mut sum = Restrictions { is_trusted: true, ..Restrictions::default() };
+        let mut sum = TableRestrictions { is_trusted: true, ..TableRestrictions::default() };
         sum.add(&body(Some(json!({"a": 1})), &[(1, "show-last-4")], true));
         sum.add(&body(None, &[(1, "replace-with-null"), (2, "mask-alphanum")], true));
         sum.add(&body(Some(json!({"b": 1})), &[(3, "of-a-later-version")], false));

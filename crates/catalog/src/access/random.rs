@@ -21,15 +21,15 @@ const DIGITS: usize = 2 * SECRET_BYTES;
 pub(crate) type Hash = [u8; 32];
 
 /// Makes secrets.
-pub struct Generator(Mutex<State>);
+pub struct SecretGenerator(Mutex<GeneratorState>);
 
-struct State {
+struct GeneratorState {
     bytes: [u8; SECRETS * SECRET_BYTES],
     /// Secrets of them that were given out.
     given: usize,
 }
 
-impl State {
+impl GeneratorState {
     fn fill(&mut self) -> Result<()> {
         getrandom::fill(&mut self.bytes).map_err(Error::internal)?;
         self.given = 0;
@@ -37,21 +37,21 @@ impl State {
     }
 }
 
-impl fmt::Debug for Generator {
+impl fmt::Debug for SecretGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Generator").finish_non_exhaustive()
     }
 }
 
-impl Generator {
+impl SecretGenerator {
     /// One that has asked the kernel.
     ///
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
-    pub fn new() -> Result<Generator> {
-        let mut state = State { bytes: [0; SECRETS * SECRET_BYTES], given: 0 };
+    pub fn new() -> Result<SecretGenerator> {
+        let mut state = GeneratorState { bytes: [0; SECRETS * SECRET_BYTES], given: 0 };
         state.fill()?;
-        Ok(Generator(Mutex::new(state)))
+        Ok(SecretGenerator(Mutex::new(state)))
     }
 
     /// 256 bits.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn no_secret_comes_twice_and_none_stays_in_memory() {
-        let generator = Generator::new().unwrap();
+        let generator = SecretGenerator::new().unwrap();
         let mut seen = HashSet::new();
         for _ in 0..3 * SECRETS + 10 {
             let secret = generator.secret().unwrap();
@@ -129,7 +129,7 @@ mod tests {
             let state = generator.0.lock();
             assert!(state.bytes.chunks_exact(SECRET_BYTES).all(|it| it != secret));
         }
-        let other = Generator::new().unwrap().secret().unwrap();
+        let other = SecretGenerator::new().unwrap().secret().unwrap();
         assert!(!seen.contains(&other));
         let text = text("cat_", &[0xa5; SECRET_BYTES]);
         assert_eq!(text, format!("cat_{}", "a5".repeat(SECRET_BYTES)));

@@ -7,10 +7,10 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use super::catalog_roles::{self, CatalogRoles};
-use super::grants::{Grants, Trees};
-use super::{Access, entities, only_operators};
+use super::grants::{GrantIndex, RightTrees};
+use super::{AccessControl, entities, only_operators};
 use crate::error::{Error, Kind, Result};
-use crate::service::{Claims, Who};
+use crate::service::{TokenClaims, Who};
 use crate::store::Properties;
 
 /// Most roles.
@@ -113,7 +113,7 @@ pub(super) fn principal(role: &str) -> String {
 
 /// Who has which role.
 #[derive(Debug, Default)]
-pub(super) struct Roles {
+pub(super) struct RoleMembership {
     /// By the name of the role, in order.
     all: Vec<RoleRecord>,
     /// Names of roles, by member.
@@ -122,9 +122,9 @@ pub(super) struct Roles {
     pub(super) catalog_roles: CatalogRoles,
 }
 
-impl Roles {
+impl RoleMembership {
     /// All roles.
-    pub(super) fn new(mut all: Vec<RoleRecord>, catalog_roles: CatalogRoles) -> Roles {
+    pub(super) fn new(mut all: Vec<RoleRecord>, catalog_roles: CatalogRoles) -> RoleMembership {
         let mut of: HashMap<Box<str>, Vec<Box<str>>> = HashMap::new();
         for role in &all {
             for member in &role.members {
@@ -133,7 +133,7 @@ impl Roles {
         }
         // By bytes, whatever the database's order is.
         all.sort_by(|one, other| one.name.cmp(&other.name));
-        Roles { all, of, catalog_roles }
+        RoleMembership { all, of, catalog_roles }
     }
 
     fn of_id(&self, id: &str) -> impl Iterator<Item = &str> {
@@ -183,14 +183,19 @@ impl Roles {
 /// Rights of principals together with those of their roles, put together when they are first asked
 /// for. It goes with the grants it was made of.
 #[derive(Debug, Default)]
-pub(super) struct Ready(RwLock<HashMap<Arc<str>, Vec<OfClaims>>>);
+pub(super) struct CombinedRights(RwLock<HashMap<Arc<str>, Vec<OfClaims>>>);
 
 /// What somebody has by a token with such claims.
-type OfClaims = (Option<Arc<Claims>>, Arc<Trees>);
+type OfClaims = (Option<Arc<TokenClaims>>, Arc<RightTrees>);
 
-impl Ready {
+impl CombinedRights {
     /// All that somebody has.
-    pub(super) fn trees(&self, who: &Who, roles: &Roles, grants: &Grants) -> Option<Arc<Trees>> {
+    pub(super) fn trees(
+        &self,
+        who: &Who,
+        roles: &RoleMembership,
+        grants: &GrantIndex,
+    ) -> Option<Arc<RightTrees>> {
         if roles.is_alone(who) {
             return grants.of(&who.id).cloned();
         }
@@ -200,7 +205,7 @@ impl Ready {
             return Some(Arc::clone(trees));
         }
         let all = roles.principals(who);
-        let trees = Arc::new(Trees::of_all(all.iter().filter_map(|id| grants.of(id))));
+        let trees = Arc::new(RightTrees::of_all(all.iter().filter_map(|id| grants.of(id))));
         let mut ready = self.0.write();
         if ready.len() < READY_MAX || ready.contains_key(&who.id) {
             let own = ready.entry(Arc::clone(&who.id)).or_default();
@@ -212,7 +217,7 @@ impl Ready {
     }
 }
 
-impl Access {
+impl AccessControl {
     /// Makes a role.
     ///
     /// # Errors
@@ -294,7 +299,7 @@ mod tests {
     use super::*;
     use crate::access::CatalogRoleRecord;
 
-    fn roles() -> Roles {
+    fn roles() -> RoleMembership {
         let role = |name: &str, members: &[&str]| RoleRecord {
             name: name.to_owned(),
             members: members.iter().map(|it| (*it).to_owned()).collect(),
@@ -308,7 +313,7 @@ mod tests {
             name: "reader".to_owned(),
             holders: vec!["bi".to_owned(), "gone".to_owned()],
         }]);
-        Roles::new(all, catalog_roles)
+        RoleMembership::new(all, catalog_roles)
     }
 
     #[test]
@@ -334,10 +339,10 @@ mod tests {
             ),
             ("oidc:okta:x", &["group:okta:data"], Some("etl"), &["role:etl"]),
         ] {
-            let claims = Claims {
+            let claims = TokenClaims {
                 groups: groups.iter().map(|it| (*it).into()).collect(),
                 role: role.map(Into::into),
-                ..Claims::default()
+                ..TokenClaims::default()
             };
             let who = Who { claims: Some(Arc::new(claims)), ..Who::new(id, id) };
             let mut found = roles.principals(&who);

@@ -11,7 +11,7 @@ mod roles;
 mod schema;
 mod tokens;
 
-use node::store::{Row, Store, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStore, SqlStoreError, StoreTransaction, Value};
 
 pub(crate) use self::objects::{
     forget_namespace, forget_relation, forget_warehouse, relation_moved, relation_replaced,
@@ -19,9 +19,9 @@ pub(crate) use self::objects::{
 pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 
 use super::catalog_roles::CatalogRoleRecord;
-use super::clients::{CLIENTS_MAX, Client};
+use super::clients::{CLIENTS_MAX, StoredClient};
 use super::entities::EntityKey;
-use super::grants::{GRANTS_MAX, Grant, Rights};
+use super::grants::{GRANTS_MAX, Grant, RightSet};
 use super::keys::ApiKey;
 use super::policies::PolicyRecord;
 use super::random::Hash;
@@ -30,17 +30,17 @@ use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, SEPARATOR};
 use crate::store::Properties;
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// Clients and grants at rest. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct AccessStore(Store);
+pub(super) struct AccessStore(SqlStore);
 
 /// Everything, as of one version.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredAccess {
     pub(super) version: u64,
-    pub(super) clients: Vec<Client>,
+    pub(super) clients: Vec<StoredClient>,
     pub(super) keys: Vec<ApiKey>,
     pub(super) roles: Vec<RoleRecord>,
     pub(super) catalog_roles: Vec<CatalogRoleRecord>,
@@ -53,7 +53,7 @@ pub(super) struct Kept {
 }
 
 impl AccessStore {
-    pub(super) async fn open(store: Store) -> Result<AccessStore> {
+    pub(super) async fn open(store: SqlStore) -> Result<AccessStore> {
         crate::store::migrate(&store).await?;
         Ok(AccessStore(store))
     }
@@ -63,7 +63,7 @@ impl AccessStore {
         Ok(self.0.read("catalog.access_version", |it| version(it)).await?)
     }
 
-    pub(super) async fn load(&self) -> Result<Kept> {
+    pub(super) async fn load(&self) -> Result<StoredAccess> {
         let read = self.0.read("catalog.access", |it| {
             let version = version(it)?;
             let sql = "SELECT id, name, operator, secret, previous, previous_until_ms, created_ms \
@@ -79,7 +79,16 @@ impl AccessStore {
             let (keys, roles) = (keys::all(it)?, roles::all(it)?);
             let (policies, catalog_roles) = (policies::all(it)?, catalog_roles::all(it)?);
             let revoked = tokens::revoked(it)?;
-            Ok(Kept { version, clients, keys, roles, catalog_roles, revoked, policies, grants })
+            Ok(StoredAccess {
+                version,
+                clients,
+                keys,
+                roles,
+                catalog_roles,
+                revoked,
+                policies,
+                grants,
+            })
         });
         Ok(read.await?)
     }
@@ -87,7 +96,7 @@ impl AccessStore {
     /// Keeps a new client. One that has properties has a name of its own.
     pub(super) async fn insert_client(
         &self,
-        client: Client,
+        client: StoredClient,
         properties: Option<Properties>,
     ) -> Result<()> {
         let written = self.0.transact("catalog.insert_client", move |it| {
@@ -95,7 +104,7 @@ impl AccessStore {
                 let sql = "SELECT 1 FROM catalog_clients WHERE name = $1 LIMIT 1";
                 if it.query_one(sql, &[Value::from(&*client.name)])?.is_some() {
                     let message = format!("Client already exists: {}", client.name);
-                    return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                    return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
                 }
                 let key = EntityKey::client(&client.id);
                 entities::made(it, &key, properties, client.created_ms)?;
@@ -179,20 +188,20 @@ impl AccessStore {
         &self,
         warehouse: &str,
         grant: &Grant,
-        left: impl Fn(Rights, Rights) -> Result<Rights> + Send + 'static,
+        left: impl Fn(RightSet, RightSet) -> Result<RightSet> + Send + 'static,
     ) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.revoke", move |it| {
             let place = objects::place(it, &warehouse, &grant)?;
-            let refuse = |message| StoreError::refuse(Error::new(Kind::NotFound, message));
+            let refuse = |message| SqlStoreError::refuse(Error::new(Kind::NotFound, message));
             let Some(found) = given(it, &place)? else {
                 return Err(refuse("nothing was granted to this principal on this"));
             };
-            let left = left(found, rights).map_err(StoreError::refuse)?;
+            let left = left(found, rights).map_err(SqlStoreError::refuse)?;
             if left == found {
                 return Err(refuse("none of these was granted to this principal on this"));
             }
-            if left != Rights::NONE {
+            if left != RightSet::NONE {
                 return put(it, &place, true, left);
             }
             let sql = "DELETE FROM catalog_rights \
@@ -204,31 +213,36 @@ impl AccessStore {
     }
 }
 
-fn version(it: &mut dyn Transaction) -> Stored<u64> {
+fn version(it: &mut dyn StoreTransaction) -> Stored<u64> {
     let row = it.query_one("SELECT version FROM catalog_access WHERE id = 1", &[])?;
     row.ok_or_else(|| broken("the version of access is missing"))?.get(0)
 }
 
-fn changed(it: &mut dyn Transaction) -> Stored<()> {
+fn changed(it: &mut dyn StoreTransaction) -> Stored<()> {
     it.execute("UPDATE catalog_access SET version = version + 1 WHERE id = 1", &[]).map(drop)
 }
 
-fn require_room(it: &mut dyn Transaction, sql: &str, most: usize, what: &str) -> Stored<()> {
+fn require_room(it: &mut dyn StoreTransaction, sql: &str, most: usize, what: &str) -> Stored<()> {
     let count: u64 = it.query_one(sql, &[])?.ok_or_else(|| broken("no count"))?.get(0)?;
     if usize::try_from(count).is_ok_and(|count| count < most) {
         return Ok(());
     }
     let message = format!("there are {most} {what} already");
-    Err(StoreError::refuse(Error::new(Kind::BadRequest, message)))
+    Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)))
 }
 
-fn given(it: &mut dyn Transaction, place: &[Value; 4]) -> Stored<Option<Rights>> {
+fn given(it: &mut dyn StoreTransaction, place: &[Value; 4]) -> Stored<Option<RightSet>> {
     let sql = "SELECT rights FROM catalog_rights \
         WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
     it.query_one(sql, place)?.map(|row| rights(&row, 0)).transpose()
 }
 
-fn put(it: &mut dyn Transaction, place: &[Value; 4], is_there: bool, all: Rights) -> Stored<()> {
+fn put(
+    it: &mut dyn StoreTransaction,
+    place: &[Value; 4],
+    is_there: bool,
+    all: RightSet,
+) -> Stored<()> {
     let sql = match is_there {
         true => {
             "UPDATE catalog_rights SET rights = $5 \
@@ -244,11 +258,11 @@ fn put(it: &mut dyn Transaction, place: &[Value; 4], is_there: bool, all: Rights
     changed(it)
 }
 
-fn client(row: &Row) -> Stored<Client> {
+fn client(row: &SqlRow) -> Stored<StoredClient> {
     let previous: Option<Vec<u8>> = row.get(4)?;
     let until_ms: u64 = row.get(5)?;
     let previous = previous.map(|bytes| digest(&bytes).map(|hash| (hash, until_ms))).transpose()?;
-    Ok(Client {
+    Ok(StoredClient {
         id: row.get::<String>(0)?.into(),
         name: row.get::<String>(1)?.into(),
         operator: row.get(2)?,
@@ -258,7 +272,7 @@ fn client(row: &Row) -> Stored<Client> {
     })
 }
 
-fn grant(row: &Row) -> Stored<(Box<str>, Grant)> {
+fn grant(row: &SqlRow) -> Stored<(Box<str>, Grant)> {
     let (kind, object): (String, String) = (row.get(2)?, row.get(3)?);
     let (namespace, name) = match &*kind {
         objects::WAREHOUSE => (None, None),
@@ -268,15 +282,15 @@ fn grant(row: &Row) -> Stored<(Box<str>, Grant)> {
     let namespace = namespace.map(|path| NamespaceIdent::new(path.split(SEPARATOR)));
     let grant = Grant {
         principal: row.get(1)?,
-        namespace: namespace.transpose().map_err(StoreError::refuse)?,
+        namespace: namespace.transpose().map_err(SqlStoreError::refuse)?,
         name,
         rights: rights(row, 4)?,
     };
     Ok((row.get::<String>(0)?.into(), grant))
 }
 
-fn rights(row: &Row, index: usize) -> Stored<Rights> {
-    Rights::of_bits(row.get(index)?).ok_or_else(|| broken("rights that there are not"))
+fn rights(row: &SqlRow, index: usize) -> Stored<RightSet> {
+    RightSet::of_bits(row.get(index)?).ok_or_else(|| broken("rights that there are not"))
 }
 
 fn digest(bytes: &[u8]) -> Stored<Hash> {
@@ -287,6 +301,6 @@ fn ms(ms: u64) -> Stored<Value> {
     i64::try_from(ms).map(Value::Int).map_err(|_| broken("a time beyond all times"))
 }
 
-fn broken(what: &'static str) -> StoreError {
-    StoreError::refuse(Error::internal(what))
+fn broken(what: &'static str) -> SqlStoreError {
+    SqlStoreError::refuse(Error::internal(what))
 }

@@ -23,15 +23,15 @@ struct Ground {
 }
 
 impl Ground {
-    async fn access(&self) -> Access {
+    async fn access(&self) -> AccessControl {
         let config = StoreConfig::new(self.url.clone());
-        let store = Store::open(config, &mut Registry::default()).await.unwrap();
-        Access::open(store, self.tokens.clone(), AccessSettings::default()).await.unwrap()
+        let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
+        AccessControl::open(store, self.tokens.clone(), AccessSettings::default()).await.unwrap()
     }
 
     async fn catalog(&self) -> CatalogStore {
         let config = StoreConfig::new(self.url.clone());
-        let store = Store::open(config, &mut Registry::default()).await.unwrap();
+        let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
         CatalogStore::open(store).await.unwrap()
     }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use node::clock;
 
-use super::known::Bearer;
+use super::known::BearerOwner;
 use super::random::{self, Hash, hash};
-use super::{Access, TOKEN_PREFIX, clients, only_operators};
+use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{Error, Kind, Result};
-use crate::service::{Claims, Who};
+use crate::service::{TokenClaims, Who};
 
 /// How long an access token is good.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
@@ -60,7 +60,7 @@ pub(super) struct TokenRow {
     pub(super) ends_ms: u64,
 }
 
-impl Access {
+impl AccessControl {
     /// An access token for a client that shows its secret, for all of its rights or those of one
     /// of its roles.
     ///
@@ -104,7 +104,7 @@ impl Access {
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended; `Forbidden`
     /// when its holder does not have the role.
     pub async fn token_after(&self, token: &str, role: Option<&str>) -> Result<AccessToken> {
-        let Bearer { who, secret, .. } = self.bearer_of(token).await?;
+        let BearerOwner { who, secret, .. } = self.bearer_of(token).await?;
         let own = who.claims.as_ref().and_then(|it| it.role.as_deref());
         let role = match (own, role) {
             (None, wanted) => wanted,
@@ -167,7 +167,7 @@ impl Access {
         self.bearer_of(token).await.map(|bearer| bearer.who)
     }
 
-    async fn bearer_of(&self, token: &str) -> Result<Bearer> {
+    async fn bearer_of(&self, token: &str) -> Result<BearerOwner> {
         if let Some(found) = self.cached_bearer(token, hash) {
             return found;
         }
@@ -189,7 +189,7 @@ impl Access {
         &self,
         token: &str,
         hash: impl FnOnce(&str) -> Hash,
-    ) -> Option<Result<Bearer>> {
+    ) -> Option<Result<BearerOwner>> {
         if token.len() > TOKEN_BYTES_MAX {
             return Some(Err(unknown()));
         }
@@ -198,7 +198,7 @@ impl Access {
 
     /// Checks that a token is valid at this moment: it has not expired, its client exists, and that
     /// client's secret, for which it was issued, was not replaced.
-    fn admitted(&self, bearer: Bearer) -> Result<Bearer> {
+    fn admitted(&self, bearer: BearerOwner) -> Result<BearerOwner> {
         let now_ms = clock::wall_ms();
         if bearer.ends_ms <= now_ms {
             let message = "the access token has ended; ask for another one";
@@ -214,7 +214,7 @@ impl Access {
     }
 
     /// A token that this server has not seen yet.
-    async fn look_up(&self, hash: [u8; 32]) -> Result<Option<Bearer>> {
+    async fn look_up(&self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
         let _one = self.0.lookups.acquire().await.map_err(Error::internal)?;
         let epoch = self.0.known.epoch();
         let Some(row) = self.0.store.token(hash).await? else { return Ok(None) };
@@ -230,17 +230,18 @@ impl Access {
         Ok(bearer)
     }
 
-    fn bearer(&self, row: &TokenRow) -> Option<Bearer> {
+    fn bearer(&self, row: &TokenRow) -> Option<BearerOwner> {
         let who = self.0.loaded.read().clients.get(&*row.client)?.who();
         let who = match &row.role {
             None => who,
             // What is for one role is for no more, whoever asked for it.
             Some(role) => {
-                let claims = Claims { role: Some(role.as_str().into()), ..Claims::default() };
+                let claims =
+                    TokenClaims { role: Some(role.as_str().into()), ..TokenClaims::default() };
                 Who { operator: false, claims: Some(Arc::new(claims)), ..who }
             }
         };
-        Some(Bearer { who, secret: row.secret, ends_ms: row.ends_ms })
+        Some(BearerOwner { who, secret: row.secret, ends_ms: row.ends_ms })
     }
 
     /// Takes an access token back. Other servers honour it for [`super::RELOAD_INTERVAL`] more.

@@ -1,10 +1,10 @@
 //! Revocation of the credential that a request has shown.
 
 use axum::http::{HeaderMap, HeaderName, header};
-use node::auth::Revocation;
+use node::auth::RevocationSignal;
 use std::sync::Arc;
 
-use super::{Access, hash};
+use super::{AccessControl, hash};
 use crate::service::Who;
 
 /// Headers that a credential is found in.
@@ -14,11 +14,11 @@ const CREDENTIALS: [HeaderName; 3] = [
     HeaderName::from_static("x-auth-token"),
 ];
 
-impl Access {
+impl AccessControl {
     /// Tells when the credential that these headers show is revoked, has expired, or is somebody
     /// else's. What has to be looked up in the store is taken for valid until it was.
     #[must_use]
-    pub fn revocation(&self, headers: &HeaderMap, who: &Who) -> Revocation {
+    pub fn revocation(&self, headers: &HeaderMap, who: &Who) -> RevocationSignal {
         let mut shown = HeaderMap::new();
         for name in &CREDENTIALS {
             for value in headers.get_all(name) {
@@ -26,9 +26,9 @@ impl Access {
             }
         }
         let (access, who) = (Arc::downgrade(&self.0), who.clone());
-        Revocation::new(self.0.changes.subscribe(), move || {
+        RevocationSignal::new(self.0.changes.subscribe(), move || {
             let Some(access) = access.upgrade() else { return true };
-            match Access(access).recognise(&shown, hash) {
+            match AccessControl(access).recognise(&shown, hash) {
                 None => true,
                 Some(found) => found.is_ok_and(|found| found == who),
             }

@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use super::gzip::{self, Beginning};
-use crate::doc::{Snapshot, TableDoc};
+use super::gzip::{self, CompressedPrefix};
+use crate::doc::{TableDoc, TableSnapshot};
 use crate::error::{Error, Result};
 use crate::json::{put_name, put_string};
-use crate::store::Pointer;
+use crate::store::MetadataPointer;
 use crate::view::ViewDoc;
 
 /// Longest document whose answers are kept in one piece, in bytes.
@@ -42,7 +42,7 @@ const END: &[u8] = b"}";
 
 /// Which snapshots of a table an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Snapshots {
+pub enum SnapshotSelection {
     /// All that have not expired.
     All,
     /// Those that a branch or a tag stands for.
@@ -51,7 +51,7 @@ pub enum Snapshots {
 
 /// A parsed document.
 #[derive(Clone, Debug)]
-pub enum Doc {
+pub enum ParsedDocument {
     /// Of a table.
     Table(Arc<TableDoc>),
     /// Of a view.
@@ -62,11 +62,11 @@ pub enum Doc {
 pub type Frames = [Bytes; 3];
 
 /// A version of a table or view.
-pub struct Entry {
+pub struct CachedVersion {
     /// Which version, and where; none of what was only staged.
-    pub pointer: Option<Pointer>,
+    pub pointer: Option<MetadataPointer>,
     /// The document.
-    pub doc: Doc,
+    pub doc: ParsedDocument,
     /// The document as it is in its file.
     document: Bytes,
     /// What comes before it in an answer.
@@ -78,28 +78,32 @@ pub struct Entry {
     file: OnceLock<Option<PathBuf>>,
     /// When the store said last that this is the newest version; never where nobody asks.
     checked: Mutex<Option<Instant>>,
-    all: Form,
-    refs: Form,
+    all: DocumentForm,
+    refs: DocumentForm,
 }
 
 /// One way to show the document.
 #[derive(Debug, Default)]
-struct Form {
+struct DocumentForm {
     document: OnceLock<Bytes>,
     whole: OnceLock<Bytes>,
-    gzip: OnceCell<Beginning>,
+    gzip: OnceCell<CompressedPrefix>,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for CachedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry").field("pointer", &self.pointer).finish_non_exhaustive()
     }
 }
 
-impl Entry {
+impl CachedVersion {
     /// An entry for a document and the bytes it was read from or written to.
     #[must_use]
-    pub fn new(pointer: Option<Pointer>, doc: Doc, document: Bytes) -> Entry {
+    pub fn new(
+        pointer: Option<MetadataPointer>,
+        doc: ParsedDocument,
+        document: Bytes,
+    ) -> CachedVersion {
         let mut head = vec![b'{'];
         if let Some(pointer) = &pointer {
             put_name(&mut head, "metadata-location");
@@ -120,7 +124,7 @@ impl Entry {
         };
         let etag = [etag(b"all"), etag(b"refs")];
         let weak_etag = [0, 1].map(|index: usize| format!("W/\"{}\"", etag[index]).into());
-        Entry {
+        CachedVersion {
             doc,
             document,
             head: head.into(),
@@ -128,8 +132,8 @@ impl Entry {
             weak_etag,
             file: OnceLock::new(),
             checked: Mutex::default(),
-            all: Form::default(),
-            refs: Form::default(),
+            all: DocumentForm::default(),
+            refs: DocumentForm::default(),
             pointer,
         }
     }
@@ -138,8 +142,8 @@ impl Entry {
     #[must_use]
     pub fn table(&self) -> Option<&Arc<TableDoc>> {
         match &self.doc {
-            Doc::Table(doc) => Some(doc),
-            Doc::View(_) => None,
+            ParsedDocument::Table(doc) => Some(doc),
+            ParsedDocument::View(_) => None,
         }
     }
 
@@ -147,8 +151,8 @@ impl Entry {
     #[must_use]
     pub fn view(&self) -> Option<&Arc<ViewDoc>> {
         match &self.doc {
-            Doc::Table(_) => None,
-            Doc::View(doc) => Some(doc),
+            ParsedDocument::Table(_) => None,
+            ParsedDocument::View(doc) => Some(doc),
         }
     }
 
@@ -185,25 +189,25 @@ impl Entry {
     /// What is the same for the same version and the same snapshots of it, and for nothing else: 32
     /// hexadecimal digits, without quotes.
     #[must_use]
-    pub fn etag(&self, snapshots: Snapshots) -> &str {
+    pub fn etag(&self, snapshots: SnapshotSelection) -> &str {
         match snapshots {
-            Snapshots::All => &self.etag[0],
-            Snapshots::Refs => &self.etag[1],
+            SnapshotSelection::All => &self.etag[0],
+            SnapshotSelection::Refs => &self.etag[1],
         }
     }
 
     /// The same as a header has it, with what says that it is weak, and quotes.
-    pub(crate) fn weak_etag(&self, snapshots: Snapshots) -> &Bytes {
+    pub(crate) fn weak_etag(&self, snapshots: SnapshotSelection) -> &Bytes {
         match snapshots {
-            Snapshots::All => &self.weak_etag[0],
-            Snapshots::Refs => &self.weak_etag[1],
+            SnapshotSelection::All => &self.weak_etag[0],
+            SnapshotSelection::Refs => &self.weak_etag[1],
         }
     }
 
     /// An answer. `end` follows the document in place of `}`, and begins with a comma where it is
     /// more: `,"config":{…}}`.
     #[must_use]
-    pub fn frames(&self, snapshots: Snapshots, end: Option<Bytes>) -> Frames {
+    pub fn frames(&self, snapshots: SnapshotSelection, end: Option<Bytes>) -> Frames {
         let document = self.shown(snapshots);
         if document.len() > WHOLE_BYTES_MAX {
             let end = end.unwrap_or(Bytes::from_static(END));
@@ -224,8 +228,8 @@ impl Entry {
     /// # Errors
     /// `Internal` when `end` is longer than 64 KiB.
     pub async fn gzip(
-        self: &Arc<Entry>,
-        snapshots: Snapshots,
+        self: &Arc<CachedVersion>,
+        snapshots: SnapshotSelection,
         end: Option<&[u8]>,
     ) -> Result<[Bytes; 2]> {
         let beginning = self.form(snapshots).gzip.get_or_try_init(async || {
@@ -241,7 +245,11 @@ impl Entry {
 
     /// The same, where the document was compressed before.
     #[must_use]
-    pub fn gzip_at_hand(&self, snapshots: Snapshots, end: Option<&[u8]>) -> Option<[Bytes; 2]> {
+    pub fn gzip_at_hand(
+        &self,
+        snapshots: SnapshotSelection,
+        end: Option<&[u8]>,
+    ) -> Option<[Bytes; 2]> {
         packed(self.form(snapshots).gzip.get()?, end).ok()
     }
 
@@ -251,43 +259,45 @@ impl Entry {
         let length = self.document.len();
         let pieces = if length > WHOLE_BYTES_MAX { 1 } else { 2 };
         let snapshots = match &self.doc {
-            Doc::Table(doc) => doc.snapshots.len() * 2 * mem::size_of::<Snapshot>(),
-            Doc::View(_) => 0,
+            ParsedDocument::Table(doc) => doc.snapshots.len() * 2 * mem::size_of::<TableSnapshot>(),
+            ParsedDocument::View(_) => 0,
         };
         OVERHEAD_BYTES + self.head.len() + pieces * length + length / 4 + snapshots
     }
 
-    fn form(&self, snapshots: Snapshots) -> &Form {
+    fn form(&self, snapshots: SnapshotSelection) -> &DocumentForm {
         match snapshots {
-            Snapshots::All => &self.all,
-            Snapshots::Refs => &self.refs,
+            SnapshotSelection::All => &self.all,
+            SnapshotSelection::Refs => &self.refs,
         }
     }
 
-    fn shown(&self, snapshots: Snapshots) -> &Bytes {
+    fn shown(&self, snapshots: SnapshotSelection) -> &Bytes {
         match (snapshots, &self.doc) {
-            (Snapshots::All, _) | (_, Doc::View(_)) => &self.document,
-            (Snapshots::Refs, Doc::Table(doc)) => self.refs.document.get_or_init(|| {
-                let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
-                if doc.snapshots.len() <= doc.refs.len()
-                    && doc.snapshots.iter().all(|snapshot| named(snapshot.id))
-                {
-                    return self.document.clone();
-                }
-                let mut out = Vec::new();
-                doc.put_refs(&mut out);
-                out.into()
-            }),
+            (SnapshotSelection::All, _) | (_, ParsedDocument::View(_)) => &self.document,
+            (SnapshotSelection::Refs, ParsedDocument::Table(doc)) => {
+                self.refs.document.get_or_init(|| {
+                    let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
+                    if doc.snapshots.len() <= doc.refs.len()
+                        && doc.snapshots.iter().all(|snapshot| named(snapshot.id))
+                    {
+                        return self.document.clone();
+                    }
+                    let mut out = Vec::new();
+                    doc.put_refs(&mut out);
+                    out.into()
+                })
+            }
         }
     }
 
-    fn compress(&self, snapshots: Snapshots, level: u32) -> Result<Beginning> {
+    fn compress(&self, snapshots: SnapshotSelection, level: u32) -> Result<CompressedPrefix> {
         gzip::begin(&[&self.head, self.shown(snapshots)], level)
     }
 }
 
 /// An answer of a compressed document and what follows it.
-fn packed(beginning: &Beginning, end: Option<&[u8]>) -> Result<[Bytes; 2]> {
+fn packed(beginning: &CompressedPrefix, end: Option<&[u8]>) -> Result<[Bytes; 2]> {
     let end = gzip::end(beginning, end.unwrap_or(END))?;
     Ok([beginning.bytes.clone(), end])
 }

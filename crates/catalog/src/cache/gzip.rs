@@ -17,7 +17,7 @@ pub(super) const END_BYTES_MAX: u16 = u16::MAX;
 
 /// A compressed beginning.
 #[derive(Debug)]
-pub(super) struct Beginning {
+pub(super) struct CompressedPrefix {
     /// Header and blocks, none of them the last.
     pub(super) bytes: Bytes,
     crc: u32,
@@ -25,7 +25,7 @@ pub(super) struct Beginning {
 }
 
 /// Compresses a beginning that is made of these pieces.
-pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<Beginning> {
+pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
     let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut out = Vec::with_capacity(HEADER.len() + whole / 4 + 64);
     out.extend_from_slice(&HEADER);
@@ -49,11 +49,11 @@ pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<Beginning> {
         }
     }
     // The length is kept modulo 2^32, as the format wants it.
-    Ok(Beginning { bytes: out.into(), crc: crc.sum(), length: crc.amount() })
+    Ok(CompressedPrefix { bytes: out.into(), crc: crc.sum(), length: crc.amount() })
 }
 
 /// The rest of the member whose text ends with `end`, of at most [`END_BYTES_MAX`].
-pub(super) fn end(beginning: &Beginning, end: &[u8]) -> Result<Bytes> {
+pub(super) fn end(beginning: &CompressedPrefix, end: &[u8]) -> Result<Bytes> {
     let refuse = || Error::internal(format!("the end of an answer has over {END_BYTES_MAX} bytes"));
     let length = u16::try_from(end.len()).map_err(|_| refuse())?;
     let mut crc = Crc::new();

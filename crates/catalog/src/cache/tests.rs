@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use super::*;
 use crate::doc::TableDoc;
 use crate::ident::NamespaceIdent;
-use crate::store::{Pointer, RelationKind};
+use crate::store::{MetadataPointer, RelationKind};
 
 /// A document with snapshots 1 to `count`, of which `main` is the last one.
 pub(crate) fn document(count: i64) -> String {
@@ -25,8 +25,8 @@ pub(crate) fn document(count: i64) -> String {
     )
 }
 
-fn entry(version: u64, document: &str) -> Arc<Entry> {
-    let pointer = Pointer {
+fn entry(version: u64, document: &str) -> Arc<CachedVersion> {
+    let pointer = MetadataPointer {
         id: "tb_1".to_owned(),
         kind: RelationKind::Table,
         uuid: "u".to_owned(),
@@ -36,15 +36,15 @@ fn entry(version: u64, document: &str) -> Arc<Entry> {
     };
     let bytes = Bytes::from(document.to_owned());
     let doc = TableDoc::parse(bytes.clone()).unwrap();
-    Arc::new(Entry::new(Some(pointer), Doc::Table(Arc::new(doc)), bytes))
+    Arc::new(CachedVersion::new(Some(pointer), ParsedDocument::Table(Arc::new(doc)), bytes))
 }
 
-fn key(name: &str) -> Key {
+fn key(name: &str) -> CacheKey {
     let ident = TableIdent::new(NamespaceIdent::new(["ns"]).unwrap(), name).unwrap();
-    Key { warehouse: "wh_1".into(), ident }
+    CacheKey { warehouse: "wh_1".into(), ident }
 }
 
-fn get(cache: &Cache, key: &Key) -> Option<Arc<Entry>> {
+fn get(cache: &EntryCache, key: &CacheKey) -> Option<Arc<CachedVersion>> {
     cache.get(&key.warehouse, &key.ident)
 }
 
@@ -54,13 +54,13 @@ async fn an_answer_is_the_same_in_pieces_and_compressed() {
         let text = document(count);
         let entry = entry(7, &text);
         assert_eq!(entry.document(), &text);
-        for snapshots in [Snapshots::All, Snapshots::Refs] {
+        for snapshots in [SnapshotSelection::All, SnapshotSelection::Refs] {
             for end in [None, Some(Bytes::from_static(br#","config":{"a":"b"}}"#))] {
                 let answer = entry.frames(snapshots, end.clone()).concat();
                 let shown: serde_json::Value = serde_json::from_slice(&answer).unwrap();
                 let location = "file:///w/t/metadata/00007.metadata.json";
                 assert_eq!(shown["metadata-location"], location);
-                let expected = if snapshots == Snapshots::All { count } else { 1 };
+                let expected = if snapshots == SnapshotSelection::All { count } else { 1 };
                 let found = shown["metadata"]["snapshots"].as_array().unwrap().len();
                 assert_eq!(i64::try_from(found).unwrap(), expected);
                 assert_eq!(shown.get("config").is_some(), end.is_some());
@@ -76,18 +76,22 @@ async fn an_answer_is_the_same_in_pieces_and_compressed() {
 #[test]
 fn an_etag_tells_versions_and_modes_apart() {
     let (one, two) = (entry(1, &document(1)), entry(2, &document(1)));
-    let tags = [&one, &two].map(|it| [Snapshots::All, Snapshots::Refs].map(|mode| it.etag(mode)));
+    let tags = [&one, &two]
+        .map(|it| [SnapshotSelection::All, SnapshotSelection::Refs].map(|mode| it.etag(mode)));
     let mut tags = tags.concat();
     tags.sort_unstable();
     tags.dedup();
     assert_eq!(tags.len(), 4);
-    assert_eq!(one.etag(Snapshots::All), entry(1, &document(1)).etag(Snapshots::All));
+    assert_eq!(
+        one.etag(SnapshotSelection::All),
+        entry(1, &document(1)).etag(SnapshotSelection::All)
+    );
 }
 
 #[test]
 fn what_was_not_asked_for_gives_way() {
     let weight = entry(1, &document(1)).weight();
-    let cache = Cache::new(10 * weight + 100);
+    let cache = EntryCache::new(10 * weight + 100);
     let hot = key("hot");
     cache.publish(hot.clone(), entry(1, &document(1)));
     for number in 0..1000 {
@@ -121,8 +125,9 @@ fn what_was_not_asked_for_gives_way() {
 
 #[test]
 fn what_was_read_before_a_commit_is_not_kept_after_it() {
-    let cache = Cache::new(1 << 20);
-    let version = |key: &Key| get(&cache, key).and_then(|it| Some(it.pointer.as_ref()?.version));
+    let cache = EntryCache::new(1 << 20);
+    let version =
+        |key: &CacheKey| get(&cache, key).and_then(|it| Some(it.pointer.as_ref()?.version));
     let key = key("t");
     cache.read(key.clone()).keep(entry(1, &document(1)));
     assert_eq!(version(&key), Some(1));

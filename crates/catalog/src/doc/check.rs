@@ -1,7 +1,7 @@
 //! What must hold within one document, with the messages of the reference where it has any.
 
 use super::properties::PROPERTIES_MAX;
-use super::{FORMAT_VERSION_ROW_IDS, MAIN, PARTS_MAX, Part, Snapshot, TableDoc, part};
+use super::{FORMAT_VERSION_ROW_IDS, MAIN, MetadataPart, PARTS_MAX, TableDoc, TableSnapshot, part};
 use crate::Result;
 use crate::error::invalid;
 use crate::json::TEXT_BYTES_MAX;
@@ -101,7 +101,7 @@ fn check_snapshots(doc: &TableDoc) -> Result<()> {
     }
 }
 
-fn check_snapshot(doc: &TableDoc, snapshot: &Snapshot) -> Result<()> {
+fn check_snapshot(doc: &TableDoc, snapshot: &TableSnapshot) -> Result<()> {
     if doc.format_version >= 2 && snapshot.sequence_number > doc.last_sequence_number {
         return Err(invalid(format!(
             "Invalid snapshot with sequence number {} greater than last sequence number {}",
@@ -122,7 +122,7 @@ fn check_snapshot(doc: &TableDoc, snapshot: &Snapshot) -> Result<()> {
 fn check_logs(doc: &TableDoc) -> Result<()> {
     let is_sorted = |before: i64, after: i64| after.saturating_sub(before) >= -CLOCK_SKEW_MS;
     let updated = doc.last_updated_ms;
-    let times = |pair: &[super::LogEntry]| match pair {
+    let times = |pair: &[super::SnapshotLogEntry]| match pair {
         [before, after] => is_sorted(before.timestamp_ms, after.timestamp_ms),
         _ => true,
     };
@@ -156,7 +156,7 @@ fn check_logs(doc: &TableDoc) -> Result<()> {
     Ok(())
 }
 
-fn unique(what: &str, parts: &[Part]) -> Result<()> {
+fn unique(what: &str, parts: &[MetadataPart]) -> Result<()> {
     if parts.is_empty() {
         return Err(invalid(format!("the table has no {what}")));
     }

@@ -3,21 +3,21 @@
 
 use bytes::Bytes;
 
-use super::layout::{Key, Slot};
-use super::{FORMAT_VERSION_ROW_IDS, Part, TableDoc};
-use crate::json::{Fragment, Str, put_comma, put_integer, put_string};
+use super::layout::{DocumentKey, DocumentSlot};
+use super::{FORMAT_VERSION_ROW_IDS, MetadataPart, TableDoc};
+use crate::json::{Fragment, RawString, put_comma, put_integer, put_string};
 use crate::{Error, Result};
 
 /// Bytes that a document takes beside its parts, about.
 const FRAME_BYTES: usize = 1024;
 
 /// A buffer, and where the parts in it begin if that is asked for.
-struct Output<'a> {
+struct DocumentOutput<'a> {
     out: &'a mut Vec<u8>,
     starts: Option<&'a mut Vec<usize>>,
 }
 
-impl Output<'_> {
+impl DocumentOutput<'_> {
     /// Writes something that was written before.
     fn part(&mut self, raw: &[u8]) {
         if let Some(starts) = &mut self.starts {
@@ -37,7 +37,7 @@ impl Output<'_> {
     }
 
     /// Writes an object of things that were written before.
-    fn object<'b>(&mut self, members: impl Iterator<Item = (&'b Str, &'b [u8])>) {
+    fn object<'b>(&mut self, members: impl Iterator<Item = (&'b RawString, &'b [u8])>) {
         self.out.push(b'{');
         for (name, value) in members {
             put_comma(self.out);
@@ -53,14 +53,14 @@ impl TableDoc {
     /// Appends the document. What [`TableDoc::parse`] read is written byte for byte as it was, but
     /// for white space between its parts.
     pub fn put(&self, out: &mut Vec<u8>) {
-        self.write(&mut Output { out, starts: None }, None);
+        self.write(&mut DocumentOutput { out, starts: None }, None);
     }
 
     /// Appends the document with those snapshots only that a branch or tag stands for.
     pub fn put_refs(&self, out: &mut Vec<u8>) {
         let mut named: Vec<i64> = self.refs.iter().map(|it| it.snapshot_id).collect();
         named.sort_unstable();
-        self.write(&mut Output { out, starts: None }, Some(&named));
+        self.write(&mut DocumentOutput { out, starts: None }, Some(&named));
     }
 
     /// Writes the document into one new buffer. The document that is returned says the same, and
@@ -71,7 +71,7 @@ impl TableDoc {
     pub fn settle(&self) -> Result<(TableDoc, Bytes)> {
         let mut out = Vec::with_capacity(self.size_hint());
         let mut starts = Vec::with_capacity(2 * self.snapshots.len() + FRAME_BYTES / 8);
-        self.write(&mut Output { out: &mut out, starts: Some(&mut starts) }, None);
+        self.write(&mut DocumentOutput { out: &mut out, starts: Some(&mut starts) }, None);
         let written = Bytes::from(out);
         let mut doc = self.clone();
         let mut starts = starts.into_iter();
@@ -102,7 +102,7 @@ impl TableDoc {
         FRAME_BYTES + strings + raws.chain(properties).chain(names).sum::<usize>()
     }
 
-    fn write(&self, output: &mut Output<'_>, only_snapshots: Option<&[i64]>) {
+    fn write(&self, output: &mut DocumentOutput<'_>, only_snapshots: Option<&[i64]>) {
         output.out.push(b'{');
         for slot in &self.layout.slots {
             put_comma(output.out);
@@ -118,29 +118,36 @@ impl TableDoc {
         output.out.push(b'}');
     }
 
-    fn write_value(&self, output: &mut Output<'_>, slot: &Slot, only_snapshots: Option<&[i64]>) {
+    fn write_value(
+        &self,
+        output: &mut DocumentOutput<'_>,
+        slot: &DocumentSlot,
+        only_snapshots: Option<&[i64]>,
+    ) {
         if let Some(raw) = slot.raw.as_ref().filter(|raw| self.still_says(slot.key, raw)) {
             return output.part(raw.as_bytes());
         }
         let is_named = |id: i64| only_snapshots.is_none_or(|ids| ids.binary_search(&id).is_ok());
         match slot.key {
-            Key::FormatVersion => put_integer(output.out, self.format_version.into()),
-            Key::TableUuid if self.uuid.is_empty() => put_or_null(output.out, None),
-            Key::TableUuid => put_string(output.out, &self.uuid),
-            Key::Location => put_string(output.out, &self.location),
-            Key::LastSequenceNumber => put_integer(output.out, self.last_sequence_number),
-            Key::LastUpdatedMs => put_integer(output.out, self.last_updated_ms),
-            Key::LastColumnId => put_integer(output.out, self.last_column_id.into()),
-            Key::CurrentSchemaId => put_integer(output.out, self.current_schema_id.into()),
-            Key::DefaultSpecId => put_integer(output.out, self.default_spec_id.into()),
-            Key::LastPartitionId => put_integer(output.out, self.last_partition_id.into()),
-            Key::DefaultSortOrderId => put_integer(output.out, self.default_sort_order_id.into()),
-            Key::Schema => put_or_null(output.out, self.current_schema().map(|it| &it.raw)),
-            Key::PartitionSpec => {
+            DocumentKey::FormatVersion => put_integer(output.out, self.format_version.into()),
+            DocumentKey::TableUuid if self.uuid.is_empty() => put_or_null(output.out, None),
+            DocumentKey::TableUuid => put_string(output.out, &self.uuid),
+            DocumentKey::Location => put_string(output.out, &self.location),
+            DocumentKey::LastSequenceNumber => put_integer(output.out, self.last_sequence_number),
+            DocumentKey::LastUpdatedMs => put_integer(output.out, self.last_updated_ms),
+            DocumentKey::LastColumnId => put_integer(output.out, self.last_column_id.into()),
+            DocumentKey::CurrentSchemaId => put_integer(output.out, self.current_schema_id.into()),
+            DocumentKey::DefaultSpecId => put_integer(output.out, self.default_spec_id.into()),
+            DocumentKey::LastPartitionId => put_integer(output.out, self.last_partition_id.into()),
+            DocumentKey::DefaultSortOrderId => {
+                put_integer(output.out, self.default_sort_order_id.into())
+            }
+            DocumentKey::Schema => put_or_null(output.out, self.current_schema().map(|it| &it.raw)),
+            DocumentKey::PartitionSpec => {
                 let fields = self.default_spec().and_then(|spec| spec.raw.get("fields"));
                 put_or_null(output.out, fields.as_ref());
             }
-            Key::CurrentSnapshotId => match self.current_snapshot_id {
+            DocumentKey::CurrentSnapshotId => match self.current_snapshot_id {
                 Some(id) => put_integer(output.out, id),
                 // Readers of version 3 know that it may be null; older ones want a number.
                 None if self.format_version >= FORMAT_VERSION_ROW_IDS => {
@@ -148,65 +155,71 @@ impl TableDoc {
                 }
                 None => put_integer(output.out, -1),
             },
-            Key::NextRowId => put_integer(output.out, self.next_row_id.unwrap_or_default()),
-            Key::Schemas => output.array(raws(&self.schemas)),
-            Key::PartitionSpecs => output.array(raws(&self.specs)),
-            Key::SortOrders => output.array(raws(&self.sort_orders)),
-            Key::Properties => {
+            DocumentKey::NextRowId => put_integer(output.out, self.next_row_id.unwrap_or_default()),
+            DocumentKey::Schemas => output.array(raws(&self.schemas)),
+            DocumentKey::PartitionSpecs => output.array(raws(&self.specs)),
+            DocumentKey::SortOrders => output.array(raws(&self.sort_orders)),
+            DocumentKey::Properties => {
                 output.object(self.properties.0.iter().map(|(key, value)| (key, value.raw())));
             }
-            Key::Refs => output.object(self.refs.iter().map(|it| (&it.name, it.raw.as_bytes()))),
-            Key::Snapshots => {
+            DocumentKey::Refs => {
+                output.object(self.refs.iter().map(|it| (&it.name, it.raw.as_bytes())))
+            }
+            DocumentKey::Snapshots => {
                 let snapshots = self.snapshots.iter().filter(|it| is_named(it.id));
                 output.array(snapshots.map(|it| &it.raw));
             }
-            Key::Statistics => output.array(self.statistics.iter().map(|it| &it.raw)),
-            Key::PartitionStatistics => {
+            DocumentKey::Statistics => output.array(self.statistics.iter().map(|it| &it.raw)),
+            DocumentKey::PartitionStatistics => {
                 output.array(self.partition_statistics.iter().map(|it| &it.raw));
             }
-            Key::EncryptionKeys => output.array(self.encryption_keys.iter().map(|it| &it.raw)),
-            Key::SnapshotLog => output.array(self.snapshot_log.iter().map(|it| &it.raw)),
-            Key::MetadataLog => output.array(self.metadata_log.iter().map(|it| &it.raw)),
-            Key::Unknown => put_or_null(output.out, slot.raw.as_ref()),
+            DocumentKey::EncryptionKeys => {
+                output.array(self.encryption_keys.iter().map(|it| &it.raw))
+            }
+            DocumentKey::SnapshotLog => output.array(self.snapshot_log.iter().map(|it| &it.raw)),
+            DocumentKey::MetadataLog => output.array(self.metadata_log.iter().map(|it| &it.raw)),
+            DocumentKey::Unknown => put_or_null(output.out, slot.raw.as_ref()),
         }
     }
 
     /// Whether a member that came as `raw` says now what it said then, so that it is written as it
     /// came. The elements of lists and maps are written one by one, so that they never do, unless
     /// they are null.
-    fn still_says(&self, key: Key, raw: &Fragment) -> bool {
+    fn still_says(&self, key: DocumentKey, raw: &Fragment) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
-            Key::FormatVersion => is(self.format_version.into()),
-            Key::TableUuid => raw.as_str().unwrap_or_default() == self.uuid,
-            Key::Location => raw.as_str().is_some_and(|said| said == self.location),
-            Key::LastSequenceNumber => is(self.last_sequence_number),
-            Key::LastUpdatedMs => is(self.last_updated_ms),
-            Key::LastColumnId => is(self.last_column_id.into()),
-            Key::CurrentSchemaId => is(self.current_schema_id.into()),
-            Key::DefaultSpecId => is(self.default_spec_id.into()),
-            Key::LastPartitionId => is(self.last_partition_id.into()),
-            Key::DefaultSortOrderId => is(self.default_sort_order_id.into()),
-            Key::Schema => self.layout.singular.0 == self.current_schema_id,
-            Key::PartitionSpec => self.layout.singular.1 == self.default_spec_id,
-            Key::CurrentSnapshotId => match self.current_snapshot_id {
+            DocumentKey::FormatVersion => is(self.format_version.into()),
+            DocumentKey::TableUuid => raw.as_str().unwrap_or_default() == self.uuid,
+            DocumentKey::Location => raw.as_str().is_some_and(|said| said == self.location),
+            DocumentKey::LastSequenceNumber => is(self.last_sequence_number),
+            DocumentKey::LastUpdatedMs => is(self.last_updated_ms),
+            DocumentKey::LastColumnId => is(self.last_column_id.into()),
+            DocumentKey::CurrentSchemaId => is(self.current_schema_id.into()),
+            DocumentKey::DefaultSpecId => is(self.default_spec_id.into()),
+            DocumentKey::LastPartitionId => is(self.last_partition_id.into()),
+            DocumentKey::DefaultSortOrderId => is(self.default_sort_order_id.into()),
+            DocumentKey::Schema => self.layout.singular.0 == self.current_schema_id,
+            DocumentKey::PartitionSpec => self.layout.singular.1 == self.default_spec_id,
+            DocumentKey::CurrentSnapshotId => match self.current_snapshot_id {
                 Some(id) => is(id),
                 None => raw.is_null() || is(-1),
             },
             // Before version 3 it has no meaning, and stays what it is.
-            Key::NextRowId => self.next_row_id.is_none_or(is),
-            Key::Schemas => raw.is_null() && self.schemas.is_empty(),
-            Key::PartitionSpecs => raw.is_null() && self.specs.is_empty(),
-            Key::SortOrders => raw.is_null() && self.sort_orders.is_empty(),
-            Key::Properties => raw.is_null() && self.properties.is_empty(),
-            Key::Refs => raw.is_null() && self.refs.is_empty(),
-            Key::Snapshots => raw.is_null() && self.snapshots.is_empty(),
-            Key::Statistics => raw.is_null() && self.statistics.is_empty(),
-            Key::PartitionStatistics => raw.is_null() && self.partition_statistics.is_empty(),
-            Key::EncryptionKeys => raw.is_null() && self.encryption_keys.is_empty(),
-            Key::SnapshotLog => raw.is_null() && self.snapshot_log.is_empty(),
-            Key::MetadataLog => raw.is_null() && self.metadata_log.is_empty(),
-            Key::Unknown => true,
+            DocumentKey::NextRowId => self.next_row_id.is_none_or(is),
+            DocumentKey::Schemas => raw.is_null() && self.schemas.is_empty(),
+            DocumentKey::PartitionSpecs => raw.is_null() && self.specs.is_empty(),
+            DocumentKey::SortOrders => raw.is_null() && self.sort_orders.is_empty(),
+            DocumentKey::Properties => raw.is_null() && self.properties.is_empty(),
+            DocumentKey::Refs => raw.is_null() && self.refs.is_empty(),
+            DocumentKey::Snapshots => raw.is_null() && self.snapshots.is_empty(),
+            DocumentKey::Statistics => raw.is_null() && self.statistics.is_empty(),
+            DocumentKey::PartitionStatistics => {
+                raw.is_null() && self.partition_statistics.is_empty()
+            }
+            DocumentKey::EncryptionKeys => raw.is_null() && self.encryption_keys.is_empty(),
+            DocumentKey::SnapshotLog => raw.is_null() && self.snapshot_log.is_empty(),
+            DocumentKey::MetadataLog => raw.is_null() && self.metadata_log.is_empty(),
+            DocumentKey::Unknown => true,
         }
     }
 
@@ -230,15 +243,19 @@ impl TableDoc {
                 slot.raw = None;
             }
             let mut raws: Vec<&mut Fragment> = match slot.key {
-                Key::Schemas => raws_mut(&mut self.schemas),
-                Key::PartitionSpecs => raws_mut(&mut self.specs),
-                Key::SortOrders => raws_mut(&mut self.sort_orders),
-                Key::Snapshots => self.snapshots.iter_mut().map(|it| &mut it.raw).collect(),
-                Key::Statistics => self.statistics.iter_mut().map(|it| &mut it.raw).collect(),
-                Key::PartitionStatistics => {
+                DocumentKey::Schemas => raws_mut(&mut self.schemas),
+                DocumentKey::PartitionSpecs => raws_mut(&mut self.specs),
+                DocumentKey::SortOrders => raws_mut(&mut self.sort_orders),
+                DocumentKey::Snapshots => self.snapshots.iter_mut().map(|it| &mut it.raw).collect(),
+                DocumentKey::Statistics => {
+                    self.statistics.iter_mut().map(|it| &mut it.raw).collect()
+                }
+                DocumentKey::PartitionStatistics => {
                     self.partition_statistics.iter_mut().map(|it| &mut it.raw).collect()
                 }
-                Key::SnapshotLog => self.snapshot_log.iter_mut().map(|it| &mut it.raw).collect(),
+                DocumentKey::SnapshotLog => {
+                    self.snapshot_log.iter_mut().map(|it| &mut it.raw).collect()
+                }
                 _ => Vec::new(),
             };
             for raw in &mut raws {
@@ -253,30 +270,30 @@ impl TableDoc {
     /// The same for parts that have strings beside what is written.
     fn move_named(
         &mut self,
-        key: Key,
+        key: DocumentKey,
         written: &Bytes,
         starts: &mut impl Iterator<Item = usize>,
     ) -> Option<()> {
         match key {
-            Key::Properties => {
+            DocumentKey::Properties => {
                 for (key, value) in &mut self.properties.0 {
                     key.move_to(written, starts.next()?)?;
                     value.move_to(written, starts.next()?)?;
                 }
             }
-            Key::Refs => {
+            DocumentKey::Refs => {
                 for reference in &mut self.refs {
                     reference.name.move_to(written, starts.next()?)?;
                     reference.raw.move_to(written, starts.next()?)?;
                 }
             }
-            Key::EncryptionKeys => {
+            DocumentKey::EncryptionKeys => {
                 for part in &mut self.encryption_keys {
                     part.raw.move_to(written, starts.next()?)?;
                     part.id = part.id.detached();
                 }
             }
-            Key::MetadataLog => {
+            DocumentKey::MetadataLog => {
                 for entry in &mut self.metadata_log {
                     entry.raw.move_to(written, starts.next()?)?;
                     entry.metadata_file = entry.metadata_file.detached();
@@ -294,11 +311,11 @@ impl TableDoc {
     }
 }
 
-fn raws(parts: &[Part]) -> impl Iterator<Item = &Fragment> {
+fn raws(parts: &[MetadataPart]) -> impl Iterator<Item = &Fragment> {
     parts.iter().map(|it| &it.raw)
 }
 
-fn raws_mut(parts: &mut [Part]) -> Vec<&mut Fragment> {
+fn raws_mut(parts: &mut [MetadataPart]) -> Vec<&mut Fragment> {
     parts.iter_mut().map(|it| &mut it.raw).collect()
 }
 

@@ -1,11 +1,11 @@
 //! In which order a document's members came, under which names, and in which form: what makes it
 //! come back byte for byte.
 
-use crate::json::{Fragment, Str};
+use crate::json::{Fragment, RawString};
 
 /// A member of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum DocumentKey {
     FormatVersion,
     TableUuid,
     Location,
@@ -39,37 +39,40 @@ pub(super) enum Key {
 
 /// The known members as they are written, in the order in which new documents have them. That of
 /// [`Key`] is the same.
-const KNOWN: [(Key, &str); 25] = [
-    (Key::FormatVersion, "\"format-version\":"),
-    (Key::TableUuid, "\"table-uuid\":"),
-    (Key::Location, "\"location\":"),
-    (Key::LastSequenceNumber, "\"last-sequence-number\":"),
-    (Key::LastUpdatedMs, "\"last-updated-ms\":"),
-    (Key::LastColumnId, "\"last-column-id\":"),
-    (Key::Schema, "\"schema\":"),
-    (Key::CurrentSchemaId, "\"current-schema-id\":"),
-    (Key::Schemas, "\"schemas\":"),
-    (Key::PartitionSpec, "\"partition-spec\":"),
-    (Key::DefaultSpecId, "\"default-spec-id\":"),
-    (Key::PartitionSpecs, "\"partition-specs\":"),
-    (Key::LastPartitionId, "\"last-partition-id\":"),
-    (Key::DefaultSortOrderId, "\"default-sort-order-id\":"),
-    (Key::SortOrders, "\"sort-orders\":"),
-    (Key::Properties, "\"properties\":"),
-    (Key::CurrentSnapshotId, "\"current-snapshot-id\":"),
-    (Key::NextRowId, "\"next-row-id\":"),
-    (Key::Refs, "\"refs\":"),
-    (Key::Snapshots, "\"snapshots\":"),
-    (Key::Statistics, "\"statistics\":"),
-    (Key::PartitionStatistics, "\"partition-statistics\":"),
-    (Key::EncryptionKeys, "\"encryption-keys\":"),
-    (Key::SnapshotLog, "\"snapshot-log\":"),
-    (Key::MetadataLog, "\"metadata-log\":"),
+const KNOWN: [(DocumentKey, &str); 25] = [
+    (DocumentKey::FormatVersion, "\"format-version\":"),
+    (DocumentKey::TableUuid, "\"table-uuid\":"),
+    (DocumentKey::Location, "\"location\":"),
+    (DocumentKey::LastSequenceNumber, "\"last-sequence-number\":"),
+    (DocumentKey::LastUpdatedMs, "\"last-updated-ms\":"),
+    (DocumentKey::LastColumnId, "\"last-column-id\":"),
+    (DocumentKey::Schema, "\"schema\":"),
+    (DocumentKey::CurrentSchemaId, "\"current-schema-id\":"),
+    (DocumentKey::Schemas, "\"schemas\":"),
+    (DocumentKey::PartitionSpec, "\"partition-spec\":"),
+    (DocumentKey::DefaultSpecId, "\"default-spec-id\":"),
+    (DocumentKey::PartitionSpecs, "\"partition-specs\":"),
+    (DocumentKey::LastPartitionId, "\"last-partition-id\":"),
+    (DocumentKey::DefaultSortOrderId, "\"default-sort-order-id\":"),
+    (DocumentKey::SortOrders, "\"sort-orders\":"),
+    (DocumentKey::Properties, "\"properties\":"),
+    (DocumentKey::CurrentSnapshotId, "\"current-snapshot-id\":"),
+    (DocumentKey::NextRowId, "\"next-row-id\":"),
+    (DocumentKey::Refs, "\"refs\":"),
+    (DocumentKey::Snapshots, "\"snapshots\":"),
+    (DocumentKey::Statistics, "\"statistics\":"),
+    (DocumentKey::PartitionStatistics, "\"partition-statistics\":"),
+    (DocumentKey::EncryptionKeys, "\"encryption-keys\":"),
+    (DocumentKey::SnapshotLog, "\"snapshot-log\":"),
+    (DocumentKey::MetadataLog, "\"metadata-log\":"),
 ];
 
-impl Key {
-    pub(super) fn of(name: &str) -> Key {
-        KNOWN.iter().find(|(key, _)| key.name() == name).map_or(Key::Unknown, |(key, _)| *key)
+impl DocumentKey {
+    pub(super) fn of(name: &str) -> DocumentKey {
+        KNOWN
+            .iter()
+            .find(|(key, _)| key.name() == name)
+            .map_or(DocumentKey::Unknown, |(key, _)| *key)
     }
 
     /// Its name with quotation marks and a colon.
@@ -85,11 +88,11 @@ impl Key {
     /// Whether a complete document of this version has it.
     fn belongs(self, format_version: u8) -> bool {
         match self {
-            Key::Schema | Key::PartitionSpec => format_version == 1,
-            Key::LastSequenceNumber => format_version >= 2,
-            Key::NextRowId => format_version >= super::FORMAT_VERSION_ROW_IDS,
+            DocumentKey::Schema | DocumentKey::PartitionSpec => format_version == 1,
+            DocumentKey::LastSequenceNumber => format_version >= 2,
+            DocumentKey::NextRowId => format_version >= super::FORMAT_VERSION_ROW_IDS,
             // Nobody wants an empty list of them in every document.
-            Key::EncryptionKeys | Key::Unknown => false,
+            DocumentKey::EncryptionKeys | DocumentKey::Unknown => false,
             _ => true,
         }
     }
@@ -97,10 +100,10 @@ impl Key {
 
 /// One member.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
-    pub(super) key: Key,
+pub(super) struct DocumentSlot {
+    pub(super) key: DocumentKey,
     /// Where the key alone does not tell it: unknown, or written with escapes.
-    pub(super) name: Option<Str>,
+    pub(super) name: Option<RawString>,
     /// As it came. A value whose meaning has not changed since is written like this. `None` for a
     /// member that was not there.
     pub(super) raw: Option<Fragment>,
@@ -108,42 +111,44 @@ pub(super) struct Slot {
 
 /// The members in order.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub(super) slots: Vec<Slot>,
+pub(super) struct DocumentLayout {
+    pub(super) slots: Vec<DocumentSlot>,
     /// The schema and the specification that the singular members of version 1 stood for when they
     /// came.
     pub(super) singular: (i32, i32),
 }
 
-impl Layout {
+impl DocumentLayout {
     /// Of a new document.
-    pub(super) fn of_version(format_version: u8) -> Layout {
+    pub(super) fn of_version(format_version: u8) -> DocumentLayout {
         let known = KNOWN.iter().filter(|(key, _)| key.belongs(format_version));
-        let slots = known.map(|(key, _)| Slot { key: *key, name: None, raw: None }).collect();
-        Layout { slots, singular: (-1, -1) }
+        let slots =
+            known.map(|(key, _)| DocumentSlot { key: *key, name: None, raw: None }).collect();
+        DocumentLayout { slots, singular: (-1, -1) }
     }
 
-    pub(super) fn has(&self, key: Key) -> bool {
+    pub(super) fn has(&self, key: DocumentKey) -> bool {
         self.slots.iter().any(|slot| slot.key == key)
     }
 
     /// Adds what a complete document of this version has, and drops what it must not have.
     pub(super) fn complete(&mut self, format_version: u8, has_encryption_keys: bool) {
         self.slots.retain(|slot| {
-            let is_of_another = matches!(slot.key, Key::Schema | Key::PartitionSpec);
+            let is_of_another =
+                matches!(slot.key, DocumentKey::Schema | DocumentKey::PartitionSpec);
             !is_of_another || slot.key.belongs(format_version)
         });
         for (key, _) in KNOWN {
-            let belongs =
-                key.belongs(format_version) || key == Key::EncryptionKeys && has_encryption_keys;
+            let belongs = key.belongs(format_version)
+                || key == DocumentKey::EncryptionKeys && has_encryption_keys;
             if belongs && !self.has(key) {
-                self.slots.push(Slot { key, name: None, raw: None });
+                self.slots.push(DocumentSlot { key, name: None, raw: None });
             }
         }
     }
 
-    pub(super) fn unknown(&self) -> impl Iterator<Item = (&Str, &Fragment)> {
-        let unknown = self.slots.iter().filter(|slot| slot.key == Key::Unknown);
+    pub(super) fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
+        let unknown = self.slots.iter().filter(|slot| slot.key == DocumentKey::Unknown);
         unknown.filter_map(|slot| Some((slot.name.as_ref()?, slot.raw.as_ref()?)))
     }
 }

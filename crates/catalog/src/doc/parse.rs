@@ -2,21 +2,21 @@
 
 use bytes::Bytes;
 
-use super::layout::{Key, Layout, Slot};
+use super::layout::{DocumentKey, DocumentLayout, DocumentSlot};
 use super::{
-    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, LogEntry,
-    MetadataLogEntry, PARTS_MAX, Part, Properties, Reference, ReferenceKind, Snapshot,
-    StatisticsPart, TableDoc, UNKNOWN_MEMBERS_MAX, check,
+    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, MetadataLogEntry,
+    MetadataPart, PARTS_MAX, Properties, ReferenceKind, SnapshotLogEntry, SnapshotReference,
+    StatisticsPart, TableDoc, TableSnapshot, UNKNOWN_MEMBERS_MAX, check,
 };
 use crate::error::illegal;
-use crate::json::cursor::{Cursor, Text};
-use crate::json::{Fragment, JsonKind, Str};
+use crate::json::cursor::{JsonCursor, JsonText};
+use crate::json::{Fragment, JsonKind, RawString};
 use crate::{Error, Result};
 
 /// What was found so far.
 #[derive(Default)]
-struct Draft {
-    slots: Vec<Slot>,
+struct DocumentDraft {
+    slots: Vec<DocumentSlot>,
     unknown: usize,
     format_version: Option<i64>,
     uuid: Option<String>,
@@ -26,22 +26,22 @@ struct Draft {
     last_column_id: Option<i32>,
     schema: Option<Fragment>,
     current_schema_id: Option<i32>,
-    schemas: Option<Vec<Part>>,
+    schemas: Option<Vec<MetadataPart>>,
     partition_spec: Option<Fragment>,
     default_spec_id: Option<i32>,
-    specs: Option<Vec<Part>>,
+    specs: Option<Vec<MetadataPart>>,
     last_partition_id: Option<i32>,
     default_sort_order_id: Option<i32>,
-    sort_orders: Option<Vec<Part>>,
+    sort_orders: Option<Vec<MetadataPart>>,
     properties: Properties,
     current_snapshot_id: Option<i64>,
     next_row_id: Option<i64>,
-    refs: Option<Vec<Reference>>,
-    snapshots: Vec<Snapshot>,
+    refs: Option<Vec<SnapshotReference>>,
+    snapshots: Vec<TableSnapshot>,
     statistics: Vec<StatisticsPart>,
     partition_statistics: Vec<StatisticsPart>,
     encryption_keys: Vec<KeyPart>,
-    snapshot_log: Vec<LogEntry>,
+    snapshot_log: Vec<SnapshotLogEntry>,
     metadata_log: Vec<MetadataLogEntry>,
 }
 
@@ -53,8 +53,8 @@ impl TableDoc {
     /// known here, or contradicts itself. Whoever reads a document of the catalog's own turns that
     /// into a failure of the server.
     pub fn parse(text: Bytes) -> Result<TableDoc> {
-        let mut draft = Draft::default();
-        let mut cursor = Cursor::new(&text)?;
+        let mut draft = DocumentDraft::default();
+        let mut cursor = JsonCursor::new(&text)?;
         cursor.object(|cursor, name| draft.member(cursor, &text, name))?;
         cursor.end()?;
         let doc = draft.finish()?;
@@ -63,13 +63,18 @@ impl TableDoc {
     }
 }
 
-impl Draft {
-    fn member(&mut self, cursor: &mut Cursor<'_>, whole: &Bytes, name: Text<'_>) -> Result<()> {
-        let key = Key::of(&name.decode());
-        if key != Key::Unknown && self.slots.iter().any(|slot| slot.key == key) {
+impl DocumentDraft {
+    fn member(
+        &mut self,
+        cursor: &mut JsonCursor<'_>,
+        whole: &Bytes,
+        name: JsonText<'_>,
+    ) -> Result<()> {
+        let key = DocumentKey::of(&name.decode());
+        if key != DocumentKey::Unknown && self.slots.iter().any(|slot| slot.key == key) {
             return Err(illegal(format!("the table metadata has `{}` twice", key.name())));
         }
-        self.unknown += usize::from(key == Key::Unknown);
+        self.unknown += usize::from(key == DocumentKey::Unknown);
         if self.unknown > UNKNOWN_MEMBERS_MAX {
             return Err(illegal(format!(
                 "the table metadata has more than {UNKNOWN_MEMBERS_MAX} members that are not known"
@@ -77,62 +82,81 @@ impl Draft {
         }
         let start = cursor.offset();
         // A member that is null is as good as none.
-        if key == Key::Unknown || cursor.peek()? == JsonKind::Null {
+        if key == DocumentKey::Unknown || cursor.peek()? == JsonKind::Null {
             cursor.value()?;
         } else {
             self.known(key, cursor, whole)?;
         }
         let raw = Fragment::within(whole, cursor.since(start));
-        let is_named = key == Key::Unknown || name.is_escaped();
-        let name = is_named.then(|| Str::within(whole, name));
-        self.slots.push(Slot { key, name, raw: Some(raw) });
+        let is_named = key == DocumentKey::Unknown || name.is_escaped();
+        let name = is_named.then(|| RawString::within(whole, name));
+        self.slots.push(DocumentSlot { key, name, raw: Some(raw) });
         Ok(())
     }
 
-    fn known(&mut self, key: Key, cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<()> {
+    fn known(
+        &mut self,
+        key: DocumentKey,
+        cursor: &mut JsonCursor<'_>,
+        whole: &Bytes,
+    ) -> Result<()> {
         let name = key.name();
         match key {
-            Key::FormatVersion => self.format_version = Some(long(cursor, name)?),
-            Key::TableUuid => self.uuid = Some(string(cursor, name)?.decode().into_owned()),
-            Key::Location => self.location = Some(string(cursor, name)?.decode().into_owned()),
-            Key::LastSequenceNumber => self.last_sequence_number = Some(long(cursor, name)?),
-            Key::LastUpdatedMs => self.last_updated_ms = Some(long(cursor, name)?),
-            Key::LastColumnId => self.last_column_id = Some(int(cursor, name)?),
-            Key::Schema => self.schema = Some(Fragment::within(whole, cursor.value()?)),
-            Key::CurrentSchemaId => self.current_schema_id = Some(int(cursor, name)?),
-            Key::Schemas => self.schemas = Some(parts(cursor, whole, "schema-id")?),
-            Key::PartitionSpec => {
+            DocumentKey::FormatVersion => self.format_version = Some(long(cursor, name)?),
+            DocumentKey::TableUuid => self.uuid = Some(string(cursor, name)?.decode().into_owned()),
+            DocumentKey::Location => {
+                self.location = Some(string(cursor, name)?.decode().into_owned())
+            }
+            DocumentKey::LastSequenceNumber => {
+                self.last_sequence_number = Some(long(cursor, name)?)
+            }
+            DocumentKey::LastUpdatedMs => self.last_updated_ms = Some(long(cursor, name)?),
+            DocumentKey::LastColumnId => self.last_column_id = Some(int(cursor, name)?),
+            DocumentKey::Schema => self.schema = Some(Fragment::within(whole, cursor.value()?)),
+            DocumentKey::CurrentSchemaId => self.current_schema_id = Some(int(cursor, name)?),
+            DocumentKey::Schemas => self.schemas = Some(parts(cursor, whole, "schema-id")?),
+            DocumentKey::PartitionSpec => {
                 self.partition_spec = Some(Fragment::within(whole, cursor.value()?));
             }
-            Key::DefaultSpecId => self.default_spec_id = Some(int(cursor, name)?),
-            Key::PartitionSpecs => self.specs = Some(parts(cursor, whole, "spec-id")?),
-            Key::LastPartitionId => self.last_partition_id = Some(int(cursor, name)?),
-            Key::DefaultSortOrderId => self.default_sort_order_id = Some(int(cursor, name)?),
-            Key::SortOrders => self.sort_orders = Some(parts(cursor, whole, "order-id")?),
-            Key::Properties => self.properties = Properties::read(cursor, whole)?,
-            Key::CurrentSnapshotId => self.current_snapshot_id = Some(long(cursor, name)?),
-            Key::NextRowId => self.next_row_id = Some(long(cursor, name)?),
-            Key::Refs => {
+            DocumentKey::DefaultSpecId => self.default_spec_id = Some(int(cursor, name)?),
+            DocumentKey::PartitionSpecs => self.specs = Some(parts(cursor, whole, "spec-id")?),
+            DocumentKey::LastPartitionId => self.last_partition_id = Some(int(cursor, name)?),
+            DocumentKey::DefaultSortOrderId => {
+                self.default_sort_order_id = Some(int(cursor, name)?)
+            }
+            DocumentKey::SortOrders => self.sort_orders = Some(parts(cursor, whole, "order-id")?),
+            DocumentKey::Properties => self.properties = Properties::read(cursor, whole)?,
+            DocumentKey::CurrentSnapshotId => self.current_snapshot_id = Some(long(cursor, name)?),
+            DocumentKey::NextRowId => self.next_row_id = Some(long(cursor, name)?),
+            DocumentKey::Refs => {
                 let mut refs = Vec::new();
                 cursor.object(|cursor, name| {
-                    refs.push(Reference::read(cursor, whole, Str::within(whole, name))?);
+                    refs.push(SnapshotReference::read(
+                        cursor,
+                        whole,
+                        RawString::within(whole, name),
+                    )?);
                     Ok::<(), Error>(())
                 })?;
                 self.refs = Some(refs);
             }
-            Key::Snapshots => self.snapshots = list(cursor, |it| Snapshot::read(it, whole))?,
-            Key::Statistics => self.statistics = list(cursor, |it| statistics(it, whole))?,
-            Key::PartitionStatistics => {
+            DocumentKey::Snapshots => {
+                self.snapshots = list(cursor, |it| TableSnapshot::read(it, whole))?
+            }
+            DocumentKey::Statistics => self.statistics = list(cursor, |it| statistics(it, whole))?,
+            DocumentKey::PartitionStatistics => {
                 self.partition_statistics = list(cursor, |it| statistics(it, whole))?;
             }
-            Key::EncryptionKeys => {
+            DocumentKey::EncryptionKeys => {
                 self.encryption_keys = list(cursor, |it| KeyPart::read(it, whole))?;
             }
-            Key::SnapshotLog => self.snapshot_log = list(cursor, |it| LogEntry::read(it, whole))?,
-            Key::MetadataLog => {
+            DocumentKey::SnapshotLog => {
+                self.snapshot_log = list(cursor, |it| SnapshotLogEntry::read(it, whole))?
+            }
+            DocumentKey::MetadataLog => {
                 self.metadata_log = list(cursor, |it| MetadataLogEntry::read(it, whole))?;
             }
-            Key::Unknown => drop(cursor.value()?),
+            DocumentKey::Unknown => drop(cursor.value()?),
         }
         Ok(())
     }
@@ -173,7 +197,7 @@ impl Draft {
         if let Some(id) = current_snapshot_id
             && !refs.iter().any(|it| it.name == super::MAIN)
         {
-            refs.push(Reference::main(id));
+            refs.push(SnapshotReference::main(id));
         }
         Ok(TableDoc {
             format_version,
@@ -199,12 +223,15 @@ impl Draft {
             partition_statistics: self.partition_statistics,
             next_row_id,
             encryption_keys: self.encryption_keys,
-            layout: Layout { slots: self.slots, singular: (current_schema_id, default_spec_id) },
+            layout: DocumentLayout {
+                slots: self.slots,
+                singular: (current_schema_id, default_spec_id),
+            },
         })
     }
 
     /// The current schema's id and all schemas. Old documents of version 1 have but one.
-    fn schemas(&mut self, is_first: bool) -> Result<(i32, Vec<Part>)> {
+    fn schemas(&mut self, is_first: bool) -> Result<(i32, Vec<MetadataPart>)> {
         if let Some(schemas) = self.schemas.take() {
             return Ok((need(self.current_schema_id, "current-schema-id")?, schemas));
         }
@@ -217,12 +244,12 @@ impl Draft {
             Some(_) => schema,
             None => schema.with("schema-id", &Fragment::integer(0))?,
         };
-        Ok((id.unwrap_or(0), vec![Part { id: id.unwrap_or(0), raw }]))
+        Ok((id.unwrap_or(0), vec![MetadataPart { id: id.unwrap_or(0), raw }]))
     }
 
     /// The default specification's id and all specifications. Old documents of version 1 have but
     /// the fields of one.
-    fn specs(&mut self, is_first: bool) -> Result<(i32, Vec<Part>)> {
+    fn specs(&mut self, is_first: bool) -> Result<(i32, Vec<MetadataPart>)> {
         if let Some(specs) = self.specs.take() {
             return Ok((need(self.default_spec_id, "default-spec-id")?, specs));
         }
@@ -231,13 +258,13 @@ impl Draft {
         }
         let fields = need(self.partition_spec.take(), "partition-spec")?;
         let raw = Fragment::written(b"{\"spec-id\":0}".to_vec()).with("fields", &fields)?;
-        Ok((0, vec![Part { id: 0, raw }]))
+        Ok((0, vec![MetadataPart { id: 0, raw }]))
     }
 }
 
-impl Snapshot {
+impl TableSnapshot {
     /// Reads one, as documents and updates have it.
-    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Snapshot> {
+    pub(crate) fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<TableSnapshot> {
         let (mut id, mut timestamp_ms, mut sequence_number) = (None, None, None);
         let (mut parent, mut first_row_id, mut added_rows) = (None, None, None);
         let mut schema_id = None;
@@ -254,7 +281,7 @@ impl Snapshot {
             }
             Ok(())
         })?;
-        Ok(Snapshot {
+        Ok(TableSnapshot {
             id: need(id, "snapshot-id")?,
             parent,
             sequence_number: sequence_number.unwrap_or(0),
@@ -267,9 +294,13 @@ impl Snapshot {
     }
 }
 
-impl Reference {
+impl SnapshotReference {
     /// Reads what stands behind a name in documents, and beside it in updates.
-    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes, name: Str) -> Result<Reference> {
+    pub(crate) fn read(
+        cursor: &mut JsonCursor<'_>,
+        whole: &Bytes,
+        name: RawString,
+    ) -> Result<SnapshotReference> {
         let (mut snapshot_id, mut kind) = (None, None);
         let (mut keep, mut snapshot_age, mut ref_age) = (None, None, None);
         let raw = object(cursor, whole, |cursor, name| {
@@ -285,7 +316,7 @@ impl Reference {
             }
             Ok(())
         })?;
-        Ok(Reference {
+        Ok(SnapshotReference {
             name,
             snapshot_id: need(snapshot_id, "snapshot-id")?,
             kind: need(kind, "type")?,
@@ -297,8 +328,8 @@ impl Reference {
     }
 }
 
-impl LogEntry {
-    fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<LogEntry> {
+impl SnapshotLogEntry {
+    fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<SnapshotLogEntry> {
         let (mut timestamp_ms, mut snapshot_id) = (None, None);
         let raw = object(cursor, whole, |cursor, name| {
             match name {
@@ -308,7 +339,7 @@ impl LogEntry {
             }
             Ok(())
         })?;
-        Ok(LogEntry {
+        Ok(SnapshotLogEntry {
             timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
             snapshot_id: need(snapshot_id, "snapshot-id")?,
             raw,
@@ -317,13 +348,14 @@ impl LogEntry {
 }
 
 impl MetadataLogEntry {
-    fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<MetadataLogEntry> {
+    fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<MetadataLogEntry> {
         let (mut timestamp_ms, mut metadata_file) = (None, None);
         let raw = object(cursor, whole, |cursor, name| {
             match name {
                 "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
                 "metadata-file" => {
-                    metadata_file = Some(Str::within(whole, string(cursor, "metadata-file")?));
+                    metadata_file =
+                        Some(RawString::within(whole, string(cursor, "metadata-file")?));
                 }
                 _ => drop(cursor.value()?),
             }
@@ -339,11 +371,11 @@ impl MetadataLogEntry {
 
 impl KeyPart {
     /// Reads one, as documents and updates have it.
-    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<KeyPart> {
+    pub(crate) fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<KeyPart> {
         let (mut id, mut has_metadata) = (None, false);
         let raw = object(cursor, whole, |cursor, name| {
             match name {
-                "key-id" => id = Some(Str::within(whole, string(cursor, "key-id")?)),
+                "key-id" => id = Some(RawString::within(whole, string(cursor, "key-id")?)),
                 "encrypted-key-metadata" => {
                     string(cursor, "encrypted-key-metadata")?;
                     has_metadata = true;
@@ -358,7 +390,7 @@ impl KeyPart {
 }
 
 /// Reads a file of statistics, as documents and updates have it.
-pub(crate) fn statistics(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<StatisticsPart> {
+pub(crate) fn statistics(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<StatisticsPart> {
     let (mut snapshot_id, mut has_path) = (None, false);
     let raw = object(cursor, whole, |cursor, name| {
         match name {
@@ -376,8 +408,8 @@ pub(crate) fn statistics(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Stati
 }
 
 /// The order of a table that nobody asks to sort.
-pub(crate) fn unsorted() -> Part {
-    Part { id: 0, raw: Fragment::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
+pub(crate) fn unsorted() -> MetadataPart {
+    MetadataPart { id: 0, raw: Fragment::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
 }
 
 /// `branch` or `tag`, in any case, as the reference reads it.
@@ -389,7 +421,7 @@ pub(crate) fn reference_kind(name: &str) -> Result<ReferenceKind> {
 }
 
 /// The highest id of a specification's fields. In version 1 they need not have any, and count.
-fn last_field_id(spec: &Part) -> i32 {
+fn last_field_id(spec: &MetadataPart) -> i32 {
     let fields = spec.raw.get("fields");
     let Some(fields) = fields.as_ref().and_then(|fields| fields.items().ok()) else {
         return LAST_PARTITION_ID_NONE;
@@ -400,7 +432,11 @@ fn last_field_id(spec: &Part) -> i32 {
     })
 }
 
-fn parts(cursor: &mut Cursor<'_>, whole: &Bytes, id_name: &'static str) -> Result<Vec<Part>> {
+fn parts(
+    cursor: &mut JsonCursor<'_>,
+    whole: &Bytes,
+    id_name: &'static str,
+) -> Result<Vec<MetadataPart>> {
     let mut count = 0;
     list(cursor, |cursor| {
         let mut id = None;
@@ -417,15 +453,15 @@ fn parts(cursor: &mut Cursor<'_>, whole: &Bytes, id_name: &'static str) -> Resul
             Ok(())
         })?;
         // A schema of version 1 may lack it.
-        Ok(Part { id: id.unwrap_or(0), raw })
+        Ok(MetadataPart { id: id.unwrap_or(0), raw })
     })
 }
 
 /// Passes an object; `member` gets each name, and passes the value. The object as it was written.
 fn object<'a>(
-    cursor: &mut Cursor<'a>,
+    cursor: &mut JsonCursor<'a>,
     whole: &Bytes,
-    mut member: impl FnMut(&mut Cursor<'a>, &str) -> Result<()>,
+    mut member: impl FnMut(&mut JsonCursor<'a>, &str) -> Result<()>,
 ) -> Result<Fragment> {
     cursor.peek()?;
     let start = cursor.offset();
@@ -434,8 +470,8 @@ fn object<'a>(
 }
 
 fn list<'a, T>(
-    cursor: &mut Cursor<'a>,
-    mut read: impl FnMut(&mut Cursor<'a>) -> Result<T>,
+    cursor: &mut JsonCursor<'a>,
+    mut read: impl FnMut(&mut JsonCursor<'a>) -> Result<T>,
 ) -> Result<Vec<T>> {
     let mut items = Vec::new();
     cursor.array(|cursor| {
@@ -446,20 +482,20 @@ fn list<'a, T>(
 }
 
 /// A whole number of 64 bits.
-pub(crate) fn long(cursor: &mut Cursor<'_>, name: &str) -> Result<i64> {
+pub(crate) fn long(cursor: &mut JsonCursor<'_>, name: &str) -> Result<i64> {
     let value = cursor.value()?;
     let number = value.parse().ok().filter(|_| !value.starts_with('"'));
     number.ok_or_else(|| illegal(format!("Cannot parse to a long value: {name}: {value:.40}")))
 }
 
 /// A whole number of 32 bits.
-pub(crate) fn int(cursor: &mut Cursor<'_>, name: &str) -> Result<i32> {
+pub(crate) fn int(cursor: &mut JsonCursor<'_>, name: &str) -> Result<i32> {
     let value = cursor.value()?;
     let number = value.parse().ok();
     number.ok_or_else(|| illegal(format!("Cannot parse to an integer value: {name}: {value:.40}")))
 }
 
-fn long_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
+fn long_or_null(cursor: &mut JsonCursor<'_>, name: &str) -> Result<Option<i64>> {
     if cursor.peek()? == JsonKind::Null {
         cursor.value()?;
         return Ok(None);
@@ -467,7 +503,7 @@ fn long_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
     long(cursor, name).map(Some)
 }
 
-fn int_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i32>> {
+fn int_or_null(cursor: &mut JsonCursor<'_>, name: &str) -> Result<Option<i32>> {
     if cursor.peek()? == JsonKind::Null {
         cursor.value()?;
         return Ok(None);
@@ -475,7 +511,7 @@ fn int_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i32>> {
     int(cursor, name).map(Some)
 }
 
-fn string<'a>(cursor: &mut Cursor<'a>, name: &str) -> Result<Text<'a>> {
+fn string<'a>(cursor: &mut JsonCursor<'a>, name: &str) -> Result<JsonText<'a>> {
     if cursor.peek()? != JsonKind::String {
         let value = cursor.value()?;
         return Err(illegal(format!("Cannot parse to a string value: {name}: {value:.40}")));

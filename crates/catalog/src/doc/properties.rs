@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::json::cursor::Cursor;
-use crate::json::{JsonError, Str};
+use crate::json::cursor::JsonCursor;
+use crate::json::{JsonError, RawString};
 
 /// Properties of a table at the most.
 pub const PROPERTIES_MAX: usize = 100_000;
@@ -34,11 +34,14 @@ pub const RESERVED: [&str; 9] = [
 
 /// Strings by strings, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Properties(pub(super) Vec<(Str, Str)>);
+pub struct Properties(pub(super) Vec<(RawString, RawString)>);
 
 impl Properties {
     /// Reads an object whose values are strings.
-    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Properties, JsonError> {
+    pub(crate) fn read(
+        cursor: &mut JsonCursor<'_>,
+        whole: &Bytes,
+    ) -> Result<Properties, JsonError> {
         let mut entries = Vec::new();
         cursor.object(|cursor, name| {
             if entries.len() == PROPERTIES_MAX {
@@ -52,7 +55,7 @@ impl Properties {
                 }
                 other => other,
             })?;
-            entries.push((Str::within(whole, name), Str::within(whole, value)));
+            entries.push((RawString::within(whole, name), RawString::within(whole, value)));
             Ok::<(), JsonError>(())
         })?;
         Ok(Properties(entries))

@@ -287,13 +287,19 @@ fn strings_are_equal_by_what_they_say() {
 
 #[test]
 fn a_member_is_found_by_its_name() {
-    use super::layout::Key;
+    use super::layout::DocumentKey;
     for name in ["format-version", "schema", "partition-specs", "encryption-keys", "metadata-log"] {
-        assert_eq!(Key::of(name).name(), name);
+        assert_eq!(DocumentKey::of(name).name(), name);
     }
-    assert_eq!((Key::of("refs"), Key::of("metadata-log")), (Key::Refs, Key::MetadataLog));
-    assert_eq!((Key::of("ref"), Key::of("")), (Key::Unknown, Key::Unknown));
-    assert_eq!(Key::Unknown.name(), "");
+    assert_eq!(
+        (DocumentKey::of("refs"), DocumentKey::of("metadata-log")),
+        (DocumentKey::Refs, DocumentKey::MetadataLog)
+    );
+    assert_eq!(
+        (DocumentKey::of("ref"), DocumentKey::of("")),
+        (DocumentKey::Unknown, DocumentKey::Unknown)
+    );
+    assert_eq!(DocumentKey::Unknown.name(), "");
 }
 
 #[test]

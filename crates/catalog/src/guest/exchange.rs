@@ -17,14 +17,14 @@ use hyper::body::{Frame, SizeHint};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::{Seen, Watch};
+use super::{SandboxRequestRecord, Watch};
 
 /// Bytes of what a request named that are told.
 const TEXT_BYTES_MAX: usize = 2048;
 
 /// One request.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct SandboxExchange {
     text: String,
     watch: Arc<dyn Watch>,
     started: Instant,
@@ -44,9 +44,9 @@ pub(crate) fn named(method: &Method, uri: &Uri) -> String {
     text
 }
 
-impl Exchange {
-    pub(super) fn new(text: String, watch: Arc<dyn Watch>) -> Exchange {
-        Exchange {
+impl SandboxExchange {
+    pub(super) fn new(text: String, watch: Arc<dyn Watch>) -> SandboxExchange {
+        SandboxExchange {
             text,
             watch,
             started: clock::now(),
@@ -87,7 +87,11 @@ impl Exchange {
     }
 
     /// The answer, whose bytes are counted.
-    pub(crate) fn answered(self: &Arc<Exchange>, method: &Method, response: Response) -> Response {
+    pub(crate) fn answered(
+        self: &Arc<SandboxExchange>,
+        method: &Method,
+        response: Response,
+    ) -> Response {
         self.status.store(response.status().as_u16(), Ordering::Relaxed);
         let length = response.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
@@ -96,12 +100,12 @@ impl Exchange {
         response.map(|inner| {
             let length = length.or(inner.size_hint().exact());
             let left = if is_head { Some(0) } else { length };
-            Body::new(Counted { inner, exchange, left })
+            Body::new(CountedBody { inner, exchange, left })
         })
     }
 }
 
-impl Drop for Exchange {
+impl Drop for SandboxExchange {
     fn drop(&mut self) {
         let (status, error) = (*self.status.get_mut(), self.error.get_mut().take());
         let outcome = match status {
@@ -118,7 +122,7 @@ impl Drop for Exchange {
             (AuditOutcome::Done, Some(_)) if status < 400 => AuditOutcome::Failed,
             (outcome, _) => outcome,
         };
-        self.watch.saw(&Seen {
+        self.watch.saw(&SandboxRequestRecord {
             text: &self.text,
             status,
             outcome,
@@ -131,14 +135,14 @@ impl Drop for Exchange {
 }
 
 /// A body on its way to the guest.
-struct Counted {
+struct CountedBody {
     inner: Body,
-    exchange: Arc<Exchange>,
+    exchange: Arc<SandboxExchange>,
     /// Bytes that are still to come, where that is known; 0 at the end of all others.
     left: Option<u64>,
 }
 
-impl Drop for Counted {
+impl Drop for CountedBody {
     fn drop(&mut self) {
         if self.left != Some(0) && !self.inner.is_end_stream() {
             self.exchange.note("the answer broke off");
@@ -146,7 +150,7 @@ impl Drop for Counted {
     }
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -24,11 +24,11 @@ use hyper::body::{Frame, SizeHint};
 use node::client::{BodyError, Outgoing};
 use tokio::time::timeout;
 
-use super::exchange::{Exchange, named};
-use super::pieces::{MALFORMED, Pieces};
-use super::{Held, Visit};
+use super::exchange::{SandboxExchange, named};
+use super::pieces::{ChunkedDecoder, MALFORMED};
+use super::{BufferedBody, SandboxSession};
 use crate::error::{Error, Kind, Result};
-use crate::storage::{self, Words, XML_BYTES_MAX};
+use crate::storage::{self, StoreReply, XML_BYTES_MAX};
 
 /// Longest object that is written at once, in bytes: that of the services.
 pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 30;
@@ -65,7 +65,10 @@ const ANSWERED: [HeaderName; 8] = [
 ];
 
 /// Answers whatever is not one of Iceberg's own paths.
-pub(super) async fn answer(Extension(visit): Extension<Arc<Visit>>, request: Request) -> Response {
+pub(super) async fn answer(
+    Extension(visit): Extension<Arc<SandboxSession>>,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     if path == "/v1" || path.starts_with("/v1/") {
@@ -82,7 +85,7 @@ pub(super) async fn answer(Extension(visit): Extension<Arc<Visit>>, request: Req
 }
 
 /// What a request's body is to its meaning.
-enum Form {
+enum BodyForm {
     /// There is none.
     Nothing,
     /// It says what the request is about.
@@ -93,19 +96,19 @@ enum Form {
 
 type Parameters = BTreeMap<String, String>;
 
-fn form(parts: &Parts, parameters: &Parameters) -> Form {
+fn form(parts: &Parts, parameters: &Parameters) -> BodyForm {
     match parts.method {
-        Method::PUT if parts.headers.contains_key(COPY_SOURCE) => Form::Nothing,
-        Method::PUT => Form::File,
-        Method::POST if parameters.contains_key("uploads") => Form::Nothing,
-        Method::POST => Form::Words,
-        _ => Form::Nothing,
+        Method::PUT if parts.headers.contains_key(COPY_SOURCE) => BodyForm::Nothing,
+        Method::PUT => BodyForm::File,
+        Method::POST if parameters.contains_key("uploads") => BodyForm::Nothing,
+        Method::POST => BodyForm::Words,
+        _ => BodyForm::Nothing,
     }
 }
 
 async fn relay(
-    visit: &Visit,
-    exchange: &Arc<Exchange>,
+    visit: &SandboxSession,
+    exchange: &Arc<SandboxExchange>,
     parts: &Parts,
     body: Body,
 ) -> Result<Response> {
@@ -117,15 +120,15 @@ async fn relay(
     let parameters = storage::parameters(parts.uri.query().unwrap_or_default())?;
     let (form, is_cut) = (form(parts, &parameters), is_cut(&parts.headers));
     let mut rest = Some(body);
-    let words: Option<Held> = match form {
-        Form::Words if is_cut => {
+    let words: Option<BufferedBody> = match form {
+        BodyForm::Words if is_cut => {
             return Err(Error::new(Kind::BadRequest, "a body of this kind is not cut in pieces"));
         }
-        Form::Words => {
+        BodyForm::Words => {
             let body = rest.take().unwrap_or_default();
             Some(visit.read(body, exchange, XML_BYTES_MAX as u64).await?)
         }
-        Form::File | Form::Nothing => None,
+        BodyForm::File | BodyForm::Nothing => None,
     };
     let text = words.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
     let text = text.map_err(|_| Error::new(Kind::BadRequest, "the body is no text"))?;
@@ -136,8 +139,8 @@ async fn relay(
     let place = (&*bucket, &*key);
     let (scope, permission) = catalog.files_at(&visit.who, &warehouse, place, staged).await?;
     let outgoing = match (form, rest) {
-        (Form::File, Some(body)) => {
-            Sending::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()
+        (BodyForm::File, Some(body)) => {
+            FileUpload::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()
         }
         _ => whole(asked.body().unwrap_or_default()),
     };
@@ -153,9 +156,9 @@ fn whole(text: &str) -> Outgoing {
 
 /// Waits for an answer for as long as something moves.
 async fn watched(
-    exchange: &Exchange,
-    answer: impl Future<Output = Result<node::client::Response>>,
-) -> Result<node::client::Response> {
+    exchange: &SandboxExchange,
+    answer: impl Future<Output = Result<node::client::ClientResponse>>,
+) -> Result<node::client::ClientResponse> {
     let mut answer = pin!(answer);
     loop {
         match timeout(LOOK_INTERVAL, &mut answer).await {
@@ -185,19 +188,19 @@ fn number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
 }
 
 /// A file on its way to the store: as long as was said, and in one piece.
-struct Sending {
+struct FileUpload {
     inner: Body,
-    pieces: Option<Pieces>,
+    pieces: Option<ChunkedDecoder>,
     /// What came and was not taken apart yet.
     input: Bytes,
     left: u64,
-    exchange: Arc<Exchange>,
+    exchange: Arc<SandboxExchange>,
 }
 
-impl Sending {
-    fn new(inner: Body, headers: &HeaderMap, exchange: Arc<Exchange>) -> Result<Sending> {
+impl FileUpload {
+    fn new(inner: Body, headers: &HeaderMap, exchange: Arc<SandboxExchange>) -> Result<FileUpload> {
         let (pieces, length) = match is_cut(headers) {
-            true => (Some(Pieces::default()), number(headers, DECODED_LENGTH)),
+            true => (Some(ChunkedDecoder::default()), number(headers, DECODED_LENGTH)),
             false => (None, number(headers, header::CONTENT_LENGTH)),
         };
         let left = length.ok_or_else(|| Error::new(Kind::Validation, LENGTH_MISSING))?;
@@ -205,7 +208,7 @@ impl Sending {
             let message = format!("an object is written with at most {OBJECT_BYTES_MAX} bytes");
             return Err(Error::new(Kind::TooLarge, message));
         }
-        Ok(Sending { inner, pieces, input: Bytes::new(), left, exchange })
+        Ok(FileUpload { inner, pieces, input: Bytes::new(), left, exchange })
     }
 
     fn fail(
@@ -218,7 +221,7 @@ impl Sending {
     }
 }
 
-impl HttpBody for Sending {
+impl HttpBody for FileUpload {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -244,7 +247,7 @@ impl HttpBody for Sending {
                 it.left = left;
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            if it.pieces.as_ref().is_some_and(Pieces::is_done) {
+            if it.pieces.as_ref().is_some_and(ChunkedDecoder::is_done) {
                 return it.fail(MALFORMED);
             }
             match ready!(Pin::new(&mut it.inner).poll_frame(cx)) {
@@ -272,8 +275,8 @@ impl HttpBody for Sending {
 /// from its parts.
 async fn passed(
     parts: &Parts,
-    exchange: &Arc<Exchange>,
-    answer: node::client::Response,
+    exchange: &Arc<SandboxExchange>,
+    answer: node::client::ClientResponse,
     is_made: bool,
 ) -> Result<Response> {
     let status = answer.status;
@@ -310,7 +313,7 @@ async fn passed(
 }
 
 /// Reads an answer that is short.
-async fn short(answer: &mut node::client::Response, bytes_max: usize) -> Result<String> {
+async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> Result<String> {
     let mut bytes = Vec::new();
     let broken = |error| Error::caused(Kind::ServiceUnavailable, BROKEN_OFF, error);
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
@@ -324,9 +327,9 @@ async fn short(answer: &mut node::client::Response, bytes_max: usize) -> Result<
 
 /// That an object was copied or put together. Services begin their answer before they know whether
 /// they can, so that an error may come with a status of success.
-async fn put_together(mut answer: node::client::Response, is_copy: bool) -> Result<Response> {
+async fn put_together(mut answer: node::client::ClientResponse, is_copy: bool) -> Result<Response> {
     let text = short(&mut answer, XML_BYTES_MAX).await?;
-    let said = Words::read(&text);
+    let said = StoreReply::read(&text);
     let tag = said.as_ref().filter(|it| it.root != "Error").and_then(|it| it.text_of("ETag"));
     let Some(tag) = tag else {
         let code = said.and_then(|it| it.text_of("Code")).unwrap_or_default();
@@ -350,15 +353,15 @@ async fn put_together(mut answer: node::client::Response, is_copy: bool) -> Resu
 /// What the store has refused, in words of this server: its own may tell of the key.
 async fn failed(
     parts: &Parts,
-    exchange: &Arc<Exchange>,
-    mut answer: node::client::Response,
+    exchange: &Arc<SandboxExchange>,
+    mut answer: node::client::ClientResponse,
 ) -> Result<Response> {
     let status = answer.status;
     let text = match parts.method {
         Method::HEAD => String::new(),
         _ => short(&mut answer, ERROR_BYTES_MAX).await?,
     };
-    let code = Words::read(&text).and_then(|it| it.text_of("Code"));
+    let code = StoreReply::read(&text).and_then(|it| it.text_of("Code"));
     let code = plain(&code.unwrap_or_default());
     exchange.note(&format!("the object store says {} {code}", status.as_u16()));
     let known: (StatusCode, &str) = match status.as_u16() {

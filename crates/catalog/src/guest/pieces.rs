@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: usize = 256;
 pub(super) const MALFORMED: &str = "the body is not cut as it says";
 
 #[derive(Debug)]
-enum State {
+enum ChunkState {
     /// In the line before a piece.
     Line(Vec<u8>),
     /// In a piece, of which so much is to come.
@@ -24,15 +24,15 @@ enum State {
 
 /// Takes a body apart.
 #[derive(Debug)]
-pub(super) struct Pieces(State);
+pub(super) struct ChunkedDecoder(ChunkState);
 
-impl Default for Pieces {
-    fn default() -> Pieces {
-        Pieces(State::Line(Vec::new()))
+impl Default for ChunkedDecoder {
+    fn default() -> ChunkedDecoder {
+        ChunkedDecoder(ChunkState::Line(Vec::new()))
     }
 }
 
-impl Pieces {
+impl ChunkedDecoder {
     /// The next bytes of what was cut that are in `input`; none when more has to come first, or
     /// when that was all.
     ///
@@ -41,7 +41,7 @@ impl Pieces {
     pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, &'static str> {
         while !input.is_empty() {
             match &mut self.0 {
-                State::Line(line) => {
+                ChunkState::Line(line) => {
                     let byte = input.get_u8();
                     if byte != b'\n' {
                         line.push(byte);
@@ -51,31 +51,31 @@ impl Pieces {
                         continue;
                     }
                     self.0 = match length(line).ok_or(MALFORMED)? {
-                        0 => State::Done,
-                        length => State::Piece(length),
+                        0 => ChunkState::Done,
+                        length => ChunkState::Piece(length),
                     };
                 }
-                State::Piece(left) => {
+                ChunkState::Piece(left) => {
                     let room = usize::try_from(*left).unwrap_or(usize::MAX);
                     let piece = input.split_to(room.min(input.len()));
                     *left -= u64::try_from(piece.len()).unwrap_or(*left).min(*left);
                     if *left == 0 {
-                        self.0 = State::End(2);
+                        self.0 = ChunkState::End(2);
                     }
                     return Ok(Some(piece));
                 }
-                State::End(left) => {
+                ChunkState::End(left) => {
                     let expected = if *left == 2 { b'\r' } else { b'\n' };
                     if input.get_u8() != expected {
                         return Err(MALFORMED);
                     }
                     *left -= 1;
                     if *left == 0 {
-                        self.0 = State::Line(Vec::new());
+                        self.0 = ChunkState::Line(Vec::new());
                     }
                 }
                 // Checksums, which tell of what nobody here reads.
-                State::Done => input.clear(),
+                ChunkState::Done => input.clear(),
             }
         }
         Ok(None)
@@ -83,7 +83,7 @@ impl Pieces {
 
     /// Whether the last piece was there.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.0, State::Done)
+        matches!(self.0, ChunkState::Done)
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8], cut: usize) -> Result<(Vec<u8>, bool), &'static str> {
-        let (mut pieces, mut all) = (Pieces::default(), Vec::new());
+        let (mut pieces, mut all) = (ChunkedDecoder::default(), Vec::new());
         for part in text.chunks(cut) {
             let mut part = Bytes::copy_from_slice(part);
             while let Some(piece) = pieces.next(&mut part)? {

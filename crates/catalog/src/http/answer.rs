@@ -15,9 +15,9 @@ use node::http;
 use serde::Serialize;
 
 use super::header_value;
-use super::request::{self, Input};
-use super::tail::End;
-use crate::cache::{Entry, Snapshots};
+use super::request::{self, CatalogRequest};
+use super::tail::FinishedSuffix;
+use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{Error, Kind, Result};
 use crate::json::{put_integer, put_string};
 
@@ -153,10 +153,10 @@ pub fn from_shell(error: &http::Error) -> Error {
 
 /// A table with its version's tag, or that the client has it already.
 pub(super) async fn table(
-    input: &Input<'_>,
-    entry: &Arc<Entry>,
-    snapshots: Snapshots,
-    end: &End,
+    input: &CatalogRequest<'_>,
+    entry: &Arc<CachedVersion>,
+    snapshots: SnapshotSelection,
+    end: &FinishedSuffix,
 ) -> Result<Response> {
     let tag = weak(entry, snapshots, end)?;
     let mut response = document(input, entry, snapshots, end).await?;
@@ -175,10 +175,10 @@ pub(super) fn not_modified(tag: &str) -> Result<Response> {
 
 /// A table or view: its document, where that is, and what else the principal gets to see.
 pub(super) async fn document(
-    input: &Input<'_>,
-    entry: &Arc<Entry>,
-    snapshots: Snapshots,
-    end: &End,
+    input: &CatalogRequest<'_>,
+    entry: &Arc<CachedVersion>,
+    snapshots: SnapshotSelection,
+    end: &FinishedSuffix,
 ) -> Result<Response> {
     match is_packed(&input.parts.headers, entry) {
         true => Ok(packed(entry.gzip(snapshots, end.bytes().map(|it| &**it)).await?)),
@@ -189,9 +189,9 @@ pub(super) async fn document(
 /// What [`table`] answers, or that the client has it, where that takes no waiting.
 pub(super) fn table_at_hand(
     headers: &HeaderMap,
-    entry: &Entry,
-    snapshots: Snapshots,
-    end: &End,
+    entry: &CachedVersion,
+    snapshots: SnapshotSelection,
+    end: &FinishedSuffix,
 ) -> Option<Response> {
     let tag = end.tag(entry.etag(snapshots));
     if request::has(headers, &tag) {
@@ -205,9 +205,9 @@ pub(super) fn table_at_hand(
 /// What [`document`] answers, where that takes no waiting.
 pub(super) fn document_at_hand(
     headers: &HeaderMap,
-    entry: &Entry,
-    snapshots: Snapshots,
-    end: &End,
+    entry: &CachedVersion,
+    snapshots: SnapshotSelection,
+    end: &FinishedSuffix,
 ) -> Option<Response> {
     match is_packed(headers, entry) {
         true => entry.gzip_at_hand(snapshots, end.bytes().map(|it| &**it)).map(packed),
@@ -215,7 +215,7 @@ pub(super) fn document_at_hand(
     }
 }
 
-fn is_packed(headers: &HeaderMap, entry: &Entry) -> bool {
+fn is_packed(headers: &HeaderMap, entry: &CachedVersion) -> bool {
     entry.document().len() >= GZIP_BYTES_MIN && request::takes_gzip(headers)
 }
 
@@ -227,14 +227,18 @@ fn packed(all: [Bytes; 2]) -> Response {
     response
 }
 
-fn plain(entry: &Entry, snapshots: Snapshots, end: &End) -> Response {
+fn plain(entry: &CachedVersion, snapshots: SnapshotSelection, end: &FinishedSuffix) -> Response {
     let mut response = pieces(entry.frames(snapshots, end.bytes().cloned()));
     response.headers_mut().insert(header::VARY, VARY);
     response
 }
 
 /// The tag of an answer as a header has it.
-fn weak(entry: &Entry, snapshots: Snapshots, end: &End) -> Result<HeaderValue> {
+fn weak(
+    entry: &CachedVersion,
+    snapshots: SnapshotSelection,
+    end: &FinishedSuffix,
+) -> Result<HeaderValue> {
     match end.bytes() {
         None => HeaderValue::from_maybe_shared(entry.weak_etag(snapshots).clone())
             .map_err(Error::internal),
@@ -254,7 +258,7 @@ fn pieces<const N: usize>(all: [Bytes; N]) -> Response {
         0 | 1 => Body::from(all.into_iter().find(|piece| !piece.is_empty()).unwrap_or_default()),
         // To write one piece costs less than to copy so few bytes.
         _ if length <= COPIED_BYTES_MAX => Body::from(all.concat()),
-        _ => Body::new(Pieces { all: all.into_iter(), left: length as u64 }),
+        _ => Body::new(DocumentBody { all: all.into_iter(), left: length as u64 }),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -265,13 +269,13 @@ fn pieces<const N: usize>(all: [Bytes; N]) -> Response {
 
 /// A body whose length is known, though not all of it is in one place: to the shell it is no stream
 /// that may last.
-struct Pieces<const N: usize> {
+struct DocumentBody<const N: usize> {
     all: array::IntoIter<Bytes, N>,
     /// Bytes.
     left: u64,
 }
 
-impl<const N: usize> HttpBody for Pieces<N> {
+impl<const N: usize> HttpBody for DocumentBody<N> {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
-use node::http::{AtOnce, FastPath, Head, Memory, path_part};
+use node::http::{AtOnce, FastHead, FastPath, Memory, path_part};
 
 use super::moment::AS_OF;
 use super::{Ground, POLARIS, PREFIX, answer, delegation, tables};
 use crate::access::{Hash, hash};
-use crate::cache::Snapshots;
+use crate::cache::SnapshotSelection;
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Told, Who};
+use crate::service::{ListContent, Who};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -25,15 +25,15 @@ const SHOWN_BYTES_MAX: usize = 4096;
 
 /// What a request's path names.
 #[derive(Clone, Copy)]
-enum Named {
+enum FastTarget {
     Namespace,
     List(RelationKind),
     Relation(RelationKind),
 }
 
 /// A path that is served here.
-struct Path<'a> {
-    named: Named,
+struct CachedPath<'a> {
+    named: FastTarget,
     prefix: &'a str,
     namespace: &'a str,
     /// Of a table or view.
@@ -42,9 +42,9 @@ struct Path<'a> {
     is_polaris: bool,
 }
 
-impl<'a> Path<'a> {
+impl<'a> CachedPath<'a> {
     /// Takes a path apart as the router would.
-    fn parse(path: &'a str) -> Option<Path<'a>> {
+    fn parse(path: &'a str) -> Option<CachedPath<'a>> {
         let rest = path.strip_prefix(PREFIX)?;
         let (rest, is_polaris) = match rest.strip_prefix(POLARIS) {
             Some(rest) => (rest, true),
@@ -60,11 +60,11 @@ impl<'a> Path<'a> {
             Some(_) => return None,
         };
         let (named, name) = match (kind, parts.next()) {
-            (None, _) => (Named::Namespace, ""),
-            (Some(kind), None) => (Named::List(kind), ""),
-            (Some(kind), Some(name)) => (Named::Relation(kind), name),
+            (None, _) => (FastTarget::Namespace, ""),
+            (Some(kind), None) => (FastTarget::List(kind), ""),
+            (Some(kind), Some(name)) => (FastTarget::Relation(kind), name),
         };
-        parts.next().is_none().then_some(Path { named, prefix, namespace, name, is_polaris })
+        parts.next().is_none().then_some(CachedPath { named, prefix, namespace, name, is_polaris })
     }
 
     /// The route as the router knows it.
@@ -82,60 +82,67 @@ impl<'a> Path<'a> {
             };
         }
         match self.named {
-            Named::Namespace => route!(""),
-            Named::List(Table) => route!("/tables"),
-            Named::List(View) => route!("/views"),
-            Named::Relation(Table) => route!("/tables/{table}"),
-            Named::Relation(View) => route!("/views/{view}"),
+            FastTarget::Namespace => route!(""),
+            FastTarget::List(Table) => route!("/tables"),
+            FastTarget::List(View) => route!("/views"),
+            FastTarget::Relation(Table) => route!("/tables/{table}"),
+            FastTarget::Relation(View) => route!("/views/{view}"),
         }
     }
 }
 
 impl FastPath for Ground {
-    fn answer(&self, head: Head<'_>, memory: &Memory) -> Option<AtOnce> {
+    fn answer(&self, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce> {
         if head.method != Method::GET || head.headers.contains_key(AS_OF) {
             return None;
         }
-        let path = Path::parse(head.uri.path())?;
+        let path = CachedPath::parse(head.uri.path())?;
         let who = self.access.recognise(head.headers, |token| hash_of(token, memory))?.ok()?;
         let warehouse = self.catalog.warehouse(&path_part(path.prefix)?).ok()?;
         let namespace = NamespaceIdent::split(&path_part(path.namespace)?, &self.separator).ok()?;
         let query = head.uri.query();
         let response = match path.named {
-            Named::Relation(kind) => {
+            FastTarget::Relation(kind) => {
                 let ident = TableIdent::new(namespace, &path_part(path.name)?).ok()?;
                 let snapshots = match (kind, query) {
-                    (_, None) | (RelationKind::Table, Some("snapshots=all")) => Snapshots::All,
-                    (RelationKind::Table, Some("snapshots=refs")) => Snapshots::Refs,
+                    (_, None) | (RelationKind::Table, Some("snapshots=all")) => {
+                        SnapshotSelection::All
+                    }
+                    (RelationKind::Table, Some("snapshots=refs")) => SnapshotSelection::Refs,
                     _ => return None,
                 };
-                let asked = Asked { who: &who, warehouse: &warehouse, headers: head.headers };
+                let asked = FastRequest { who: &who, warehouse: &warehouse, headers: head.headers };
                 match kind {
                     RelationKind::Table => self.table(asked, &ident, snapshots)?,
                     RelationKind::View => self.view(asked, &ident)?,
                 }
             }
             _ if query.is_some() => return None,
-            Named::Namespace => self.told(&who, &warehouse, (Told::Properties, &namespace))?,
-            Named::List(kind) => self.told(&who, &warehouse, (Told::names_of(kind), &namespace))?,
+            FastTarget::Namespace => {
+                self.told(&who, &warehouse, (ListContent::Properties, &namespace))?
+            }
+            FastTarget::List(kind) => {
+                self.told(&who, &warehouse, (ListContent::names_of(kind), &namespace))?
+            }
         };
         Some(AtOnce { response, route: path.route() })
     }
 }
 
 /// A token that a connection has shown, and its hash.
-struct Shown {
+struct ConnectionToken {
     token: Box<str>,
     hash: Hash,
 }
 
 /// The hash of a token, which is made once where a connection shows the same one again.
 fn hash_of(token: &str, memory: &Memory) -> Hash {
-    let shown = memory.take().and_then(|kept| kept.downcast::<Shown>().ok());
+    let shown = memory.take().and_then(|kept| kept.downcast::<ConnectionToken>().ok());
     let shown = shown.filter(|it| *it.token == *token);
     let hash = shown.as_ref().map_or_else(|| hash(token), |it| it.hash);
     if token.len() <= SHOWN_BYTES_MAX {
-        let shown = shown.unwrap_or_else(|| Box::new(Shown { token: token.into(), hash }));
+        let shown =
+            shown.unwrap_or_else(|| Box::new(ConnectionToken { token: token.into(), hash }));
         memory.set(Some(shown));
     }
     hash
@@ -143,7 +150,7 @@ fn hash_of(token: &str, memory: &Memory) -> Hash {
 
 /// Who asks where, and how.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct FastRequest<'a> {
     who: &'a Who,
     warehouse: &'a Arc<Warehouse>,
     headers: &'a HeaderMap,
@@ -154,16 +161,16 @@ impl Ground {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        what: (Told, &NamespaceIdent),
+        what: (ListContent, &NamespaceIdent),
     ) -> Option<Response> {
         self.catalog.ready_at_hand(who, warehouse, what).map(answer::of_json)
     }
 
     fn table(
         &self,
-        Asked { who, warehouse, headers }: Asked<'_>,
+        FastRequest { who, warehouse, headers }: FastRequest<'_>,
         ident: &TableIdent,
-        snapshots: Snapshots,
+        snapshots: SnapshotSelection,
     ) -> Option<Response> {
         // A way to files may have to be asked for elsewhere, and is written down.
         if warehouse.storage().is_some() && delegation::is_asked(headers) {
@@ -177,10 +184,15 @@ impl Ground {
 
     fn view(
         &self,
-        Asked { who, warehouse, headers }: Asked<'_>,
+        FastRequest { who, warehouse, headers }: FastRequest<'_>,
         ident: &TableIdent,
     ) -> Option<Response> {
         let entry = self.catalog.at_hand(who, warehouse, RelationKind::View, ident)?;
-        answer::document_at_hand(headers, &entry, Snapshots::All, &super::tail::End::default())
+        answer::document_at_hand(
+            headers,
+            &entry,
+            SnapshotSelection::All,
+            &super::tail::FinishedSuffix::default(),
+        )
     }
 }

@@ -3,33 +3,33 @@
 use axum::extract::Request;
 use axum::http::Uri;
 use axum::response::Response;
-use node::http::{Peer, RequestId};
+use node::http::{ConnectionPeer, RequestId};
 
 use super::Ground;
 use super::answer;
-use super::operations::{Method, Op, Operation};
-use super::request::Input;
-use crate::access::{AuditFilter, Origin};
+use super::operations::{CatalogOperation, Method, OperationEntry};
+use super::request::CatalogRequest;
+use crate::access::{CatalogAuditFilter, RequestOrigin};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
 
 /// Marks an answer that has credentials.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given;
+pub(super) struct CredentialsMarker;
 
 /// What of a request has to be known when it was answered. Nothing is copied for it.
-pub(super) struct Trace {
+pub(super) struct AuditTrace {
     request: Option<RequestId>,
-    peer: Option<Peer>,
+    peer: Option<ConnectionPeer>,
     uri: Uri,
 }
 
-impl Trace {
-    pub(super) fn of(request: &Request) -> Trace {
+impl AuditTrace {
+    pub(super) fn of(request: &Request) -> AuditTrace {
         let extensions = request.extensions();
-        Trace {
+        AuditTrace {
             request: extensions.get::<RequestId>().cloned(),
-            peer: extensions.get::<Peer>().copied(),
+            peer: extensions.get::<ConnectionPeer>().copied(),
             uri: request.uri().clone(),
         }
     }
@@ -39,17 +39,17 @@ impl Trace {
     pub(super) fn write(
         self,
         ground: &Ground,
-        operation: &Operation,
+        operation: &OperationEntry,
         who: Option<&Who>,
         (response, refusal): (&Response, Option<&'static str>),
     ) {
         let status = response.status().as_u16();
-        let has_given = response.extensions().get::<Given>().is_some();
+        let has_given = response.extensions().get::<CredentialsMarker>().is_some();
         // 419: the token has ended.
         if !changes(operation) && !has_given && !matches!(status, 401 | 403 | 419) {
             return;
         }
-        let origin = Origin {
+        let origin = RequestOrigin {
             request: self.request.map(|it| it.0),
             address: self.peer.map(|it| it.0),
             path: self.uri.path().to_owned(),
@@ -59,19 +59,23 @@ impl Trace {
 }
 
 /// Whether an operation is one to change something, or gives something away.
-fn changes(operation: &Operation) -> bool {
+fn changes(operation: &OperationEntry) -> bool {
     match operation.op {
-        Op::ReportMetrics | Op::PlanScan | Op::CancelPlan | Op::FetchTasks | Op::Sign => false,
+        CatalogOperation::ReportMetrics
+        | CatalogOperation::PlanScan
+        | CatalogOperation::CancelPlan
+        | CatalogOperation::FetchTasks
+        | CatalogOperation::Sign => false,
         // Whoever gets them can read or write the table's files.
-        Op::LoadCredentials => true,
+        CatalogOperation::LoadCredentials => true,
         _ => !matches!(operation.method, Method::Get | Method::Head),
     }
 }
 
 /// What an operation is called: `drop-table`.
-fn name(op: Op) -> String {
+fn name(op: CatalogOperation) -> String {
     let (mut name, said) = match op {
-        Op::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),
+        CatalogOperation::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),
         _ => (String::new(), format!("{op:?}")),
     };
     for letter in said.chars() {
@@ -83,7 +87,7 @@ fn name(op: Op) -> String {
     name
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let text = |name: &str| Ok::<_, Error>(input.query(name)?.unwrap_or_default().to_owned());
     let number = |name: &str| match input.query(name)? {
         None | Some("") => Ok(None),
@@ -99,11 +103,11 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let before = before
         .transpose()
         .map_err(|_| Error::new(Kind::BadRequest, "`pageToken` is none of this catalog's"))?;
-    let filter = AuditFilter {
+    let filter = CatalogAuditFilter {
         principal: text("principal")?,
         operation: text("operation")?,
         path: text("path")?,
-        outcome: input.query("outcome")?.map(AuditFilter::outcome_of).transpose()?,
+        outcome: input.query("outcome")?.map(CatalogAuditFilter::outcome_of).transpose()?,
         since_ms: number("since")?,
         until_ms: number("until")?,
         before,
@@ -120,22 +124,22 @@ mod tests {
     #[test]
     fn what_changes_something_is_written_down() {
         for (op, expected) in [
-            (Op::CreateTable, true),
-            (Op::CommitTransaction, true),
-            (Op::Token, true),
-            (Op::PutPolicy, true),
-            (Op::LoadCredentials, true),
-            (Op::LoadTable, false),
-            (Op::TableExists, false),
-            (Op::PlanScan, false),
-            (Op::Audit, false),
-            (Op::Polaris(PolarisOp::CreateCatalog), true),
-            (Op::Polaris(PolarisOp::GetCatalog), false),
+            (CatalogOperation::CreateTable, true),
+            (CatalogOperation::CommitTransaction, true),
+            (CatalogOperation::Token, true),
+            (CatalogOperation::PutPolicy, true),
+            (CatalogOperation::LoadCredentials, true),
+            (CatalogOperation::LoadTable, false),
+            (CatalogOperation::TableExists, false),
+            (CatalogOperation::PlanScan, false),
+            (CatalogOperation::Audit, false),
+            (CatalogOperation::Polaris(PolarisOp::CreateCatalog), true),
+            (CatalogOperation::Polaris(PolarisOp::GetCatalog), false),
         ] {
             let operation = operations().iter().find(|it| it.op == op).unwrap();
             assert_eq!(changes(operation), expected, "{op:?}");
         }
-        assert_eq!(name(Op::CommitTransaction), "commit-transaction");
-        assert_eq!(name(Op::Polaris(PolarisOp::AddGrant)), "polaris-add-grant");
+        assert_eq!(name(CatalogOperation::CommitTransaction), "commit-transaction");
+        assert_eq!(name(CatalogOperation::Polaris(PolarisOp::AddGrant)), "polaris-add-grant");
     }
 }

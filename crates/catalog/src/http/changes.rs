@@ -17,11 +17,11 @@ use serde::Serialize;
 use tokio::time;
 
 use super::answer::{self, from_shell};
-use super::request::Input;
-use crate::access::Access;
+use super::request::CatalogRequest;
+use crate::access::AccessControl;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
-use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, Filter, Follow};
+use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, ChangeFilter, ChangeStream};
 
 /// How often a sign of life is sent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ const LATEST: &str = "latest";
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Page {
+struct ChangePageQuery {
     changes: Vec<Change>,
     /// What `after` of the next request is.
     next_after: i64,
@@ -58,14 +58,14 @@ struct Page {
 
 /// Why a stream of events ends.
 #[derive(Serialize)]
-struct Farewell<'a> {
+struct StreamEndReason<'a> {
     message: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
     code: u16,
 }
 
-pub(super) async fn changes(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
     let catalog = &input.ground.catalog;
     let warehouse = input.warehouse()?;
     let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
@@ -76,13 +76,13 @@ pub(super) async fn changes(input: &Input<'_>) -> Result<Response> {
         }
         (None, _) => None,
     };
-    let filter = Filter { namespace, ident };
+    let filter = ChangeFilter { namespace, ident };
     let after = after(input).await?;
     let is_socket = input.parts.headers.contains_key(header::UPGRADE);
     if !is_socket && !wants_events(input) {
         let limit = limit(input)?;
         let found = catalog.changes(&input.who, &warehouse, &filter, after, limit).await?;
-        return answer::of(&Page {
+        return answer::of(&ChangePageQuery {
             changes: found.changes,
             next_after: found.next_after,
             more: found.is_more,
@@ -94,19 +94,19 @@ pub(super) async fn changes(input: &Input<'_>) -> Result<Response> {
     let drain = drain.ok_or_else(|| Error::internal("changes are routed outside of the shell"))?;
     if !is_socket {
         let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
-        return Ok(server_sent(Follower::new(input, follow, drain)));
+        return Ok(server_sent(ChangeFollower::new(input, follow, drain)));
     }
     let mut parts = input.parts.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade = upgrade.map_err(|error| Error::new(Kind::BadRequest, error.to_string()))?;
     let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    let follower = Follower::new(input, follow, drain);
+    let follower = ChangeFollower::new(input, follow, drain);
     Ok(upgrade.on_upgrade(move |socket| talk(socket, follower)))
 }
 
 /// The number after which changes are wanted: of the query, or that an event had that came last.
-async fn after(input: &Input<'_>) -> Result<Option<i64>> {
+async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
     let Some(text) = input.query("after")? else {
         let last = last_event_id(&input.parts.headers).map_err(|error| from_shell(&error))?;
         let refuse = |_| Error::new(Kind::BadRequest, "`Last-Event-ID` is no number of a change");
@@ -120,7 +120,7 @@ async fn after(input: &Input<'_>) -> Result<Option<i64>> {
     number.ok_or_else(refuse).map(Some)
 }
 
-fn limit(input: &Input<'_>) -> Result<usize> {
+fn limit(input: &CatalogRequest<'_>) -> Result<usize> {
     let Some(text) = input.query("limit")? else { return Ok(CHANGES_DEFAULT) };
     let limit = text.parse::<usize>().ok().filter(|limit| (1..=CHANGES_MAX).contains(limit));
     limit.ok_or_else(|| {
@@ -128,7 +128,7 @@ fn limit(input: &Input<'_>) -> Result<usize> {
     })
 }
 
-fn wants_events(input: &Input<'_>) -> bool {
+fn wants_events(input: &CatalogRequest<'_>) -> bool {
     let values = input.parts.headers.get_all(header::ACCEPT).iter();
     let mut kinds = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
     kinds.any(|it| {
@@ -138,7 +138,7 @@ fn wants_events(input: &Input<'_>) -> bool {
 }
 
 /// How a stream ends before its reader goes away.
-enum End {
+enum ChangeStreamEnd {
     /// The reader is to come back, here or elsewhere.
     Later,
     /// It would be the same again.
@@ -146,48 +146,49 @@ enum End {
 }
 
 /// Somebody who is told of changes as long as what he showed is good.
-struct Follower {
-    follow: Follow,
+struct ChangeFollower {
+    follow: ChangeStream,
     drain: Drain,
-    access: Access,
+    access: AccessControl,
     headers: HeaderMap,
     /// When he is identified again.
     due: Instant,
 }
 
-impl Follower {
-    fn new(input: &Input<'_>, follow: Follow, drain: Drain) -> Follower {
+impl ChangeFollower {
+    fn new(input: &CatalogRequest<'_>, follow: ChangeStream, drain: Drain) -> ChangeFollower {
         let (access, headers) = (input.ground.access.clone(), input.parts.headers.clone());
-        Follower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
+        ChangeFollower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
     }
 
     /// The next changes, or why there are none any more. Dropping the future puts off nothing: who
     /// is due to be identified is told nothing before.
-    async fn next(&mut self) -> std::result::Result<Vec<Change>, End> {
+    async fn next(&mut self) -> std::result::Result<Vec<Change>, ChangeStreamEnd> {
         loop {
             if clock::now() >= self.due {
-                let who = self.access.identify(&self.headers).await.map_err(End::Refused)?;
+                let who =
+                    self.access.identify(&self.headers).await.map_err(ChangeStreamEnd::Refused)?;
                 self.follow.set_who(who);
                 self.due = clock::now() + IDENTIFY_INTERVAL;
             }
             let changes = tokio::select! {
-                changes = self.follow.next() => changes.map_err(End::Refused)?,
+                changes = self.follow.next() => changes.map_err(ChangeStreamEnd::Refused)?,
                 () = self.drain.begun() => None,
                 () = time::sleep_until(self.due.into()) => continue,
             };
-            return changes.ok_or(End::Later);
+            return changes.ok_or(ChangeStreamEnd::Later);
         }
     }
 }
 
-fn server_sent(follower: Follower) -> Response {
+fn server_sent(follower: ChangeFollower) -> Response {
     let answer = Sse::new(events(follower)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
     // Proxies must hand events on as they come.
     ([("x-accel-buffering", "no")], answer).into_response()
 }
 
 fn events(
-    follower: Follower,
+    follower: ChangeFollower,
 ) -> impl Stream<Item = std::result::Result<sse::Event, Infallible>> + Send {
     let batches = stream::unfold(Some(follower), |state| async move {
         let mut follower = state?;
@@ -196,10 +197,10 @@ fn events(
                 let shown: Vec<_> = changes.iter().map(|it| Ok(event(it))).collect();
                 Some((shown, Some(follower)))
             }
-            Err(End::Later) => None,
-            Err(End::Refused(error)) => {
+            Err(ChangeStreamEnd::Later) => None,
+            Err(ChangeStreamEnd::Refused(error)) => {
                 let (kind, code) = (error.kind.name(), error.kind.status());
-                let farewell = Farewell { message: &error.message, kind, code };
+                let farewell = StreamEndReason { message: &error.message, kind, code };
                 let text = serde_json::to_string(&farewell).unwrap_or_default();
                 Some((vec![Ok(sse::Event::default().event("error").data(text))], None))
             }
@@ -214,7 +215,7 @@ fn event(change: &Change) -> sse::Event {
 }
 
 /// Sends changes until one side goes away, and says why when it is this one.
-async fn talk(socket: WebSocket, mut follower: Follower) {
+async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
     let (mut sink, mut source) = socket.split();
     // Not at once: a socket that is closed meanwhile is broken for who answers that.
     let mut beat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
@@ -222,10 +223,10 @@ async fn talk(socket: WebSocket, mut follower: Follower) {
         let messages = tokio::select! {
             next = follower.next() => match next {
                 Ok(changes) => changes.iter().map(text).collect(),
-                Err(End::Later) => {
+                Err(ChangeStreamEnd::Later) => {
                     break (close_code::AWAY, format!("come back with after={}", follower.follow.after()));
                 }
-                Err(End::Refused(error)) => break (closing(error.kind), error.message),
+                Err(ChangeStreamEnd::Refused(error)) => break (closing(error.kind), error.message),
             },
             _ = beat.tick() => vec![Message::Ping(bytes::Bytes::new())],
             message = source.next() => match message {

@@ -7,21 +7,21 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer;
-use super::request::{Input, encoded};
-use super::tail::Tail;
-use crate::cache::Entry;
+use super::request::{CatalogRequest, encoded};
+use super::tail::ResponseSuffix;
+use crate::cache::CachedVersion;
 use crate::error::Result;
-use crate::guest::Visit;
+use crate::guest::SandboxSession;
 use crate::ident::TableIdent;
-use crate::service::Vended;
-use crate::storage::Storage;
+use crate::service::VendedCredentials;
+use crate::storage::BucketStorage;
 use crate::warehouse::Warehouse;
 
 /// What a client would take, in the order in which it likes it.
 const HEADER: &str = "x-iceberg-access-delegation";
 
 #[derive(Clone, Copy)]
-enum Way {
+enum DelegationMode {
     Vended,
     Signing,
 }
@@ -35,18 +35,18 @@ struct StorageCredential {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Credentials {
+struct CredentialsAnswer {
     storage_credentials: Vec<StorageCredential>,
 }
 
-pub(super) async fn credentials(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn credentials(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let vended = input.ground.catalog.credentials(&input.who, &warehouse, &ident).await?;
     let storage_credentials = vended.map(|it| listed(&warehouse, &ident, &it)).unwrap_or_default();
-    answer::of(&Credentials { storage_credentials })
+    answer::of(&CredentialsAnswer { storage_credentials })
 }
 
-pub(super) async fn sign(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn sign(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
     answer::of(&catalog.sign(&input.who, &warehouse, &ident, || input.body()).await?)
@@ -54,11 +54,11 @@ pub(super) async fn sign(input: &Input<'_>) -> Result<Response> {
 
 /// What an answer with a table says of its files.
 pub(super) async fn tail(
-    input: &Input<'_>,
+    input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
     ident: &TableIdent,
-    entry: &Entry,
-) -> Result<Tail> {
+    entry: &CachedVersion,
+) -> Result<ResponseSuffix> {
     if let Some(visit) = input.visit {
         if entry.pointer.is_none()
             && warehouse.storage().is_some()
@@ -76,25 +76,25 @@ pub(super) async fn tail(
 }
 
 async fn way_in(
-    input: &Input<'_>,
-    (warehouse, storage): (&Warehouse, &Storage),
+    input: &CatalogRequest<'_>,
+    (warehouse, storage): (&Warehouse, &BucketStorage),
     ident: &TableIdent,
-    entry: &Entry,
-    mut tail: Tail,
-) -> Result<Tail> {
+    entry: &CachedVersion,
+    mut tail: ResponseSuffix,
+) -> Result<ResponseSuffix> {
     // Files show all of a table.
     let catalog = &input.ground.catalog;
     if catalog.require_unrestricted(&input.who, warehouse, ident).is_err() {
         return Ok(tail);
     }
     let settings = storage.settings();
-    let is_there = |way: &Way| match way {
-        Way::Vended => settings.vended_credentials,
-        Way::Signing => settings.remote_signing,
+    let is_there = |way: &DelegationMode| match way {
+        DelegationMode::Vended => settings.vended_credentials,
+        DelegationMode::Signing => settings.remote_signing,
     };
     match asked(&input.parts.headers).find(is_there) {
         None => {}
-        Some(Way::Vended) => {
+        Some(DelegationMode::Vended) => {
             let vended = catalog.vend(&input.who, warehouse, ident, entry).await?;
             if let Some(vended) = vended {
                 input.note_given();
@@ -105,7 +105,7 @@ async fn way_in(
                 tail.put("storage-credentials", &listed(warehouse, ident, &vended))?;
             }
         }
-        Some(Way::Signing) => {
+        Some(DelegationMode::Signing) => {
             let endpoint = path(warehouse, ident, "sign");
             tail.configure("s3.remote-signing-enabled", "true");
             // The signer of clients in Python, by its name.
@@ -121,12 +121,12 @@ async fn way_in(
 
 /// What a guest has to know to get at a table's files, which show all of it.
 fn settings_of_guest(
-    input: &Input<'_>,
-    visit: &Visit,
+    input: &CatalogRequest<'_>,
+    visit: &SandboxSession,
     warehouse: &Warehouse,
     ident: &TableIdent,
-) -> Tail {
-    let mut tail = Tail::default();
+) -> ResponseSuffix {
+    let mut tail = ResponseSuffix::default();
     let catalog = &input.ground.catalog;
     if catalog.require_unrestricted(&input.who, warehouse, ident).is_ok() {
         for (name, value) in visit.file_settings(warehouse) {
@@ -138,13 +138,16 @@ fn settings_of_guest(
 
 /// What is said with a table as it was, whose files are today's: how the store is reached, but no
 /// way in.
-pub(super) fn settings_of_past(input: &Input<'_>, warehouse: &Warehouse) -> Tail {
-    if input.visit.is_some() { Tail::default() } else { settings(warehouse) }
+pub(super) fn settings_of_past(
+    input: &CatalogRequest<'_>,
+    warehouse: &Warehouse,
+) -> ResponseSuffix {
+    if input.visit.is_some() { ResponseSuffix::default() } else { settings(warehouse) }
 }
 
 /// What clients have to know of the store, and nothing that lets them in.
-pub(super) fn settings(warehouse: &Warehouse) -> Tail {
-    let mut tail = Tail::default();
+pub(super) fn settings(warehouse: &Warehouse) -> ResponseSuffix {
+    let mut tail = ResponseSuffix::default();
     for (name, value) in warehouse.storage().map(|it| it.client_config()).unwrap_or_default() {
         tail.configure(name, value);
     }
@@ -157,17 +160,21 @@ pub(super) fn is_asked(headers: &HeaderMap) -> bool {
 }
 
 /// What the client asks for. What is not known here may be known elsewhere.
-fn asked(headers: &HeaderMap) -> impl Iterator<Item = Way> + '_ {
+fn asked(headers: &HeaderMap) -> impl Iterator<Item = DelegationMode> + '_ {
     let values = headers.get_all(HEADER).iter();
     let words = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
     words.filter_map(|word| match word.trim() {
-        "vended-credentials" => Some(Way::Vended),
-        "remote-signing" => Some(Way::Signing),
+        "vended-credentials" => Some(DelegationMode::Vended),
+        "remote-signing" => Some(DelegationMode::Signing),
         _ => None,
     })
 }
 
-fn listed(warehouse: &Warehouse, ident: &TableIdent, vended: &Vended) -> Vec<StorageCredential> {
+fn listed(
+    warehouse: &Warehouse,
+    ident: &TableIdent,
+    vended: &VendedCredentials,
+) -> Vec<StorageCredential> {
     let mut all = Map::new();
     let storage = warehouse.storage();
     let known = storage.map(|it| it.client_config()).unwrap_or_default();
@@ -184,7 +191,7 @@ fn listed(warehouse: &Warehouse, ident: &TableIdent, vended: &Vended) -> Vec<Sto
 fn config(
     warehouse: &Warehouse,
     ident: &TableIdent,
-    vended: &Vended,
+    vended: &VendedCredentials,
 ) -> Vec<(&'static str, String)> {
     let given = &vended.temporary.credentials;
     let mut config = vec![

@@ -4,15 +4,15 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::Protection;
+use crate::service::ProtectionLevel;
 use crate::store::Dropped;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct One {
+struct DroppedQuery {
     id: String,
     uuid: String,
     #[serde(rename = "type")]
@@ -27,10 +27,10 @@ struct One {
     principal: Option<String>,
 }
 
-impl One {
-    fn new(one: Dropped, is_operator: bool) -> One {
+impl DroppedQuery {
+    fn new(one: Dropped, is_operator: bool) -> DroppedQuery {
         let Dropped { ident, pointer, dropped_ms, keep, principal, is_purging, .. } = one;
-        One {
+        DroppedQuery {
             id: pointer.id,
             uuid: pointer.uuid,
             kind: pointer.kind.name(),
@@ -47,14 +47,14 @@ impl One {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct List {
-    dropped: Vec<One>,
+struct DroppedListQuery {
+    dropped: Vec<DroppedQuery>,
     next_page_token: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Undrop {
+struct UndropRequest {
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
@@ -66,7 +66,7 @@ struct Undrop {
 }
 
 #[derive(Serialize)]
-struct Undropped {
+struct UndropAnswer {
     id: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -76,7 +76,7 @@ struct Undropped {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Protect {
+struct ProtectRequest {
     namespace: NamespaceIdent,
     #[serde(default)]
     name: Option<String>,
@@ -85,7 +85,7 @@ struct Protect {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Protected {
+struct ProtectionAnswer {
     protected: bool,
     by_flag: bool,
     by_property: bool,
@@ -93,28 +93,29 @@ struct Protected {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Retain {
+struct RetainRequest {
     undrop_seconds: Option<u64>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Retention {
+struct RetentionAnswer {
     undrop_seconds: u64,
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, page) = (input.warehouse()?, input.page()?);
     let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
     let catalog = &input.ground.catalog;
     let found = catalog.list_dropped(&input.who, &warehouse, namespace.as_ref(), &page).await?;
-    let dropped = found.items.into_iter().map(|it| One::new(it, input.who.operator)).collect();
-    answer::of(&List { dropped, next_page_token: found.next })
+    let dropped =
+        found.items.into_iter().map(|it| DroppedQuery::new(it, input.who.operator)).collect();
+    answer::of(&DroppedListQuery { dropped, next_page_token: found.next })
 }
 
-pub(super) async fn undrop(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let Undrop { id, uuid, namespace, name } = input.body()?;
+    let UndropRequest { id, uuid, namespace, name } = input.body()?;
     let wanted = match (id, uuid) {
         (Some(wanted), None) | (None, Some(wanted)) => wanted,
         _ => return Err(Error::new(Kind::BadRequest, "it takes either `id` or `uuid`")),
@@ -125,7 +126,7 @@ pub(super) async fn undrop(input: &Input<'_>) -> Result<Response> {
     };
     let call = input.call()?;
     let done = input.ground.catalog.undrop(&call, &warehouse, &wanted, to).await?;
-    answer::of(&Undropped {
+    answer::of(&UndropAnswer {
         id: done.id,
         kind: done.kind.name(),
         namespace: done.ident.namespace,
@@ -133,22 +134,22 @@ pub(super) async fn undrop(input: &Input<'_>) -> Result<Response> {
     })
 }
 
-pub(super) async fn purge(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn purge(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, wanted) = (input.warehouse()?, input.param("dropped")?);
     input.ground.catalog.purge_dropped(&input.call()?, &warehouse, wanted).await?;
     Ok(answer::done())
 }
 
-fn protected(protection: Protection) -> Result<Response> {
-    let Protection { by_flag, by_property } = protection;
-    answer::of(&Protected { protected: protection.is_on(), by_flag, by_property })
+fn protected(protection: ProtectionLevel) -> Result<Response> {
+    let ProtectionLevel { by_flag, by_property } = protection;
+    answer::of(&ProtectionAnswer { protected: protection.is_on(), by_flag, by_property })
 }
 
 fn named(namespace: &NamespaceIdent, name: Option<&str>) -> Result<Option<TableIdent>> {
     name.map(|name| TableIdent::new(namespace.clone(), name)).transpose()
 }
 
-pub(super) async fn protection(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn protection(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let missing = || Error::new(Kind::BadRequest, "`namespace` is missing");
     let namespace = input.split(input.query("namespace")?.ok_or_else(missing)?)?;
@@ -157,24 +158,24 @@ pub(super) async fn protection(input: &Input<'_>) -> Result<Response> {
     protected(input.ground.catalog.protection(&input.who, &warehouse, what).await?)
 }
 
-pub(super) async fn protect(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let Protect { namespace, name, protected: is_protected } = input.body()?;
+    let ProtectRequest { namespace, name, protected: is_protected } = input.body()?;
     let ident = named(&namespace, name.as_deref())?;
     let (call, what) = (input.call()?, (&namespace, ident.as_ref()));
     protected(input.ground.catalog.protect(&call, &warehouse, what, is_protected).await?)
 }
 
-pub(super) async fn retention(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn retention(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let undrop_seconds = input.ground.catalog.retention(&input.who, &warehouse).await?;
-    answer::of(&Retention { undrop_seconds })
+    answer::of(&RetentionAnswer { undrop_seconds })
 }
 
-pub(super) async fn set_retention(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn set_retention(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let Retain { undrop_seconds } = input.body()?;
+    let RetainRequest { undrop_seconds } = input.body()?;
     let catalog = &input.ground.catalog;
     let undrop_seconds = catalog.set_retention(&input.who, &warehouse, undrop_seconds).await?;
-    answer::of(&Retention { undrop_seconds })
+    answer::of(&RetentionAnswer { undrop_seconds })
 }

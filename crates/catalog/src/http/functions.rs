@@ -5,41 +5,41 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::error::Result;
 use crate::json::put_name;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct List {
+struct FunctionListQuery {
     /// Each by the levels of its namespace and its name.
     identifiers: Vec<Vec<String>>,
     next_page_token: Option<String>,
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
     let found = catalog.list_functions(&input.who, &warehouse, &namespace, &page).await?;
     let levels = namespace.levels().iter().map(|level| level.to_string());
     let identifier = |name: String| levels.clone().chain([name]).collect();
     let identifiers = found.items.into_iter().map(identifier).collect();
-    answer::of(&List { identifiers, next_page_token: found.next })
+    answer::of(&FunctionListQuery { identifiers, next_page_token: found.next })
 }
 
-pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
     let document = input.ground.catalog.load_function(&input.who, &warehouse, &ident).await?;
     Ok(loaded(&document))
 }
 
-pub(super) async fn put(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
     Ok(loaded(&input.ground.catalog.put_function(&call, &warehouse, &body).await?))
 }
 
-pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
     input.ground.catalog.drop_function(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())

@@ -11,29 +11,29 @@ use axum::routing::on;
 use axum::{Extension, Router};
 use bytes::Bytes;
 
-use super::audit::Trace;
-use super::operations::{self, Op, Operation, operations};
-use super::request::Input;
+use super::audit::AuditTrace;
+use super::operations::{self, CatalogOperation, OperationEntry, operations};
+use super::request::CatalogRequest;
 use super::{BODY_BYTES_MAX, Ground, answer, obey, params};
-use crate::access::Access;
+use crate::access::AccessControl;
 use crate::error::{Error, Kind, Result};
-use crate::guest::{Exchange, Visit, named};
+use crate::guest::{SandboxExchange, SandboxSession, named};
 use crate::json::Fragment;
 use crate::service::Catalog;
 
 /// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of
 /// them.
-pub(crate) fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
+pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -> Router {
     let ground = Arc::new(Ground {
         catalog,
         access,
         separator: separator.into(),
-        endpoints: operations::endpoints(Op::is_for_guests).into(),
+        endpoints: operations::endpoints(CatalogOperation::is_for_guests).into(),
     });
     let mut router = Router::new();
     for operation in operations().iter().filter(|it| it.op.is_for_guests()) {
         let handler = move |State(ground): State<Arc<Ground>>,
-                            Extension(visit): Extension<Arc<Visit>>,
+                            Extension(visit): Extension<Arc<SandboxSession>>,
                             request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
             Box::pin(answer_guest(&ground, operation, &visit, request)).await
@@ -43,18 +43,18 @@ pub(crate) fn routes(catalog: Catalog, access: Access, separator: &str) -> Route
     router.method_not_allowed_fallback(no_method).with_state(ground)
 }
 
-async fn no_method(Extension(visit): Extension<Arc<Visit>>, request: Request) -> Response {
+async fn no_method(Extension(visit): Extension<Arc<SandboxSession>>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let message = "there is no such method at this path";
     refused(&visit, &parts, &Error::new(Kind::UnsupportedOperation, message))
 }
 
 /// That there is nothing at a path.
-pub(crate) fn no_route(visit: &Visit, parts: &Parts) -> Response {
+pub(crate) fn no_route(visit: &SandboxSession, parts: &Parts) -> Response {
     refused(visit, parts, &Error::new(Kind::NotFound, "there is nothing at this path"))
 }
 
-fn refused(visit: &Visit, parts: &Parts, error: &Error) -> Response {
+fn refused(visit: &SandboxSession, parts: &Parts, error: &Error) -> Response {
     let exchange = visit.exchange(named(&parts.method, &parts.uri));
     exchange.note(&error.message);
     exchange.answered(&parts.method, answer::refusal(error))
@@ -62,11 +62,11 @@ fn refused(visit: &Visit, parts: &Parts, error: &Error) -> Response {
 
 async fn answer_guest(
     ground: &Ground,
-    operation: &Operation,
-    visit: &Visit,
+    operation: &OperationEntry,
+    visit: &SandboxSession,
     request: Request,
 ) -> Response {
-    let trace = Trace::of(&request);
+    let trace = AuditTrace::of(&request);
     let method = request.method().clone();
     let exchange = visit.exchange(named(&method, request.uri()));
     let response = match perform(ground, operation.op, (visit, &exchange), request).await {
@@ -85,8 +85,8 @@ async fn answer_guest(
 
 async fn perform(
     ground: &Ground,
-    op: Op,
-    (visit, exchange): (&Visit, &Exchange),
+    op: CatalogOperation,
+    (visit, exchange): (&SandboxSession, &SandboxExchange),
     request: Request,
 ) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
@@ -101,11 +101,13 @@ async fn perform(
         _ => None,
     };
     let body = held.as_ref().map(|it| it.bytes.clone()).unwrap_or_default();
-    let is_commit = matches!(op, Op::CommitTable | Op::CommitTransaction);
+    let is_commit =
+        matches!(op, CatalogOperation::CommitTable | CatalogOperation::CommitTransaction);
     if is_commit && !visit.reaches_files(&*visit.warehouse()?) {
         check_no_data(&body)?;
     }
-    let input = Input::new(ground, visit.who().clone(), &parts, &params, body)?.of_guest(visit);
+    let input =
+        CatalogRequest::new(ground, visit.who().clone(), &parts, &params, body)?.of_guest(visit);
     obey(op, &input).await
 }
 

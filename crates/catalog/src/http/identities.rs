@@ -6,26 +6,26 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
-use super::manage::Rotate;
-use super::request::Input;
+use super::manage::RotateRequest;
+use super::request::CatalogRequest;
 use crate::access::{KeyRecord, RoleRecord};
 use crate::error::Result;
 
 #[derive(Serialize)]
-struct Keys {
+struct ApiKeyList {
     keys: Vec<KeyRecord>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct NewKey {
+struct NewApiKeyRequest {
     name: String,
     #[serde(default)]
     expires_seconds: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Roles {
+struct RoleList {
     roles: Vec<RoleRecord>,
 }
 
@@ -37,47 +37,47 @@ struct NewRole {
     members: Vec<String>,
 }
 
-pub(super) fn list_keys(input: &Input<'_>) -> Result<Response> {
+pub(super) fn list_keys(input: &CatalogRequest<'_>) -> Result<Response> {
     let keys = input.ground.access.keys(&input.who, input.param("client")?)?;
-    answer::of(&Keys { keys })
+    answer::of(&ApiKeyList { keys })
 }
 
-pub(super) async fn create_key(input: &Input<'_>) -> Result<Response> {
-    let NewKey { name, expires_seconds } = input.body()?;
+pub(super) async fn create_key(input: &CatalogRequest<'_>) -> Result<Response> {
+    let NewApiKeyRequest { name, expires_seconds } = input.body()?;
     let (client, lifetime) = (input.param("client")?, expires_seconds.map(Duration::from_secs));
     answer::of(&input.ground.access.create_key(&input.who, client, &name, lifetime).await?)
 }
 
-pub(super) async fn rotate_key(input: &Input<'_>) -> Result<Response> {
-    let Rotate { grace_seconds } = input.body()?;
+pub(super) async fn rotate_key(input: &CatalogRequest<'_>) -> Result<Response> {
+    let RotateRequest { grace_seconds } = input.body()?;
     let (client, key) = (input.param("client")?, input.param("key")?);
     let grace = Duration::from_secs(grace_seconds);
     answer::of(&input.ground.access.rotate_key(&input.who, client, key, grace).await?)
 }
 
-pub(super) async fn delete_key(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete_key(input: &CatalogRequest<'_>) -> Result<Response> {
     let (client, key) = (input.param("client")?, input.param("key")?);
     input.ground.access.delete_key(&input.who, client, key).await?;
     Ok(answer::done())
 }
 
-pub(super) fn list_roles(input: &Input<'_>) -> Result<Response> {
-    answer::of(&Roles { roles: input.ground.access.roles(&input.who)? })
+pub(super) fn list_roles(input: &CatalogRequest<'_>) -> Result<Response> {
+    answer::of(&RoleList { roles: input.ground.access.roles(&input.who)? })
 }
 
-pub(super) async fn create_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create_role(input: &CatalogRequest<'_>) -> Result<Response> {
     let NewRole { name, members } = input.body()?;
     input.ground.access.create_role(&input.who, &name, &members).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn change_members(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn change_members(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = input.param("role")?;
     input.ground.access.change_members(&input.who, role, &input.body()?).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn delete_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete_role(input: &CatalogRequest<'_>) -> Result<Response> {
     input.ground.access.delete_role(&input.who, input.param("role")?).await?;
     Ok(answer::done())
 }

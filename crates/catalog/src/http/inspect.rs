@@ -5,11 +5,11 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::moment::as_of;
-use super::request::Input;
+use super::request::CatalogRequest;
 use super::{answer, header_value};
 use crate::error::{Error, Kind, Result};
 use crate::json::{put_comma, put_name};
-use crate::service::{Aspect, Cell, ROWS_MAX, Rows, RowsPage};
+use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage};
 
 const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
 const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
@@ -17,12 +17,12 @@ const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
 /// What a spreadsheet takes for the beginning of a formula.
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
-pub(super) async fn inspect(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let wanted = input.param("aspect")?;
-    let aspect = Aspect::ALL.into_iter().find(|it| it.name() == wanted);
+    let aspect = InspectAspect::ALL.into_iter().find(|it| it.name() == wanted);
     let aspect = aspect.ok_or_else(|| {
-        let names = Aspect::ALL.map(Aspect::name).join(", ");
+        let names = InspectAspect::ALL.map(InspectAspect::name).join(", ");
         Error::new(Kind::NotFound, format!("of a table there are {names}"))
     })?;
     let is_csv = wants_csv(input)?;
@@ -33,7 +33,7 @@ pub(super) async fn inspect(input: &Input<'_>) -> Result<Response> {
     if is_csv { csv(aspect, &rows) } else { json(aspect, &rows) }
 }
 
-fn wants_csv(input: &Input<'_>) -> Result<bool> {
+fn wants_csv(input: &CatalogRequest<'_>) -> Result<bool> {
     match input.query("format")? {
         Some("csv") => return Ok(true),
         Some("json") => return Ok(false),
@@ -48,7 +48,7 @@ fn wants_csv(input: &Input<'_>) -> Result<bool> {
     }))
 }
 
-fn page(input: &Input<'_>) -> Result<RowsPage> {
+fn page(input: &CatalogRequest<'_>) -> Result<RowsPage> {
     let size = input.query("pageSize")?.map(|text| {
         let size = text.parse::<usize>().ok().filter(|size| (1..=ROWS_MAX).contains(size));
         let refuse = || format!("`pageSize` is a number from 1 to {ROWS_MAX}");
@@ -62,9 +62,9 @@ fn page(input: &Input<'_>) -> Result<RowsPage> {
     Ok(RowsPage { token, size: size.transpose()?, snapshot: snapshot.transpose()? })
 }
 
-fn json(aspect: Aspect, rows: &Rows) -> Result<Response> {
+fn json(aspect: InspectAspect, rows: &InspectRows) -> Result<Response> {
     #[derive(Serialize)]
-    struct Next<'a>(&'a Option<String>);
+    struct InspectCursor<'a>(&'a Option<String>);
     let mut out = vec![b'{'];
     put_name(&mut out, "rows");
     out.push(b'[');
@@ -74,7 +74,7 @@ fn json(aspect: Aspect, rows: &Rows) -> Result<Response> {
         for (name, cell) in aspect.columns().iter().zip(row) {
             put_name(&mut out, name);
             match cell {
-                Cell::Json(part) => out.extend_from_slice(part.as_bytes()),
+                InspectCell::Json(part) => out.extend_from_slice(part.as_bytes()),
                 cell => serde_json::to_writer(&mut out, cell).map_err(Error::internal)?,
             }
         }
@@ -82,12 +82,12 @@ fn json(aspect: Aspect, rows: &Rows) -> Result<Response> {
     }
     out.push(b']');
     put_name(&mut out, "next-page-token");
-    serde_json::to_writer(&mut out, &Next(&rows.next)).map_err(Error::internal)?;
+    serde_json::to_writer(&mut out, &InspectCursor(&rows.next)).map_err(Error::internal)?;
     out.push(b'}');
     Ok(answer::of_json(out.into()))
 }
 
-fn csv(aspect: Aspect, rows: &Rows) -> Result<Response> {
+fn csv(aspect: InspectAspect, rows: &InspectRows) -> Result<Response> {
     let mut text = String::new();
     let names = aspect.columns().iter().map(|name| (*name).to_owned());
     put_line(&mut text, names);
@@ -102,13 +102,13 @@ fn csv(aspect: Aspect, rows: &Rows) -> Result<Response> {
 }
 
 /// A value as it stands in a line. Text that a spreadsheet would calculate gets a sign before it.
-fn field(cell: &Cell) -> String {
+fn field(cell: &InspectCell) -> String {
     let text = match cell {
-        Cell::Null => return String::new(),
-        Cell::Integer(number) => return number.to_string(),
-        Cell::Bool(is) => return is.to_string(),
-        Cell::Text(text) => text.as_str(),
-        Cell::Json(part) => part.text(),
+        InspectCell::Null => return String::new(),
+        InspectCell::Integer(number) => return number.to_string(),
+        InspectCell::Bool(is) => return is.to_string(),
+        InspectCell::Text(text) => text.as_str(),
+        InspectCell::Json(part) => part.text(),
     };
     if text.starts_with(FORMULA) { format!("'{text}") } else { text.to_owned() }
 }
@@ -157,17 +157,17 @@ mod tests {
 
     #[test]
     fn text_is_quoted_and_never_calculated() {
-        let text = |it: &str| Cell::Text(it.to_owned());
+        let text = |it: &str| InspectCell::Text(it.to_owned());
         for (cell, expected) in [
             (text("plain"), "plain"),
             (text("=1+1"), "'=1+1"),
             (text("-2"), "'-2"),
             (text("@x"), "'@x"),
             (text("\tx"), "'\tx"),
-            (Cell::Integer(-2), "-2"),
-            (Cell::Null, ""),
-            (Cell::Bool(true), "true"),
-            (Cell::Json(crate::json::Fragment::integer(-7)), "'-7"),
+            (InspectCell::Integer(-2), "-2"),
+            (InspectCell::Null, ""),
+            (InspectCell::Bool(true), "true"),
+            (InspectCell::Json(crate::json::Fragment::integer(-7)), "'-7"),
         ] {
             assert_eq!(field(&cell), expected, "{cell:?}");
         }

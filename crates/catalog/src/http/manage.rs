@@ -6,12 +6,12 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::access::{ClientRecord, Grant};
 use crate::error::Result;
 
 #[derive(Serialize)]
-struct Clients {
+struct ClientList {
     clients: Vec<ClientRecord>,
 }
 
@@ -25,49 +25,49 @@ struct NewClient {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Rotate {
+pub(super) struct RotateRequest {
     #[serde(default)]
     pub(super) grace_seconds: u64,
 }
 
 #[derive(Serialize)]
-struct Grants {
+struct GrantList {
     grants: Vec<Grant>,
 }
 
-pub(super) fn list_clients(input: &Input<'_>) -> Result<Response> {
-    answer::of(&Clients { clients: input.ground.access.clients(&input.who)? })
+pub(super) fn list_clients(input: &CatalogRequest<'_>) -> Result<Response> {
+    answer::of(&ClientList { clients: input.ground.access.clients(&input.who)? })
 }
 
-pub(super) async fn create_client(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create_client(input: &CatalogRequest<'_>) -> Result<Response> {
     let NewClient { name, operator } = input.body()?;
     answer::of(&input.ground.access.create_client(&input.who, &name, operator).await?)
 }
 
-pub(super) async fn rotate_client(input: &Input<'_>) -> Result<Response> {
-    let Rotate { grace_seconds } = input.body()?;
+pub(super) async fn rotate_client(input: &CatalogRequest<'_>) -> Result<Response> {
+    let RotateRequest { grace_seconds } = input.body()?;
     let (id, grace) = (input.param("client")?, Duration::from_secs(grace_seconds));
     answer::of(&input.ground.access.rotate_client(&input.who, id, grace).await?)
 }
 
-pub(super) async fn delete_client(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete_client(input: &CatalogRequest<'_>) -> Result<Response> {
     input.ground.access.delete_client(&input.who, input.param("client")?).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn list_grants(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_grants(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, principal) = (input.warehouse()?, input.query("principal")?);
     let grants = input.ground.access.grants(&input.who, &warehouse, principal).await?;
-    answer::of(&Grants { grants })
+    answer::of(&GrantList { grants })
 }
 
-pub(super) async fn grant(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn grant(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     input.ground.access.grant(&input.who, &warehouse, &input.body()?).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn revoke(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     input.ground.access.revoke(&input.who, &warehouse, &input.body()?).await?;
     Ok(answer::done())

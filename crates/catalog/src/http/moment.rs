@@ -1,6 +1,6 @@
 //! A moment of the past as a request says it: the number of a change, or a time.
 
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::error::{Error, Kind, Result};
 use crate::store::Moment;
 
@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 64;
 ///
 /// # Errors
 /// `BadRequest` when it is none, or the parameter and the header both say one.
-pub(super) fn as_of(input: &Input<'_>) -> Result<Option<Moment>> {
+pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<Moment>> {
     let mut values = input.parts.headers.get_all(AS_OF).iter();
     let header = values.next().map(|it| it.to_str().unwrap_or_default());
     let texts = [input.query("as-of")?, header, values.next().map(|_| "")];

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use node::http::{Peer, Upload};
+use node::http::{ConnectionPeer, UploadBody};
 use serde::Serialize;
 
 use super::{Ground, answer, check_encoding};
@@ -41,7 +41,7 @@ const SOON: HeaderValue = HeaderValue::from_static("1");
 const BASIC: HeaderValue = HeaderValue::from_static("Basic realm=\"catalog\"");
 
 #[derive(Serialize)]
-struct Given {
+struct TokenAnswer {
     access_token: String,
     token_type: &'static str,
     expires_in: u64,
@@ -50,30 +50,30 @@ struct Given {
 }
 
 #[derive(Serialize)]
-struct Refused {
+struct OauthErrorBody {
     error: &'static str,
     error_description: String,
 }
 
 /// Why there is no token, as OAuth names reasons.
-struct Failure {
+struct OauthFailure {
     status: StatusCode,
     error: &'static str,
     description: String,
 }
 
-type Done<T> = Result<T, Failure>;
+type Done<T> = Result<T, OauthFailure>;
 
-fn invalid(description: &str) -> Failure {
+fn invalid(description: &str) -> OauthFailure {
     let status = StatusCode::BAD_REQUEST;
-    Failure { status, error: "invalid_request", description: description.to_owned() }
+    OauthFailure { status, error: "invalid_request", description: description.to_owned() }
 }
 
 /// Answers a request for a token.
 pub(super) async fn reply(ground: &Ground, request: Request, who: &mut Option<Who>) -> Response {
     match give(ground, request, who).await {
         Ok(AccessToken { token, lifetime, role }) => {
-            let given = Given {
+            let given = TokenAnswer {
                 access_token: token,
                 token_type: "bearer",
                 expires_in: lifetime.as_secs(),
@@ -99,8 +99,8 @@ pub(super) async fn reply_to_revoke(
     }
 }
 
-fn refusal(Failure { status, error, description }: Failure) -> Response {
-    let refused = Refused { error, error_description: description };
+fn refusal(OauthFailure { status, error, description }: OauthFailure) -> Response {
+    let refused = OauthErrorBody { error, error_description: description };
     let text = serde_json::to_vec(&refused).unwrap_or_default();
     let mut headers = vec![(header::CACHE_CONTROL, NO_STORE)];
     if status == StatusCode::UNAUTHORIZED {
@@ -130,7 +130,7 @@ async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Do
     let token = field(&form, "token")?.ok_or_else(|| invalid("`token` is missing"))?;
     if token.starts_with(KEY_PREFIX) {
         let description = "API keys are removed below `/catalog/management/v1/clients`";
-        return Err(Failure { error: "unsupported_token_type", ..invalid(description) });
+        return Err(OauthFailure { error: "unsupported_token_type", ..invalid(description) });
     }
     access.revoke_token(who, token).await.map_err(|error| failure(&error, "invalid_client"))
 }
@@ -162,7 +162,7 @@ async fn give(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done
             let given = ground.access.token_after(token, role).await;
             given.map_err(|error| failure(&error, "invalid_grant"))
         }
-        Some(_) => Err(Failure {
+        Some(_) => Err(OauthFailure {
             status: StatusCode::BAD_REQUEST,
             error: "unsupported_grant_type",
             description: format!("`grant_type` is `client_credentials` or `{TOKEN_EXCHANGE}`"),
@@ -181,18 +181,18 @@ fn role(scope: Option<&str>) -> Done<Option<&str>> {
         None => Ok(first.filter(|role| *role != ALL_ROLES)),
         Some(_) => {
             let description = format!("`scope` names one role, or `{ROLE_SCOPE}{ALL_ROLES}`");
-            Err(Failure { error: "invalid_scope", ..invalid(&description) })
+            Err(OauthFailure { error: "invalid_scope", ..invalid(&description) })
         }
     }
 }
 
 fn address(request: &Request) -> Option<IpAddr> {
-    request.extensions().get::<Peer>().map(|peer| peer.0.ip())
+    request.extensions().get::<ConnectionPeer>().map(|peer| peer.0.ip())
 }
 
 /// The form in the body: a query, as it would stand behind a path.
 async fn form(request: Request) -> Done<Vec<(String, String)>> {
-    let shell = |error: node::http::Error| Failure {
+    let shell = |error: node::http::Error| OauthFailure {
         status: error.status(),
         error: match error.status().is_server_error() {
             true => "server_error",
@@ -200,11 +200,11 @@ async fn form(request: Request) -> Done<Vec<(String, String)>> {
         },
         description: error.to_string(),
     };
-    check_encoding(request.headers()).map_err(|error| Failure {
+    check_encoding(request.headers()).map_err(|error| OauthFailure {
         status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ..invalid(&error.message)
     })?;
-    let upload = Upload::from_request(request, &()).await.map_err(shell)?;
+    let upload = UploadBody::from_request(request, &()).await.map_err(shell)?;
     let bytes = upload.all(FORM_BYTES_MAX).await.map_err(shell)?;
     let malformed = || invalid("the body is no form (application/x-www-form-urlencoded)");
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
@@ -235,7 +235,7 @@ fn credentials(headers: &HeaderMap, form: &[(String, String)]) -> Done<(String, 
         (Some((id, secret)), same, None) if same.is_none_or(|same| same == id) => Ok((id, secret)),
         (Some(_), ..) => Err(invalid("the client says who it is in two ways")),
         (None, Some(id), Some(secret)) => Ok((id.to_owned(), secret.to_owned())),
-        (None, ..) => Err(Failure {
+        (None, ..) => Err(OauthFailure {
             status: StatusCode::UNAUTHORIZED,
             error: "invalid_client",
             description: "`client_id` and `client_secret` are missing".to_owned(),
@@ -263,7 +263,7 @@ fn basic(headers: &HeaderMap) -> Done<Option<(String, String)>> {
     Ok(found)
 }
 
-fn failure(error: &crate::Error, refused: &'static str) -> Failure {
+fn failure(error: &crate::Error, refused: &'static str) -> OauthFailure {
     let description = error.message.clone();
     match error.kind {
         Kind::NotAuthorized | Kind::AuthenticationTimeout => {
@@ -271,21 +271,21 @@ fn failure(error: &crate::Error, refused: &'static str) -> Failure {
                 "invalid_client" => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::BAD_REQUEST,
             };
-            Failure { status, error: refused, description }
+            OauthFailure { status, error: refused, description }
         }
         // Iceberg's description has no name for this: the status says it.
         Kind::TooManyRequests => {
-            Failure { status: StatusCode::TOO_MANY_REQUESTS, error: refused, description }
+            OauthFailure { status: StatusCode::TOO_MANY_REQUESTS, error: refused, description }
         }
         // The role that was asked for, or another's token.
         Kind::Forbidden => {
             let error = if refused == "invalid_grant" { refused } else { "invalid_scope" };
-            Failure { status: StatusCode::BAD_REQUEST, error, description }
+            OauthFailure { status: StatusCode::BAD_REQUEST, error, description }
         }
         kind => {
             let status = StatusCode::from_u16(kind.status());
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            Failure { status, error: "server_error", description }
+            OauthFailure { status, error: "server_error", description }
         }
     }
 }

@@ -56,7 +56,7 @@ impl Method {
 /// One thing that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table below says what each is")]
-pub enum Op {
+pub enum CatalogOperation {
     Config,
     Token,
     RevokeToken,
@@ -135,67 +135,69 @@ pub enum Op {
     Polaris(PolarisOp),
 }
 
-impl Op {
+impl CatalogOperation {
     /// Whether clients are told of it: it is Iceberg's, and it is there.
     #[must_use]
     pub const fn is_told(self) -> bool {
         match self {
             // Every client takes these for granted.
-            Op::Config | Op::Token | Op::RevokeToken => false,
-            Op::PutFunction | Op::DropFunction => false,
-            Op::ListClients
-            | Op::CreateClient
-            | Op::RotateClient
-            | Op::DeleteClient
-            | Op::ListKeys
-            | Op::CreateKey
-            | Op::RotateKey
-            | Op::DeleteKey
-            | Op::ListRoles
-            | Op::CreateRole
-            | Op::ChangeMembers
-            | Op::DeleteRole
-            | Op::Audit
-            | Op::ListPolicies
-            | Op::PutPolicy
-            | Op::DeletePolicy
-            | Op::ListGrants
-            | Op::Grant
-            | Op::Revoke
-            | Op::ListWarehouses
-            | Op::CreateWarehouse
-            | Op::LoadWarehouse
-            | Op::UpdateWarehouse
-            | Op::DeleteWarehouse
-            | Op::ListDropped
-            | Op::Undrop
-            | Op::PurgeDropped
-            | Op::LoadProtection
-            | Op::Protect
-            | Op::LoadRetention
-            | Op::SetRetention
-            | Op::Changes
-            | Op::Inspect
-            | Op::ListMaintenance
-            | Op::StartMaintenance
-            | Op::LoadMaintenance
-            | Op::CancelMaintenance
-            | Op::Polaris(_) => false,
+            CatalogOperation::Config | CatalogOperation::Token | CatalogOperation::RevokeToken => {
+                false
+            }
+            CatalogOperation::PutFunction | CatalogOperation::DropFunction => false,
+            CatalogOperation::ListClients
+            | CatalogOperation::CreateClient
+            | CatalogOperation::RotateClient
+            | CatalogOperation::DeleteClient
+            | CatalogOperation::ListKeys
+            | CatalogOperation::CreateKey
+            | CatalogOperation::RotateKey
+            | CatalogOperation::DeleteKey
+            | CatalogOperation::ListRoles
+            | CatalogOperation::CreateRole
+            | CatalogOperation::ChangeMembers
+            | CatalogOperation::DeleteRole
+            | CatalogOperation::Audit
+            | CatalogOperation::ListPolicies
+            | CatalogOperation::PutPolicy
+            | CatalogOperation::DeletePolicy
+            | CatalogOperation::ListGrants
+            | CatalogOperation::Grant
+            | CatalogOperation::Revoke
+            | CatalogOperation::ListWarehouses
+            | CatalogOperation::CreateWarehouse
+            | CatalogOperation::LoadWarehouse
+            | CatalogOperation::UpdateWarehouse
+            | CatalogOperation::DeleteWarehouse
+            | CatalogOperation::ListDropped
+            | CatalogOperation::Undrop
+            | CatalogOperation::PurgeDropped
+            | CatalogOperation::LoadProtection
+            | CatalogOperation::Protect
+            | CatalogOperation::LoadRetention
+            | CatalogOperation::SetRetention
+            | CatalogOperation::Changes
+            | CatalogOperation::Inspect
+            | CatalogOperation::ListMaintenance
+            | CatalogOperation::StartMaintenance
+            | CatalogOperation::LoadMaintenance
+            | CatalogOperation::CancelMaintenance
+            | CatalogOperation::Polaris(_) => false,
             _ => true,
         }
     }
 }
 
-impl Op {
+impl CatalogOperation {
     /// Whether guests may ask for it: what Iceberg's clients do, and no way to keys or signatures.
     #[must_use]
     pub const fn is_for_guests(self) -> bool {
         match self {
-            Op::Config => true,
+            CatalogOperation::Config => true,
             // Files are reached without.
-            Op::LoadCredentials | Op::Sign => false,
+            CatalogOperation::LoadCredentials | CatalogOperation::Sign => false,
             // It would take a table out of the warehouse with its files.
-            Op::UnregisterTable => false,
+            CatalogOperation::UnregisterTable => false,
             other => other.is_told(),
         }
     }
@@ -203,37 +205,37 @@ impl Op {
 
 /// An operation and how it is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Operation {
+pub struct OperationEntry {
     /// Which.
-    pub op: Op,
+    pub op: CatalogOperation,
     /// By which method.
     pub method: Method,
     /// Behind [`PREFIX`], as Iceberg's specification writes it.
     pub path: &'static str,
 }
 
-pub(super) const fn get(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Get, path }
+pub(super) const fn get(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Get, path }
 }
 
-const fn head(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Head, path }
+const fn head(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Head, path }
 }
 
-pub(super) const fn post(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Post, path }
+pub(super) const fn post(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Post, path }
 }
 
-pub(super) const fn put(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Put, path }
+pub(super) const fn put(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Put, path }
 }
 
-const fn patch(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Patch, path }
+const fn patch(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Patch, path }
 }
 
-pub(super) const fn delete(path: &'static str, op: Op) -> Operation {
-    Operation { op, method: Method::Delete, path }
+pub(super) const fn delete(path: &'static str, op: CatalogOperation) -> OperationEntry {
+    OperationEntry { op, method: Method::Delete, path }
 }
 
 /// A table's path.
@@ -262,96 +264,99 @@ const JOBS: &str = "/management/v1/{prefix}/maintenance";
 const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 75] = [
-    get("/v1/config", Op::Config),
-    post("/v1/oauth/tokens", Op::Token),
-    post("/v1/oauth/revoke", Op::RevokeToken),
-    get(NAMESPACES, Op::ListNamespaces),
-    post(NAMESPACES, Op::CreateNamespace),
-    get(NAMESPACE, Op::LoadNamespace),
-    head(NAMESPACE, Op::NamespaceExists),
-    delete(NAMESPACE, Op::DropNamespace),
-    post("/v1/{prefix}/namespaces/{namespace}/properties", Op::UpdateNamespace),
-    get(TABLES, Op::ListTables),
-    post(TABLES, Op::CreateTable),
-    get(table!(""), Op::LoadTable),
-    head(table!(""), Op::TableExists),
-    post(table!(""), Op::CommitTable),
-    delete(table!(""), Op::DropTable),
-    post("/v1/{prefix}/namespaces/{namespace}/register", Op::RegisterTable),
-    post(table!("/unregister"), Op::UnregisterTable),
-    post("/v1/{prefix}/tables/rename", Op::RenameTable),
-    get(table!("/credentials"), Op::LoadCredentials),
-    post(table!("/metrics"), Op::ReportMetrics),
-    post("/v1/{prefix}/transactions/commit", Op::CommitTransaction),
-    get(VIEWS, Op::ListViews),
-    post(VIEWS, Op::CreateView),
-    get(VIEW, Op::LoadView),
-    head(VIEW, Op::ViewExists),
-    post(VIEW, Op::ReplaceView),
-    delete(VIEW, Op::DropView),
-    post("/v1/{prefix}/views/rename", Op::RenameView),
-    post("/v1/{prefix}/namespaces/{namespace}/register-view", Op::RegisterView),
-    post(table!("/plan"), Op::PlanScan),
-    get(table!("/plan/{plan-id}"), Op::FetchPlan),
-    delete(table!("/plan/{plan-id}"), Op::CancelPlan),
-    post(table!("/tasks"), Op::FetchTasks),
-    post(table!("/sign"), Op::Sign),
-    get("/v1/{prefix}/namespaces/{namespace}/functions", Op::ListFunctions),
-    get("/v1/{prefix}/namespaces/{namespace}/functions/{function}", Op::LoadFunction),
-    post("/management/v1/{prefix}/functions", Op::PutFunction),
-    delete("/management/v1/{prefix}/functions/{namespace}/{function}", Op::DropFunction),
-    get(CLIENTS, Op::ListClients),
-    post(CLIENTS, Op::CreateClient),
-    post("/management/v1/clients/{client}/rotate", Op::RotateClient),
-    delete("/management/v1/clients/{client}", Op::DeleteClient),
-    get(KEYS, Op::ListKeys),
-    post(KEYS, Op::CreateKey),
-    post("/management/v1/clients/{client}/keys/{key}/rotate", Op::RotateKey),
-    delete("/management/v1/clients/{client}/keys/{key}", Op::DeleteKey),
-    get(ROLES, Op::ListRoles),
-    post(ROLES, Op::CreateRole),
-    post("/management/v1/roles/{role}/members", Op::ChangeMembers),
-    delete(ROLE, Op::DeleteRole),
-    get("/management/v1/audit", Op::Audit),
-    get("/management/v1/{prefix}/policies", Op::ListPolicies),
-    put(POLICY, Op::PutPolicy),
-    delete(POLICY, Op::DeletePolicy),
-    get(GRANTS, Op::ListGrants),
-    post(GRANTS, Op::Grant),
-    post("/management/v1/{prefix}/grants/revoke", Op::Revoke),
-    get("/management/v1/{prefix}/dropped", Op::ListDropped),
-    post("/management/v1/{prefix}/undrop", Op::Undrop),
-    delete("/management/v1/{prefix}/dropped/{dropped}", Op::PurgeDropped),
-    get(PROTECTION, Op::LoadProtection),
-    post(PROTECTION, Op::Protect),
-    get(RETENTION, Op::LoadRetention),
-    post(RETENTION, Op::SetRetention),
-    get("/management/v1/{prefix}/changes", Op::Changes),
-    get(WAREHOUSES, Op::ListWarehouses),
-    post(WAREHOUSES, Op::CreateWarehouse),
-    get(WAREHOUSE, Op::LoadWarehouse),
-    patch(WAREHOUSE, Op::UpdateWarehouse),
-    delete(WAREHOUSE, Op::DeleteWarehouse),
-    get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", Op::Inspect),
-    get(JOBS, Op::ListMaintenance),
-    post(JOBS, Op::StartMaintenance),
-    get(JOB, Op::LoadMaintenance),
-    delete(JOB, Op::CancelMaintenance),
+const OPERATIONS: [OperationEntry; 75] = [
+    get("/v1/config", CatalogOperation::Config),
+    post("/v1/oauth/tokens", CatalogOperation::Token),
+    post("/v1/oauth/revoke", CatalogOperation::RevokeToken),
+    get(NAMESPACES, CatalogOperation::ListNamespaces),
+    post(NAMESPACES, CatalogOperation::CreateNamespace),
+    get(NAMESPACE, CatalogOperation::LoadNamespace),
+    head(NAMESPACE, CatalogOperation::NamespaceExists),
+    delete(NAMESPACE, CatalogOperation::DropNamespace),
+    post("/v1/{prefix}/namespaces/{namespace}/properties", CatalogOperation::UpdateNamespace),
+    get(TABLES, CatalogOperation::ListTables),
+    post(TABLES, CatalogOperation::CreateTable),
+    get(table!(""), CatalogOperation::LoadTable),
+    head(table!(""), CatalogOperation::TableExists),
+    post(table!(""), CatalogOperation::CommitTable),
+    delete(table!(""), CatalogOperation::DropTable),
+    post("/v1/{prefix}/namespaces/{namespace}/register", CatalogOperation::RegisterTable),
+    post(table!("/unregister"), CatalogOperation::UnregisterTable),
+    post("/v1/{prefix}/tables/rename", CatalogOperation::RenameTable),
+    get(table!("/credentials"), CatalogOperation::LoadCredentials),
+    post(table!("/metrics"), CatalogOperation::ReportMetrics),
+    post("/v1/{prefix}/transactions/commit", CatalogOperation::CommitTransaction),
+    get(VIEWS, CatalogOperation::ListViews),
+    post(VIEWS, CatalogOperation::CreateView),
+    get(VIEW, CatalogOperation::LoadView),
+    head(VIEW, CatalogOperation::ViewExists),
+    post(VIEW, CatalogOperation::ReplaceView),
+    delete(VIEW, CatalogOperation::DropView),
+    post("/v1/{prefix}/views/rename", CatalogOperation::RenameView),
+    post("/v1/{prefix}/namespaces/{namespace}/register-view", CatalogOperation::RegisterView),
+    post(table!("/plan"), CatalogOperation::PlanScan),
+    get(table!("/plan/{plan-id}"), CatalogOperation::FetchPlan),
+    delete(table!("/plan/{plan-id}"), CatalogOperation::CancelPlan),
+    post(table!("/tasks"), CatalogOperation::FetchTasks),
+    post(table!("/sign"), CatalogOperation::Sign),
+    get("/v1/{prefix}/namespaces/{namespace}/functions", CatalogOperation::ListFunctions),
+    get("/v1/{prefix}/namespaces/{namespace}/functions/{function}", CatalogOperation::LoadFunction),
+    post("/management/v1/{prefix}/functions", CatalogOperation::PutFunction),
+    delete(
+        "/management/v1/{prefix}/functions/{namespace}/{function}",
+        CatalogOperation::DropFunction,
+    ),
+    get(CLIENTS, CatalogOperation::ListClients),
+    post(CLIENTS, CatalogOperation::CreateClient),
+    post("/management/v1/clients/{client}/rotate", CatalogOperation::RotateClient),
+    delete("/management/v1/clients/{client}", CatalogOperation::DeleteClient),
+    get(KEYS, CatalogOperation::ListKeys),
+    post(KEYS, CatalogOperation::CreateKey),
+    post("/management/v1/clients/{client}/keys/{key}/rotate", CatalogOperation::RotateKey),
+    delete("/management/v1/clients/{client}/keys/{key}", CatalogOperation::DeleteKey),
+    get(ROLES, CatalogOperation::ListRoles),
+    post(ROLES, CatalogOperation::CreateRole),
+    post("/management/v1/roles/{role}/members", CatalogOperation::ChangeMembers),
+    delete(ROLE, CatalogOperation::DeleteRole),
+    get("/management/v1/audit", CatalogOperation::Audit),
+    get("/management/v1/{prefix}/policies", CatalogOperation::ListPolicies),
+    put(POLICY, CatalogOperation::PutPolicy),
+    delete(POLICY, CatalogOperation::DeletePolicy),
+    get(GRANTS, CatalogOperation::ListGrants),
+    post(GRANTS, CatalogOperation::Grant),
+    post("/management/v1/{prefix}/grants/revoke", CatalogOperation::Revoke),
+    get("/management/v1/{prefix}/dropped", CatalogOperation::ListDropped),
+    post("/management/v1/{prefix}/undrop", CatalogOperation::Undrop),
+    delete("/management/v1/{prefix}/dropped/{dropped}", CatalogOperation::PurgeDropped),
+    get(PROTECTION, CatalogOperation::LoadProtection),
+    post(PROTECTION, CatalogOperation::Protect),
+    get(RETENTION, CatalogOperation::LoadRetention),
+    post(RETENTION, CatalogOperation::SetRetention),
+    get("/management/v1/{prefix}/changes", CatalogOperation::Changes),
+    get(WAREHOUSES, CatalogOperation::ListWarehouses),
+    post(WAREHOUSES, CatalogOperation::CreateWarehouse),
+    get(WAREHOUSE, CatalogOperation::LoadWarehouse),
+    patch(WAREHOUSE, CatalogOperation::UpdateWarehouse),
+    delete(WAREHOUSE, CatalogOperation::DeleteWarehouse),
+    get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", CatalogOperation::Inspect),
+    get(JOBS, CatalogOperation::ListMaintenance),
+    post(JOBS, CatalogOperation::StartMaintenance),
+    get(JOB, CatalogOperation::LoadMaintenance),
+    delete(JOB, CatalogOperation::CancelMaintenance),
 ];
 
 /// With those of Polaris.
-static ALL: LazyLock<Vec<Operation>> =
+static ALL: LazyLock<Vec<OperationEntry>> =
     LazyLock::new(|| OPERATIONS.into_iter().chain(polaris::OPERATIONS).collect());
 
 /// All of them.
 #[must_use]
-pub fn operations() -> &'static [Operation] {
+pub fn operations() -> &'static [OperationEntry] {
     &ALL
 }
 
 /// What clients are told that the catalog does: a JSON list of methods and paths.
-pub(super) fn endpoints(is_there: fn(Op) -> bool) -> String {
+pub(super) fn endpoints(is_there: fn(CatalogOperation) -> bool) -> String {
     let told = OPERATIONS.iter().filter(|it| it.op.is_told() && is_there(it.op));
     let told = told.map(|it| format!("\"{} {}\"", it.method.name(), it.path));
     format!("[{}]", told.collect::<Vec<_>>().join(","))

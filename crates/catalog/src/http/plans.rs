@@ -4,11 +4,11 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::error::{Error, Result};
 use crate::json::{put_name, put_string};
 use crate::plan::ScanRequest;
-use crate::service::plans::{Planned, Tasks};
+use crate::service::plans::{PlanOutcome, PlanTasks};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,7 +16,7 @@ struct FetchTasks {
     plan_task: String,
 }
 
-pub(super) async fn plan(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
     // Who may not see the table learns nothing of his request.
@@ -24,31 +24,33 @@ pub(super) async fn plan(input: &Input<'_>) -> Result<Response> {
     let request = ScanRequest::parse(&input.json()?)?;
     let plan = catalog.plan_scan(&input.who, &warehouse, &ident, &request).await?;
     let tasks = match &plan.state {
-        Planned::Completed(scan) => Some(catalog.first_tasks(&warehouse, &plan.id, scan).await?),
+        PlanOutcome::Completed(scan) => {
+            Some(catalog.first_tasks(&warehouse, &plan.id, scan).await?)
+        }
         _ => None,
     };
     Ok(told(&plan.state, Some(&plan.id), tasks))
 }
 
-pub(super) async fn fetch(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn fetch(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (catalog, id) = (&input.ground.catalog, input.param("plan-id")?);
     let state = catalog.plan(&input.who, &warehouse, &ident, id).await?;
     let tasks = match &state {
-        Planned::Completed(scan) => Some(catalog.first_tasks(&warehouse, id, scan).await?),
+        PlanOutcome::Completed(scan) => Some(catalog.first_tasks(&warehouse, id, scan).await?),
         _ => None,
     };
     Ok(told(&state, None, tasks))
 }
 
-pub(super) async fn cancel(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn cancel(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let id = input.param("plan-id")?;
     input.ground.catalog.cancel_plan(&input.who, &warehouse, &ident, id).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn tasks(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn tasks(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
     catalog.table_exists(&input.who, &warehouse, &ident).await?;
@@ -61,23 +63,23 @@ pub(super) async fn tasks(input: &Input<'_>) -> Result<Response> {
 }
 
 /// A plan, by what became of it.
-fn told(state: &Planned, id: Option<&str>, tasks: Option<Tasks>) -> Response {
+fn told(state: &PlanOutcome, id: Option<&str>, tasks: Option<PlanTasks>) -> Response {
     let mut text = b"{".to_vec();
     put_name(&mut text, "status");
     put_string(
         &mut text,
         match state {
-            Planned::Submitted => "submitted",
-            Planned::Completed(_) => "completed",
-            Planned::Failed(..) => "failed",
-            Planned::Cancelled => "cancelled",
+            PlanOutcome::Submitted => "submitted",
+            PlanOutcome::Completed(_) => "completed",
+            PlanOutcome::Failed(..) => "failed",
+            PlanOutcome::Cancelled => "cancelled",
         },
     );
     if let Some(id) = id {
         put_name(&mut text, "plan-id");
         put_string(&mut text, id);
     }
-    if let Planned::Failed(kind, message) = state {
+    if let PlanOutcome::Failed(kind, message) = state {
         put_name(&mut text, "error");
         answer::put_error(&mut text, &Error::new(*kind, message.as_str()));
     }

@@ -20,10 +20,10 @@ mod storage;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::operations::{Operation, delete, get, post, put};
-use super::request::Input;
-use super::{Op, answer};
-use crate::access::{Entity, EntityChange};
+use super::operations::{OperationEntry, delete, get, post, put};
+use super::request::CatalogRequest;
+use super::{CatalogOperation, answer};
+use crate::access::{EntityChange, EntityRecord};
 use crate::error::{Error, Kind, Result};
 use crate::store::Properties;
 
@@ -86,52 +86,61 @@ const CATALOG_ROLE: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-ro
 const GRANTS: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-role}/grants");
 
 /// How each is asked for.
-pub(super) const OPERATIONS: [Operation; 33] = [
-    get(CATALOGS, Op::Polaris(PolarisOp::ListCatalogs)),
-    post(CATALOGS, Op::Polaris(PolarisOp::CreateCatalog)),
-    get(CATALOG, Op::Polaris(PolarisOp::GetCatalog)),
-    put(CATALOG, Op::Polaris(PolarisOp::UpdateCatalog)),
-    delete(CATALOG, Op::Polaris(PolarisOp::DeleteCatalog)),
-    get(PRINCIPALS, Op::Polaris(PolarisOp::ListPrincipals)),
-    post(PRINCIPALS, Op::Polaris(PolarisOp::CreatePrincipal)),
-    get(PRINCIPAL, Op::Polaris(PolarisOp::GetPrincipal)),
-    put(PRINCIPAL, Op::Polaris(PolarisOp::UpdatePrincipal)),
-    delete(PRINCIPAL, Op::Polaris(PolarisOp::DeletePrincipal)),
-    post(path!("principals/{principal}/rotate"), Op::Polaris(PolarisOp::RotateCredentials)),
-    post(path!("principals/{principal}/reset"), Op::Polaris(PolarisOp::ResetCredentials)),
-    get(ROLES_OF_PRINCIPAL, Op::Polaris(PolarisOp::ListRolesOfPrincipal)),
-    put(ROLES_OF_PRINCIPAL, Op::Polaris(PolarisOp::AssignPrincipalRole)),
+pub(super) const OPERATIONS: [OperationEntry; 33] = [
+    get(CATALOGS, CatalogOperation::Polaris(PolarisOp::ListCatalogs)),
+    post(CATALOGS, CatalogOperation::Polaris(PolarisOp::CreateCatalog)),
+    get(CATALOG, CatalogOperation::Polaris(PolarisOp::GetCatalog)),
+    put(CATALOG, CatalogOperation::Polaris(PolarisOp::UpdateCatalog)),
+    delete(CATALOG, CatalogOperation::Polaris(PolarisOp::DeleteCatalog)),
+    get(PRINCIPALS, CatalogOperation::Polaris(PolarisOp::ListPrincipals)),
+    post(PRINCIPALS, CatalogOperation::Polaris(PolarisOp::CreatePrincipal)),
+    get(PRINCIPAL, CatalogOperation::Polaris(PolarisOp::GetPrincipal)),
+    put(PRINCIPAL, CatalogOperation::Polaris(PolarisOp::UpdatePrincipal)),
+    delete(PRINCIPAL, CatalogOperation::Polaris(PolarisOp::DeletePrincipal)),
+    post(
+        path!("principals/{principal}/rotate"),
+        CatalogOperation::Polaris(PolarisOp::RotateCredentials),
+    ),
+    post(
+        path!("principals/{principal}/reset"),
+        CatalogOperation::Polaris(PolarisOp::ResetCredentials),
+    ),
+    get(ROLES_OF_PRINCIPAL, CatalogOperation::Polaris(PolarisOp::ListRolesOfPrincipal)),
+    put(ROLES_OF_PRINCIPAL, CatalogOperation::Polaris(PolarisOp::AssignPrincipalRole)),
     delete(
         path!("principals/{principal}/principal-roles/{role}"),
-        Op::Polaris(PolarisOp::RevokePrincipalRole),
+        CatalogOperation::Polaris(PolarisOp::RevokePrincipalRole),
     ),
-    get(ROLES, Op::Polaris(PolarisOp::ListPrincipalRoles)),
-    post(ROLES, Op::Polaris(PolarisOp::CreatePrincipalRole)),
-    get(ROLE, Op::Polaris(PolarisOp::GetPrincipalRole)),
-    put(ROLE, Op::Polaris(PolarisOp::UpdatePrincipalRole)),
-    delete(ROLE, Op::Polaris(PolarisOp::DeletePrincipalRole)),
-    get(path!("principal-roles/{role}/principals"), Op::Polaris(PolarisOp::ListPrincipalsOfRole)),
-    get(CATALOG_ROLES_OF_ROLE, Op::Polaris(PolarisOp::ListCatalogRolesOfRole)),
-    put(CATALOG_ROLES_OF_ROLE, Op::Polaris(PolarisOp::AssignCatalogRole)),
+    get(ROLES, CatalogOperation::Polaris(PolarisOp::ListPrincipalRoles)),
+    post(ROLES, CatalogOperation::Polaris(PolarisOp::CreatePrincipalRole)),
+    get(ROLE, CatalogOperation::Polaris(PolarisOp::GetPrincipalRole)),
+    put(ROLE, CatalogOperation::Polaris(PolarisOp::UpdatePrincipalRole)),
+    delete(ROLE, CatalogOperation::Polaris(PolarisOp::DeletePrincipalRole)),
+    get(
+        path!("principal-roles/{role}/principals"),
+        CatalogOperation::Polaris(PolarisOp::ListPrincipalsOfRole),
+    ),
+    get(CATALOG_ROLES_OF_ROLE, CatalogOperation::Polaris(PolarisOp::ListCatalogRolesOfRole)),
+    put(CATALOG_ROLES_OF_ROLE, CatalogOperation::Polaris(PolarisOp::AssignCatalogRole)),
     delete(
         path!("principal-roles/{role}/catalog-roles/{warehouse}/{catalog-role}"),
-        Op::Polaris(PolarisOp::RevokeCatalogRole),
+        CatalogOperation::Polaris(PolarisOp::RevokeCatalogRole),
     ),
-    get(CATALOG_ROLES, Op::Polaris(PolarisOp::ListCatalogRoles)),
-    post(CATALOG_ROLES, Op::Polaris(PolarisOp::CreateCatalogRole)),
-    get(CATALOG_ROLE, Op::Polaris(PolarisOp::GetCatalogRole)),
-    put(CATALOG_ROLE, Op::Polaris(PolarisOp::UpdateCatalogRole)),
-    delete(CATALOG_ROLE, Op::Polaris(PolarisOp::DeleteCatalogRole)),
+    get(CATALOG_ROLES, CatalogOperation::Polaris(PolarisOp::ListCatalogRoles)),
+    post(CATALOG_ROLES, CatalogOperation::Polaris(PolarisOp::CreateCatalogRole)),
+    get(CATALOG_ROLE, CatalogOperation::Polaris(PolarisOp::GetCatalogRole)),
+    put(CATALOG_ROLE, CatalogOperation::Polaris(PolarisOp::UpdateCatalogRole)),
+    delete(CATALOG_ROLE, CatalogOperation::Polaris(PolarisOp::DeleteCatalogRole)),
     get(
         path!("catalogs/{warehouse}/catalog-roles/{catalog-role}/principal-roles"),
-        Op::Polaris(PolarisOp::ListRolesOfCatalogRole),
+        CatalogOperation::Polaris(PolarisOp::ListRolesOfCatalogRole),
     ),
-    get(GRANTS, Op::Polaris(PolarisOp::ListGrants)),
-    put(GRANTS, Op::Polaris(PolarisOp::AddGrant)),
-    post(GRANTS, Op::Polaris(PolarisOp::RevokeGrant)),
+    get(GRANTS, CatalogOperation::Polaris(PolarisOp::ListGrants)),
+    put(GRANTS, CatalogOperation::Polaris(PolarisOp::AddGrant)),
+    post(GRANTS, CatalogOperation::Polaris(PolarisOp::RevokeGrant)),
 ];
 
-pub(super) async fn carry_out(op: PolarisOp, input: &Input<'_>) -> Result<Response> {
+pub(super) async fn carry_out(op: PolarisOp, input: &CatalogRequest<'_>) -> Result<Response> {
     match op {
         PolarisOp::ListCatalogs => catalogs::list(input).await,
         PolarisOp::CreateCatalog => catalogs::create(input).await,
@@ -172,7 +181,7 @@ pub(super) async fn carry_out(op: PolarisOp, input: &Input<'_>) -> Result<Respon
 /// What everything that has a version says of itself.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Versioned {
+struct EntityVersion {
     properties: Properties,
     #[serde(skip_serializing_if = "Option::is_none")]
     create_timestamp: Option<u64>,
@@ -181,10 +190,10 @@ struct Versioned {
     entity_version: u64,
 }
 
-impl Versioned {
+impl EntityVersion {
     /// `created_ms` is when it was made where that is known without it.
-    fn of(entity: Entity, created_ms: Option<u64>) -> Versioned {
-        Versioned {
+    fn of(entity: EntityRecord, created_ms: Option<u64>) -> EntityVersion {
+        EntityVersion {
             create_timestamp: created_ms.or(entity.created_ms),
             last_update_timestamp: entity.updated_ms.or(entity.created_ms).or(created_ms),
             entity_version: entity.version,
@@ -196,13 +205,13 @@ impl Versioned {
 /// What changes of a principal or a role.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Update {
+struct EntityUpdate {
     current_entity_version: u64,
     properties: Properties,
 }
 
-impl From<Update> for EntityChange {
-    fn from(update: Update) -> EntityChange {
+impl From<EntityUpdate> for EntityChange {
+    fn from(update: EntityUpdate) -> EntityChange {
         EntityChange { version: update.current_entity_version, properties: Some(update.properties) }
     }
 }

@@ -4,22 +4,22 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::access::{NewPolicy, PolicyRecord};
 use crate::error::Result;
 use crate::ident::TableIdent;
 
 #[derive(Serialize)]
-struct List {
+struct PolicyListQuery {
     policies: Vec<PolicyRecord>,
 }
 
-pub(super) fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let policies = input.ground.access.policies(&input.who, &*input.warehouse()?)?;
-    answer::of(&List { policies })
+    answer::of(&PolicyListQuery { policies })
 }
 
-pub(super) async fn put(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
     let (access, catalog) = (&input.ground.access, &input.ground.catalog);
     access.may_restrict(&input.who, &warehouse)?;
@@ -29,7 +29,7 @@ pub(super) async fn put(input: &Input<'_>) -> Result<Response> {
     answer::of(&access.put_policy(&input.who, &warehouse, name, (&new, &schema)).await?)
 }
 
-pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
     input.ground.access.delete_policy(&input.who, &warehouse, name).await?;
     Ok(answer::done())

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use super::Ground;
 use crate::error::{Error, Kind, Result};
-use crate::guest::Visit;
+use crate::guest::SandboxSession;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::json::Fragment;
-use crate::service::{Call, IdempotencyKey, Page, Who};
+use crate::service::{Call, IdempotencyKey, PageRequest, Who};
 use crate::warehouse::Warehouse;
 
 /// Longest body, in bytes.
@@ -28,7 +28,7 @@ pub const BODY_BYTES_MAX: u64 = 64 << 20;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A request of somebody who is known.
-pub(super) struct Input<'a> {
+pub(super) struct CatalogRequest<'a> {
     pub(super) ground: &'a Ground,
     pub(super) who: Who,
     pub(super) parts: &'a Parts,
@@ -38,26 +38,26 @@ pub(super) struct Input<'a> {
     /// Whether the answer has credentials.
     has_given: AtomicBool,
     /// Where who asks has come in, who did not say who he is.
-    pub(super) visit: Option<&'a Visit>,
+    pub(super) visit: Option<&'a SandboxSession>,
 }
 
-impl<'a> Input<'a> {
+impl<'a> CatalogRequest<'a> {
     pub(super) fn new(
         ground: &'a Ground,
         who: Who,
         parts: &'a Parts,
         params: &'a RawPathParams,
         body: Bytes,
-    ) -> Result<Input<'a>> {
+    ) -> Result<CatalogRequest<'a>> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|_| Error::new(Kind::BadRequest, "the query is malformed"))?;
         let has_given = AtomicBool::new(false);
-        Ok(Input { ground, who, parts, params, query, body, has_given, visit: None })
+        Ok(CatalogRequest { ground, who, parts, params, query, body, has_given, visit: None })
     }
 
     /// The same of a guest.
-    pub(super) fn of_guest(self, visit: &'a Visit) -> Input<'a> {
-        Input { visit: Some(visit), ..self }
+    pub(super) fn of_guest(self, visit: &'a SandboxSession) -> CatalogRequest<'a> {
+        CatalogRequest { visit: Some(visit), ..self }
     }
 
     /// The answer has credentials: that is written down of any operation.
@@ -134,13 +134,13 @@ impl<'a> Input<'a> {
     }
 
     /// Which part of a list is asked for.
-    pub(super) fn page(&self) -> Result<Page> {
+    pub(super) fn page(&self) -> Result<PageRequest> {
         let size = self.query("pageSize")?.map(|text| {
             let size = text.parse::<usize>().ok().filter(|size| *size > 0);
             size.ok_or_else(|| Error::new(Kind::BadRequest, "`pageSize` is a number from 1"))
         });
         let token = self.query("pageToken")?.map(str::to_owned);
-        Ok(Page { token, size: size.transpose()? })
+        Ok(PageRequest { token, size: size.transpose()? })
     }
 
     /// A switch of the query; off when it is not there.

@@ -6,14 +6,14 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::moment::as_of;
-use super::request::Input;
-use super::tail::{End, Tail};
+use super::request::CatalogRequest;
+use super::tail::{FinishedSuffix, ResponseSuffix};
 use super::{Ground, answer, delegation, request};
-use crate::cache::{Entry, Snapshots};
+use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
-use crate::service::{Told, Who};
+use crate::service::{ListContent, Who};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -22,43 +22,43 @@ const REFERENCED_BY_MAX: usize = 32;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct List {
+struct TableListQuery {
     identifiers: Vec<TableIdent>,
     next_page_token: Option<String>,
 }
 
 /// What gets another name.
 #[derive(Deserialize)]
-pub(super) struct Rename {
+pub(super) struct RenameRequest {
     pub(super) source: TableIdent,
     pub(super) destination: TableIdent,
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     list_of(input, RelationKind::Table).await
 }
 
 /// Names of tables or views.
-pub(super) async fn list_of(input: &Input<'_>, kind: RelationKind) -> Result<Response> {
+pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
     if let Some(moment) = as_of(input)? {
         let what = (kind, &namespace);
         let list = catalog.list_at(&input.who, &warehouse, what, moment, &page).await?;
-        return answer::of(&List { identifiers: list.items, next_page_token: list.next });
+        return answer::of(&TableListQuery { identifiers: list.items, next_page_token: list.next });
     }
     let make = async || {
         let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
-        answer::body(&List { identifiers: list.items, next_page_token: list.next })
+        answer::body(&TableListQuery { identifiers: list.items, next_page_token: list.next })
     };
     if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, Some(&namespace)) {
         return make().await.map(answer::of_json);
     }
-    let what = (Told::names_of(kind), Some(&namespace));
+    let what = (ListContent::names_of(kind), Some(&namespace));
     catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.create_table(&call, &warehouse, &namespace, &body).await?;
@@ -68,11 +68,11 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
 /// A table that was just made, by the name that the body says. That there are no credentials at
 /// present is no reason to say that it was not: there is an operation to ask for them.
 async fn made(
-    input: &Input<'_>,
+    input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
     namespace: &NamespaceIdent,
     body: &Fragment,
-    entry: &Arc<Entry>,
+    entry: &Arc<CachedVersion>,
 ) -> Result<Response> {
     let name = body.get("name");
     let name = name.as_ref().and_then(Fragment::as_str).unwrap_or_default();
@@ -81,16 +81,16 @@ async fn made(
     let tail = tail.unwrap_or_else(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, table = %ident, "a table was made without credentials for it");
-        Tail::default()
+        ResponseSuffix::default()
     });
-    answer::table(input, entry, Snapshots::All, &tail.finish()?).await
+    answer::table(input, entry, SnapshotSelection::All, &tail.finish()?).await
 }
 
-pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let snapshots = match input.query("snapshots")? {
-        None | Some("all") => Snapshots::All,
-        Some("refs") => Snapshots::Refs,
+        None | Some("all") => SnapshotSelection::All,
+        Some("refs") => SnapshotSelection::Refs,
         Some(_) => {
             return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
         }
@@ -127,8 +127,8 @@ pub(super) fn end(
     ground: &Ground,
     (who, warehouse): (&Who, &Warehouse),
     ident: &TableIdent,
-    mut tail: Tail,
-) -> Result<End> {
+    mut tail: ResponseSuffix,
+) -> Result<FinishedSuffix> {
     if let Some(restrictions) = ground.catalog.restrictions_for(who, warehouse, ident) {
         tail.put("read-restrictions", &*restrictions)?;
     }
@@ -136,7 +136,7 @@ pub(super) fn end(
 }
 
 /// Refuses a chain of views that is none. Rights are those of who asks, whichever view he came by.
-fn check_referenced_by(input: &Input<'_>) -> Result<()> {
+fn check_referenced_by(input: &CatalogRequest<'_>) -> Result<()> {
     let Some(chain) = input.query("referenced-by")?.filter(|it| !it.is_empty()) else {
         return Ok(());
     };
@@ -155,56 +155,56 @@ fn check_referenced_by(input: &Input<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     input.ground.catalog.table_exists(&input.who, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn commit(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn commit(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.commit_table(&call, &warehouse, &ident, &body).await?;
-    answer::table(input, &entry, Snapshots::All, &End::default()).await
+    answer::table(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
-pub(super) async fn commit_all(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn commit_all(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
     input.ground.catalog.commit_transaction(&call, &warehouse, &body).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let purge = input.flag("purgeRequested")?;
     input.ground.catalog.drop_table(&input.call()?, &warehouse, &ident, purge).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.register_table(&call, &warehouse, &namespace, &body).await?;
     made(input, &warehouse, &namespace, &body, &entry).await
 }
 
-pub(super) async fn unregister(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn unregister(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let entry = input.ground.catalog.unregister_table(&input.call()?, &warehouse, &ident).await?;
-    answer::document(input, &entry, Snapshots::All, &End::default()).await
+    answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
-pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let Rename { source, destination } = input.body()?;
+    let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::Table;
     catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn report(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn report(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let report = input.json()?;
     input.ground.catalog.report_metrics(&input.who, &warehouse, &ident, &report).await?;

@@ -15,16 +15,16 @@ use crate::error::{Error, Result};
 
 /// Members of an answer beside the document and where that is.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct ResponseSuffix {
     config: Map<String, Value>,
     members: Map<String, Value>,
 }
 
 /// A finished tail: what ends an answer, and what it adds to the tag.
 #[derive(Debug, Default)]
-pub(super) struct End(Option<(Bytes, String)>);
+pub(super) struct FinishedSuffix(Option<(Bytes, String)>);
 
-impl Tail {
+impl ResponseSuffix {
     /// A setting of clients, in `config`.
     pub(super) fn configure(&mut self, name: &str, value: impl Into<String>) {
         self.config.insert(name.to_owned(), Value::String(value.into()));
@@ -38,13 +38,13 @@ impl Tail {
     }
 
     /// The bytes, which follow a document.
-    pub(super) fn finish(self) -> Result<End> {
-        let Tail { config, mut members } = self;
+    pub(super) fn finish(self) -> Result<FinishedSuffix> {
+        let ResponseSuffix { config, mut members } = self;
         if !config.is_empty() {
             members.insert("config".to_owned(), config.into());
         }
         if members.is_empty() {
-            return Ok(End(None));
+            return Ok(FinishedSuffix(None));
         }
         let mut text = serde_json::to_vec(&members).map_err(Error::internal)?;
         // In place of its `{`: it goes on where the document ends.
@@ -52,11 +52,11 @@ impl Tail {
             *first = b',';
         }
         let digest = node::hex::encode(&Sha256::digest(&text)[..8]);
-        Ok(End(Some((text.into(), digest))))
+        Ok(FinishedSuffix(Some((text.into(), digest))))
     }
 }
 
-impl End {
+impl FinishedSuffix {
     /// What follows the document, unless that is a mere `}`.
     pub(super) fn bytes(&self) -> Option<&Bytes> {
         self.0.as_ref().map(|(bytes, _)| bytes)
@@ -77,10 +77,10 @@ mod tests {
 
     #[test]
     fn an_end_goes_on_where_the_document_ends_and_is_part_of_the_tag() {
-        let end = Tail::default().finish().unwrap();
+        let end = ResponseSuffix::default().finish().unwrap();
         assert_eq!((end.bytes(), &*end.tag("x")), (None, "x"));
         let ended = |key: &str, value: &str| {
-            let mut tail = Tail::default();
+            let mut tail = ResponseSuffix::default();
             tail.configure(key, value);
             tail.put("list", &[1, 2]).unwrap();
             tail.finish().unwrap()

@@ -23,25 +23,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::auth::Tokens;
-use node::clock::Ids;
+use node::clock::IdGenerator;
 use node::drain::Drain;
-use node::http::{Limits, Listener, Shell, Site};
+use node::http::{BoundListener, HttpShell, Limits, ListenerSite};
 use node::sealed::Sealer;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::{HttpMetrics, Registry};
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Scratch};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::access::{Access, AccessSettings};
-use crate::service::{Settings, Who};
+use crate::access::{AccessControl, AccessSettings};
+use crate::service::{CatalogSettings, Who};
 use crate::storage::StorageSettings;
 
 /// A server with a catalog, and an operator's token.
 pub(super) struct Server {
     pub(super) runtime: Runtime,
-    pub(super) access: Access,
+    pub(super) access: AccessControl,
     pub(super) catalog: Catalog,
     pub(super) root: String,
     at_once: Arc<dyn FastPath>,
@@ -67,10 +67,11 @@ impl Server {
         let (access, catalog, at_once, address) = runtime.block_on(async {
             let url = StoreUrl::Sqlite(scratch.path().join("db"));
             let mut registry = Registry::default();
-            let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+            let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
             let settings = AccessSettings::default();
-            let access = Access::open(store.clone(), tokens.clone(), settings).await.unwrap();
-            let settings = Settings {
+            let access =
+                AccessControl::open(store.clone(), tokens.clone(), settings).await.unwrap();
+            let settings = CatalogSettings {
                 warehouse: "main".to_owned(),
                 root: format!("file://{}/w", scratch.path().display()),
                 locations: Vec::new(),
@@ -87,13 +88,13 @@ impl Server {
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
             let (limits, drain) = (Limits::default(), Drain::new());
             let metrics = HttpMetrics::new(&mut registry);
-            let ids = Ids::new().unwrap();
-            let shell = Shell::new(limits, tokens, drain.clone(), metrics, ids);
+            let ids = IdGenerator::new().unwrap();
+            let shell = HttpShell::new(limits, tokens, drain.clone(), metrics, ids);
             let shell = shell.streaming(&STREAMING);
             let (routes, at_once) = routes(catalog.clone(), access.clone(), separator);
             let router = shell.wrap_with(routes, vec![(PREFIX, face())]);
-            let site = Site::from(router).with_fast_path(&shell, Arc::clone(&at_once));
-            let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+            let site = ListenerSite::from(router).with_fast_path(&shell, Arc::clone(&at_once));
+            let listener = BoundListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.address();
             tokio::spawn(listener.serve(site, limits, drain, Duration::from_secs(5)));
             (access, catalog, at_once, address)
@@ -188,7 +189,9 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
 }
 
 /// Bytes of the future that a function answers.
-fn bytes_of<'a, F: Future>(_: fn(&'a Ground, &'a Operation, axum::extract::Request) -> F) -> usize {
+fn bytes_of<'a, F: Future>(
+    _: fn(&'a Ground, &'a OperationEntry, axum::extract::Request) -> F,
+) -> usize {
     size_of::<F>()
 }
 

@@ -4,25 +4,25 @@ use axum::response::Response;
 
 use super::answer;
 use super::moment::as_of;
-use super::request::Input;
-use super::tables::{Rename, list_of};
-use super::tail::End;
-use crate::cache::Snapshots;
+use super::request::CatalogRequest;
+use super::tables::{RenameRequest, list_of};
+use super::tail::FinishedSuffix;
+use crate::cache::SnapshotSelection;
 use crate::error::Result;
 use crate::store::RelationKind;
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     list_of(input, RelationKind::View).await
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.create_view(&call, &warehouse, &namespace, &body).await?;
-    answer::document(input, &entry, Snapshots::All, &End::default()).await
+    answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
-pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
     let entry = match as_of(input)? {
@@ -32,40 +32,40 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
         }
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
     };
-    answer::document(input, &entry, Snapshots::All, &End::default()).await
+    answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
-pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn replace(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn replace(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.replace_view(&call, &warehouse, &ident, &body).await?;
-    answer::document(input, &entry, Snapshots::All, &End::default()).await
+    answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
-pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     input.ground.catalog.drop_view(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let Rename { source, destination } = input.body()?;
+    let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::View;
     catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.register_view(&call, &warehouse, &namespace, &body).await?;
-    answer::document(input, &entry, Snapshots::All, &End::default()).await
+    answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }

@@ -4,38 +4,38 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::answer;
-use super::request::Input;
+use super::request::CatalogRequest;
 use crate::error::Result;
 use crate::service::WarehouseRecord;
 
 #[derive(Serialize)]
-struct List {
+struct WarehouseListQuery {
     warehouses: Vec<WarehouseRecord>,
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouses = input.ground.catalog.list_warehouses(&input.who).await?;
-    answer::of(&List { warehouses })
+    answer::of(&WarehouseListQuery { warehouses })
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     // Before the body is looked at: it is nobody else's business what a good one is.
     crate::access::only_operators(&input.who)?;
     answer::of(&input.ground.catalog.create_warehouse(&input.who, input.body()?).await?)
 }
 
-pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = input.param("warehouse")?;
     answer::of(&input.ground.catalog.show_warehouse(&input.who, name).await?)
 }
 
-pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     crate::access::only_operators(&input.who)?;
     let name = input.param("warehouse")?;
     answer::of(&input.ground.catalog.update_warehouse(&input.who, name, input.body()?).await?)
 }
 
-pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     crate::access::only_operators(&input.who)?;
     let (name, insist) = (input.param("warehouse")?, input.flag("force")?);
     input.ground.catalog.delete_warehouse(&input.who, name, insist).await?;

@@ -7,7 +7,7 @@ use super::{DEPTH_MAX, JsonError, JsonKind, TEXT_BYTES_MAX};
 
 /// A place in a text of JSON. What lies before it is well-formed.
 #[derive(Debug)]
-pub struct Cursor<'a> {
+pub struct JsonCursor<'a> {
     text: &'a str,
     at: usize,
     /// How many objects and arrays of `object` and `array` are open here.
@@ -51,15 +51,15 @@ impl OpenValues {
 
 /// A string as it stands in the text, with its quotation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Text<'a> {
+pub struct JsonText<'a> {
     raw: &'a str,
     is_escaped: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonText<'a> {
     /// A string that was checked before, from its raw form.
-    pub(super) fn checked(raw: &'a str) -> Text<'a> {
-        Text { raw, is_escaped: raw.contains('\\') }
+    pub(super) fn checked(raw: &'a str) -> JsonText<'a> {
+        JsonText { raw, is_escaped: raw.contains('\\') }
     }
 
     /// With quotation marks and escapes, as it came.
@@ -79,12 +79,12 @@ impl<'a> Text<'a> {
     }
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> JsonCursor<'a> {
     /// At the front of `text`.
     ///
     /// # Errors
     /// When it is longer than [`TEXT_BYTES_MAX`] or not UTF-8.
-    pub fn new(text: &'a [u8]) -> Result<Cursor<'a>, JsonError> {
+    pub fn new(text: &'a [u8]) -> Result<JsonCursor<'a>, JsonError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(JsonError::TooLong);
         }
@@ -92,12 +92,12 @@ impl<'a> Cursor<'a> {
             what: "a byte that is not UTF-8",
             offset: error.valid_up_to(),
         })?;
-        Ok(Cursor { text, at: 0, depth: 0 })
+        Ok(JsonCursor { text, at: 0, depth: 0 })
     }
 
     /// At the front of a text that is known to be UTF-8.
-    pub(super) fn over(text: &'a str) -> Cursor<'a> {
-        Cursor { text, at: 0, depth: 0 }
+    pub(super) fn over(text: &'a str) -> JsonCursor<'a> {
+        JsonCursor { text, at: 0, depth: 0 }
     }
 
     /// Offset of the next byte.
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
     /// When it is none or malformed, and whatever `member` returns.
     pub fn object<E: From<JsonError>>(
         &mut self,
-        mut member: impl FnMut(&mut Self, Text<'a>) -> Result<(), E>,
+        mut member: impl FnMut(&mut Self, JsonText<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut first = true;
         self.enter(b'{', "not an object")?;
@@ -221,14 +221,14 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// When it is none or malformed.
-    pub fn string(&mut self) -> Result<Text<'a>, JsonError> {
+    pub fn string(&mut self) -> Result<JsonText<'a>, JsonError> {
         self.space();
         if self.byte() != Some(b'"') {
             return Err(self.malformed("not a string"));
         }
         let start = self.at;
         let is_escaped = self.pass_string()?;
-        Ok(Text { raw: self.text.get(start..self.at).unwrap_or_default(), is_escaped })
+        Ok(JsonText { raw: self.text.get(start..self.at).unwrap_or_default(), is_escaped })
     }
 
     /// Nothing but white space may come.
@@ -275,7 +275,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes the name of a member, its colon, and the white space before its value.
-    pub(super) fn member_name(&mut self) -> Result<Text<'a>, JsonError> {
+    pub(super) fn member_name(&mut self) -> Result<JsonText<'a>, JsonError> {
         let name = self.string()?;
         self.space();
         if self.byte() != Some(b':') {

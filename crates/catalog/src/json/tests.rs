@@ -147,13 +147,13 @@ fn a_tower_of_values_is_refused_without_a_stack() {
     assert!(Fragment::parse("[".repeat(10_000_000).into()).is_err());
     assert!(Fragment::parse("{\"a\":".repeat(1_000_000).into()).is_err());
     // What is entered member by member counts as well.
-    fn descend(cursor: &mut Cursor<'_>) -> Result<(), JsonError> {
+    fn descend(cursor: &mut JsonCursor<'_>) -> Result<(), JsonError> {
         cursor.array(descend)
     }
     let text = tower(depth + 1);
-    assert!(descend(&mut Cursor::new(text.as_bytes()).expect("UTF-8")).is_err());
+    assert!(descend(&mut JsonCursor::new(text.as_bytes()).expect("UTF-8")).is_err());
     let text = tower(depth);
-    descend(&mut Cursor::new(text.as_bytes()).expect("UTF-8")).expect("not too deep");
+    descend(&mut JsonCursor::new(text.as_bytes()).expect("UTF-8")).expect("not too deep");
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn a_member_is_set_where_it_is_or_at_the_end() {
 
 #[test]
 fn a_strings_form_is_kept_and_does_not_matter_for_what_it_says() {
-    let escaped = Str::of(&fragment(r#""\u0061\/b""#)).expect("a string");
+    let escaped = RawString::of(&fragment(r#""\u0061\/b""#)).expect("a string");
     assert_eq!(escaped, "a/b");
-    assert_eq!(escaped, Str::new("a/b"));
+    assert_eq!(escaped, RawString::new("a/b"));
     assert_eq!(escaped.raw(), br#""\u0061\/b""#);
-    assert_ne!(escaped, Str::new("a/c"));
+    assert_ne!(escaped, RawString::new("a/c"));
 }
 
 /// Text that is JSON or nearly is: written by `serde_json`, with white space and bytes thrown in.
@@ -255,7 +255,7 @@ proptest! {
         let ours = Fragment::parse(out.into()).expect("JSON");
         for (name, number) in &names {
             prop_assert_eq!(ours.get(name).and_then(|it| it.as_i64()), Some(*number));
-            prop_assert!(Str::new(name) == name.as_str());
+            prop_assert!(RawString::new(name) == name.as_str());
         }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::bind::Bound;
-use super::manifest::{Bounds, Content, ContentFile, Counts, Live};
-use super::prune::{Spec, Specs, partition_key, rest};
-use super::scan::Scan;
+use super::bind::BoundFilter;
+use super::manifest::{Bounds, ContentFile, Counts, FileContent, LiveFile};
+use super::prune::{PruneSpec, PruneSpecs, partition_key, rest};
+use super::scan::BoundScan;
 use super::value::upper_hex;
 use crate::error::{Error, Kind, Result};
 use crate::json::{put_comma, put_integer, put_name, put_string};
@@ -20,8 +20,8 @@ pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// The files of one answer.
 #[derive(Debug)]
-pub(crate) struct Page {
-    scan: Arc<Scan>,
+pub(crate) struct PlanPage {
+    scan: Arc<BoundScan>,
     tasks: Vec<u8>,
     count: usize,
     delete_files: Vec<u8>,
@@ -33,9 +33,9 @@ pub(crate) struct Page {
     pub(super) rows: i64,
 }
 
-impl Page {
-    pub(super) fn new(scan: Arc<Scan>) -> Page {
-        Page {
+impl PlanPage {
+    pub(super) fn new(scan: Arc<BoundScan>) -> PlanPage {
+        PlanPage {
             scan,
             tasks: Vec::new(),
             count: 0,
@@ -55,7 +55,7 @@ impl Page {
     ///
     /// # Errors
     /// As of [`Deletes::of`].
-    pub(super) fn add(&mut self, data: &Live) -> Result<()> {
+    pub(super) fn add(&mut self, data: &LiveFile) -> Result<()> {
         let no_spec =
             || Error::new(Kind::Validation, "a data file is of a partition spec that is gone");
         let scan = Arc::clone(&self.scan);
@@ -90,7 +90,7 @@ impl Page {
             let rest = rest(&scan.filter, spec, &data.file);
             let mut text = Vec::new();
             rest.put_json(&mut text);
-            (text, rest == Bound::Constant(true))
+            (text, rest == BoundFilter::Constant(true))
         });
         put_name(&mut self.tasks, "residual-filter");
         self.tasks.extend_from_slice(text);
@@ -136,13 +136,13 @@ fn put_list(out: &mut Vec<u8>, items: &[u8]) {
 }
 
 /// Appends a file; with the statistics of these columns where it is one of data.
-fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: &[i32]) {
+fn put_file(out: &mut Vec<u8>, live: &LiveFile, specs: &PruneSpecs, stats: &[i32]) {
     let file = &*live.file;
     out.push(b'{');
     let content = match file.content {
-        Content::Data => "data",
-        Content::PositionDeletes => "position-deletes",
-        Content::EqualityDeletes => "equality-deletes",
+        FileContent::Data => "data",
+        FileContent::PositionDeletes => "position-deletes",
+        FileContent::EqualityDeletes => "equality-deletes",
     };
     put_name(out, "content");
     put_string(out, content);
@@ -168,7 +168,7 @@ fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: &[i32]) {
     }
     put_number(out, "sort-order-id", file.sort_order_id);
     match file.content {
-        Content::Data => {
+        FileContent::Data => {
             put_number(out, "first-row-id", live.first_row_id);
             // Rows that say of themselves only which they are inherit when they were changed last.
             if live.first_row_id.is_some() {
@@ -177,7 +177,7 @@ fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: &[i32]) {
             }
             put_stats(out, file, stats);
         }
-        Content::PositionDeletes => {
+        FileContent::PositionDeletes => {
             put_number(out, "content-offset", file.content_offset);
             put_number(out, "content-size-in-bytes", file.content_size);
             if let Some(path) = &file.referenced {
@@ -185,7 +185,7 @@ fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: &[i32]) {
                 put_string(out, path);
             }
         }
-        Content::EqualityDeletes => {
+        FileContent::EqualityDeletes => {
             put_name(out, "equality-ids");
             put_numbers(out, file.equality_ids.iter().map(|id| i64::from(*id)));
         }
@@ -210,7 +210,7 @@ fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64>) {
 }
 
 /// The values of the fields in their order.
-fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&Spec>) {
+fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&PruneSpec>) {
     out.push(b'[');
     for field in spec.into_iter().flat_map(|spec| &spec.fields) {
         put_comma(out);

@@ -6,9 +6,9 @@
 mod schema;
 mod unpack;
 
-pub(super) use self::schema::Schema;
-use self::schema::{Node, NodeId};
-use self::unpack::{Codec, Unpacker};
+pub(super) use self::schema::AvroSchema;
+use self::schema::{AvroType, NodeId};
+use self::unpack::{AvroCodec, BlockUnpacker};
 use crate::json::Fragment;
 
 /// Bytes of all blocks of a file together, unpacked.
@@ -46,7 +46,7 @@ const CUT: AvroError = AvroError("the file ends too early");
 
 /// A value, whose texts and bytes are those of the block it is in.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Datum<'a> {
+pub(super) enum AvroDatum<'a> {
     Null,
     Bool(bool),
     Int(i32),
@@ -56,24 +56,24 @@ pub(super) enum Datum<'a> {
     /// Of `bytes` and `fixed`.
     Bytes(&'a [u8]),
     Text(&'a str),
-    List(Vec<Datum<'a>>),
+    List(Vec<AvroDatum<'a>>),
     /// Each with the id of its field.
-    Record(Vec<(Option<i32>, Datum<'a>)>),
+    Record(Vec<(Option<i32>, AvroDatum<'a>)>),
 }
 
-impl<'a> Datum<'a> {
+impl<'a> AvroDatum<'a> {
     /// A field of a record; what is null is not there.
-    pub(super) fn field(&self, id: i32) -> Option<&Datum<'a>> {
-        let Datum::Record(fields) = self else { return None };
+    pub(super) fn field(&self, id: i32) -> Option<&AvroDatum<'a>> {
+        let AvroDatum::Record(fields) = self else { return None };
         let found = fields.iter().find(|(known, _)| *known == Some(id)).map(|(_, value)| value);
-        found.filter(|value| **value != Datum::Null)
+        found.filter(|value| **value != AvroDatum::Null)
     }
 
     /// A whole number of either length.
     pub(super) fn as_i64(&self) -> Option<i64> {
         match self {
-            Datum::Int(number) => Some(i64::from(*number)),
-            Datum::Long(number) => Some(*number),
+            AvroDatum::Int(number) => Some(i64::from(*number)),
+            AvroDatum::Long(number) => Some(*number),
             _ => None,
         }
     }
@@ -81,9 +81,9 @@ impl<'a> Datum<'a> {
 
 /// Bytes from which values are taken one after the other.
 #[derive(Clone, Copy, Debug)]
-struct Cursor<'a>(&'a [u8]);
+struct AvroCursor<'a>(&'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> AvroCursor<'a> {
     fn take(&mut self, count: usize) -> Read<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(CUT)?;
         self.0 = rest;
@@ -146,21 +146,21 @@ impl<'a> Cursor<'a> {
 
 /// A file whose header has been read.
 #[derive(Debug)]
-pub(super) struct Container<'a> {
+pub(super) struct AvroContainer<'a> {
     header: Vec<(&'a str, &'a [u8])>,
-    schema: Schema,
-    codec: Codec,
+    schema: AvroSchema,
+    codec: AvroCodec,
     sync: [u8; SYNC_BYTES],
-    blocks: Cursor<'a>,
+    blocks: AvroCursor<'a>,
 }
 
-impl<'a> Container<'a> {
+impl<'a> AvroContainer<'a> {
     /// Reads the header.
     ///
     /// # Errors
     /// When it is none, or is packed in a way that nobody here knows.
-    pub(super) fn open(bytes: &'a [u8]) -> Read<Container<'a>> {
-        let mut cursor = Cursor(bytes);
+    pub(super) fn open(bytes: &'a [u8]) -> Read<AvroContainer<'a>> {
+        let mut cursor = AvroCursor(bytes);
         if cursor.take(MAGIC.len())? != MAGIC {
             return Err(AvroError("it is no Avro file"));
         }
@@ -179,12 +179,12 @@ impl<'a> Container<'a> {
         }
         let sync = cursor.array()?;
         let entry = |name: &str| header.iter().find(|(key, _)| *key == name).map(|(_, it)| *it);
-        let codec = Codec::named(entry("avro.codec"))?;
+        let codec = AvroCodec::named(entry("avro.codec"))?;
         let schema = entry("avro.schema").ok_or(AvroError("the header has no schema"))?;
         let schema = Fragment::parse(schema.to_vec().into())
             .map_err(|_| AvroError("the schema is no JSON"))?;
-        let schema = Schema::read(&schema)?;
-        Ok(Container { header, schema, codec, sync, blocks: cursor })
+        let schema = AvroSchema::read(&schema)?;
+        Ok(AvroContainer { header, schema, codec, sync, blocks: cursor })
     }
 
     /// An entry of the header, as text.
@@ -199,10 +199,10 @@ impl<'a> Container<'a> {
     /// When the file is not whole or goes beyond a limit; what `take` fails with.
     pub(super) fn each<E: From<AvroError>>(
         mut self,
-        mut take: impl FnMut(&Datum<'_>) -> Result<(), E>,
+        mut take: impl FnMut(&AvroDatum<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut left, mut values) = (UNPACKED_BYTES_MAX, VALUES_FREE);
-        let mut unpacker = Unpacker::new(self.codec);
+        let mut unpacker = BlockUnpacker::new(self.codec);
         while !self.blocks.0.is_empty() {
             let (count, packed) = (self.blocks.length()?, self.blocks.bytes()?);
             if self.blocks.array::<SYNC_BYTES>()? != self.sync {
@@ -212,13 +212,13 @@ impl<'a> Container<'a> {
             left =
                 left.checked_sub(block.len()).ok_or(AvroError("the file is too long unpacked"))?;
             values = values.saturating_add(block.len().saturating_mul(VALUES_OF_BYTE_MAX));
-            let mut cursor = Cursor(&block);
+            let mut cursor = AvroCursor(&block);
             for _ in 0..count {
                 if cursor.0.is_empty() {
                     return Err(CUT.into());
                 }
                 let of_record = values.min(VALUES_MAX);
-                let mut reader = Reader { schema: &self.schema, values: of_record };
+                let mut reader = AvroRecordReader { schema: &self.schema, values: of_record };
                 take(&reader.value(self.schema.root(), &mut cursor, 0)?)?;
                 values = values.saturating_sub(of_record - reader.values);
             }
@@ -231,52 +231,52 @@ impl<'a> Container<'a> {
 }
 
 /// Reads one record.
-struct Reader<'s> {
-    schema: &'s Schema,
+struct AvroRecordReader<'s> {
+    schema: &'s AvroSchema,
     /// How many values it may still have.
     values: usize,
 }
 
-impl Reader<'_> {
+impl AvroRecordReader<'_> {
     fn value<'a>(
         &mut self,
         node: NodeId,
-        cursor: &mut Cursor<'a>,
+        cursor: &mut AvroCursor<'a>,
         depth: usize,
-    ) -> Read<Datum<'a>> {
+    ) -> Read<AvroDatum<'a>> {
         if depth > DEPTH_MAX {
             return Err(AvroError("a value is nested too deeply"));
         }
         self.values = self.values.checked_sub(1).ok_or(AvroError("there are too many values"))?;
         let schema = self.schema;
         Ok(match schema.node(node)? {
-            Node::Null => Datum::Null,
-            Node::Bool => match cursor.array()? {
-                [0] => Datum::Bool(false),
-                [1] => Datum::Bool(true),
+            AvroType::Null => AvroDatum::Null,
+            AvroType::Bool => match cursor.array()? {
+                [0] => AvroDatum::Bool(false),
+                [1] => AvroDatum::Bool(true),
                 _ => return Err(AvroError("a boolean is neither of both")),
             },
-            Node::Int => Datum::Int(cursor.int()?),
-            Node::Long => Datum::Long(cursor.long()?),
-            Node::Float => Datum::Float(f32::from_le_bytes(cursor.array()?)),
-            Node::Double => Datum::Double(f64::from_le_bytes(cursor.array()?)),
-            Node::Bytes => Datum::Bytes(cursor.bytes()?),
-            Node::Text => Datum::Text(cursor.text()?),
-            Node::Fixed(length) => Datum::Bytes(cursor.take(*length)?),
-            Node::Enum => Datum::Int(cursor.int()?),
-            Node::Union(branches) => {
+            AvroType::Int => AvroDatum::Int(cursor.int()?),
+            AvroType::Long => AvroDatum::Long(cursor.long()?),
+            AvroType::Float => AvroDatum::Float(f32::from_le_bytes(cursor.array()?)),
+            AvroType::Double => AvroDatum::Double(f64::from_le_bytes(cursor.array()?)),
+            AvroType::Bytes => AvroDatum::Bytes(cursor.bytes()?),
+            AvroType::Text => AvroDatum::Text(cursor.text()?),
+            AvroType::Fixed(length) => AvroDatum::Bytes(cursor.take(*length)?),
+            AvroType::Enum => AvroDatum::Int(cursor.int()?),
+            AvroType::Union(branches) => {
                 let branch = branches.get(cursor.length()?);
                 let branch = branch.ok_or(AvroError("a union has no such branch"))?;
                 self.value(*branch, cursor, depth + 1)?
             }
-            Node::List(items) => Datum::List(self.items(*items, cursor, depth, false)?),
-            Node::Map(values) => Datum::List(self.items(*values, cursor, depth, true)?),
-            Node::Record(fields) => {
+            AvroType::List(items) => AvroDatum::List(self.items(*items, cursor, depth, false)?),
+            AvroType::Map(values) => AvroDatum::List(self.items(*values, cursor, depth, true)?),
+            AvroType::Record(fields) => {
                 let mut values = Vec::with_capacity(fields.len().min(64));
                 for field in fields {
                     values.push((field.id, self.value(field.node, cursor, depth + 1)?));
                 }
-                Datum::Record(values)
+                AvroDatum::Record(values)
             }
         })
     }
@@ -285,10 +285,10 @@ impl Reader<'_> {
     fn items<'a>(
         &mut self,
         node: NodeId,
-        cursor: &mut Cursor<'a>,
+        cursor: &mut AvroCursor<'a>,
         depth: usize,
         is_map: bool,
-    ) -> Read<Vec<Datum<'a>>> {
+    ) -> Read<Vec<AvroDatum<'a>>> {
         let (mut items, mut empty) = (Vec::new(), 0);
         loop {
             let count = cursor.items()?;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::manifest::{Content, ContentFile, Live, of_column};
-use super::prune::{Specs, partition_key};
-use super::value::Value;
+use super::manifest::{ContentFile, FileContent, LiveFile, of_column};
+use super::prune::{PruneSpecs, partition_key};
+use super::value::PlanValue;
 use crate::error::{Error, Kind, Result};
-use crate::schema::{ColumnType, Columns};
+use crate::schema::{ColumnType, SchemaColumns};
 
 /// Delete files of a scan at the most.
 pub(super) const DELETES_MAX: usize = 200_000;
@@ -27,8 +27,8 @@ const ENTRY_BYTES: usize = 256;
 
 /// Delete files of a snapshot, found by what they are about.
 #[derive(Debug, Default)]
-pub(super) struct Deletes {
-    all: Vec<Live>,
+pub(super) struct DeleteIndex {
+    all: Vec<LiveFile>,
     /// Of one data file each: by its path.
     vectors: HashMap<Arc<str>, usize>,
     by_path: HashMap<Arc<str>, Vec<usize>>,
@@ -41,17 +41,17 @@ pub(super) struct Deletes {
     weight: usize,
 }
 
-impl Deletes {
+impl DeleteIndex {
     /// Takes a delete file.
     ///
     /// # Errors
     /// `Validation` when there are more than [`DELETES_MAX`], when they take too much memory, or
     /// when there are two vectors of one data file.
-    pub(super) fn add(&mut self, live: Live, specs: &Specs) -> Result<()> {
+    pub(super) fn add(&mut self, live: LiveFile, specs: &PruneSpecs) -> Result<()> {
         self.add_within(live, specs, DELETES_WEIGHT_MAX)
     }
 
-    fn add_within(&mut self, live: Live, specs: &Specs, weight_max: usize) -> Result<()> {
+    fn add_within(&mut self, live: LiveFile, specs: &PruneSpecs, weight_max: usize) -> Result<()> {
         let place = self.all.len();
         if place == DELETES_MAX {
             let message = format!("the snapshot has more than {DELETES_MAX} delete files");
@@ -64,7 +64,7 @@ impl Deletes {
         let path = one_path(&file);
         let key_bytes = path.as_ref().map_or_else(|| key().len(), |path| path.len());
         let weight = ENTRY_BYTES.saturating_add(file.weight()).saturating_add(key_bytes);
-        if file.content != Content::Data {
+        if file.content != FileContent::Data {
             self.weight = self.weight.saturating_add(weight);
         }
         if self.weight > weight_max {
@@ -72,21 +72,23 @@ impl Deletes {
             return Err(Error::new(Kind::Validation, message));
         }
         match (file.content, path) {
-            (Content::Data, _) => return Ok(()),
-            (Content::PositionDeletes, Some(path)) if &*file.format == "puffin" => {
+            (FileContent::Data, _) => return Ok(()),
+            (FileContent::PositionDeletes, Some(path)) if &*file.format == "puffin" => {
                 if self.vectors.insert(Arc::clone(&path), place).is_some() {
                     let message = format!("there are two deletion vectors of `{path:.200}`");
                     return Err(Error::new(Kind::Validation, message));
                 }
             }
-            (Content::PositionDeletes, Some(path)) => {
+            (FileContent::PositionDeletes, Some(path)) => {
                 self.by_path.entry(path).or_default().push(place);
             }
-            (Content::PositionDeletes, None) => {
+            (FileContent::PositionDeletes, None) => {
                 self.positions.entry(key()).or_default().push(place);
             }
-            (Content::EqualityDeletes, _) if spec.is_unpartitioned() => self.everywhere.push(place),
-            (Content::EqualityDeletes, _) => {
+            (FileContent::EqualityDeletes, _) if spec.is_unpartitioned() => {
+                self.everywhere.push(place)
+            }
+            (FileContent::EqualityDeletes, _) => {
                 self.equalities.entry(key()).or_default().push(place);
             }
         }
@@ -95,7 +97,7 @@ impl Deletes {
     }
 
     /// A delete file by its place.
-    pub(super) fn get(&self, place: usize) -> Option<&Live> {
+    pub(super) fn get(&self, place: usize) -> Option<&LiveFile> {
         self.all.get(place)
     }
 
@@ -108,7 +110,12 @@ impl Deletes {
     ///
     /// # Errors
     /// `Validation` when there are more than [`DELETES_OF_FILE_MAX`].
-    pub(super) fn of(&self, data: &Live, specs: &Specs, columns: &Columns) -> Result<Vec<usize>> {
+    pub(super) fn of(
+        &self,
+        data: &LiveFile,
+        specs: &PruneSpecs,
+        columns: &SchemaColumns,
+    ) -> Result<Vec<usize>> {
         let spec = specs.get(data.spec_id).ok_or_else(|| no_spec(data.spec_id))?;
         let is_before = |place: &usize| {
             self.get(*place).is_some_and(|it| data.sequence_number < it.sequence_number)
@@ -174,7 +181,7 @@ fn may_name(file: &ContentFile, path: &str) -> bool {
 }
 
 /// Whether rows of both may be equal in the columns that the delete file compares.
-fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &Columns) -> bool {
+fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &SchemaColumns) -> bool {
     deletes.equality_ids.iter().all(|id| {
         let Some(column) = columns.get(*id) else { return true };
         // Nobody says what is equal among numbers that are none, and zeros.
@@ -186,9 +193,9 @@ fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &Columns) -> bo
             return true;
         }
         let bound = |of: &[(i32, Box<[u8]>)]| {
-            of_column(of, *id).and_then(|bytes| Value::of_bytes(&column.kind, bytes))
+            of_column(of, *id).and_then(|bytes| PlanValue::of_bytes(&column.kind, bytes))
         };
-        let is_above = |lower: Option<Value>, upper: Option<Value>| match (lower, upper) {
+        let is_above = |lower: Option<PlanValue>, upper: Option<PlanValue>| match (lower, upper) {
             (Some(lower), Some(upper)) => lower.order(&upper) == Some(std::cmp::Ordering::Greater),
             _ => false,
         };
@@ -203,9 +210,9 @@ fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &Columns) -> bo
 mod tests {
     use super::*;
 
-    fn delete(path: &str) -> Live {
+    fn delete(path: &str) -> LiveFile {
         let file = ContentFile {
-            content: Content::PositionDeletes,
+            content: FileContent::PositionDeletes,
             path: path.into(),
             format: "parquet".into(),
             partition: Vec::new(),
@@ -226,12 +233,12 @@ mod tests {
             content_offset: None,
             content_size: None,
         };
-        Live { file: Arc::new(file), spec_id: 0, sequence_number: 1, first_row_id: None }
+        LiveFile { file: Arc::new(file), spec_id: 0, sequence_number: 1, first_row_id: None }
     }
 
     #[test]
     fn delete_files_are_weighed_with_what_is_in_them() {
-        let (mut deletes, specs) = (Deletes::default(), Specs::unpartitioned());
+        let (mut deletes, specs) = (DeleteIndex::default(), PruneSpecs::unpartitioned());
         deletes.add(delete("a"), &specs).unwrap();
         let weight = deletes.weight();
         assert!(weight > 1_000, "{weight}");

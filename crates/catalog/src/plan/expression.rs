@@ -4,7 +4,7 @@
 
 use crate::error::{Result, bad};
 use crate::json::{Fragment, JsonKind};
-use crate::schema::Transform;
+use crate::schema::FieldTransform;
 
 /// Predicates of a filter at the most.
 pub const PREDICATES_MAX: usize = 2_000;
@@ -14,7 +14,7 @@ pub const VALUES_MAX: usize = 20_000;
 
 /// What a predicate asks of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Op {
+pub(super) enum PredicateOperator {
     IsNull,
     NotNull,
     IsNan,
@@ -32,25 +32,25 @@ pub(super) enum Op {
 }
 
 /// Every operation, by its name, and the one that is true where it is not.
-const OPS: [(Op, &str, Op); 14] = [
-    (Op::IsNull, "is-null", Op::NotNull),
-    (Op::NotNull, "not-null", Op::IsNull),
-    (Op::IsNan, "is-nan", Op::NotNan),
-    (Op::NotNan, "not-nan", Op::IsNan),
-    (Op::Lt, "lt", Op::GtEq),
-    (Op::LtEq, "lt-eq", Op::Gt),
-    (Op::Gt, "gt", Op::LtEq),
-    (Op::GtEq, "gt-eq", Op::Lt),
-    (Op::Eq, "eq", Op::NotEq),
-    (Op::NotEq, "not-eq", Op::Eq),
-    (Op::StartsWith, "starts-with", Op::NotStartsWith),
-    (Op::NotStartsWith, "not-starts-with", Op::StartsWith),
-    (Op::In, "in", Op::NotIn),
-    (Op::NotIn, "not-in", Op::In),
+const OPS: [(PredicateOperator, &str, PredicateOperator); 14] = [
+    (PredicateOperator::IsNull, "is-null", PredicateOperator::NotNull),
+    (PredicateOperator::NotNull, "not-null", PredicateOperator::IsNull),
+    (PredicateOperator::IsNan, "is-nan", PredicateOperator::NotNan),
+    (PredicateOperator::NotNan, "not-nan", PredicateOperator::IsNan),
+    (PredicateOperator::Lt, "lt", PredicateOperator::GtEq),
+    (PredicateOperator::LtEq, "lt-eq", PredicateOperator::Gt),
+    (PredicateOperator::Gt, "gt", PredicateOperator::LtEq),
+    (PredicateOperator::GtEq, "gt-eq", PredicateOperator::Lt),
+    (PredicateOperator::Eq, "eq", PredicateOperator::NotEq),
+    (PredicateOperator::NotEq, "not-eq", PredicateOperator::Eq),
+    (PredicateOperator::StartsWith, "starts-with", PredicateOperator::NotStartsWith),
+    (PredicateOperator::NotStartsWith, "not-starts-with", PredicateOperator::StartsWith),
+    (PredicateOperator::In, "in", PredicateOperator::NotIn),
+    (PredicateOperator::NotIn, "not-in", PredicateOperator::In),
 ];
 
-impl Op {
-    fn of(name: &str) -> Option<Op> {
+impl PredicateOperator {
+    fn of(name: &str) -> Option<PredicateOperator> {
         OPS.iter().find(|(_, known, _)| *known == name).map(|(op, ..)| *op)
     }
 
@@ -60,104 +60,110 @@ impl Op {
     }
 
     /// What is to be asked in place of this for the opposite.
-    pub(super) fn negated(self) -> Op {
+    pub(super) fn negated(self) -> PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or(self, |(.., negated)| *negated)
     }
 
     /// The same when both sides change their places.
-    fn flipped(self) -> Option<Op> {
+    fn flipped(self) -> Option<PredicateOperator> {
         match self {
-            Op::Lt => Some(Op::Gt),
-            Op::LtEq => Some(Op::GtEq),
-            Op::Gt => Some(Op::Lt),
-            Op::GtEq => Some(Op::LtEq),
-            Op::Eq | Op::NotEq => Some(self),
+            PredicateOperator::Lt => Some(PredicateOperator::Gt),
+            PredicateOperator::LtEq => Some(PredicateOperator::GtEq),
+            PredicateOperator::Gt => Some(PredicateOperator::Lt),
+            PredicateOperator::GtEq => Some(PredicateOperator::LtEq),
+            PredicateOperator::Eq | PredicateOperator::NotEq => Some(self),
             _ => None,
         }
     }
 
     pub(super) fn is_unary(self) -> bool {
-        matches!(self, Op::IsNull | Op::NotNull | Op::IsNan | Op::NotNan)
+        matches!(
+            self,
+            PredicateOperator::IsNull
+                | PredicateOperator::NotNull
+                | PredicateOperator::IsNan
+                | PredicateOperator::NotNan
+        )
     }
 
     pub(super) fn is_set(self) -> bool {
-        matches!(self, Op::In | Op::NotIn)
+        matches!(self, PredicateOperator::In | PredicateOperator::NotIn)
     }
 }
 
 /// How a filter names a column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reference {
+pub(super) enum ColumnReference {
     Name(String),
     Id(i32),
 }
 
 /// A column, or what a transform makes of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Term {
-    pub(super) reference: Reference,
-    pub(super) transform: Option<Transform>,
+pub(super) struct FilterTerm {
+    pub(super) reference: ColumnReference,
+    pub(super) transform: Option<FieldTransform>,
 }
 
 /// What a filter asks of a column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Predicate {
-    pub(super) op: Op,
-    pub(super) term: Term,
+pub(super) struct FilterPredicate {
+    pub(super) op: PredicateOperator,
+    pub(super) term: FilterTerm,
     pub(super) values: Vec<Fragment>,
 }
 
 /// A filter that nobody has looked for the columns of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expression(pub(super) Node);
+pub struct FilterExpression(pub(super) ExpressionNode);
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum ExpressionNode {
     Constant(bool),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    Predicate(Box<Predicate>),
+    And(Box<ExpressionNode>, Box<ExpressionNode>),
+    Or(Box<ExpressionNode>, Box<ExpressionNode>),
+    Not(Box<ExpressionNode>),
+    Predicate(Box<FilterPredicate>),
 }
 
-impl Expression {
+impl FilterExpression {
     /// Reads a filter.
     ///
     /// # Errors
     /// `BadRequest` when it is none, asks for what nobody here knows, or goes beyond
     /// [`PREDICATES_MAX`] or [`VALUES_MAX`].
-    pub fn parse(text: &Fragment) -> Result<Expression> {
-        let mut reader = Reader { predicates: PREDICATES_MAX, values: VALUES_MAX };
-        Ok(Expression(reader.node(text)?))
+    pub fn parse(text: &Fragment) -> Result<FilterExpression> {
+        let mut reader = ExpressionReader { predicates: PREDICATES_MAX, values: VALUES_MAX };
+        Ok(FilterExpression(reader.node(text)?))
     }
 
     /// The filter that everything fulfils.
     #[must_use]
-    pub const fn everything() -> Expression {
-        Expression(Node::Constant(true))
+    pub const fn everything() -> FilterExpression {
+        FilterExpression(ExpressionNode::Constant(true))
     }
 }
 
 /// One side of a comparison.
-enum Side {
-    Term(Term),
+enum ComparisonSide {
+    Term(FilterTerm),
     Value(Fragment),
 }
 
 /// Reads a filter, and counts what is in it. How deep it goes was seen to when its JSON was read.
-struct Reader {
+struct ExpressionReader {
     predicates: usize,
     values: usize,
 }
 
-impl Reader {
-    fn node(&mut self, text: &Fragment) -> Result<Node> {
+impl ExpressionReader {
+    fn node(&mut self, text: &Fragment) -> Result<ExpressionNode> {
         self.predicates = self
             .predicates
             .checked_sub(1)
             .ok_or_else(|| bad(format!("`filter` has more than {PREDICATES_MAX} predicates")))?;
         if let Some(is) = text.as_bool() {
-            return Ok(Node::Constant(is));
+            return Ok(ExpressionNode::Constant(is));
         }
         if text.kind() != JsonKind::Object {
             return Err(bad(format!("`filter` has {} in place of a predicate", text.kind())));
@@ -166,47 +172,56 @@ impl Reader {
         let kind = kind.as_str().ok_or_else(|| bad("the `type` of a predicate is a string"))?;
         let child = |name: &str| member(text, name);
         Ok(match &*kind {
-            "true" => Node::Constant(true),
-            "false" => Node::Constant(false),
+            "true" => ExpressionNode::Constant(true),
+            "false" => ExpressionNode::Constant(false),
             "and" | "or" => {
                 let left = Box::new(self.node(&child("left")?)?);
                 let right = Box::new(self.node(&child("right")?)?);
-                if kind == "and" { Node::And(left, right) } else { Node::Or(left, right) }
+                if kind == "and" {
+                    ExpressionNode::And(left, right)
+                } else {
+                    ExpressionNode::Or(left, right)
+                }
             }
-            "not" => Node::Not(Box::new(self.node(&child("child")?)?)),
+            "not" => ExpressionNode::Not(Box::new(self.node(&child("child")?)?)),
             name => {
-                let op = Op::of(name)
+                let op = PredicateOperator::of(name)
                     .ok_or_else(|| bad(format!("`{name:.40}` is no type of a predicate")))?;
-                Node::Predicate(Box::new(self.predicate(op, text)?))
+                ExpressionNode::Predicate(Box::new(self.predicate(op, text)?))
             }
         })
     }
 
-    fn predicate(&mut self, op: Op, text: &Fragment) -> Result<Predicate> {
+    fn predicate(&mut self, op: PredicateOperator, text: &Fragment) -> Result<FilterPredicate> {
         if op.is_unary() || op.is_set() {
             let operand = match (text.get("child"), text.get("term")) {
                 (Some(child), _) => side(&child)?,
                 (None, Some(older)) => term(&older)?,
                 (None, None) => return Err(bad(format!("`{}` has no `child`", op.name()))),
             };
-            let Side::Term(term) = operand else {
+            let ComparisonSide::Term(term) = operand else {
                 return Err(bad(format!("the `child` of `{}` is no field", op.name())));
             };
             let values = if op.is_set() { self.values(text)? } else { Vec::new() };
-            return Ok(Predicate { op, term, values });
+            return Ok(FilterPredicate { op, term, values });
         }
         let (left, right) = match (text.get("left"), text.get("right")) {
             (Some(left), Some(right)) => (side(&left)?, side(&right)?),
-            _ => (term(&member(text, "term")?)?, Side::Value(literal(&member(text, "value")?)?)),
+            _ => (
+                term(&member(text, "term")?)?,
+                ComparisonSide::Value(literal(&member(text, "value")?)?),
+            ),
         };
         self.count(1)?;
         let (op, term, value) = match (left, right) {
-            (Side::Term(term), Side::Value(value)) => (Some(op), term, value),
-            (Side::Value(value), Side::Term(term)) => (op.flipped(), term, value),
+            (ComparisonSide::Term(term), ComparisonSide::Value(value)) => (Some(op), term, value),
+            (ComparisonSide::Value(value), ComparisonSide::Term(term)) => {
+                (op.flipped(), term, value)
+            }
             _ => return Err(bad(format!("`{}` compares one field with one literal", op.name()))),
         };
         let op = op.ok_or_else(|| bad("what a text begins with is on the right"))?;
-        Ok(Predicate { op, term, values: vec![value] })
+        Ok(FilterPredicate { op, term, values: vec![value] })
     }
 
     fn values(&mut self, text: &Fragment) -> Result<Vec<Fragment>> {
@@ -246,48 +261,49 @@ fn literal(text: &Fragment) -> Result<Fragment> {
 }
 
 /// The older form of a column: a name, or a transform of one. What has a type is of the newer form.
-fn term(text: &Fragment) -> Result<Side> {
+fn term(text: &Fragment) -> Result<ComparisonSide> {
     match (text.as_str(), kind_of(text).as_deref()) {
-        (Some(name), _) => {
-            Ok(Side::Term(Term { reference: Reference::Name(name.into_owned()), transform: None }))
-        }
+        (Some(name), _) => Ok(ComparisonSide::Term(FilterTerm {
+            reference: ColumnReference::Name(name.into_owned()),
+            transform: None,
+        })),
         (None, Some("transform")) => {
             let transform = member(text, "transform")?;
             let transform = transform.as_str().unwrap_or_default().into_owned();
-            of_transform(&transform, term(&member(text, "term")?)?).map(Side::Term)
+            of_transform(&transform, term(&member(text, "term")?)?).map(ComparisonSide::Term)
         }
         _ => side(text),
     }
 }
 
 /// The newer form: a reference, a function of one, or a value.
-fn side(text: &Fragment) -> Result<Side> {
+fn side(text: &Fragment) -> Result<ComparisonSide> {
     match (text.kind(), kind_of(text).as_deref()) {
         (JsonKind::Object, Some("reference")) => {
             let reference = match (text.get("id"), text.get("name")) {
                 (Some(id), _) => {
                     let id = id.as_i32().ok_or_else(|| bad("the `id` of a field is a number"))?;
-                    Reference::Id(id)
+                    ColumnReference::Id(id)
                 }
                 (None, name) => {
                     let name = name.as_ref().and_then(Fragment::as_str);
                     let name = name.ok_or_else(|| bad("a reference has an `id` or a `name`"))?;
-                    Reference::Name(name.into_owned())
+                    ColumnReference::Name(name.into_owned())
                 }
             };
-            Ok(Side::Term(Term { reference, transform: None }))
+            Ok(ComparisonSide::Term(FilterTerm { reference, transform: None }))
         }
-        (JsonKind::Object, Some("apply")) => applied(text).map(Side::Term),
+        (JsonKind::Object, Some("apply")) => applied(text).map(ComparisonSide::Term),
         (JsonKind::Object, Some("literal"))
         | (JsonKind::Bool | JsonKind::Number | JsonKind::String, _) => {
-            literal(text).map(Side::Value)
+            literal(text).map(ComparisonSide::Value)
         }
         (kind, _) => Err(bad(format!("{kind} is neither a field nor a literal"))),
     }
 }
 
 /// A function of a field: one of the transforms, with its width before the field if it has one.
-fn applied(text: &Fragment) -> Result<Term> {
+fn applied(text: &Fragment) -> Result<FilterTerm> {
     let function = member(text, "function")?;
     let name = function.as_str().ok_or_else(|| bad("`function` is not one that is known here"))?;
     let arguments = member(text, "arguments")?;
@@ -305,16 +321,18 @@ fn applied(text: &Fragment) -> Result<Term> {
     }
 }
 
-fn of_transform(name: &str, field: Side) -> Result<Term> {
-    let transform = match Transform::parse(name)? {
-        Transform::Other(_) | Transform::Void => {
+fn of_transform(name: &str, field: ComparisonSide) -> Result<FilterTerm> {
+    let transform = match FieldTransform::parse(name)? {
+        FieldTransform::Other(_) | FieldTransform::Void => {
             return Err(bad(format!("the function `{name:.40}` is not one that is known here")));
         }
-        Transform::Identity => None,
+        FieldTransform::Identity => None,
         transform => Some(transform),
     };
     match field {
-        Side::Term(Term { reference, transform: None }) => Ok(Term { reference, transform }),
+        ComparisonSide::Term(FilterTerm { reference, transform: None }) => {
+            Ok(FilterTerm { reference, transform })
+        }
         _ => Err(bad("a transform is made of a field")),
     }
 }

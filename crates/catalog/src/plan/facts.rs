@@ -6,16 +6,16 @@
 
 use std::cmp::Ordering;
 
-use super::expression::Op;
+use super::expression::PredicateOperator;
 use super::transform::bucket_of;
-use super::value::Value;
+use super::value::PlanValue;
 
 /// Values of one predicate that are looked at one by one. More are only compared as a range.
 const VALUES_LOOKED_AT_MAX: usize = 200;
 
 /// What a predicate is for all rows of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PredicateVerdict {
     /// False for each.
     Never,
     /// True for each.
@@ -26,33 +26,33 @@ pub(super) enum Verdict {
 
 /// The end of a range upwards.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Upper {
+pub(super) enum UpperBound {
     /// No value is more.
-    Value(Value),
+    Value(PlanValue),
     /// No value is more than all texts or bytes that begin like this.
-    Prefix(Value),
+    Prefix(PlanValue),
 }
 
 /// What is known of values.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(super) struct ValueFacts {
     /// Whether there may be nulls, values that are no numbers, and others.
     pub(super) null: bool,
     pub(super) nan: bool,
     pub(super) value: bool,
     /// No value is less. Neither null nor NaN are compared.
-    pub(super) lower: Option<Value>,
-    pub(super) upper: Option<Upper>,
+    pub(super) lower: Option<PlanValue>,
+    pub(super) upper: Option<UpperBound>,
     /// There is one value at most, and it is both bounds.
     pub(super) exact: bool,
     /// All values are in buckets from one to another, of so many.
     pub(super) buckets: Option<(u32, i64, i64)>,
 }
 
-impl Facts {
+impl ValueFacts {
     /// Nothing is known.
-    pub(super) const fn none() -> Facts {
-        Facts {
+    pub(super) const fn none() -> ValueFacts {
+        ValueFacts {
             null: true,
             nan: true,
             value: true,
@@ -64,8 +64,8 @@ impl Facts {
     }
 
     /// All values are this one.
-    pub(super) fn exactly(value: Option<Value>) -> Facts {
-        let mut facts = Facts { null: false, nan: false, value: false, ..Facts::none() };
+    pub(super) fn exactly(value: Option<PlanValue>) -> ValueFacts {
+        let mut facts = ValueFacts { null: false, nan: false, value: false, ..ValueFacts::none() };
         match value {
             None => facts.null = true,
             Some(value) if value.is_nan() => facts.nan = true,
@@ -73,7 +73,7 @@ impl Facts {
                 facts.value = true;
                 facts.exact = true;
                 facts.lower = Some(value.clone());
-                facts.upper = Some(Upper::Value(value));
+                facts.upper = Some(UpperBound::Value(value));
             }
         }
         facts.settled()
@@ -81,24 +81,24 @@ impl Facts {
 
     /// The same, where bounds that contradict each other are none: some writers compared UUIDs as
     /// signed numbers. Zero has two signs, which filters do not tell apart.
-    pub(super) fn settled(mut self) -> Facts {
-        if self.lower.as_ref().is_some_and(Value::is_nan) {
+    pub(super) fn settled(mut self) -> ValueFacts {
+        if self.lower.as_ref().is_some_and(PlanValue::is_nan) {
             self.lower = None;
         }
-        if matches!(&self.upper, Some(Upper::Value(value)) if value.is_nan()) {
+        if matches!(&self.upper, Some(UpperBound::Value(value)) if value.is_nan()) {
             self.upper = None;
         }
-        if let Some(Value::Float(number)) = &mut self.lower
+        if let Some(PlanValue::Float(number)) = &mut self.lower
             && *number == 0.0
         {
             (*number, self.exact) = (-0.0, false);
         }
-        if let Some(Upper::Value(Value::Float(number))) = &mut self.upper
+        if let Some(UpperBound::Value(PlanValue::Float(number))) = &mut self.upper
             && *number == 0.0
         {
             (*number, self.exact) = (0.0, false);
         }
-        if let (Some(lower), Some(Upper::Value(upper))) = (&self.lower, &self.upper)
+        if let (Some(lower), Some(UpperBound::Value(upper))) = (&self.lower, &self.upper)
             && !matches!(lower.order(upper), Some(Ordering::Less | Ordering::Equal))
         {
             (self.lower, self.upper, self.exact) = (None, None, false);
@@ -107,60 +107,71 @@ impl Facts {
     }
 
     /// What a predicate is for all of the values. `literals` are in order.
-    pub(super) fn judge(&self, op: Op, literals: &[Value]) -> Verdict {
+    pub(super) fn judge(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         let is_some = |never: bool, always: bool| match (never, always) {
-            (true, _) => Verdict::Never,
-            (_, true) => Verdict::Always,
-            _ => Verdict::Maybe,
+            (true, _) => PredicateVerdict::Never,
+            (_, true) => PredicateVerdict::Always,
+            _ => PredicateVerdict::Maybe,
         };
         match op {
-            Op::IsNull => is_some(!self.null, !self.nan && !self.value),
-            Op::NotNull => is_some(!self.nan && !self.value, !self.null),
-            Op::IsNan => is_some(!self.nan, !self.null && !self.value),
-            Op::NotNan => is_some(!self.null && !self.value, !self.nan),
-            Op::NotEq | Op::NotIn => match self.judge_value(Op::In, literals) {
-                // Nulls and what is no number are other than every value.
-                Verdict::Never => Verdict::Always,
-                Verdict::Always if self.exact => Verdict::Never,
-                _ => Verdict::Maybe,
-            },
-            Op::NotStartsWith => match self.judge_value(Op::StartsWith, literals) {
-                Verdict::Never => Verdict::Always,
-                Verdict::Always => Verdict::Never,
-                Verdict::Maybe => Verdict::Maybe,
-            },
-            Op::Eq => self.judge_value(Op::In, literals),
+            PredicateOperator::IsNull => is_some(!self.null, !self.nan && !self.value),
+            PredicateOperator::NotNull => is_some(!self.nan && !self.value, !self.null),
+            PredicateOperator::IsNan => is_some(!self.nan, !self.null && !self.value),
+            PredicateOperator::NotNan => is_some(!self.null && !self.value, !self.nan),
+            PredicateOperator::NotEq | PredicateOperator::NotIn => {
+                match self.judge_value(PredicateOperator::In, literals) {
+                    // Nulls and what is no number are other than every value.
+                    PredicateVerdict::Never => PredicateVerdict::Always,
+                    PredicateVerdict::Always if self.exact => PredicateVerdict::Never,
+                    _ => PredicateVerdict::Maybe,
+                }
+            }
+            PredicateOperator::NotStartsWith => {
+                match self.judge_value(PredicateOperator::StartsWith, literals) {
+                    PredicateVerdict::Never => PredicateVerdict::Always,
+                    PredicateVerdict::Always => PredicateVerdict::Never,
+                    PredicateVerdict::Maybe => PredicateVerdict::Maybe,
+                }
+            }
+            PredicateOperator::Eq => self.judge_value(PredicateOperator::In, literals),
             _ => self.judge_value(op, literals),
         }
     }
 
     /// Of a predicate that neither nulls nor NaN fulfil.
-    fn judge_value(&self, op: Op, literals: &[Value]) -> Verdict {
+    fn judge_value(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         if !self.value {
-            return Verdict::Never;
+            return PredicateVerdict::Never;
         }
         let verdict = match op {
-            Op::In => self.judge_in(literals),
-            _ => literals.first().map_or(Verdict::Maybe, |literal| self.judge_one(op, literal)),
+            PredicateOperator::In => self.judge_in(literals),
+            _ => literals
+                .first()
+                .map_or(PredicateVerdict::Maybe, |literal| self.judge_one(op, literal)),
         };
         match verdict {
-            Verdict::Always if self.null || self.nan => Verdict::Maybe,
+            PredicateVerdict::Always if self.null || self.nan => PredicateVerdict::Maybe,
             verdict => verdict,
         }
     }
 
-    fn judge_one(&self, op: Op, literal: &Value) -> Verdict {
+    fn judge_one(&self, op: PredicateOperator, literal: &PlanValue) -> PredicateVerdict {
         let (lower, upper) = (self.lower_order(literal), self.upper_order(literal));
         use Ordering::{Equal, Greater, Less};
         let (never, always) = match op {
-            Op::Lt => (matches!(lower, Some(Equal | Greater)), upper == Some(Less)),
-            Op::LtEq => (lower == Some(Greater), matches!(upper, Some(Less | Equal))),
-            Op::Gt => (matches!(upper, Some(Equal | Less)), lower == Some(Greater)),
-            Op::GtEq => (upper == Some(Less), matches!(lower, Some(Equal | Greater))),
-            Op::StartsWith => {
-                let begins = |value: Option<&Value>| value.is_some_and(|it| begins(it, literal));
+            PredicateOperator::Lt => (matches!(lower, Some(Equal | Greater)), upper == Some(Less)),
+            PredicateOperator::LtEq => {
+                (lower == Some(Greater), matches!(upper, Some(Less | Equal)))
+            }
+            PredicateOperator::Gt => (matches!(upper, Some(Equal | Less)), lower == Some(Greater)),
+            PredicateOperator::GtEq => {
+                (upper == Some(Less), matches!(lower, Some(Equal | Greater)))
+            }
+            PredicateOperator::StartsWith => {
+                let begins =
+                    |value: Option<&PlanValue>| value.is_some_and(|it| begins(it, literal));
                 let upper_value = self.upper.as_ref().map(|it| match it {
-                    Upper::Value(value) | Upper::Prefix(value) => value,
+                    UpperBound::Value(value) | UpperBound::Prefix(value) => value,
                 });
                 let is_above = lower == Some(Greater) && !begins(self.lower.as_ref());
                 let is_within = begins(self.lower.as_ref()) && begins(upper_value);
@@ -169,52 +180,52 @@ impl Facts {
             _ => (false, false),
         };
         match (never, always) {
-            (true, _) => Verdict::Never,
-            (_, true) => Verdict::Always,
-            _ => Verdict::Maybe,
+            (true, _) => PredicateVerdict::Never,
+            (_, true) => PredicateVerdict::Always,
+            _ => PredicateVerdict::Maybe,
         }
     }
 
-    fn judge_in(&self, literals: &[Value]) -> Verdict {
+    fn judge_in(&self, literals: &[PlanValue]) -> PredicateVerdict {
         let from = literals.partition_point(|it| self.lower_order(it) == Some(Ordering::Greater));
         let to = literals.partition_point(|it| self.upper_order(it) != Some(Ordering::Less));
         let Some(within) = literals.get(from..to).filter(|it| !it.is_empty()) else {
-            return Verdict::Never;
+            return PredicateVerdict::Never;
         };
         if let Some((count, first, last)) = self.buckets
             && within.len() <= VALUES_LOOKED_AT_MAX
         {
-            let is_in = |value: &Value| {
+            let is_in = |value: &PlanValue| {
                 bucket_of(value, count).is_none_or(|it| (first..=last).contains(&it))
             };
             if !within.iter().any(is_in) {
-                return Verdict::Never;
+                return PredicateVerdict::Never;
             }
         }
-        let is_one = matches!((&self.lower, &self.upper), (Some(lower), Some(Upper::Value(upper)))
+        let is_one = matches!((&self.lower, &self.upper), (Some(lower), Some(UpperBound::Value(upper)))
             if lower.order(upper) == Some(Ordering::Equal));
         // One value, and one of those: it is that one.
-        if is_one { Verdict::Always } else { Verdict::Maybe }
+        if is_one { PredicateVerdict::Always } else { PredicateVerdict::Maybe }
     }
 
-    fn lower_order(&self, literal: &Value) -> Option<Ordering> {
+    fn lower_order(&self, literal: &PlanValue) -> Option<Ordering> {
         self.lower.as_ref()?.order(literal)
     }
 
-    fn upper_order(&self, literal: &Value) -> Option<Ordering> {
+    fn upper_order(&self, literal: &PlanValue) -> Option<Ordering> {
         match self.upper.as_ref()? {
-            Upper::Value(value) => value.order(literal),
-            Upper::Prefix(prefix) if begins(literal, prefix) => Some(Ordering::Greater),
-            Upper::Prefix(prefix) => prefix.order(literal),
+            UpperBound::Value(value) => value.order(literal),
+            UpperBound::Prefix(prefix) if begins(literal, prefix) => Some(Ordering::Greater),
+            UpperBound::Prefix(prefix) => prefix.order(literal),
         }
     }
 }
 
 /// Whether one text, or bytes, begin with another.
-pub(super) fn begins(value: &Value, with: &Value) -> bool {
+pub(super) fn begins(value: &PlanValue, with: &PlanValue) -> bool {
     match (value, with) {
-        (Value::Text(text), Value::Text(with)) => text.starts_with(&**with),
-        (Value::Bytes(bytes), Value::Bytes(with)) => bytes.starts_with(with),
+        (PlanValue::Text(text), PlanValue::Text(with)) => text.starts_with(&**with),
+        (PlanValue::Bytes(bytes), PlanValue::Bytes(with)) => bytes.starts_with(with),
         _ => false,
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::manifest::{Content, ManifestRef, Status};
-use super::reader::Reader;
-use super::scan::{self, List};
-use crate::doc::Snapshot;
+use super::manifest::{FileContent, ManifestEntryStatus, ManifestRef};
+use super::reader::ManifestReader;
+use super::scan::{self, ManifestListSource};
+use crate::doc::TableSnapshot;
 use crate::error::{Error, Kind, Result};
 
 /// Manifests that one page is made of at the most.
@@ -34,15 +34,15 @@ pub(crate) type FilePlace = (usize, usize);
 ///
 /// # Errors
 /// `Validation` when it does not say.
-pub(crate) fn list_of(snapshot: &Snapshot) -> Result<List> {
+pub(crate) fn list_of(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
     scan::list(snapshot)
 }
 
-const fn name(content: Content) -> &'static str {
+const fn name(content: FileContent) -> &'static str {
     match content {
-        Content::Data => "data",
-        Content::PositionDeletes => "position-deletes",
-        Content::EqualityDeletes => "equality-deletes",
+        FileContent::Data => "data",
+        FileContent::PositionDeletes => "position-deletes",
+        FileContent::EqualityDeletes => "equality-deletes",
     }
 }
 
@@ -56,12 +56,12 @@ impl ManifestList {
     }
 }
 
-impl Reader {
+impl ManifestReader {
     /// Reads which manifests a snapshot has.
     ///
     /// # Errors
     /// `NotFound` when the file is gone, `Validation` when it is none.
-    pub(crate) async fn manifests_of(&self, list: List) -> Result<ManifestList> {
+    pub(crate) async fn manifests_of(&self, list: ManifestListSource) -> Result<ManifestList> {
         Ok(ManifestList(self.list(list).await?))
     }
 
@@ -82,7 +82,7 @@ impl Reader {
             }
             let manifest = self.manifest(of).await?;
             for (at, one) in manifest.entries.iter().enumerate().skip(entry) {
-                if one.status == Status::Deleted {
+                if one.status == ManifestEntryStatus::Deleted {
                     continue;
                 }
                 if rows.len() == limit {
@@ -124,7 +124,7 @@ impl Reader {
             }
             let manifest = self.manifest(of).await?;
             for one in &manifest.entries {
-                if removed || one.status != Status::Deleted {
+                if removed || one.status != ManifestEntryStatus::Deleted {
                     all.insert(Arc::clone(&one.file.path));
                 }
             }

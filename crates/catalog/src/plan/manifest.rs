@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::avro::{AvroError, Container, Datum};
-use super::value::Value;
+use super::avro::{AvroContainer, AvroDatum, AvroError};
+use super::value::PlanValue;
 
 /// Manifests of a snapshot at the most.
 pub(super) const MANIFESTS_MAX: usize = 100_000;
@@ -29,7 +29,7 @@ const NO_PATH: AvroError = AvroError("an entry has no path");
 
 /// What a manifest list says of a field of the partitions in a manifest.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Summary {
+pub(super) struct PartitionSummary {
     pub(super) contains_null: bool,
     pub(super) contains_nan: Option<bool>,
     pub(super) lower: Option<Box<[u8]>>,
@@ -47,7 +47,7 @@ pub(super) struct ManifestRef {
     pub(super) snapshot_id: Option<i64>,
     /// Files that were added or were there before, where the list says how many.
     pub(super) live: Option<u64>,
-    pub(super) partitions: Option<Vec<Summary>>,
+    pub(super) partitions: Option<Vec<PartitionSummary>>,
     pub(super) first_row_id: Option<i64>,
 }
 
@@ -69,7 +69,9 @@ impl ManifestRef {
     /// Bytes that it takes in memory, about.
     pub(super) fn weight(&self) -> usize {
         let length = |it: &Option<Box<[u8]>>| it.as_ref().map_or(0, |it| BOX_BYTES + it.len());
-        let summary = |it: &Summary| size_of::<Summary>() + length(&it.lower) + length(&it.upper);
+        let summary = |it: &PartitionSummary| {
+            size_of::<PartitionSummary>() + length(&it.lower) + length(&it.upper)
+        };
         let summaries = self.partitions.iter().flatten().map(summary).sum::<usize>();
         size_of::<ManifestRef>() + BOX_BYTES + self.path.len() + summaries
     }
@@ -77,7 +79,7 @@ impl ManifestRef {
 
 /// What became of a file in a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum ManifestEntryStatus {
     Existing,
     Added,
     Deleted,
@@ -85,7 +87,7 @@ pub(super) enum Status {
 
 /// What is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Content {
+pub(super) enum FileContent {
     Data,
     PositionDeletes,
     EqualityDeletes,
@@ -105,11 +107,11 @@ pub(super) fn of_column<T>(all: &[(i32, T)], id: i32) -> Option<&T> {
 /// A data file or a delete file.
 #[derive(Clone, Debug)]
 pub(super) struct ContentFile {
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     pub(super) path: Arc<str>,
     pub(super) format: Box<str>,
     /// By the ids of the partition's fields.
-    pub(super) partition: Vec<(i32, Option<Value>)>,
+    pub(super) partition: Vec<(i32, Option<PlanValue>)>,
     pub(super) records: i64,
     pub(super) bytes: i64,
     pub(super) column_sizes: Counts,
@@ -130,8 +132,8 @@ pub(super) struct ContentFile {
 
 /// A file in a manifest.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) status: Status,
+pub(super) struct ManifestEntry {
+    pub(super) status: ManifestEntryStatus,
     snapshot_id: Option<i64>,
     sequence_number: Option<i64>,
     /// Rows of the files before it that inherit the ids of their rows, when it does so itself.
@@ -141,39 +143,40 @@ pub(super) struct Entry {
 
 /// A manifest that has been read.
 #[derive(Debug)]
-pub(super) struct Manifest {
+pub(super) struct DataManifest {
     /// As its header says.
     pub(super) spec_id: Option<i32>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ManifestEntry>,
     /// Bytes that it takes in memory, about.
     pub(super) weight: usize,
 }
 
 /// A file as its manifest's place in the snapshot makes it.
 #[derive(Clone, Debug)]
-pub(super) struct Live {
+pub(super) struct LiveFile {
     pub(super) file: Arc<ContentFile>,
     pub(super) spec_id: i32,
     pub(super) sequence_number: i64,
     pub(super) first_row_id: Option<i64>,
 }
 
-impl Manifest {
+impl DataManifest {
     /// What an entry is in this place; none when the manifest does not say by which specification
     /// its files are partitioned.
-    pub(super) fn live(&self, entry: &Entry, of: &ManifestRef) -> Option<Live> {
+    pub(super) fn live(&self, entry: &ManifestEntry, of: &ManifestRef) -> Option<LiveFile> {
         let file = Arc::clone(&entry.file);
         // Files of version 1 have none and are older than all others.
-        let inherited = if entry.status == Status::Added { of.sequence_number } else { 0 };
+        let inherited =
+            if entry.status == ManifestEntryStatus::Added { of.sequence_number } else { 0 };
         let sequence_number = entry.sequence_number.unwrap_or(inherited);
         let assigned = of.first_row_id.zip(entry.rows_before);
         let first_row_id = file.first_row_id.or(assigned.and_then(|(a, b)| a.checked_add(b)));
         let spec_id = of.spec_id.or(self.spec_id)?;
-        Some(Live { file, spec_id, sequence_number, first_row_id })
+        Some(LiveFile { file, spec_id, sequence_number, first_row_id })
     }
 }
 
-impl Entry {
+impl ManifestEntry {
     /// The snapshot that added or removed the file.
     pub(super) fn snapshot_id(&self, of: &ManifestRef) -> Option<i64> {
         self.snapshot_id.or(of.snapshot_id)
@@ -190,11 +193,11 @@ pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
 
 fn list_within(bytes: &[u8], weight_max: usize) -> Read<Vec<ManifestRef>> {
     let (mut all, mut weight) = (Vec::new(), 0_usize);
-    Container::open(bytes)?.each(|row| {
+    AvroContainer::open(bytes)?.each(|row| {
         if all.len() == MANIFESTS_MAX {
             return Err(AvroError("the manifest list has too many manifests"));
         }
-        let count = |id: i32| row.field(id).and_then(Datum::as_i64);
+        let count = |id: i32| row.field(id).and_then(AvroDatum::as_i64);
         let files = |id: i32| count(id).and_then(|it| u64::try_from(it).ok());
         let path = row.field(500).and_then(text).ok_or(NO_PATH)?;
         let partitions = row.field(507).map(summaries).transpose()?;
@@ -218,12 +221,12 @@ fn list_within(bytes: &[u8], weight_max: usize) -> Read<Vec<ManifestRef>> {
     Ok(all)
 }
 
-fn summaries(all: &Datum<'_>) -> Read<Vec<Summary>> {
-    let Datum::List(all) = all else { return Err(AvroError("partitions are no list")) };
-    let summary = |it: &Datum<'_>| Summary {
-        contains_null: it.field(509).is_none_or(|it| *it != Datum::Bool(false)),
+fn summaries(all: &AvroDatum<'_>) -> Read<Vec<PartitionSummary>> {
+    let AvroDatum::List(all) = all else { return Err(AvroError("partitions are no list")) };
+    let summary = |it: &AvroDatum<'_>| PartitionSummary {
+        contains_null: it.field(509).is_none_or(|it| *it != AvroDatum::Bool(false)),
         contains_nan: match it.field(518) {
-            Some(Datum::Bool(is)) => Some(*is),
+            Some(AvroDatum::Bool(is)) => Some(*is),
             _ => None,
         },
         lower: it.field(510).and_then(bytes).map(Into::into),
@@ -236,48 +239,48 @@ fn summaries(all: &Datum<'_>) -> Read<Vec<Summary>> {
 ///
 /// # Errors
 /// When it is none, or goes beyond a limit.
-pub(super) fn read(bytes: &[u8]) -> Read<Manifest> {
+pub(super) fn read(bytes: &[u8]) -> Read<DataManifest> {
     read_within(bytes, MANIFEST_WEIGHT_MAX)
 }
 
-fn read_within(bytes: &[u8], weight_max: usize) -> Read<Manifest> {
-    let container = Container::open(bytes)?;
+fn read_within(bytes: &[u8], weight_max: usize) -> Read<DataManifest> {
+    let container = AvroContainer::open(bytes)?;
     let spec_id = container.entry("partition-spec-id").and_then(|it| it.parse().ok());
     let (mut entries, mut weight, mut rows) = (Vec::new(), 0_usize, 0_i64);
     container.each(|row| {
         if entries.len() == ENTRIES_MAX {
             return Err(AvroError("the manifest has too many files"));
         }
-        let status = match row.field(0).and_then(Datum::as_i64) {
-            Some(0) => Status::Existing,
-            Some(1) => Status::Added,
-            Some(2) => Status::Deleted,
+        let status = match row.field(0).and_then(AvroDatum::as_i64) {
+            Some(0) => ManifestEntryStatus::Existing,
+            Some(1) => ManifestEntryStatus::Added,
+            Some(2) => ManifestEntryStatus::Deleted,
             _ => return Err(AvroError("an entry has no status")),
         };
         let file = content_file(row.field(2).ok_or(AvroError("an entry has no file"))?)?;
-        let inherits = status != Status::Deleted && file.first_row_id.is_none();
+        let inherits = status != ManifestEntryStatus::Deleted && file.first_row_id.is_none();
         let rows_before = inherits.then_some(rows);
         if inherits {
             rows = rows.saturating_add(file.records);
         }
-        weight = weight.saturating_add(size_of::<Entry>()).saturating_add(file.weight());
+        weight = weight.saturating_add(size_of::<ManifestEntry>()).saturating_add(file.weight());
         if weight > weight_max {
             return Err(AvroError("the manifest takes too much memory"));
         }
-        entries.push(Entry {
+        entries.push(ManifestEntry {
             status,
-            snapshot_id: row.field(1).and_then(Datum::as_i64),
-            sequence_number: row.field(3).and_then(Datum::as_i64),
+            snapshot_id: row.field(1).and_then(AvroDatum::as_i64),
+            sequence_number: row.field(3).and_then(AvroDatum::as_i64),
             rows_before,
             file: Arc::new(file),
         });
         Ok(())
     })?;
-    Ok(Manifest { spec_id, entries, weight })
+    Ok(DataManifest { spec_id, entries, weight })
 }
 
-fn content_file(row: &Datum<'_>) -> Read<ContentFile> {
-    let number = |id: i32| row.field(id).and_then(Datum::as_i64);
+fn content_file(row: &AvroDatum<'_>) -> Read<ContentFile> {
+    let number = |id: i32| row.field(id).and_then(AvroDatum::as_i64);
     let required = |id: i32| {
         let number = number(id).filter(|number| *number >= 0);
         number.ok_or(AvroError("a file does not say how long it is"))
@@ -285,9 +288,9 @@ fn content_file(row: &Datum<'_>) -> Read<ContentFile> {
     let path = row.field(100).and_then(text).ok_or(NO_PATH)?;
     let format = row.field(101).and_then(text).ok_or(AvroError("a file has no format"))?;
     let content = match number(134) {
-        None | Some(0) => Content::Data,
-        Some(1) => Content::PositionDeletes,
-        Some(2) => Content::EqualityDeletes,
+        None | Some(0) => FileContent::Data,
+        Some(1) => FileContent::PositionDeletes,
+        Some(2) => FileContent::EqualityDeletes,
         _ => return Err(AvroError("a file has an unknown content")),
     };
     let equality_ids = numbers(row, 135)?.into_iter().map(i32::try_from);
@@ -317,34 +320,34 @@ fn content_file(row: &Datum<'_>) -> Read<ContentFile> {
     })
 }
 
-fn text<'a>(it: &Datum<'a>) -> Option<&'a str> {
-    if let Datum::Text(text) = it { Some(text) } else { None }
+fn text<'a>(it: &AvroDatum<'a>) -> Option<&'a str> {
+    if let AvroDatum::Text(text) = it { Some(text) } else { None }
 }
 
-fn bytes<'a>(it: &Datum<'a>) -> Option<&'a [u8]> {
-    if let Datum::Bytes(bytes) = it { Some(bytes) } else { None }
+fn bytes<'a>(it: &AvroDatum<'a>) -> Option<&'a [u8]> {
+    if let AvroDatum::Bytes(bytes) = it { Some(bytes) } else { None }
 }
 
 /// A list of numbers; one that is not there is empty.
-fn numbers(row: &Datum<'_>, id: i32) -> Read<Vec<i64>> {
+fn numbers(row: &AvroDatum<'_>, id: i32) -> Read<Vec<i64>> {
     let Some(all) = row.field(id) else { return Ok(Vec::new()) };
-    let Datum::List(all) = all else { return Err(AvroError("numbers are no list")) };
+    let AvroDatum::List(all) = all else { return Err(AvroError("numbers are no list")) };
     all.iter().map(|it| it.as_i64().ok_or(AvroError("a number is none"))).collect()
 }
 
 /// The pairs of a map by ids of columns, which Avro has no maps for.
 fn pairs<'a, T>(
-    row: &'a Datum<'a>,
+    row: &'a AvroDatum<'a>,
     id: i32,
-    value: impl Fn(&'a Datum<'a>) -> Option<T>,
+    value: impl Fn(&'a AvroDatum<'a>) -> Option<T>,
 ) -> Read<Box<[(i32, T)]>> {
     const NO_PAIR: AvroError = AvroError("statistics of a file are no map");
     let Some(all) = row.field(id) else { return Ok(Box::default()) };
-    let Datum::List(all) = all else { return Err(NO_PAIR) };
+    let AvroDatum::List(all) = all else { return Err(NO_PAIR) };
     let mut pairs = Vec::with_capacity(all.len());
     for pair in all {
-        let Datum::Record(pair) = pair else { return Err(NO_PAIR) };
-        let [(_, Datum::Int(key)), (_, found)] = pair.as_slice() else { return Err(NO_PAIR) };
+        let AvroDatum::Record(pair) = pair else { return Err(NO_PAIR) };
+        let [(_, AvroDatum::Int(key)), (_, found)] = pair.as_slice() else { return Err(NO_PAIR) };
         pairs.push((*key, value(found).ok_or(NO_PAIR)?));
     }
     // Writers go through hash maps.
@@ -352,28 +355,28 @@ fn pairs<'a, T>(
     Ok(pairs.into())
 }
 
-fn counts(row: &Datum<'_>, id: i32) -> Read<Counts> {
-    pairs(row, id, Datum::as_i64)
+fn counts(row: &AvroDatum<'_>, id: i32) -> Read<Counts> {
+    pairs(row, id, AvroDatum::as_i64)
 }
 
-fn bounds(row: &Datum<'_>, id: i32) -> Read<Bounds> {
+fn bounds(row: &AvroDatum<'_>, id: i32) -> Read<Bounds> {
     pairs(row, id, |it| bytes(it).map(Into::into))
 }
 
-fn partition(row: &Datum<'_>) -> Read<Vec<(i32, Option<Value>)>> {
-    let Datum::Record(fields) = row else { return Err(AvroError("a partition is no record")) };
-    let field = |(id, value): &(Option<i32>, Datum<'_>)| {
+fn partition(row: &AvroDatum<'_>) -> Read<Vec<(i32, Option<PlanValue>)>> {
+    let AvroDatum::Record(fields) = row else { return Err(AvroError("a partition is no record")) };
+    let field = |(id, value): &(Option<i32>, AvroDatum<'_>)| {
         let id = id.ok_or(AvroError("a field of a partition has no id"))?;
         let value = match value {
-            Datum::Null => None,
-            Datum::Bool(is) => Some(Value::Bool(*is)),
-            Datum::Int(number) => Some(Value::Integer(i64::from(*number))),
-            Datum::Long(number) => Some(Value::Integer(*number)),
-            Datum::Float(number) => Some(Value::Float(f64::from(*number))),
-            Datum::Double(number) => Some(Value::Float(*number)),
-            Datum::Bytes(bytes) => Some(Value::Bytes((*bytes).into())),
-            Datum::Text(text) => Some(Value::Text((*text).into())),
-            Datum::List(_) | Datum::Record(_) => {
+            AvroDatum::Null => None,
+            AvroDatum::Bool(is) => Some(PlanValue::Bool(*is)),
+            AvroDatum::Int(number) => Some(PlanValue::Integer(i64::from(*number))),
+            AvroDatum::Long(number) => Some(PlanValue::Integer(*number)),
+            AvroDatum::Float(number) => Some(PlanValue::Float(f64::from(*number))),
+            AvroDatum::Double(number) => Some(PlanValue::Float(*number)),
+            AvroDatum::Bytes(bytes) => Some(PlanValue::Bytes((*bytes).into())),
+            AvroDatum::Text(text) => Some(PlanValue::Text((*text).into())),
+            AvroDatum::List(_) | AvroDatum::Record(_) => {
                 return Err(AvroError("a partition has a value that is none"));
             }
         };
@@ -391,7 +394,7 @@ impl ContentFile {
         let bounds = bounds.map(|(_, it)| size_of::<(i32, Box<[u8]>)>() + BOX_BYTES + it.len());
         let fields = self.partition.iter();
         let fields = fields.map(|(_, it)| {
-            size_of::<(i32, Option<Value>)>() + it.as_ref().map_or(0, Value::weight)
+            size_of::<(i32, Option<PlanValue>)>() + it.as_ref().map_or(0, PlanValue::weight)
         });
         let texts = self.path.len()
             + self.format.len()
@@ -424,7 +427,7 @@ mod tests {
         let row = json!({"manifest_path": "m", "partitions": summaries});
         let list = Writer::new(&list, "null").record(&row).record(&row).bytes();
         let weight = 2 * list_within(&list, usize::MAX).unwrap()[0].weight();
-        assert!(weight > 2_000 * size_of::<Summary>(), "{weight}");
+        assert!(weight > 2_000 * size_of::<PartitionSummary>(), "{weight}");
         assert_eq!(list_within(&list, weight).unwrap().len(), 2);
         let error = list_within(&list, weight - 1).unwrap_err();
         assert_eq!(error.0, "the manifest list takes too much memory");

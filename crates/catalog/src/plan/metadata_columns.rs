@@ -6,9 +6,9 @@
 
 use std::sync::LazyLock;
 
-use super::expression::Reference;
+use super::expression::ColumnReference;
 use crate::json::Fragment;
-use crate::schema::{Column, Columns};
+use crate::schema::{SchemaColumn, SchemaColumns};
 
 const SCHEMA: &str = r#"{"type": "struct", "fields": [
     {"id": 2147483646, "name": "_file", "required": false, "type": "string"},
@@ -25,20 +25,20 @@ const SCHEMA: &str = r#"{"type": "struct", "fields": [
         "type": "long"}
 ]}"#;
 
-static COLUMNS: LazyLock<Columns> = LazyLock::new(|| {
+static COLUMNS: LazyLock<SchemaColumns> = LazyLock::new(|| {
     // The text above is a schema: a test reads it.
-    Columns::read(&Fragment::written(SCHEMA.into())).unwrap_or_default()
+    SchemaColumns::read(&Fragment::written(SCHEMA.into())).unwrap_or_default()
 });
 
 /// Finds the metadata column that a reference names; `None` where there is no such column.
 pub(super) fn metadata_column(
-    reference: &Reference,
+    reference: &ColumnReference,
     is_case_sensitive: bool,
-) -> Option<&'static Column> {
+) -> Option<&'static SchemaColumn> {
     match reference {
-        Reference::Id(id) => COLUMNS.get(*id),
-        Reference::Name(name) if is_case_sensitive => COLUMNS.named(name),
-        Reference::Name(name) => COLUMNS.named(&name.to_lowercase()),
+        ColumnReference::Id(id) => COLUMNS.get(*id),
+        ColumnReference::Name(name) if is_case_sensitive => COLUMNS.named(name),
+        ColumnReference::Name(name) => COLUMNS.named(&name.to_lowercase()),
     }
 }
 
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn metadata_columns_are_found_by_name_and_by_id() {
-        let name = |name: &str| Reference::Name(name.to_owned());
+        let name = |name: &str| ColumnReference::Name(name.to_owned());
         assert_eq!(COLUMNS.list.len(), 10);
         for (reference, is_case_sensitive, expected) in [
             (name("_file"), true, Some("_file")),
             (name("_FILE"), true, None),
             (name("_FILE"), false, Some("_file")),
-            (Reference::Id(2_147_483_540), true, Some("_row_id")),
-            (Reference::Id(1), true, None),
+            (ColumnReference::Id(2_147_483_540), true, Some("_row_id")),
+            (ColumnReference::Id(1), true, None),
             (name("file"), false, None),
         ] {
             let found = metadata_column(&reference, is_case_sensitive);

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::bind::{Bound, Leaf};
-use super::facts::{Facts, Upper, Verdict};
-use super::manifest::{ContentFile, ManifestRef, Summary, of_column};
+use super::bind::{BoundFilter, BoundPredicate};
+use super::facts::{PredicateVerdict, UpperBound, ValueFacts};
+use super::manifest::{ContentFile, ManifestRef, PartitionSummary, of_column};
 use super::transform::{inverse, result_type};
-use super::value::Value;
+use super::value::PlanValue;
 use crate::doc::TableDoc;
 use crate::error::Result;
-use crate::schema::{ColumnType, Columns, Term, Transform};
+use crate::schema::{ColumnType, FieldTransform, SchemaColumns, TransformTerm};
 
 /// A field that files are partitioned by.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct SpecField {
     pub(super) id: i32,
     /// The column that it is made of; none when it is made of several.
     source: Option<i32>,
-    transform: Transform,
+    transform: FieldTransform,
     /// Of the column; none when no schema of the table has it.
     source_kind: Option<ColumnType>,
     /// Of the field's values.
@@ -26,33 +26,33 @@ pub(super) struct SpecField {
 
 /// How files are partitioned.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(super) struct PruneSpec {
     pub(super) fields: Vec<SpecField>,
 }
 
-impl Spec {
+impl PruneSpec {
     /// Whether the files are not partitioned: a field that is always null divides nothing.
     pub(super) fn is_unpartitioned(&self) -> bool {
-        self.fields.iter().all(|field| field.transform == Transform::Void)
+        self.fields.iter().all(|field| field.transform == FieldTransform::Void)
     }
 }
 
 /// All specifications of a table, by their ids.
 #[derive(Debug, Default)]
-pub(super) struct Specs(HashMap<i32, Spec>);
+pub(super) struct PruneSpecs(HashMap<i32, PruneSpec>);
 
-impl Specs {
+impl PruneSpecs {
     /// Those of a document. Columns that are gone are looked for in the schemas that had them.
-    pub(super) fn read(doc: &TableDoc, current: &Columns) -> Result<Specs> {
+    pub(super) fn read(doc: &TableDoc, current: &SchemaColumns) -> Result<PruneSpecs> {
         let mut kinds: HashMap<i32, Option<ColumnType>> = HashMap::new();
-        let mut older: Option<Vec<Columns>> = None;
+        let mut older: Option<Vec<SchemaColumns>> = None;
         let mut all = HashMap::new();
         for spec in &doc.specs {
             let mut fields = Vec::new();
             let raws = spec.raw.get("fields");
             let raws = raws.as_ref().and_then(|raws| raws.items().ok()).into_iter().flatten();
             for (place, raw) in raws.enumerate() {
-                let term = Term::read(&raw)?;
+                let term = TransformTerm::read(&raw)?;
                 let source = match term.sources.as_slice() {
                     [one] => Some(*one),
                     _ => None,
@@ -68,7 +68,7 @@ impl Specs {
                 });
                 let kind = match (&source_kind, &term.transform) {
                     (Some(source), transform) => result_type(transform, source),
-                    (None, Transform::Bucket(_)) => Some(ColumnType::Int),
+                    (None, FieldTransform::Bucket(_)) => Some(ColumnType::Int),
                     (None, _) => None,
                 };
                 // In version 1 fields may have no ids: they are numbered in their order.
@@ -76,18 +76,18 @@ impl Specs {
                 let id = id.or_else(|| i32::try_from(1000 + place).ok()).unwrap_or_default();
                 fields.push(SpecField { id, source, transform: term.transform, source_kind, kind });
             }
-            all.insert(spec.id, Spec { fields });
+            all.insert(spec.id, PruneSpec { fields });
         }
-        Ok(Specs(all))
+        Ok(PruneSpecs(all))
     }
 
     /// The one of a table that is not partitioned.
     #[cfg(test)]
-    pub(super) fn unpartitioned() -> Specs {
-        Specs([(0, Spec { fields: Vec::new() })].into())
+    pub(super) fn unpartitioned() -> PruneSpecs {
+        PruneSpecs([(0, PruneSpec { fields: Vec::new() })].into())
     }
 
-    pub(super) fn get(&self, id: i32) -> Option<&Spec> {
+    pub(super) fn get(&self, id: i32) -> Option<&PruneSpec> {
         self.0.get(&id)
     }
 
@@ -95,15 +95,20 @@ impl Specs {
     /// are made of several.
     pub(super) fn are_made_of(&self, columns: &BTreeSet<i32>) -> bool {
         let fields = self.0.values().flat_map(|spec| &spec.fields);
-        let mut sources = fields.filter(|it| it.transform != Transform::Void).map(|it| it.source);
+        let mut sources =
+            fields.filter(|it| it.transform != FieldTransform::Void).map(|it| it.source);
         !columns.is_empty() && sources.any(|it| it.is_none_or(|id| columns.contains(&id)))
     }
 }
 
-fn find_older(doc: &TableDoc, id: i32, older: &mut Option<Vec<Columns>>) -> Option<ColumnType> {
+fn find_older(
+    doc: &TableDoc,
+    id: i32,
+    older: &mut Option<Vec<SchemaColumns>>,
+) -> Option<ColumnType> {
     let read = || {
         let schemas = doc.schemas.iter().rev();
-        schemas.filter_map(|schema| Columns::read(&schema.raw).ok()).collect()
+        schemas.filter_map(|schema| SchemaColumns::read(&schema.raw).ok()).collect()
     };
     let all = older.get_or_insert_with(read);
     all.iter().find_map(|columns| columns.get(id).map(|column| column.kind.clone()))
@@ -112,115 +117,121 @@ fn find_older(doc: &TableDoc, id: i32, older: &mut Option<Vec<Columns>>) -> Opti
 /// What a field of the partition says for a predicate, where it says anything.
 fn by_field(
     field: &SpecField,
-    leaf: &Leaf,
-    facts: Facts,
-    range: (Option<&Value>, Option<&Value>),
-) -> Verdict {
-    if field.source != Some(leaf.column) || field.transform == Transform::Void {
-        return Verdict::Maybe;
+    leaf: &BoundPredicate,
+    facts: ValueFacts,
+    range: (Option<&PlanValue>, Option<&PlanValue>),
+) -> PredicateVerdict {
+    if field.source != Some(leaf.column) || field.transform == FieldTransform::Void {
+        return PredicateVerdict::Maybe;
     }
     let facts = match &leaf.transform {
         None => match &field.source_kind {
             Some(source) => inverse(&field.transform, source, facts, range),
-            None => return Verdict::Maybe,
+            None => return PredicateVerdict::Maybe,
         },
         // The very thing that the filter asks for.
         Some(transform) if *transform == field.transform => {
             let (lower, upper) = range;
-            let upper = upper.cloned().map(Upper::Value);
-            Facts { lower: lower.cloned(), upper, ..facts }.settled()
+            let upper = upper.cloned().map(UpperBound::Value);
+            ValueFacts { lower: lower.cloned(), upper, ..facts }.settled()
         }
-        Some(_) => return Verdict::Maybe,
+        Some(_) => return PredicateVerdict::Maybe,
     };
     facts.judge(leaf.op, &leaf.values)
 }
 
 /// What all fields say together: each of them is right.
-fn agreed(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
-    let mut agreed = Verdict::Maybe;
+fn agreed(verdicts: impl Iterator<Item = PredicateVerdict>) -> PredicateVerdict {
+    let mut agreed = PredicateVerdict::Maybe;
     for verdict in verdicts {
         match verdict {
-            Verdict::Never => return Verdict::Never,
-            Verdict::Always => agreed = Verdict::Always,
-            Verdict::Maybe => {}
+            PredicateVerdict::Never => return PredicateVerdict::Never,
+            PredicateVerdict::Always => agreed = PredicateVerdict::Always,
+            PredicateVerdict::Maybe => {}
         }
     }
     agreed
 }
 
 /// Whether files in a manifest may have rows that the filter is for.
-pub(super) fn may_match_manifest(filter: &Bound, spec: &Spec, of: &ManifestRef) -> bool {
+pub(super) fn may_match_manifest(filter: &BoundFilter, spec: &PruneSpec, of: &ManifestRef) -> bool {
     let Some(summaries) = &of.partitions else { return true };
     if summaries.len() != spec.fields.len() {
         return true;
     }
-    let mut by_summary = |leaf: &Leaf| {
+    let mut by_summary = |leaf: &BoundPredicate| {
         agreed(spec.fields.iter().zip(summaries).map(|(field, summary)| {
-            let Some(kind) = &field.kind else { return Verdict::Maybe };
+            let Some(kind) = &field.kind else { return PredicateVerdict::Maybe };
             let read = |bytes: &Option<Box<[u8]>>| {
-                bytes.as_deref().and_then(|bytes| Value::of_bytes(kind, bytes))
+                bytes.as_deref().and_then(|bytes| PlanValue::of_bytes(kind, bytes))
             };
             let (lower, upper) = (read(&summary.lower), read(&summary.upper));
             by_field(field, leaf, of_summary(summary, kind), (lower.as_ref(), upper.as_ref()))
         }))
     };
-    filter.judge(&mut by_summary) != Verdict::Never
+    filter.judge(&mut by_summary) != PredicateVerdict::Never
 }
 
-fn of_summary(summary: &Summary, kind: &ColumnType) -> Facts {
+fn of_summary(summary: &PartitionSummary, kind: &ColumnType) -> ValueFacts {
     let is_float = matches!(kind, ColumnType::Float | ColumnType::Double);
     // Bounds are left out where there is nothing that has any.
     let has_others = summary.contains_null || summary.contains_nan == Some(true);
-    Facts {
+    ValueFacts {
         null: summary.contains_null,
         nan: is_float && summary.contains_nan != Some(false),
         value: summary.lower.is_some() || summary.upper.is_some() || !has_others,
-        ..Facts::none()
+        ..ValueFacts::none()
     }
 }
 
 /// What the partition of a file says for a predicate.
-fn by_partition(spec: &Spec, file: &ContentFile, leaf: &Leaf) -> Verdict {
+fn by_partition(spec: &PruneSpec, file: &ContentFile, leaf: &BoundPredicate) -> PredicateVerdict {
     agreed(spec.fields.iter().map(|field| {
         let found = file.partition.iter().find(|(id, _)| *id == field.id);
-        let (Some((_, value)), Some(kind)) = (found, &field.kind) else { return Verdict::Maybe };
+        let (Some((_, value)), Some(kind)) = (found, &field.kind) else {
+            return PredicateVerdict::Maybe;
+        };
         let value = match value {
             None => None,
             Some(value) => match value.typed(kind) {
                 Some(value) => Some(value),
-                None => return Verdict::Maybe,
+                None => return PredicateVerdict::Maybe,
             },
         };
-        let facts = Facts::exactly(value.clone());
+        let facts = ValueFacts::exactly(value.clone());
         let range = value.as_ref().filter(|value| !value.is_nan());
         by_field(field, leaf, facts, (range, range))
     }))
 }
 
 /// Whether a file may have rows that the filter is for, by its partition.
-pub(super) fn may_match_partition(filter: &Bound, spec: &Spec, file: &ContentFile) -> bool {
-    filter.judge(&mut |leaf| by_partition(spec, file, leaf)) != Verdict::Never
+pub(super) fn may_match_partition(
+    filter: &BoundFilter,
+    spec: &PruneSpec,
+    file: &ContentFile,
+) -> bool {
+    filter.judge(&mut |leaf| by_partition(spec, file, leaf)) != PredicateVerdict::Never
 }
 
 /// What is left of the filter for the rows of a file, by its partition.
-pub(super) fn rest(filter: &Bound, spec: &Spec, file: &ContentFile) -> Bound {
+pub(super) fn rest(filter: &BoundFilter, spec: &PruneSpec, file: &ContentFile) -> BoundFilter {
     filter.rest(&mut |leaf| by_partition(spec, file, leaf))
 }
 
 /// Whether a file may have rows that the filter is for, by what was counted when it was written.
-pub(super) fn may_match_rows(filter: &Bound, file: &ContentFile) -> bool {
+pub(super) fn may_match_rows(filter: &BoundFilter, file: &ContentFile) -> bool {
     if file.records == 0 {
         return false;
     }
-    let mut by_counts = |leaf: &Leaf| match leaf.transform {
-        Some(_) => Verdict::Maybe,
+    let mut by_counts = |leaf: &BoundPredicate| match leaf.transform {
+        Some(_) => PredicateVerdict::Maybe,
         None => of_counts(leaf, file).judge(leaf.op, &leaf.values),
     };
-    filter.judge(&mut by_counts) != Verdict::Never
+    filter.judge(&mut by_counts) != PredicateVerdict::Never
 }
 
 /// What is known of the values of a column in a file.
-fn of_counts(leaf: &Leaf, file: &ContentFile) -> Facts {
+fn of_counts(leaf: &BoundPredicate, file: &ContentFile) -> ValueFacts {
     let id = leaf.column;
     let count = |of: &[(i32, i64)]| of_column(of, id).copied().filter(|count| *count >= 0);
     let (values, nulls, nans) =
@@ -228,21 +239,21 @@ fn of_counts(leaf: &Leaf, file: &ContentFile) -> Facts {
     let is_float = matches!(leaf.kind, ColumnType::Float | ColumnType::Double);
     let is_all = |count: Option<i64>| values.is_some_and(|all| all > 0) && count == values;
     let bound = |of: &[(i32, Box<[u8]>)]| {
-        of_column(of, id).and_then(|bytes| Value::of_bytes(&leaf.kind, bytes))
+        of_column(of, id).and_then(|bytes| PlanValue::of_bytes(&leaf.kind, bytes))
     };
-    let facts = Facts {
+    let facts = ValueFacts {
         null: leaf.is_optional && nulls != Some(0),
         nan: is_float && nans != Some(0) && !is_all(nulls),
         value: !is_all(nulls) && !is_all(nans),
         lower: bound(&file.lower),
-        upper: bound(&file.upper).map(Upper::Value),
-        ..Facts::none()
+        upper: bound(&file.upper).map(UpperBound::Value),
+        ..ValueFacts::none()
     };
     facts.settled()
 }
 
 /// The partition of a file in bytes: two files have the same when they are in the same.
-pub(super) fn partition_key(spec: &Spec, spec_id: i32, file: &ContentFile) -> Vec<u8> {
+pub(super) fn partition_key(spec: &PruneSpec, spec_id: i32, file: &ContentFile) -> Vec<u8> {
     let mut key = spec_id.to_le_bytes().to_vec();
     for field in &spec.fields {
         let value = file.partition.iter().find(|(id, _)| *id == field.id);

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::avro::AvroError;
-use super::manifest::{self, Manifest, ManifestRef};
-use super::scan::List;
+use super::manifest::{self, DataManifest, ManifestRef};
+use super::scan::ManifestListSource;
 use crate::error::{Error, Kind, Result};
 use crate::warehouse::Warehouse;
 
@@ -26,15 +26,15 @@ const READS_MAX: usize = 4;
 
 /// Manifests that were read, by warehouse and location: what is in a location never changes.
 #[derive(Debug)]
-pub(crate) struct Manifests {
-    kept: Mutex<Kept>,
+pub(crate) struct ManifestCache {
+    kept: Mutex<CachedManifest>,
     bytes_max: usize,
     turns: Semaphore,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    all: HashMap<Key, Slot>,
+struct CachedManifest {
+    all: HashMap<Key, ManifestSlot>,
     queue: VecDeque<Key>,
     bytes: usize,
 }
@@ -42,22 +42,22 @@ struct Kept {
 type Key = (Arc<str>, Arc<str>);
 
 #[derive(Debug)]
-struct Slot {
-    manifest: Arc<Manifest>,
+struct ManifestSlot {
+    manifest: Arc<DataManifest>,
     is_used: bool,
 }
 
-impl Default for Manifests {
-    fn default() -> Manifests {
-        Manifests::new(KEPT_BYTES_MAX)
+impl Default for ManifestCache {
+    fn default() -> ManifestCache {
+        ManifestCache::new(KEPT_BYTES_MAX)
     }
 }
 
-impl Manifests {
+impl ManifestCache {
     /// One that keeps so many bytes.
-    pub(crate) fn new(bytes_max: usize) -> Manifests {
+    pub(crate) fn new(bytes_max: usize) -> ManifestCache {
         let turns = Semaphore::new(READS_MAX);
-        Manifests { kept: Mutex::default(), bytes_max, turns }
+        ManifestCache { kept: Mutex::default(), bytes_max, turns }
     }
 
     /// Bytes that are kept, and of how many manifests.
@@ -67,19 +67,19 @@ impl Manifests {
         (kept.bytes, kept.all.len())
     }
 
-    fn get(&self, key: &Key) -> Option<Arc<Manifest>> {
+    fn get(&self, key: &Key) -> Option<Arc<DataManifest>> {
         let mut kept = self.kept.lock();
         let slot = kept.all.get_mut(key)?;
         slot.is_used = true;
         Some(Arc::clone(&slot.manifest))
     }
 
-    fn keep(&self, key: Key, manifest: &Arc<Manifest>) {
+    fn keep(&self, key: Key, manifest: &Arc<DataManifest>) {
         if manifest.weight > self.bytes_max / LARGEST_PART {
             return;
         }
         let mut kept = self.kept.lock();
-        let slot = Slot { manifest: Arc::clone(manifest), is_used: false };
+        let slot = ManifestSlot { manifest: Arc::clone(manifest), is_used: false };
         if kept.all.insert(key.clone(), slot).is_some() {
             return;
         }
@@ -104,20 +104,22 @@ impl Manifests {
 
 /// Reads manifests of a warehouse.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
+pub(crate) struct ManifestReader {
     pub(crate) warehouse: Arc<Warehouse>,
-    pub(crate) manifests: Arc<Manifests>,
+    pub(crate) manifests: Arc<ManifestCache>,
 }
 
-impl Reader {
+impl ManifestReader {
     /// The manifests of a list.
     ///
     /// # Errors
     /// `NotFound` when its file is gone, `Validation` when it is none.
-    pub(super) async fn list(&self, list: List) -> Result<Vec<ManifestRef>> {
+    pub(super) async fn list(&self, list: ManifestListSource) -> Result<Vec<ManifestRef>> {
         match list {
-            List::Here(paths) => Ok(paths.iter().map(|path| ManifestRef::bare(path)).collect()),
-            List::At(path) => self.read(&path, manifest::read_list).await,
+            ManifestListSource::Here(paths) => {
+                Ok(paths.iter().map(|path| ManifestRef::bare(path)).collect())
+            }
+            ManifestListSource::At(path) => self.read(&path, manifest::read_list).await,
         }
     }
 
@@ -125,7 +127,7 @@ impl Reader {
     ///
     /// # Errors
     /// As of [`Reader::list`].
-    pub(super) async fn manifest(&self, of: &ManifestRef) -> Result<Arc<Manifest>> {
+    pub(super) async fn manifest(&self, of: &ManifestRef) -> Result<Arc<DataManifest>> {
         let key = (Arc::clone(self.warehouse.id()), Arc::clone(&of.path));
         if let Some(found) = self.manifests.get(&key) {
             return Ok(found);
@@ -154,8 +156,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn manifest(weight: usize) -> Arc<Manifest> {
-        Arc::new(Manifest { spec_id: None, entries: Vec::new(), weight })
+    fn manifest(weight: usize) -> Arc<DataManifest> {
+        Arc::new(DataManifest { spec_id: None, entries: Vec::new(), weight })
     }
 
     fn key(number: usize) -> Key {
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_stays_and_the_bytes_are_bounded() {
-        let manifests = Manifests::new(1000);
+        let manifests = ManifestCache::new(1000);
         for number in 0..100 {
             manifests.keep(key(number), &manifest(100));
             assert!(manifests.get(&key(0)).is_some(), "{number}");

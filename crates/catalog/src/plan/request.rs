@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::expression::Expression;
+use super::expression::FilterExpression;
 use crate::error::{Result, bad};
 use crate::json::Fragment;
 
@@ -17,7 +17,7 @@ pub struct ScanRequest {
     /// Which snapshot; the current one when it is not said.
     pub snapshot_id: Option<i64>,
     /// Which rows.
-    pub filter: Expression,
+    pub filter: FilterExpression,
     /// How many rows are enough.
     pub min_rows: Option<i64>,
     /// Whether names of columns differ by case.
@@ -31,31 +31,31 @@ pub struct ScanRequest {
     /// Columns whose statistics are asked for.
     pub stats: Vec<String>,
     /// What of the table may be read.
-    pub restriction: Restriction,
+    pub restriction: ReadRestriction,
 }
 
 /// What of a table may be read.
 #[derive(Clone, Debug)]
-pub struct Restriction {
+pub struct ReadRestriction {
     /// The rows.
-    pub filter: Expression,
+    pub filter: FilterExpression,
     /// Columns whose values are shown in another way: nothing is left out by what they really are.
     pub hidden: BTreeSet<i32>,
     /// Whether who asks is trusted to look away from what he may not read.
     pub is_trusted: bool,
 }
 
-impl Default for Restriction {
+impl Default for ReadRestriction {
     /// All of it.
-    fn default() -> Restriction {
-        let (filter, hidden) = (Expression::everything(), BTreeSet::new());
-        Restriction { filter, hidden, is_trusted: true }
+    fn default() -> ReadRestriction {
+        let (filter, hidden) = (FilterExpression::everything(), BTreeSet::new());
+        ReadRestriction { filter, hidden, is_trusted: true }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Body {
+struct PlanRequestBody {
     snapshot_id: Option<i64>,
     select: Option<Vec<String>>,
     min_rows_requested: Option<i64>,
@@ -72,10 +72,10 @@ impl ScanRequest {
     /// # Errors
     /// `BadRequest` when it is none, or contradicts itself.
     pub fn parse(body: &Fragment) -> Result<ScanRequest> {
-        let read: Body = body.decode()?;
+        let read: PlanRequestBody = body.decode()?;
         let filter = match body.present("filter") {
-            Some(filter) => Expression::parse(&filter)?,
-            None => Expression::everything(),
+            Some(filter) => FilterExpression::parse(&filter)?,
+            None => FilterExpression::everything(),
         };
         let (start, end) = (read.start_snapshot_id, read.end_snapshot_id);
         if start.is_some() && end.is_none() {
@@ -107,14 +107,14 @@ impl ScanRequest {
             start,
             end,
             stats: names("stats-fields", read.stats_fields)?,
-            restriction: Restriction::default(),
+            restriction: ReadRestriction::default(),
         })
     }
 
     /// The same of a part of the table only. Who is not trusted to look away from the rest gets no
     /// statistics: they are of all rows of a file.
     #[must_use]
-    pub fn restricted(mut self, restriction: Restriction) -> ScanRequest {
+    pub fn restricted(mut self, restriction: ReadRestriction) -> ScanRequest {
         if !restriction.is_trusted {
             self.stats.clear();
         }

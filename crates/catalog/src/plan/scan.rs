@@ -3,19 +3,19 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::answer::{Page, TASKS_MAX};
-use super::bind::{Bound, find};
-use super::deletes::Deletes;
-use super::expression::Reference;
-use super::manifest::{MANIFESTS_MAX, Manifest, ManifestRef, Status};
+use super::answer::{PlanPage, TASKS_MAX};
+use super::bind::{BoundFilter, find};
+use super::deletes::DeleteIndex;
+use super::expression::ColumnReference;
+use super::manifest::{DataManifest, MANIFESTS_MAX, ManifestEntryStatus, ManifestRef};
 use super::metadata_columns::metadata_column;
-use super::prune::{Specs, may_match_manifest, may_match_partition, may_match_rows};
-use super::reader::Reader;
-use super::request::{Restriction, ScanRequest};
-use crate::doc::{Snapshot, TableDoc, part};
+use super::prune::{PruneSpecs, may_match_manifest, may_match_partition, may_match_rows};
+use super::reader::ManifestReader;
+use super::request::{ReadRestriction, ScanRequest};
+use crate::doc::{TableDoc, TableSnapshot, part};
 use crate::error::{Error, Kind, Result, illegal};
 use crate::json::Fragment;
-use crate::schema::{Column, Columns};
+use crate::schema::{SchemaColumn, SchemaColumns};
 
 /// Snapshots of an incremental scan at the most.
 pub const SNAPSHOTS_MAX: usize = 10_000;
@@ -25,38 +25,38 @@ pub const SNAPSHOTS_MAX: usize = 10_000;
 const MANIFESTS_WEIGHT_MAX: usize = 64 << 20;
 
 /// Bytes that a column takes in memory beside its name.
-const COLUMN_BYTES: usize = size_of::<Column>() + 64;
+const COLUMN_BYTES: usize = size_of::<SchemaColumn>() + 64;
 
 /// Manifests that one answer is made of at the most.
 pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 
 /// Where the manifests of a snapshot are listed.
 #[derive(Debug)]
-pub(crate) enum List {
+pub(crate) enum ManifestListSource {
     /// In a file.
     At(String),
     /// In the document, as the first version of the format has it.
     Here(Vec<String>),
 }
 
-impl List {
+impl ManifestListSource {
     /// The file that it is in.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            List::At(path) => Some(path),
-            List::Here(_) => None,
+            ManifestListSource::At(path) => Some(path),
+            ManifestListSource::Here(_) => None,
         }
     }
 }
 
 /// A scan that is bound to a table's columns.
 #[derive(Debug)]
-pub(crate) struct Scan {
-    pub(super) specs: Specs,
-    pub(super) columns: Columns,
-    pub(super) filter: Bound,
+pub(crate) struct BoundScan {
+    pub(super) specs: PruneSpecs,
+    pub(super) columns: SchemaColumns,
+    pub(super) filter: BoundFilter,
     /// What of it may leave out files by what was counted of their rows.
-    counted: Bound,
+    counted: BoundFilter,
     pub(super) stats: Vec<i32>,
     min_rows: Option<i64>,
     /// The snapshots whose new files are asked for; none when all files are.
@@ -65,7 +65,7 @@ pub(crate) struct Scan {
     known: HashSet<Arc<str>>,
     data: Vec<ManifestRef>,
     delete_manifests: Vec<ManifestRef>,
-    pub(super) deletes: Deletes,
+    pub(super) deletes: DeleteIndex,
     /// Bytes that its columns and filters take in memory, about.
     bound_weight: usize,
     /// Bytes that its manifests take in memory, about.
@@ -74,18 +74,21 @@ pub(crate) struct Scan {
 
 /// Where to go on: at a file of the first of some manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ScanPosition {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) entry: usize,
 }
 
-impl Scan {
+impl BoundScan {
     /// Finds the columns and the snapshots of a request.
     ///
     /// # Errors
     /// `Validation` and `IllegalArgument` when the table has not got what is asked for.
-    pub(crate) fn new(doc: &TableDoc, request: &ScanRequest) -> Result<(Scan, Vec<List>)> {
+    pub(crate) fn new(
+        doc: &TableDoc,
+        request: &ScanRequest,
+    ) -> Result<(BoundScan, Vec<ManifestListSource>)> {
         let (snapshots, added_in) = snapshots(doc, request)?;
         let of_snapshot = match (snapshots.as_slice(), request.use_snapshot_schema) {
             ([one], true) => one.schema_id.and_then(|id| part(&doc.schemas, id)),
@@ -93,18 +96,18 @@ impl Scan {
         };
         let schema = of_snapshot.or_else(|| doc.current_schema());
         let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
-        let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
-        let Restriction { filter, hidden, is_trusted } = &request.restriction;
+        let columns = SchemaColumns::read(&schema.raw).map_err(Error::internal)?;
+        let ReadRestriction { filter, hidden, is_trusted } = &request.restriction;
         let hidden = &with_those_within(hidden, doc, &columns)?;
         // What a policy says is about the values as they are.
-        let restriction = Bound::new(filter, &columns, true, &BTreeSet::new())?;
-        let asked = Bound::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
-        let is_partial = restriction != Bound::Constant(true);
+        let restriction = BoundFilter::new(filter, &columns, true, &BTreeSet::new())?;
+        let asked = BoundFilter::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
+        let is_partial = restriction != BoundFilter::Constant(true);
         let filter = asked.and(restriction.clone());
         // Counts are of all rows of a file: filters could ask for those that may not be read.
         let counted = if is_partial && !is_trusted { restriction } else { filter.clone() };
         let stats = ids_of_stats(&columns, request)?;
-        let specs = Specs::read(doc, &columns)?;
+        let specs = PruneSpecs::read(doc, &columns)?;
         if !is_trusted && specs.are_made_of(hidden) {
             let message = "the table is partitioned by a column that may not be read as it is";
             return Err(Error::new(Kind::Forbidden, message));
@@ -112,7 +115,7 @@ impl Scan {
         let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
         let named = columns.list.iter().map(|it| COLUMN_BYTES.saturating_add(2 * it.name.len()));
         let bound_weight = named.sum::<usize>() + filter.weight() + counted.weight();
-        let scan = Scan {
+        let scan = BoundScan {
             bound_weight,
             manifests_weight: 0,
             specs,
@@ -125,7 +128,7 @@ impl Scan {
             known: HashSet::new(),
             data: Vec::new(),
             delete_manifests: Vec::new(),
-            deletes: Deletes::default(),
+            deletes: DeleteIndex::default(),
         };
         Ok((scan, lists))
     }
@@ -134,7 +137,11 @@ impl Scan {
     ///
     /// # Errors
     /// As of [`Reader::list`]; `Validation` when there are too many manifests.
-    pub(crate) async fn read_lists(&mut self, reader: &Reader, lists: Vec<List>) -> Result<()> {
+    pub(crate) async fn read_lists(
+        &mut self,
+        reader: &ManifestReader,
+        lists: Vec<ManifestListSource>,
+    ) -> Result<()> {
         for list in lists {
             self.take_list(reader.list(list).await?, MANIFESTS_WEIGHT_MAX)?;
         }
@@ -202,10 +209,12 @@ impl Scan {
     ///
     /// # Errors
     /// As of reading manifests.
-    pub(crate) async fn read_deletes(&mut self, reader: &Reader) -> Result<()> {
+    pub(crate) async fn read_deletes(&mut self, reader: &ManifestReader) -> Result<()> {
         for manifest in std::mem::take(&mut self.delete_manifests) {
             let read = reader.manifest(&manifest).await?;
-            for entry in read.entries.iter().filter(|entry| entry.status != Status::Deleted) {
+            for entry in
+                read.entries.iter().filter(|entry| entry.status != ManifestEntryStatus::Deleted)
+            {
                 if let Some(live) = read.live(entry, &manifest) {
                     self.deletes.add(live, &self.specs)?;
                 }
@@ -215,12 +224,12 @@ impl Scan {
     }
 
     /// All of it.
-    pub(crate) fn whole(&self) -> Place {
-        Place { from: 0, to: self.data.len(), entry: 0 }
+    pub(crate) fn whole(&self) -> ScanPosition {
+        ScanPosition { from: 0, to: self.data.len(), entry: 0 }
     }
 
     /// Whether a client was told of such a place, or might have been.
-    pub(crate) fn has(&self, place: Place) -> bool {
+    pub(crate) fn has(&self, place: ScanPosition) -> bool {
         place.from < place.to && place.to <= self.data.len()
     }
 
@@ -229,12 +238,12 @@ impl Scan {
     /// # Errors
     /// As of reading manifests and of [`Page::add`].
     pub(crate) async fn page(
-        self: &Arc<Scan>,
-        reader: &Reader,
-        place: Place,
-    ) -> Result<(Page, Vec<Place>)> {
-        let mut page = Page::new(Arc::clone(self));
-        let Place { mut from, to, mut entry } = place;
+        self: &Arc<BoundScan>,
+        reader: &ManifestReader,
+        place: ScanPosition,
+    ) -> Result<(PlanPage, Vec<ScanPosition>)> {
+        let mut page = PlanPage::new(Arc::clone(self));
+        let ScanPosition { mut from, to, mut entry } = place;
         let end = to.min(from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
         while from < end && !page.is_full() && !self.is_enough(&page) {
             let Some(manifest) = self.data.get(from) else { break };
@@ -251,32 +260,32 @@ impl Scan {
         }
         let rest = match self.is_enough(&page) {
             true => Vec::new(),
-            false => self.parts(Place { from, to, entry }),
+            false => self.parts(ScanPosition { from, to, entry }),
         };
         Ok((page, rest))
     }
 
-    fn is_enough(&self, page: &Page) -> bool {
+    fn is_enough(&self, page: &PlanPage) -> bool {
         self.min_rows.is_some_and(|min| page.rows >= min)
     }
 
     /// Takes files of one manifest, from one on; answers where it is full.
     fn take_files(
         &self,
-        mut page: Page,
-        read: &Manifest,
+        mut page: PlanPage,
+        read: &DataManifest,
         manifest: &ManifestRef,
         first: usize,
-    ) -> Result<(Page, Option<usize>)> {
+    ) -> Result<(PlanPage, Option<usize>)> {
         for (place, entry) in read.entries.iter().enumerate().skip(first) {
             if page.is_full() || self.is_enough(&page) {
                 return Ok((page, Some(place)));
             }
             let is_asked_for = match &self.added_in {
-                None => entry.status != Status::Deleted,
+                None => entry.status != ManifestEntryStatus::Deleted,
                 Some(added_in) => {
                     let snapshot = entry.snapshot_id(manifest);
-                    entry.status == Status::Added
+                    entry.status == ManifestEntryStatus::Added
                         && snapshot.is_some_and(|it| added_in.contains(&it))
                 }
             };
@@ -299,9 +308,9 @@ impl Scan {
     }
 
     /// What is left, in parts for one answer each, as far as lists say how many files there are.
-    fn parts(&self, rest: Place) -> Vec<Place> {
+    fn parts(&self, rest: ScanPosition) -> Vec<ScanPosition> {
         let files_max = u64::try_from(TASKS_MAX).unwrap_or(u64::MAX);
-        let (mut parts, mut files): (Vec<Place>, u64) = (Vec::new(), 0);
+        let (mut parts, mut files): (Vec<ScanPosition>, u64) = (Vec::new(), 0);
         for at in rest.from..rest.to {
             let live = self.data.get(at).and_then(|it| it.live).unwrap_or(files_max);
             files = files.saturating_add(live);
@@ -311,7 +320,7 @@ impl Scan {
                 }
                 _ => {
                     let entry = if at == rest.from { rest.entry } else { 0 };
-                    parts.push(Place { from: at, to: at + 1, entry });
+                    parts.push(ScanPosition { from: at, to: at + 1, entry });
                     files = live;
                 }
             }
@@ -321,10 +330,10 @@ impl Scan {
 }
 
 /// Finds the columns whose statistics are asked for. There are none of metadata columns.
-fn ids_of_stats(columns: &Columns, request: &ScanRequest) -> Result<Vec<i32>> {
+fn ids_of_stats(columns: &SchemaColumns, request: &ScanRequest) -> Result<Vec<i32>> {
     let mut ids = Vec::new();
     for name in &request.stats {
-        let reference = Reference::Name(name.clone());
+        let reference = ColumnReference::Name(name.clone());
         match find(columns, &reference, request.is_case_sensitive) {
             Ok(column) => ids.push(column.id),
             Err(_) if metadata_column(&reference, request.is_case_sensitive).is_some() => {}
@@ -340,17 +349,17 @@ fn ids_of_stats(columns: &Columns, request: &ScanRequest) -> Result<Vec<i32>> {
 fn with_those_within(
     hidden: &BTreeSet<i32>,
     doc: &TableDoc,
-    columns: &Columns,
+    columns: &SchemaColumns,
 ) -> Result<BTreeSet<i32>> {
     let mut all = hidden.clone();
-    let mut extend = |columns: &Columns| {
-        let is_within = |it: &Column| columns.around(it).any(|it| hidden.contains(&it.id));
+    let mut extend = |columns: &SchemaColumns| {
+        let is_within = |it: &SchemaColumn| columns.around(it).any(|it| hidden.contains(&it.id));
         all.extend(columns.list.iter().filter(|it| is_within(it)).map(|it| it.id));
     };
     extend(columns);
     if !hidden.is_empty() {
         for schema in &doc.schemas {
-            extend(&Columns::read(&schema.raw).map_err(Error::internal)?);
+            extend(&SchemaColumns::read(&schema.raw).map_err(Error::internal)?);
         }
     }
     Ok(all)
@@ -360,7 +369,7 @@ fn with_those_within(
 fn snapshots<'d>(
     doc: &'d TableDoc,
     request: &ScanRequest,
-) -> Result<(Vec<&'d Snapshot>, Option<HashSet<i64>>)> {
+) -> Result<(Vec<&'d TableSnapshot>, Option<HashSet<i64>>)> {
     let find = |id: i64| {
         let found = doc.snapshot(id);
         found.ok_or_else(|| illegal(format!("Cannot find snapshot with ID {id}")))
@@ -369,7 +378,7 @@ fn snapshots<'d>(
         let id = request.snapshot_id.or(doc.current_snapshot_id);
         return Ok((id.map(find).transpose()?.into_iter().collect(), None));
     };
-    let by_id: HashMap<i64, &Snapshot> = doc.snapshots.iter().map(|it| (it.id, it)).collect();
+    let by_id: HashMap<i64, &TableSnapshot> = doc.snapshots.iter().map(|it| (it.id, it)).collect();
     let (mut chosen, mut added_in) = (Vec::new(), HashSet::new());
     let mut next = Some(find(end)?.id);
     let mut seen = HashSet::new();
@@ -394,17 +403,17 @@ fn snapshots<'d>(
     Ok((chosen, Some(added_in)))
 }
 
-fn is_append(snapshot: &Snapshot) -> bool {
+fn is_append(snapshot: &TableSnapshot) -> bool {
     let operation = snapshot.raw.get("summary").and_then(|it| it.get("operation"));
     operation.as_ref().and_then(Fragment::as_str).as_deref() == Some("append")
 }
 
-pub(super) fn list(snapshot: &Snapshot) -> Result<List> {
+pub(super) fn list(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
     if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(Fragment::as_str) {
-        return Ok(List::At(path.into_owned()));
+        return Ok(ManifestListSource::At(path.into_owned()));
     }
     match snapshot.raw.get("manifests") {
-        Some(paths) => Ok(List::Here(paths.decode()?)),
+        Some(paths) => Ok(ManifestListSource::Here(paths.decode()?)),
         None => {
             let message = format!("the snapshot {} lists no manifests", snapshot.id);
             Err(Error::new(Kind::Validation, message))
@@ -413,43 +422,43 @@ pub(super) fn list(snapshot: &Snapshot) -> Result<List> {
 }
 
 #[cfg(test)]
-impl Scan {
+impl BoundScan {
     /// One without files that says that it takes so many bytes.
-    pub(crate) fn of_weight(bound_weight: usize) -> Scan {
-        Scan {
+    pub(crate) fn of_weight(bound_weight: usize) -> BoundScan {
+        BoundScan {
             bound_weight,
             manifests_weight: 0,
-            specs: Specs::default(),
-            columns: Columns::default(),
-            filter: Bound::Constant(true),
-            counted: Bound::Constant(true),
+            specs: PruneSpecs::default(),
+            columns: SchemaColumns::default(),
+            filter: BoundFilter::Constant(true),
+            counted: BoundFilter::Constant(true),
             stats: Vec::new(),
             min_rows: None,
             added_in: None,
             known: HashSet::new(),
             data: Vec::new(),
             delete_manifests: Vec::new(),
-            deletes: Deletes::default(),
+            deletes: DeleteIndex::default(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::Summary;
+    use super::super::manifest::PartitionSummary;
     use super::*;
 
     #[test]
     fn manifests_of_a_scan_have_a_limit_and_lose_what_they_were_left_out_by() {
         let mut manifest = ManifestRef::bare("m");
         let weight = manifest.weight();
-        manifest.partitions = Some(vec![Summary::default(); 1_000]);
+        manifest.partitions = Some(vec![PartitionSummary::default(); 1_000]);
         let list = vec![manifest; 10];
-        let mut scan = Scan::of_weight(7);
+        let mut scan = BoundScan::of_weight(7);
         scan.take_list(list.clone(), 10 * weight).unwrap();
         assert_eq!(scan.weight(), 7 + 10 * weight);
         assert!(scan.data.iter().all(|it| it.partitions.is_none()));
-        let error = Scan::of_weight(7).take_list(list, 10 * weight - 1).unwrap_err();
+        let error = BoundScan::of_weight(7).take_list(list, 10 * weight - 1).unwrap_err();
         assert_eq!(error.kind, Kind::Validation);
     }
 }

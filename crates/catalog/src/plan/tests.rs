@@ -5,73 +5,86 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::bind::{Bound, Leaf};
-use super::expression::{Expression, Op, PREDICATES_MAX, VALUES_MAX};
-use super::facts::{Facts, Upper, Verdict};
+use super::bind::{BoundFilter, BoundPredicate};
+use super::expression::{FilterExpression, PREDICATES_MAX, PredicateOperator, VALUES_MAX};
+use super::facts::{PredicateVerdict, UpperBound, ValueFacts};
 use super::transform::{apply, bucket_of, inverse, murmur3};
-use super::value::Value;
+use super::value::PlanValue;
 use crate::json::Fragment;
-use crate::schema::{ColumnType, Columns, Transform};
+use crate::schema::{ColumnType, FieldTransform, SchemaColumns};
 
 pub(crate) use super::avro::tests::Writer;
 
 /// Whether a value fulfils a predicate, as engines see it.
-fn fulfils(op: Op, value: Option<&Value>, literals: &[Value]) -> bool {
-    let (is_null, is_nan) = (value.is_none(), value.is_some_and(Value::is_nan));
-    let order = |literal: &Value| value.filter(|it| !it.is_nan()).and_then(|it| it.order(literal));
+fn fulfils(op: PredicateOperator, value: Option<&PlanValue>, literals: &[PlanValue]) -> bool {
+    let (is_null, is_nan) = (value.is_none(), value.is_some_and(PlanValue::is_nan));
+    let order =
+        |literal: &PlanValue| value.filter(|it| !it.is_nan()).and_then(|it| it.order(literal));
     let first = literals.first().and_then(order);
     let is_in = literals.iter().any(|it| order(it) == Some(Ordering::Equal));
     let begins =
         literals.first().zip(value).is_some_and(|(with, it)| super::facts::begins(it, with));
     match op {
-        Op::IsNull => is_null,
-        Op::NotNull => !is_null,
-        Op::IsNan => is_nan,
-        Op::NotNan => !is_nan,
-        Op::Lt => first == Some(Ordering::Less),
-        Op::LtEq => matches!(first, Some(Ordering::Less | Ordering::Equal)),
-        Op::Gt => first == Some(Ordering::Greater),
-        Op::GtEq => matches!(first, Some(Ordering::Greater | Ordering::Equal)),
-        Op::Eq | Op::In => is_in,
-        Op::NotEq | Op::NotIn => !is_in,
-        Op::StartsWith => begins,
-        Op::NotStartsWith => !begins,
+        PredicateOperator::IsNull => is_null,
+        PredicateOperator::NotNull => !is_null,
+        PredicateOperator::IsNan => is_nan,
+        PredicateOperator::NotNan => !is_nan,
+        PredicateOperator::Lt => first == Some(Ordering::Less),
+        PredicateOperator::LtEq => matches!(first, Some(Ordering::Less | Ordering::Equal)),
+        PredicateOperator::Gt => first == Some(Ordering::Greater),
+        PredicateOperator::GtEq => matches!(first, Some(Ordering::Greater | Ordering::Equal)),
+        PredicateOperator::Eq | PredicateOperator::In => is_in,
+        PredicateOperator::NotEq | PredicateOperator::NotIn => !is_in,
+        PredicateOperator::StartsWith => begins,
+        PredicateOperator::NotStartsWith => !begins,
     }
 }
 
 /// A verdict about rows, and what the rows are.
-fn assert_agrees(verdict: Verdict, rows: &[Option<Value>], op: Op, literals: &[Value]) {
+fn assert_agrees(
+    verdict: PredicateVerdict,
+    rows: &[Option<PlanValue>],
+    op: PredicateOperator,
+    literals: &[PlanValue],
+) {
     for row in rows {
         let is = fulfils(op, row.as_ref(), literals);
         let about = || format!("{op:?} {literals:?} of {row:?} among {rows:?}");
-        assert!(!(is && verdict == Verdict::Never), "left out: {}", about());
-        assert!(is || verdict != Verdict::Always, "taken for granted: {}", about());
+        assert!(!(is && verdict == PredicateVerdict::Never), "left out: {}", about());
+        assert!(is || verdict != PredicateVerdict::Always, "taken for granted: {}", about());
     }
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = PredicateOperator> {
     prop::sample::select(vec![
-        Op::IsNull,
-        Op::NotNull,
-        Op::Lt,
-        Op::LtEq,
-        Op::Gt,
-        Op::GtEq,
-        Op::Eq,
-        Op::NotEq,
-        Op::StartsWith,
-        Op::NotStartsWith,
-        Op::In,
-        Op::NotIn,
+        PredicateOperator::IsNull,
+        PredicateOperator::NotNull,
+        PredicateOperator::Lt,
+        PredicateOperator::LtEq,
+        PredicateOperator::Gt,
+        PredicateOperator::GtEq,
+        PredicateOperator::Eq,
+        PredicateOperator::NotEq,
+        PredicateOperator::StartsWith,
+        PredicateOperator::NotStartsWith,
+        PredicateOperator::In,
+        PredicateOperator::NotIn,
     ])
 }
 
 /// A type, its transforms, and values of it that are near each other.
-fn cases() -> impl Strategy<Value = (ColumnType, Transform, Vec<Option<Value>>, Vec<Value>)> {
-    let numbers = vec![Transform::Identity, Transform::Bucket(3), Transform::Truncate(7)];
-    let times = [Transform::Identity, Transform::Bucket(3), Transform::Year, Transform::Month];
-    let days: Vec<_> = times.iter().cloned().chain([Transform::Day]).collect();
-    let hours: Vec<_> = days.iter().cloned().chain([Transform::Hour]).collect();
+fn cases()
+-> impl Strategy<Value = (ColumnType, FieldTransform, Vec<Option<PlanValue>>, Vec<PlanValue>)> {
+    let numbers =
+        vec![FieldTransform::Identity, FieldTransform::Bucket(3), FieldTransform::Truncate(7)];
+    let times = [
+        FieldTransform::Identity,
+        FieldTransform::Bucket(3),
+        FieldTransform::Year,
+        FieldTransform::Month,
+    ];
+    let days: Vec<_> = times.iter().cloned().chain([FieldTransform::Day]).collect();
+    let hours: Vec<_> = days.iter().cloned().chain([FieldTransform::Hour]).collect();
     let kinds = prop::sample::select(vec![
         (ColumnType::Long, numbers.clone(), 1_i64),
         (ColumnType::Decimal { precision: 9, scale: 2 }, numbers.clone(), 1),
@@ -93,24 +106,24 @@ fn cases() -> impl Strategy<Value = (ColumnType, Transform, Vec<Option<Value>>, 
     })
 }
 
-fn value_of(kind: &ColumnType, number: i64, scale: i64) -> Value {
+fn value_of(kind: &ColumnType, number: i64, scale: i64) -> PlanValue {
     match kind {
-        ColumnType::Decimal { .. } => Value::Decimal(i128::from(number)),
+        ColumnType::Decimal { .. } => PlanValue::Decimal(i128::from(number)),
         ColumnType::String => {
             let letters = format!("{:b}", number.unsigned_abs()).replace('0', "é");
-            Value::Text(letters.repeat(3).into())
+            PlanValue::Text(letters.repeat(3).into())
         }
         ColumnType::Binary => {
             let bytes = format!("{:b}", number.unsigned_abs()).replace('0', "\u{7f}").into_bytes();
-            Value::Bytes(bytes.repeat(3).into())
+            PlanValue::Bytes(bytes.repeat(3).into())
         }
-        _ => Value::Integer(number * scale),
+        _ => PlanValue::Integer(number * scale),
     }
 }
 
-fn sorted(mut literals: Vec<Value>, op: Op) -> Vec<Value> {
+fn sorted(mut literals: Vec<PlanValue>, op: PredicateOperator) -> Vec<PlanValue> {
     literals.sort_by(|a, b| a.order(b).unwrap());
-    if !matches!(op, Op::In | Op::NotIn) {
+    if !matches!(op, PredicateOperator::In | PredicateOperator::NotIn) {
         literals.truncate(1);
     }
     literals
@@ -128,10 +141,10 @@ proptest! {
         for row in &rows {
             let value = row.as_ref().and_then(|it| apply(&transform, &kind, it));
             prop_assert_eq!(value.is_none(), row.is_none());
-            let facts = Facts::exactly(value.clone());
+            let facts = ValueFacts::exactly(value.clone());
             let facts = inverse(&transform, &kind, facts, (value.as_ref(), value.as_ref()));
             // All rows of the same partition.
-            let same = |it: &&Option<Value>| {
+            let same = |it: &&Option<PlanValue>| {
                 it.as_ref().and_then(|it| apply(&transform, &kind, it)) == value
             };
             let rows: Vec<_> = rows.iter().filter(same).cloned().collect();
@@ -145,14 +158,14 @@ proptest! {
         op in op(),
     ) {
         let literals = sorted(literals, op);
-        let made = |it: &Value| apply(&transform, &kind, it).unwrap();
-        let mut values: Vec<Value> = rows.iter().flatten().map(made).collect();
+        let made = |it: &PlanValue| apply(&transform, &kind, it).unwrap();
+        let mut values: Vec<PlanValue> = rows.iter().flatten().map(made).collect();
         values.sort_by(|a, b| a.order(b).unwrap());
-        let facts = Facts {
+        let facts = ValueFacts {
             null: rows.iter().any(Option::is_none),
             nan: false,
             value: !values.is_empty(),
-            ..Facts::none()
+            ..ValueFacts::none()
         };
         let facts = inverse(&transform, &kind, facts, (values.first(), values.last()));
         assert_agrees(facts.judge(op, &literals), &rows, op, &literals);
@@ -165,15 +178,15 @@ proptest! {
         knows_nulls in any::<bool>(),
     ) {
         let literals = sorted(literals, op);
-        let mut values: Vec<&Value> = rows.iter().flatten().collect();
+        let mut values: Vec<&PlanValue> = rows.iter().flatten().collect();
         values.sort_by(|a, b| a.order(b).unwrap());
-        let facts = Facts {
+        let facts = ValueFacts {
             null: !knows_nulls || rows.iter().any(Option::is_none),
             nan: false,
             value: !knows_nulls || !values.is_empty(),
             lower: values.first().map(|it| (*it).clone()),
-            upper: values.last().map(|it| Upper::Value((*it).clone())),
-            ..Facts::none()
+            upper: values.last().map(|it| UpperBound::Value((*it).clone())),
+            ..ValueFacts::none()
         };
         assert_agrees(facts.settled().judge(op, &literals), &rows, op, &literals);
     }
@@ -183,26 +196,26 @@ proptest! {
         rows in prop::collection::vec(prop::sample::select(FLOATS.to_vec()), 1..5),
         literal in prop::sample::select(FLOATS[1..].to_vec()),
         op in prop::sample::select(vec![
-            Op::IsNan, Op::NotNan, Op::Lt, Op::LtEq, Op::Gt, Op::GtEq, Op::Eq, Op::NotEq,
+            PredicateOperator::IsNan, PredicateOperator::NotNan, PredicateOperator::Lt, PredicateOperator::LtEq, PredicateOperator::Gt, PredicateOperator::GtEq, PredicateOperator::Eq, PredicateOperator::NotEq,
         ]),
     ) {
-        let literals = [Value::Float(literal)];
+        let literals = [PlanValue::Float(literal)];
         let mut values: Vec<f64> = rows.iter().copied().filter(|it| !it.is_nan()).collect();
         values.sort_by(f64::total_cmp);
-        let facts = Facts {
+        let facts = ValueFacts {
             null: false,
             nan: rows.iter().any(|it| it.is_nan()),
             value: !values.is_empty(),
-            lower: values.first().copied().map(Value::Float),
-            upper: values.last().copied().map(|it| Upper::Value(Value::Float(it))),
-            ..Facts::none()
+            lower: values.first().copied().map(PlanValue::Float),
+            upper: values.last().copied().map(|it| UpperBound::Value(PlanValue::Float(it))),
+            ..ValueFacts::none()
         };
         let verdict = facts.settled().judge(op, &literals);
         for row in &rows {
             // Zeros are equal to some engines and not to others: both are right.
             let is = [*row, *row + 0.0, if *row == 0.0 { -0.0 } else { *row }];
             for row in is {
-                assert_agrees(verdict, &[Some(Value::Float(row))], op, &literals);
+                assert_agrees(verdict, &[Some(PlanValue::Float(row))], op, &literals);
             }
         }
     }
@@ -217,30 +230,30 @@ proptest! {
             let place = usize::try_from(column).unwrap();
             known[place].unwrap_or(hidden[place])
         };
-        let mut verdict = |leaf: &Leaf| match known[usize::try_from(leaf.column).unwrap()] {
-            Some(true) => Verdict::Always,
-            Some(false) => Verdict::Never,
-            None => Verdict::Maybe,
+        let mut verdict = |leaf: &BoundPredicate| match known[usize::try_from(leaf.column).unwrap()] {
+            Some(true) => PredicateVerdict::Always,
+            Some(false) => PredicateVerdict::Never,
+            None => PredicateVerdict::Maybe,
         };
         let whole = filter.judge(&mut verdict);
         let rest = filter.rest(&mut verdict);
-        let mut tell = |leaf: &Leaf| match truth(leaf.column) {
-            true => Verdict::Always,
-            false => Verdict::Never,
+        let mut tell = |leaf: &BoundPredicate| match truth(leaf.column) {
+            true => PredicateVerdict::Always,
+            false => PredicateVerdict::Never,
         };
         let is = filter.judge(&mut tell);
         prop_assert_eq!(rest.judge(&mut tell), is);
-        prop_assert!(whole == Verdict::Maybe || whole == is);
+        prop_assert!(whole == PredicateVerdict::Maybe || whole == is);
     }
 }
 
 const FLOATS: [f64; 8] = [f64::NAN, -1.5, -0.0, 0.0, 1.0, f64::MAX, f64::MIN_POSITIVE, 2.0];
 
 /// A filter of columns 0 to 2, in each of which there is a truth.
-fn bound(depth: u32) -> impl Strategy<Value = Bound> {
+fn bound(depth: u32) -> impl Strategy<Value = BoundFilter> {
     let leaf = (0..3).prop_map(|column| {
-        Bound::Leaf(Box::new(Leaf {
-            op: Op::IsNull,
+        BoundFilter::Leaf(Box::new(BoundPredicate {
+            op: PredicateOperator::IsNull,
             column,
             name: format!("c{column}"),
             source: ColumnType::Long,
@@ -251,10 +264,10 @@ fn bound(depth: u32) -> impl Strategy<Value = Bound> {
             is_hidden: false,
         }))
     });
-    let start = prop_oneof![leaf, any::<bool>().prop_map(Bound::Constant)];
+    let start = prop_oneof![leaf, any::<bool>().prop_map(BoundFilter::Constant)];
     start.prop_recursive(depth, 24, 3, |inner| {
         let several = prop::collection::vec(inner, 0..4);
-        prop_oneof![several.clone().prop_map(Bound::And), several.prop_map(Bound::Or)]
+        prop_oneof![several.clone().prop_map(BoundFilter::And), several.prop_map(BoundFilter::Or)]
     })
 }
 
@@ -263,14 +276,14 @@ fn hashes_are_those_of_the_format() {
     // The values of the specification's appendix B.
     let uuid = 0xf79c_3e09_677c_4bbd_a479_3f34_9cb7_85e7_u128.to_be_bytes();
     for (value, hash) in [
-        (Value::Integer(34), 2_017_239_379_u32),
-        (Value::Decimal(1420), (-500_754_589_i32).cast_unsigned()),
-        (Value::Integer(17_486), (-653_330_422_i32).cast_unsigned()),
-        (Value::Integer(81_068_000_000), (-662_762_989_i32).cast_unsigned()),
-        (Value::Integer(1_510_871_468_000_000), (-2_047_944_441_i32).cast_unsigned()),
-        (Value::Text("iceberg".into()), 1_210_000_089),
-        (Value::Bytes(uuid.into()), 1_488_055_340),
-        (Value::Bytes([0, 1, 2, 3].into()), (-188_683_207_i32).cast_unsigned()),
+        (PlanValue::Integer(34), 2_017_239_379_u32),
+        (PlanValue::Decimal(1420), (-500_754_589_i32).cast_unsigned()),
+        (PlanValue::Integer(17_486), (-653_330_422_i32).cast_unsigned()),
+        (PlanValue::Integer(81_068_000_000), (-662_762_989_i32).cast_unsigned()),
+        (PlanValue::Integer(1_510_871_468_000_000), (-2_047_944_441_i32).cast_unsigned()),
+        (PlanValue::Text("iceberg".into()), 1_210_000_089),
+        (PlanValue::Bytes(uuid.into()), 1_488_055_340),
+        (PlanValue::Bytes([0, 1, 2, 3].into()), (-188_683_207_i32).cast_unsigned()),
     ] {
         let expected = i64::from(hash & 0x7fff_ffff);
         assert_eq!(bucket_of(&value, 0x7fff_ffff), Some(expected % 0x7fff_ffff), "{value:?}");
@@ -290,15 +303,18 @@ fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, Stri
         {"id": 6, "name": "all", "required": false, "type": {
             "type": "list", "element-id": 7, "element": "int", "element-required": true}},
     ]});
-    let columns = Columns::read(&Fragment::of(&schema).unwrap()).unwrap();
-    let filter = Expression::parse(&Fragment::of(filter).unwrap()).map_err(|it| it.message)?;
+    let columns = SchemaColumns::read(&Fragment::of(&schema).unwrap()).unwrap();
+    let filter =
+        FilterExpression::parse(&Fragment::of(filter).unwrap()).map_err(|it| it.message)?;
     let hidden = hidden.iter().copied().collect();
-    let bound = Bound::new(&filter, &columns, true, &hidden).map_err(|it| it.message)?;
+    let bound = BoundFilter::new(&filter, &columns, true, &hidden).map_err(|it| it.message)?;
     let mut out = Vec::new();
     bound.put_json(&mut out);
     // What is written can be read again.
     let again = Fragment::parse(out.clone().into()).unwrap();
-    let again = Bound::new(&Expression::parse(&again).unwrap(), &columns, true, &hidden).unwrap();
+    let again =
+        BoundFilter::new(&FilterExpression::parse(&again).unwrap(), &columns, true, &hidden)
+            .unwrap();
     match again == bound {
         true => Ok(String::from_utf8(out).unwrap()),
         false => Err(format!("{again:?} is read again")),

@@ -2,32 +2,35 @@
 //! made of.
 
 use super::calendar::{days_of, first_day};
-use super::facts::{Facts, Upper};
-use super::value::{Value, per_second};
-use crate::schema::{ColumnType, Transform};
+use super::facts::{UpperBound, ValueFacts};
+use super::value::{PlanValue, per_second};
+use crate::schema::{ColumnType, FieldTransform};
 
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
 
 /// The type of what a transform makes of a column; none where nobody knows.
-pub(super) fn result_type(transform: &Transform, source: &ColumnType) -> Option<ColumnType> {
+pub(super) fn result_type(transform: &FieldTransform, source: &ColumnType) -> Option<ColumnType> {
     match transform {
-        Transform::Identity | Transform::Truncate(_) | Transform::Void => Some(source.clone()),
-        Transform::Bucket(_) | Transform::Year | Transform::Month | Transform::Hour => {
-            Some(ColumnType::Int)
+        FieldTransform::Identity | FieldTransform::Truncate(_) | FieldTransform::Void => {
+            Some(source.clone())
         }
-        Transform::Day => Some(ColumnType::Date),
-        Transform::Other(_) => None,
+        FieldTransform::Bucket(_)
+        | FieldTransform::Year
+        | FieldTransform::Month
+        | FieldTransform::Hour => Some(ColumnType::Int),
+        FieldTransform::Day => Some(ColumnType::Date),
+        FieldTransform::Other(_) => None,
     }
 }
 
 /// The bucket of a value, of so many.
-pub(super) fn bucket_of(value: &Value, count: u32) -> Option<i64> {
+pub(super) fn bucket_of(value: &PlanValue, count: u32) -> Option<i64> {
     let hash = match value {
-        Value::Integer(number) => murmur3(&number.to_le_bytes()),
-        Value::Text(text) => murmur3(text.as_bytes()),
-        Value::Bytes(bytes) => murmur3(bytes),
-        Value::Decimal(unscaled) => {
+        PlanValue::Integer(number) => murmur3(&number.to_le_bytes()),
+        PlanValue::Text(text) => murmur3(text.as_bytes()),
+        PlanValue::Bytes(bytes) => murmur3(bytes),
+        PlanValue::Decimal(unscaled) => {
             let bytes = unscaled.to_be_bytes();
             // The fewest bytes that say it, sign and all.
             let is_spare = |pair: &[u8]| match pair {
@@ -38,7 +41,7 @@ pub(super) fn bucket_of(value: &Value, count: u32) -> Option<i64> {
             let spare = bytes.windows(2).take_while(|pair| is_spare(pair)).count();
             murmur3(bytes.get(spare..)?)
         }
-        Value::Bool(_) | Value::Float(_) => return None,
+        PlanValue::Bool(_) | PlanValue::Float(_) => return None,
     };
     Some(i64::from((hash & 0x7fff_ffff) % count.max(1)))
 }
@@ -67,56 +70,62 @@ pub(super) fn murmur3(bytes: &[u8]) -> u32 {
 /// `facts` says of the field whether there are nulls and the like, and keeps that: no transform but
 /// one that drops everything makes null of a value.
 pub(super) fn inverse(
-    transform: &Transform,
+    transform: &FieldTransform,
     source: &ColumnType,
-    facts: Facts,
-    (lower, upper): (Option<&Value>, Option<&Value>),
-) -> Facts {
-    let nothing = || Facts { lower: None, upper: None, exact: false, ..facts.clone() };
+    facts: ValueFacts,
+    (lower, upper): (Option<&PlanValue>, Option<&PlanValue>),
+) -> ValueFacts {
+    let nothing = || ValueFacts { lower: None, upper: None, exact: false, ..facts.clone() };
     let numbers = (integer(lower), integer(upper));
     match (transform, numbers) {
-        (Transform::Identity, _) => {
-            let upper = upper.cloned().map(Upper::Value);
-            Facts { lower: lower.cloned(), upper, ..facts }.settled()
+        (FieldTransform::Identity, _) => {
+            let upper = upper.cloned().map(UpperBound::Value);
+            ValueFacts { lower: lower.cloned(), upper, ..facts }.settled()
         }
         // Nanoseconds are hashed as microseconds: they are not looked at.
-        (Transform::Bucket(_), _)
+        (FieldTransform::Bucket(_), _)
             if matches!(source, ColumnType::TimestampNs | ColumnType::TimestampTzNs) =>
         {
             nothing()
         }
-        (Transform::Bucket(count), (Some(first), Some(last))) => {
-            Facts { buckets: Some((*count, first, last)), ..nothing() }
+        (FieldTransform::Bucket(count), (Some(first), Some(last))) => {
+            ValueFacts { buckets: Some((*count, first, last)), ..nothing() }
         }
-        (Transform::Truncate(width), _) => truncated(*width, nothing(), (lower, upper)),
-        (Transform::Year | Transform::Month | Transform::Day | Transform::Hour, (from, to)) => {
+        (FieldTransform::Truncate(width), _) => truncated(*width, nothing(), (lower, upper)),
+        (
+            FieldTransform::Year
+            | FieldTransform::Month
+            | FieldTransform::Day
+            | FieldTransform::Hour,
+            (from, to),
+        ) => {
             // Old writers rounded times before 1970 up, so that what is called 0 or less may be of
             // the one before.
             let from = from.map(|it| if it <= 0 { it.saturating_sub(1) } else { it });
             let start = |period| start_of(transform, source, period);
-            let lower = from.and_then(start).map(Value::Integer);
+            let lower = from.and_then(start).map(PlanValue::Integer);
             let next = to.and_then(|it| it.checked_add(1)).and_then(start);
-            let upper = next.and_then(|it| it.checked_sub(1)).map(Value::Integer);
-            Facts { lower, upper: upper.map(Upper::Value), ..nothing() }.settled()
+            let upper = next.and_then(|it| it.checked_sub(1)).map(PlanValue::Integer);
+            ValueFacts { lower, upper: upper.map(UpperBound::Value), ..nothing() }.settled()
         }
-        (Transform::Void, _) => Facts::none(),
+        (FieldTransform::Void, _) => ValueFacts::none(),
         _ => nothing(),
     }
 }
 
-fn integer(value: Option<&Value>) -> Option<i64> {
-    if let Some(Value::Integer(number)) = value { Some(*number) } else { None }
+fn integer(value: Option<&PlanValue>) -> Option<i64> {
+    if let Some(PlanValue::Integer(number)) = value { Some(*number) } else { None }
 }
 
 /// The first value of a column of this type that is in a year, month, day or hour.
-fn start_of(transform: &Transform, source: &ColumnType, period: i64) -> Option<i64> {
+fn start_of(transform: &FieldTransform, source: &ColumnType, period: i64) -> Option<i64> {
     // Beyond this there are no such dates.
     let period = Some(period).filter(|it| it.abs() < 1 << 40)?;
     let seconds = match transform {
-        Transform::Year => days_of(period.checked_add(1970)?, 1, 1) * HOUR * 24,
-        Transform::Month => first_day(period) * HOUR * 24,
-        Transform::Day => period * HOUR * 24,
-        Transform::Hour => period * HOUR,
+        FieldTransform::Year => days_of(period.checked_add(1970)?, 1, 1) * HOUR * 24,
+        FieldTransform::Month => first_day(period) * HOUR * 24,
+        FieldTransform::Day => period * HOUR * 24,
+        FieldTransform::Hour => period * HOUR,
         _ => return None,
     };
     match source {
@@ -126,57 +135,67 @@ fn start_of(transform: &Transform, source: &ColumnType, period: i64) -> Option<i
     }
 }
 
-fn truncated(width: u32, facts: Facts, (lower, upper): (Option<&Value>, Option<&Value>)) -> Facts {
-    let above = |value: &Value| match value {
-        Value::Integer(number) => {
-            Some(Upper::Value(Value::Integer(number.checked_add(i64::from(width) - 1)?)))
+fn truncated(
+    width: u32,
+    facts: ValueFacts,
+    (lower, upper): (Option<&PlanValue>, Option<&PlanValue>),
+) -> ValueFacts {
+    let above = |value: &PlanValue| match value {
+        PlanValue::Integer(number) => {
+            Some(UpperBound::Value(PlanValue::Integer(number.checked_add(i64::from(width) - 1)?)))
         }
-        Value::Decimal(number) => {
-            Some(Upper::Value(Value::Decimal(number.checked_add(i128::from(width) - 1)?)))
+        PlanValue::Decimal(number) => {
+            Some(UpperBound::Value(PlanValue::Decimal(number.checked_add(i128::from(width) - 1)?)))
         }
         // What is shorter than the width was not cut.
-        Value::Text(text) if text.chars().count() < usize::try_from(width).ok()? => {
-            Some(Upper::Value(value.clone()))
+        PlanValue::Text(text) if text.chars().count() < usize::try_from(width).ok()? => {
+            Some(UpperBound::Value(value.clone()))
         }
-        Value::Bytes(bytes) if bytes.len() < usize::try_from(width).ok()? => {
-            Some(Upper::Value(value.clone()))
+        PlanValue::Bytes(bytes) if bytes.len() < usize::try_from(width).ok()? => {
+            Some(UpperBound::Value(value.clone()))
         }
-        Value::Text(_) | Value::Bytes(_) => Some(Upper::Prefix(value.clone())),
-        Value::Bool(_) | Value::Float(_) => None,
+        PlanValue::Text(_) | PlanValue::Bytes(_) => Some(UpperBound::Prefix(value.clone())),
+        PlanValue::Bool(_) | PlanValue::Float(_) => None,
     };
-    Facts { lower: lower.cloned(), upper: upper.and_then(above), ..facts }.settled()
+    ValueFacts { lower: lower.cloned(), upper: upper.and_then(above), ..facts }.settled()
 }
 
 /// What a transform makes of a value.
 #[cfg(test)]
-pub(super) fn apply(transform: &Transform, source: &ColumnType, value: &Value) -> Option<Value> {
+pub(super) fn apply(
+    transform: &FieldTransform,
+    source: &ColumnType,
+    value: &PlanValue,
+) -> Option<PlanValue> {
     use super::calendar::{date_of, month_of};
     let days = |number: i64| match source {
         ColumnType::Date => number,
         kind => number.div_euclid(86_400 * per_second(kind)),
     };
     Some(match (transform, value) {
-        (Transform::Identity, value) => value.clone(),
-        (Transform::Bucket(count), value) => Value::Integer(bucket_of(value, *count)?),
-        (Transform::Truncate(width), Value::Integer(number)) => {
-            Value::Integer(number - number.rem_euclid(i64::from(*width)))
+        (FieldTransform::Identity, value) => value.clone(),
+        (FieldTransform::Bucket(count), value) => PlanValue::Integer(bucket_of(value, *count)?),
+        (FieldTransform::Truncate(width), PlanValue::Integer(number)) => {
+            PlanValue::Integer(number - number.rem_euclid(i64::from(*width)))
         }
-        (Transform::Truncate(width), Value::Decimal(number)) => {
-            Value::Decimal(number - number.rem_euclid(i128::from(*width)))
+        (FieldTransform::Truncate(width), PlanValue::Decimal(number)) => {
+            PlanValue::Decimal(number - number.rem_euclid(i128::from(*width)))
         }
-        (Transform::Truncate(width), Value::Text(text)) => {
+        (FieldTransform::Truncate(width), PlanValue::Text(text)) => {
             let width = usize::try_from(*width).ok()?;
-            Value::Text(text.chars().take(width).collect::<String>().into())
+            PlanValue::Text(text.chars().take(width).collect::<String>().into())
         }
-        (Transform::Truncate(width), Value::Bytes(bytes)) => {
+        (FieldTransform::Truncate(width), PlanValue::Bytes(bytes)) => {
             let width = usize::try_from(*width).ok()?;
-            Value::Bytes(bytes.get(..width.min(bytes.len()))?.into())
+            PlanValue::Bytes(bytes.get(..width.min(bytes.len()))?.into())
         }
-        (Transform::Year, Value::Integer(it)) => Value::Integer(date_of(days(*it)).0 - 1970),
-        (Transform::Month, Value::Integer(it)) => Value::Integer(month_of(days(*it))),
-        (Transform::Day, Value::Integer(it)) => Value::Integer(days(*it)),
-        (Transform::Hour, Value::Integer(it)) => {
-            Value::Integer(it.div_euclid(HOUR * per_second(source)))
+        (FieldTransform::Year, PlanValue::Integer(it)) => {
+            PlanValue::Integer(date_of(days(*it)).0 - 1970)
+        }
+        (FieldTransform::Month, PlanValue::Integer(it)) => PlanValue::Integer(month_of(days(*it))),
+        (FieldTransform::Day, PlanValue::Integer(it)) => PlanValue::Integer(days(*it)),
+        (FieldTransform::Hour, PlanValue::Integer(it)) => {
+            PlanValue::Integer(it.div_euclid(HOUR * per_second(source)))
         }
         _ => return None,
     })

@@ -18,7 +18,7 @@ const DECIMAL_BYTES_MAX: usize = 16;
 /// A value that is there. What it means its column's type says: whole numbers, dates and times are
 /// all integers, in the units that the format counts them in.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum PlanValue {
     Bool(bool),
     Integer(i64),
     Float(f64),
@@ -31,55 +31,55 @@ pub(super) enum Value {
 
 /// A value of a filter, which its column may have or not.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Literal {
-    Value(Value),
+pub(super) enum FilterLiteral {
+    Value(PlanValue),
     /// More than any value of the column.
     Above,
     /// Less than any value of the column.
     Below,
 }
 
-impl Value {
+impl PlanValue {
     /// Which comes first; none of values of two types.
-    pub(super) fn order(&self, other: &Value) -> Option<Ordering> {
+    pub(super) fn order(&self, other: &PlanValue) -> Option<Ordering> {
         Some(match (self, other) {
-            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-            (Value::Integer(a), Value::Integer(b)) => a.cmp(b),
-            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
-            (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
-            (Value::Text(a), Value::Text(b)) => a.cmp(b),
-            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+            (PlanValue::Bool(a), PlanValue::Bool(b)) => a.cmp(b),
+            (PlanValue::Integer(a), PlanValue::Integer(b)) => a.cmp(b),
+            (PlanValue::Float(a), PlanValue::Float(b)) => a.total_cmp(b),
+            (PlanValue::Decimal(a), PlanValue::Decimal(b)) => a.cmp(b),
+            (PlanValue::Text(a), PlanValue::Text(b)) => a.cmp(b),
+            (PlanValue::Bytes(a), PlanValue::Bytes(b)) => a.cmp(b),
             _ => return None,
         })
     }
 
     /// Whether it is no number, though of a type of numbers.
     pub(super) fn is_nan(&self) -> bool {
-        matches!(self, Value::Float(number) if number.is_nan())
+        matches!(self, PlanValue::Float(number) if number.is_nan())
     }
 
     /// Bytes that it takes in memory, about.
     pub(super) fn weight(&self) -> usize {
         let boxed = match self {
-            Value::Text(text) => text.len(),
-            Value::Bytes(bytes) => bytes.len(),
+            PlanValue::Text(text) => text.len(),
+            PlanValue::Bytes(bytes) => bytes.len(),
             _ => 0,
         };
-        size_of::<Value>() + boxed
+        size_of::<PlanValue>() + boxed
     }
 
     /// Appends bytes that no other value of its type has.
     pub(super) fn put_key(&self, out: &mut Vec<u8>) {
         match self {
-            Value::Bool(is) => out.push(u8::from(*is)),
-            Value::Integer(number) => out.extend_from_slice(&number.to_le_bytes()),
-            Value::Float(number) => out.extend_from_slice(&number.to_bits().to_le_bytes()),
-            Value::Decimal(number) => out.extend_from_slice(&number.to_le_bytes()),
-            Value::Text(text) => {
+            PlanValue::Bool(is) => out.push(u8::from(*is)),
+            PlanValue::Integer(number) => out.extend_from_slice(&number.to_le_bytes()),
+            PlanValue::Float(number) => out.extend_from_slice(&number.to_bits().to_le_bytes()),
+            PlanValue::Decimal(number) => out.extend_from_slice(&number.to_le_bytes()),
+            PlanValue::Text(text) => {
                 out.extend_from_slice(&text.len().to_le_bytes());
                 out.extend_from_slice(text.as_bytes());
             }
-            Value::Bytes(bytes) => {
+            PlanValue::Bytes(bytes) => {
                 out.extend_from_slice(&bytes.len().to_le_bytes());
                 out.extend_from_slice(bytes);
             }
@@ -88,7 +88,7 @@ impl Value {
 
     /// A bound, in the format's binary form of single values. Shorter ones are of a type that was
     /// widened since.
-    pub(super) fn of_bytes(kind: &ColumnType, bytes: &[u8]) -> Option<Value> {
+    pub(super) fn of_bytes(kind: &ColumnType, bytes: &[u8]) -> Option<PlanValue> {
         use ColumnType as T;
         let int = || bytes.try_into().ok().map(|it| i64::from(i32::from_le_bytes(it)));
         let long = || bytes.try_into().ok().map(i64::from_le_bytes);
@@ -96,37 +96,39 @@ impl Value {
         let double = || bytes.try_into().ok().map(f64::from_le_bytes);
         Some(match kind {
             T::Boolean => match bytes {
-                [byte] => Value::Bool(*byte != 0),
+                [byte] => PlanValue::Bool(*byte != 0),
                 _ => return None,
             },
-            T::Int | T::Date => Value::Integer(int()?),
-            T::Long => Value::Integer(long().or_else(int)?),
-            T::Time => Value::Integer(long()?),
+            T::Int | T::Date => PlanValue::Integer(int()?),
+            T::Long => PlanValue::Integer(long().or_else(int)?),
+            T::Time => PlanValue::Integer(long()?),
             T::Timestamp | T::TimestampTz | T::TimestampNs | T::TimestampTzNs => {
                 let per_day = DAY_MICROS / MICROS * per_second(kind);
-                Value::Integer(long().or_else(|| int()?.checked_mul(per_day))?)
+                PlanValue::Integer(long().or_else(|| int()?.checked_mul(per_day))?)
             }
-            T::Float => Value::Float(float()?),
-            T::Double => Value::Float(double().or_else(float)?),
-            T::Decimal { .. } => Value::Decimal(big_endian(bytes)?),
-            T::String => Value::Text(std::str::from_utf8(bytes).ok()?.into()),
+            T::Float => PlanValue::Float(float()?),
+            T::Double => PlanValue::Float(double().or_else(float)?),
+            T::Decimal { .. } => PlanValue::Decimal(big_endian(bytes)?),
+            T::String => PlanValue::Text(std::str::from_utf8(bytes).ok()?.into()),
             T::Uuid if bytes.len() != 16 => return None,
-            T::Uuid | T::Fixed(_) | T::Binary => Value::Bytes(bytes.into()),
+            T::Uuid | T::Fixed(_) | T::Binary => PlanValue::Bytes(bytes.into()),
             _ => return None,
         })
     }
 
     /// A value of a partition that came by Avro, as one of this type.
-    pub(super) fn typed(&self, kind: &ColumnType) -> Option<Value> {
+    pub(super) fn typed(&self, kind: &ColumnType) -> Option<PlanValue> {
         use ColumnType as T;
         match (kind, self) {
-            (T::Decimal { .. }, Value::Bytes(bytes)) => big_endian(bytes).map(Value::Decimal),
-            (T::Boolean, Value::Bool(_))
-            | (T::Int | T::Long | T::Date | T::Time, Value::Integer(_))
-            | (T::Float | T::Double, Value::Float(_))
-            | (T::String, Value::Text(_))
-            | (T::Uuid | T::Fixed(_) | T::Binary, Value::Bytes(_)) => Some(self.clone()),
-            (kind, Value::Integer(_)) if kind.is_timestamp() => Some(self.clone()),
+            (T::Decimal { .. }, PlanValue::Bytes(bytes)) => {
+                big_endian(bytes).map(PlanValue::Decimal)
+            }
+            (T::Boolean, PlanValue::Bool(_))
+            | (T::Int | T::Long | T::Date | T::Time, PlanValue::Integer(_))
+            | (T::Float | T::Double, PlanValue::Float(_))
+            | (T::String, PlanValue::Text(_))
+            | (T::Uuid | T::Fixed(_) | T::Binary, PlanValue::Bytes(_)) => Some(self.clone()),
+            (kind, PlanValue::Integer(_)) if kind.is_timestamp() => Some(self.clone()),
             _ => None,
         }
     }
@@ -135,14 +137,14 @@ impl Value {
     pub(super) fn put_json(&self, kind: &ColumnType, out: &mut Vec<u8>) {
         let mut text = String::new();
         match (self, kind) {
-            (Value::Bool(is), _) => {
+            (PlanValue::Bool(is), _) => {
                 out.extend_from_slice(if *is { b"true" } else { b"false" });
                 return;
             }
-            (Value::Float(number), kind) => return put_float(*number, kind, out),
-            (Value::Integer(days), ColumnType::Date) => put_date(&mut text, *days),
-            (Value::Integer(micros), ColumnType::Time) => put_time(&mut text, *micros, MICROS),
-            (Value::Integer(units), kind) if kind.is_timestamp() => {
+            (PlanValue::Float(number), kind) => return put_float(*number, kind, out),
+            (PlanValue::Integer(days), ColumnType::Date) => put_date(&mut text, *days),
+            (PlanValue::Integer(micros), ColumnType::Time) => put_time(&mut text, *micros, MICROS),
+            (PlanValue::Integer(units), kind) if kind.is_timestamp() => {
                 let per_second = per_second(kind);
                 let per_day = 86_400 * per_second;
                 put_date(&mut text, units.div_euclid(per_day));
@@ -152,17 +154,17 @@ impl Value {
                     text.push_str("+00:00");
                 }
             }
-            (Value::Integer(number), _) => return put_integer(out, *number),
-            (Value::Decimal(unscaled), kind) => put_decimal(*unscaled, kind, &mut text),
-            (Value::Text(said), _) => return put_string(out, said),
-            (Value::Bytes(bytes), ColumnType::Uuid) => {
+            (PlanValue::Integer(number), _) => return put_integer(out, *number),
+            (PlanValue::Decimal(unscaled), kind) => put_decimal(*unscaled, kind, &mut text),
+            (PlanValue::Text(said), _) => return put_string(out, said),
+            (PlanValue::Bytes(bytes), ColumnType::Uuid) => {
                 for (place, byte) in bytes.iter().enumerate() {
                     let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
                     // Writing to a string does not fail.
                     let _ = write!(text, "{dash}{byte:02x}");
                 }
             }
-            (Value::Bytes(bytes), _) => text = upper_hex(bytes),
+            (PlanValue::Bytes(bytes), _) => text = upper_hex(bytes),
         }
         put_string(out, &text);
     }
@@ -172,47 +174,49 @@ impl Value {
     ///
     /// # Errors
     /// What is expected instead.
-    pub(super) fn of_json(kind: &ColumnType, said: &Fragment) -> Result<Literal, String> {
+    pub(super) fn of_json(kind: &ColumnType, said: &Fragment) -> Result<FilterLiteral, String> {
         use ColumnType as T;
         let text = said.as_str();
         let text = text.as_deref();
         let value = match kind {
-            T::Boolean => said.as_bool().map(Value::Bool),
+            T::Boolean => said.as_bool().map(PlanValue::Bool),
             T::Int => return whole(said, i64::from(i32::MIN), i64::from(i32::MAX)),
             T::Long => return whole(said, i64::MIN, i64::MAX),
             T::Float | T::Double => return real(said, kind),
             T::Decimal { scale, .. } => {
                 let digits = text.or((said.kind() == JsonKind::Number).then(|| said.text()));
-                digits.and_then(|it| decimal(it, *scale)).map(Value::Decimal)
+                digits.and_then(|it| decimal(it, *scale)).map(PlanValue::Decimal)
             }
             T::Date => {
                 let days = text.and_then(read_date).or(said.as_i32().map(i64::from));
-                days.map(Value::Integer)
+                days.map(PlanValue::Integer)
             }
             T::Time => {
                 let read = text.and_then(|it| read_time(it, MICROS));
                 let is_of_day = |it: &i64| (0..DAY_MICROS).contains(it);
-                read.or(said.as_i64().filter(is_of_day)).map(Value::Integer)
+                read.or(said.as_i64().filter(is_of_day)).map(PlanValue::Integer)
             }
             T::Timestamp | T::TimestampTz | T::TimestampNs | T::TimestampTzNs => {
                 let has_zone = matches!(kind, T::TimestampTz | T::TimestampTzNs);
                 let read = text.and_then(|it| read_timestamp(it, per_second(kind), has_zone));
-                read.or(said.as_i64()).map(Value::Integer)
+                read.or(said.as_i64()).map(PlanValue::Integer)
             }
-            T::String => text.map(|it| Value::Text(it.into())),
+            T::String => text.map(|it| PlanValue::Text(it.into())),
             T::Uuid => {
                 let uuid = text.and_then(|it| it.parse::<Uuid>().ok());
-                uuid.map(|it| Value::Bytes(it.as_bytes()[..].into()))
+                uuid.map(|it| PlanValue::Bytes(it.as_bytes()[..].into()))
             }
             T::Fixed(length) => {
                 let bytes = text.and_then(bytes_of_hex);
                 let bytes = bytes.filter(|it| u32::try_from(it.len()).ok() == Some(*length));
-                bytes.map(|it| Value::Bytes(it.into()))
+                bytes.map(|it| PlanValue::Bytes(it.into()))
             }
-            T::Binary => text.and_then(bytes_of_hex).map(|it| Value::Bytes(it.into())),
+            T::Binary => text.and_then(bytes_of_hex).map(|it| PlanValue::Bytes(it.into())),
             _ => None,
         };
-        value.map(Literal::Value).ok_or_else(|| format!("{:.80} is no value of it", said.text()))
+        value
+            .map(FilterLiteral::Value)
+            .ok_or_else(|| format!("{:.80} is no value of it", said.text()))
     }
 }
 
@@ -234,7 +238,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     Some(bytes.iter().fold(sign, |sum: i128, byte| sum << 8 | i128::from(*byte)))
 }
 
-fn whole(said: &Fragment, min: i64, max: i64) -> Result<Literal, String> {
+fn whole(said: &Fragment, min: i64, max: i64) -> Result<FilterLiteral, String> {
     let refuse = || format!("{:.80} is no whole number", said.text());
     if said.kind() != JsonKind::Number {
         return Err(refuse());
@@ -252,13 +256,15 @@ fn whole(said: &Fragment, min: i64, max: i64) -> Result<Literal, String> {
             Err(_) => return Err(refuse()),
         };
     Ok(match i64::try_from(number) {
-        Ok(number) if number >= min && number <= max => Literal::Value(Value::Integer(number)),
-        _ if number < 0 => Literal::Below,
-        _ => Literal::Above,
+        Ok(number) if number >= min && number <= max => {
+            FilterLiteral::Value(PlanValue::Integer(number))
+        }
+        _ if number < 0 => FilterLiteral::Below,
+        _ => FilterLiteral::Above,
     })
 }
 
-fn real(said: &Fragment, kind: &ColumnType) -> Result<Literal, String> {
+fn real(said: &Fragment, kind: &ColumnType) -> Result<FilterLiteral, String> {
     let refuse = || format!("{:.80} is no number", said.text());
     if said.kind() != JsonKind::Number {
         return Err(refuse());
@@ -270,9 +276,9 @@ fn real(said: &Fragment, kind: &ColumnType) -> Result<Literal, String> {
     };
     let number = number.map_err(|_| refuse())?;
     Ok(match number {
-        f64::INFINITY => Literal::Above,
-        f64::NEG_INFINITY => Literal::Below,
-        number => Literal::Value(Value::Float(number)),
+        f64::INFINITY => FilterLiteral::Above,
+        f64::NEG_INFINITY => FilterLiteral::Below,
+        number => FilterLiteral::Value(PlanValue::Float(number)),
     })
 }
 

@@ -14,7 +14,7 @@ pub const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// A column, or the element of a list, or the key or the value of a map.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct SchemaColumn {
     pub(crate) id: i32,
     /// With the names of all that it is in, divided by dots.
     pub(crate) name: String,
@@ -30,8 +30,8 @@ pub(crate) struct Column {
 
 /// All columns of a schema: each before those within it.
 #[derive(Debug, Default)]
-pub(crate) struct Columns {
-    pub(crate) list: Vec<Column>,
+pub(crate) struct SchemaColumns {
+    pub(crate) list: Vec<SchemaColumn>,
     by_id: HashMap<i32, usize>,
     by_name: HashMap<String, usize>,
     /// The first name that two columns have, and their ids.
@@ -39,10 +39,10 @@ pub(crate) struct Columns {
     name_bytes: usize,
 }
 
-impl Columns {
+impl SchemaColumns {
     /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
     /// how documents of other versions and other writers are read.
-    pub(crate) fn read(schema: &Fragment) -> Result<Columns> {
+    pub(crate) fn read(schema: &Fragment) -> Result<SchemaColumns> {
         let [kind, fields] = members(schema, ["type", "fields"])?;
         if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
             return Err(bad(format!(
@@ -50,24 +50,24 @@ impl Columns {
                 kind.text()
             )));
         }
-        let mut columns = Columns::default();
+        let mut columns = SchemaColumns::default();
         columns.add_fields(fields, None)?;
         Ok(columns)
     }
 
     /// The one with this id.
-    pub(crate) fn get(&self, id: i32) -> Option<&Column> {
+    pub(crate) fn get(&self, id: i32) -> Option<&SchemaColumn> {
         self.list.get(*self.by_id.get(&id)?)
     }
 
     /// The one with this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&Column> {
+    pub(crate) fn named(&self, name: &str) -> Option<&SchemaColumn> {
         self.list.get(*self.by_name.get(name)?)
     }
 
     /// All that a column is in, the nearest first.
-    pub(crate) fn around(&self, column: &Column) -> impl Iterator<Item = &Column> {
-        let parent = |it: &Column| it.parent.and_then(|place| self.list.get(place));
+    pub(crate) fn around(&self, column: &SchemaColumn) -> impl Iterator<Item = &SchemaColumn> {
+        let parent = |it: &SchemaColumn| it.parent.and_then(|place| self.list.get(place));
         std::iter::successors(parent(column), move |it| parent(it))
     }
 
@@ -82,7 +82,7 @@ impl Columns {
                 members(&field, names)?;
             let name = name.as_ref().and_then(Fragment::as_str);
             let name = name.ok_or_else(|| bad("Cannot parse missing string: name"))?;
-            let part = Part { id, name: &name, kind, required };
+            let part = ColumnPart { id, name: &name, kind, required };
             let place = self.add(part, parent)?;
             if let Some(column) = self.list.get_mut(place) {
                 column.initial_default = initial_default;
@@ -105,17 +105,18 @@ impl Columns {
             ColumnType::List => {
                 let [id, kind, required] =
                     members(&written, ["element-id", "element", "element-required"])?;
-                let place = self.add(Part { id, name: "element", kind, required }, Some(place))?;
+                let place =
+                    self.add(ColumnPart { id, name: "element", kind, required }, Some(place))?;
                 self.add_within(place)
             }
             ColumnType::Map => {
                 let names = ["key-id", "key", "value-id", "value", "value-required"];
                 let [key_id, key, value_id, value, required] = members(&written, names)?;
                 let always = Some(Fragment::written(b"true".to_vec()));
-                let key = Part { id: key_id, name: "key", kind: key, required: always };
+                let key = ColumnPart { id: key_id, name: "key", kind: key, required: always };
                 let key = self.add(key, Some(place))?;
                 self.add_within(key)?;
-                let value = Part { id: value_id, name: "value", kind: value, required };
+                let value = ColumnPart { id: value_id, name: "value", kind: value, required };
                 let value = self.add(value, Some(place))?;
                 self.add_within(value)
             }
@@ -123,7 +124,7 @@ impl Columns {
         }
     }
 
-    fn add(&mut self, part: Part<'_>, parent: Option<usize>) -> Result<usize> {
+    fn add(&mut self, part: ColumnPart<'_>, parent: Option<usize>) -> Result<usize> {
         let id = part.id.as_ref().and_then(Fragment::as_i32);
         let id = id.ok_or_else(|| bad(format!("the column `{:.80}` has no id", part.name)))?;
         let written = part.kind.ok_or_else(|| bad(format!("column {id} has no type")))?;
@@ -153,7 +154,7 @@ impl Columns {
             self.same_name = Some((name.clone(), first, id));
         }
         let (initial_default, write_default) = (None, None);
-        self.list.push(Column {
+        self.list.push(SchemaColumn {
             id,
             name,
             parent,
@@ -168,7 +169,7 @@ impl Columns {
 }
 
 /// What a schema says of a column.
-struct Part<'a> {
+struct ColumnPart<'a> {
     id: Option<Fragment>,
     name: &'a str,
     kind: Option<Fragment>,

@@ -1,7 +1,7 @@
 //! Values that columns have where nobody wrote any, as the format's "JSON single-value
 //! serialization" has them. A reader that cannot read one cannot read the table.
 
-use super::columns::Column;
+use super::columns::SchemaColumn;
 use super::types::ColumnType;
 use crate::error::illegal;
 use crate::ident::Uuid;
@@ -16,12 +16,12 @@ const NANOS_DIGITS: usize = 9;
 ///
 /// # Errors
 /// [`crate::Kind::IllegalArgument`] when one is not, or the type has none.
-pub(super) fn check_defaults(column: &Column) -> Result<()> {
+pub(super) fn check_defaults(column: &SchemaColumn) -> Result<()> {
     let defaults = [&column.initial_default, &column.write_default];
     defaults.into_iter().flatten().try_for_each(|default| check(column, default))
 }
 
-fn check(column: &Column, default: &Fragment) -> Result<()> {
+fn check(column: &SchemaColumn, default: &Fragment) -> Result<()> {
     let kind = default.kind();
     let is_one = match &column.kind {
         ColumnType::Boolean => kind == JsonKind::Bool,
@@ -45,7 +45,7 @@ fn check(column: &Column, default: &Fragment) -> Result<()> {
     if is_one { Ok(()) } else { Err(refuse(column, default)) }
 }
 
-fn refuse(column: &Column, default: &Fragment) -> Error {
+fn refuse(column: &SchemaColumn, default: &Fragment) -> Error {
     let (said, written) = (default.text(), column.written.text().trim_matches('"'));
     illegal(format!("Cannot cast default value to {written:.80}: {said:.80}"))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::columns::{Columns, members, type_of};
+use super::columns::{SchemaColumns, members, type_of};
 use super::types::ColumnType;
 use crate::Result;
 use crate::error::{bad, invalid};
@@ -15,7 +15,7 @@ use crate::json::{Fragment, put_comma, put_integer, put_name};
 /// # Errors
 /// When it is no schema, an id stands for two columns, or an identifier field is none of them.
 pub fn fresh_ids(schema: &Fragment, first: i32) -> Result<(Fragment, i32, HashMap<i32, i32>)> {
-    let columns = Columns::read(schema)?;
+    let columns = SchemaColumns::read(schema)?;
     let mut ids = HashMap::with_capacity(columns.list.len());
     let mut next = first;
     // The list has each column before those within it: children of one parent, in order, are what

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::columns::Columns;
-use super::transform::{Term, Transform};
+use super::columns::SchemaColumns;
+use super::transform::{FieldTransform, TransformTerm};
 use super::{fields_of, members_of_field, with_id};
 use crate::doc::{LAST_PARTITION_ID_NONE, TableDoc};
 use crate::error::{illegal, invalid};
@@ -20,14 +20,14 @@ const FORMAT_VERSION_IDS: u8 = 2;
 
 /// A field that data is partitioned by.
 #[derive(Debug)]
-struct Field {
+struct PartitionField {
     id: Option<i32>,
     name: String,
-    term: Term,
+    term: TransformTerm,
 }
 
-impl Field {
-    fn read(field: &Fragment) -> Result<Field> {
+impl PartitionField {
+    fn read(field: &Fragment) -> Result<PartitionField> {
         let [id, name] = members_of_field(field, ["field-id", "name"])?;
         let name = name.as_ref().and_then(Fragment::as_str);
         let name = name.ok_or_else(|| illegal("Cannot parse missing string: name"))?;
@@ -37,11 +37,11 @@ impl Field {
             ),
             None => None,
         };
-        Ok(Field { id, name: name.into_owned(), term: Term::read(field)? })
+        Ok(PartitionField { id, name: name.into_owned(), term: TransformTerm::read(field)? })
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for PartitionField {
     /// As messages of the reference show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(id) = self.id {
@@ -55,8 +55,8 @@ impl fmt::Display for Field {
 /// fields do not matter.
 #[must_use]
 pub fn same_spec(a: &Fragment, b: &Fragment) -> bool {
-    let read = |spec: &Fragment| -> Result<Vec<Field>> {
-        fields_of(spec)?.iter().map(Field::read).collect()
+    let read = |spec: &Fragment| -> Result<Vec<PartitionField>> {
+        fields_of(spec)?.iter().map(PartitionField::read).collect()
     };
     match (read(a), read(b)) {
         (Ok(a), Ok(b)) => {
@@ -83,8 +83,9 @@ pub fn bind_spec(spec: &Fragment, schema: &Fragment, doc: &TableDoc) -> Result<(
             format!("a partition spec may have {PARTITION_FIELDS_MAX} fields at the most");
         return Err(Error::new(Kind::TooLarge, message));
     }
-    let columns = Columns::read(schema)?;
-    let mut fields: Vec<Field> = raws.iter().map(Field::read).collect::<Result<_>>()?;
+    let columns = SchemaColumns::read(schema)?;
+    let mut fields: Vec<PartitionField> =
+        raws.iter().map(PartitionField::read).collect::<Result<_>>()?;
     let is_new = !doc.specs.iter().any(|it| it.raw == *spec);
     if is_new {
         give_ids(&mut fields, doc)?;
@@ -119,17 +120,17 @@ pub fn bind_spec(spec: &Fragment, schema: &Fragment, doc: &TableDoc) -> Result<(
 }
 
 /// Gives an id to each field without one, and refuses ids that other fields have.
-fn give_ids(fields: &mut [Field], doc: &TableDoc) -> Result<()> {
+fn give_ids(fields: &mut [PartitionField], doc: &TableDoc) -> Result<()> {
     let has_own_ids = doc.format_version >= FORMAT_VERSION_IDS;
     let (mut ids, mut terms) = (HashMap::new(), HashMap::new());
     if has_own_ids {
         // What cannot be read has no term that a new field could have.
         let raws = doc.specs.iter().filter_map(|spec| fields_of(&spec.raw).ok()).flatten();
-        for known in raws.filter_map(|raw| Field::read(&raw).ok()) {
+        for known in raws.filter_map(|raw| PartitionField::read(&raw).ok()) {
             let Some(id) = known.id else { continue };
             terms.entry(known.term.clone()).or_insert(id);
-            let of_id: &mut (HashSet<Term>, bool) = ids.entry(id).or_default();
-            of_id.1 |= known.term.transform == Transform::Void;
+            let of_id: &mut (HashSet<TransformTerm>, bool) = ids.entry(id).or_default();
+            of_id.1 |= known.term.transform == FieldTransform::Void;
             of_id.0.insert(known.term);
         }
     }
@@ -141,7 +142,9 @@ fn give_ids(fields: &mut [Field], doc: &TableDoc) -> Result<()> {
         }
         // Version 1 made a field void in place of dropping it.
         let is_of_another = ids.get(&id).is_some_and(|(terms, has_void)| {
-            !has_void && field.term.transform != Transform::Void && !terms.contains(&field.term)
+            !has_void
+                && field.term.transform != FieldTransform::Void
+                && !terms.contains(&field.term)
         });
         if is_of_another {
             return Err(invalid(format!(
@@ -171,8 +174,8 @@ fn give_ids(fields: &mut [Field], doc: &TableDoc) -> Result<()> {
     Ok(())
 }
 
-fn check_term(field: &Field, columns: &Columns, format_version: u8) -> Result<()> {
-    let Term { sources, transform } = &field.term;
+fn check_term(field: &PartitionField, columns: &SchemaColumns, format_version: u8) -> Result<()> {
+    let TransformTerm { sources, transform } = &field.term;
     if sources.len() > 1 {
         if format_version < FORMAT_VERSION_SEVERAL {
             return Err(invalid(format!(
@@ -184,7 +187,7 @@ fn check_term(field: &Field, columns: &Columns, format_version: u8) -> Result<()
             return Err(invalid(format!("Invalid partition field {field}: it has one column")));
         }
     }
-    if *transform == Transform::Void {
+    if *transform == FieldTransform::Void {
         // Its column may be gone.
         return Ok(());
     }
@@ -214,7 +217,7 @@ fn check_term(field: &Field, columns: &Columns, format_version: u8) -> Result<()
 
 /// The values of a partition are columns of their own where data is read: their names may be those
 /// of what they are made of, but of no other column.
-fn check_name(field: &Field, columns: &Columns) -> Result<()> {
+fn check_name(field: &PartitionField, columns: &SchemaColumns) -> Result<()> {
     let name = &field.name;
     if name.is_empty() {
         return Err(illegal(format!("Cannot use empty partition name: {name}")));

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::columns::{Column, Columns};
+use super::columns::{SchemaColumn, SchemaColumns};
 use super::types::ColumnType;
 use crate::error::bad;
 use crate::json::Fragment;
@@ -15,7 +15,7 @@ pub const FILTER_PREDICATES_MAX: usize = 1000;
 
 /// How a column is shown to somebody who may not see what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum MaskAction {
     /// A time's year.
     TruncateToYear,
     /// A time's month.
@@ -37,22 +37,22 @@ pub enum Action {
 }
 
 /// Every action, by its name; the later ones show less.
-const ACTIONS: [(Action, &str); 9] = [
-    (Action::TruncateToMonth, "truncate-to-month"),
-    (Action::TruncateToYear, "truncate-to-year"),
-    (Action::ShowFirst4, "show-first-4"),
-    (Action::ShowLast4, "show-last-4"),
-    (Action::MaskAlphanum, "mask-alphanum"),
-    (Action::Sha256Global, "sha-256-global"),
-    (Action::Sha256QueryLocal, "sha-256-query-local"),
-    (Action::MaskToFixedValue, "mask-to-fixed-value"),
-    (Action::ReplaceWithNull, "replace-with-null"),
+const ACTIONS: [(MaskAction, &str); 9] = [
+    (MaskAction::TruncateToMonth, "truncate-to-month"),
+    (MaskAction::TruncateToYear, "truncate-to-year"),
+    (MaskAction::ShowFirst4, "show-first-4"),
+    (MaskAction::ShowLast4, "show-last-4"),
+    (MaskAction::MaskAlphanum, "mask-alphanum"),
+    (MaskAction::Sha256Global, "sha-256-global"),
+    (MaskAction::Sha256QueryLocal, "sha-256-query-local"),
+    (MaskAction::MaskToFixedValue, "mask-to-fixed-value"),
+    (MaskAction::ReplaceWithNull, "replace-with-null"),
 ];
 
-impl Action {
+impl MaskAction {
     /// Of its name.
     #[must_use]
-    pub fn of(name: &str) -> Option<Action> {
+    pub fn of(name: &str) -> Option<MaskAction> {
         ACTIONS.iter().find(|(_, known)| *known == name).map(|(action, _)| *action)
     }
 
@@ -64,21 +64,21 @@ impl Action {
 
     /// The one of two that shows less.
     #[must_use]
-    pub fn stricter(self, other: Action) -> Action {
+    pub fn stricter(self, other: MaskAction) -> MaskAction {
         let place = |wanted| ACTIONS.iter().position(|(action, _)| *action == wanted);
         if place(self) < place(other) { other } else { self }
     }
 
-    fn takes(self, column: &Column) -> bool {
+    fn takes(self, column: &SchemaColumn) -> bool {
         let is_string = column.kind == ColumnType::String;
         match self {
-            Action::ReplaceWithNull => !column.is_required,
-            Action::MaskToFixedValue => column.kind.is_primitive(),
-            Action::Sha256Global | Action::Sha256QueryLocal => {
+            MaskAction::ReplaceWithNull => !column.is_required,
+            MaskAction::MaskToFixedValue => column.kind.is_primitive(),
+            MaskAction::Sha256Global | MaskAction::Sha256QueryLocal => {
                 is_string || column.kind == ColumnType::Binary
             }
-            Action::MaskAlphanum | Action::ShowFirst4 | Action::ShowLast4 => is_string,
-            Action::TruncateToYear | Action::TruncateToMonth => {
+            MaskAction::MaskAlphanum | MaskAction::ShowFirst4 | MaskAction::ShowLast4 => is_string,
+            MaskAction::TruncateToYear | MaskAction::TruncateToMonth => {
                 column.kind == ColumnType::Date || column.kind.is_timestamp()
             }
         }
@@ -87,21 +87,21 @@ impl Action {
 
 /// The columns of a table that restrictions are bound to.
 #[derive(Debug)]
-pub(crate) struct Restrictable(Columns);
+pub(crate) struct RestrictableColumns(SchemaColumns);
 
-impl Restrictable {
+impl RestrictableColumns {
     /// Those of a schema.
-    pub(crate) fn of(schema: &Fragment) -> Result<Restrictable> {
-        Ok(Restrictable(Columns::read(schema)?))
+    pub(crate) fn of(schema: &Fragment) -> Result<RestrictableColumns> {
+        Ok(RestrictableColumns(SchemaColumns::read(schema)?))
     }
 
     /// The id of a column whose values are shown in another way.
     ///
     /// # Errors
     /// `BadRequest` when there is no such column, or the action is not for its type.
-    pub(crate) fn project(&self, reference: &Value, action: Action) -> Result<i32> {
+    pub(crate) fn project(&self, reference: &Value, action: MaskAction) -> Result<i32> {
         let column = self.column(reference)?;
-        let is_repeated = |it: &Column| matches!(it.kind, ColumnType::List | ColumnType::Map);
+        let is_repeated = |it: &SchemaColumn| matches!(it.kind, ColumnType::List | ColumnType::Map);
         if self.0.around(column).any(is_repeated) {
             return Err(bad(format!(
                 "`column-projections`: `{:.100}` is within a list or a map",
@@ -110,7 +110,7 @@ impl Restrictable {
         }
         if !action.takes(column) {
             let what = match action {
-                Action::ReplaceWithNull => "required".to_owned(),
+                MaskAction::ReplaceWithNull => "required".to_owned(),
                 _ => format!("of type {:.60}", column.written.text()),
             };
             let (name, action) = (&column.name, action.name());
@@ -187,13 +187,13 @@ impl Restrictable {
     }
 
     /// What a predicate is about: one column.
-    fn operand(&self, all: &Map<String, Value>, name: &str) -> Result<&Column> {
+    fn operand(&self, all: &Map<String, Value>, name: &str) -> Result<&SchemaColumn> {
         let found = all.get(name).or_else(|| all.get("term"));
         let column = self.column(found.ok_or_else(|| wrong(&format!("there is no `{name}`")))?)?;
         if !column.kind.is_primitive() {
             return Err(wrong(&format!("`{:.100}` has no values to compare", column.name)));
         }
-        let is_repeated = |it: &Column| matches!(it.kind, ColumnType::List | ColumnType::Map);
+        let is_repeated = |it: &SchemaColumn| matches!(it.kind, ColumnType::List | ColumnType::Map);
         match self.0.around(column).any(is_repeated) {
             true => Err(wrong(&format!("`{:.100}` is within a list or a map", column.name))),
             false => Ok(column),
@@ -201,7 +201,7 @@ impl Restrictable {
     }
 
     /// A column by its name, its id, or a reference with either.
-    fn column(&self, reference: &Value) -> Result<&Column> {
+    fn column(&self, reference: &Value) -> Result<&SchemaColumn> {
         let named = match reference {
             Value::Object(all) => all.get("id").or_else(|| all.get("name")),
             other => Some(other),
@@ -228,12 +228,12 @@ impl Restrictable {
     }
 }
 
-fn reference(column: &Column) -> Value {
+fn reference(column: &SchemaColumn) -> Value {
     json!({"type": "reference", "id": column.id})
 }
 
 /// A value that a column can have, as it is written in filters.
-fn literal(column: &Column, value: &Value) -> Result<Value> {
+fn literal(column: &SchemaColumn, value: &Value) -> Result<Value> {
     let value = match value {
         Value::Object(all) if all.get("type").and_then(Value::as_str) == Some("literal") => {
             member(all, "value")?
@@ -268,7 +268,7 @@ fn wrong(message: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn table() -> Restrictable {
+    fn table() -> RestrictableColumns {
         let schema = json!({"type": "struct", "schema-id": 0, "fields": [
             {"id": 1, "name": "id", "required": true, "type": "long"},
             {"id": 2, "name": "country", "required": false, "type": "string"},
@@ -280,7 +280,7 @@ mod tests {
                 {"id": 8, "name": "street", "required": false, "type": "string"}]}},
             {"id": 9, "name": "at", "required": false, "type": "timestamptz"},
         ]});
-        Restrictable::of(&Fragment::of(&schema).unwrap()).unwrap()
+        RestrictableColumns::of(&Fragment::of(&schema).unwrap()).unwrap()
     }
 
     fn check(filter: &Value, expected: std::result::Result<Value, &str>) {
@@ -376,7 +376,7 @@ mod tests {
             ("tags.element", "mask-alphanum", Err("within a list")),
             ("none", "mask-alphanum", Err("does not exist")),
         ] {
-            let action = Action::of(action).unwrap();
+            let action = MaskAction::of(action).unwrap();
             let found = table.project(&json!(column), action).map_err(|error| error.message);
             match (&found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(*found, expected),
@@ -384,8 +384,8 @@ mod tests {
                 _ => panic!("{column} {action:?}: {found:?}"),
             }
         }
-        assert_eq!(Action::of("apply-expression"), None);
-        let (less, more) = (Action::ReplaceWithNull, Action::ShowLast4);
+        assert_eq!(MaskAction::of("apply-expression"), None);
+        let (less, more) = (MaskAction::ReplaceWithNull, MaskAction::ShowLast4);
         assert_eq!((less.stricter(more), more.stricter(less)), (less, less));
         assert!(ACTIONS.iter().all(|(action, name)| action.name() == *name));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::columns::{Column, Columns, members};
+use super::columns::{SchemaColumn, SchemaColumns, members};
 use super::defaults::check_defaults;
 use super::types::ColumnType;
 use crate::Result;
@@ -25,7 +25,7 @@ pub fn check_schema(schema: &Fragment, format_version: u8) -> Result<()> {
     if kind.is_none() {
         return Err(bad("Cannot parse missing string: type"));
     }
-    let columns = Columns::read(schema)?;
+    let columns = SchemaColumns::read(schema)?;
     if let Some((name, first, second)) = &columns.same_name {
         return Err(invalid(format!(
             "Invalid schema: multiple fields for name {name:.80}: {first} and {second}"
@@ -47,7 +47,7 @@ pub fn check_schema(schema: &Fragment, format_version: u8) -> Result<()> {
     Ok(())
 }
 
-fn check_type(column: &Column) -> Result<()> {
+fn check_type(column: &SchemaColumn) -> Result<()> {
     if let Some(text) = column.written.as_str() {
         check_type_name(&text, column)?;
     }
@@ -60,7 +60,7 @@ fn check_type(column: &Column) -> Result<()> {
 
 /// Refuses names of types that not all clients can read, so that no client makes a table that
 /// others cannot load: unknown ones, and such that are not written as the format writes them.
-fn check_type_name(text: &str, column: &Column) -> Result<()> {
+fn check_type_name(text: &str, column: &SchemaColumn) -> Result<()> {
     let name = &column.name;
     if matches!(ColumnType::parse(text).map_err(illegal)?, ColumnType::Other(_)) {
         let message =
@@ -77,11 +77,11 @@ fn check_type_name(text: &str, column: &Column) -> Result<()> {
 }
 
 /// Everything that is too new for this version, in one message.
-fn check_version(columns: &Columns, format_version: u8) -> Result<()> {
+fn check_version(columns: &SchemaColumns, format_version: u8) -> Result<()> {
     /// As many as anybody reads.
     const SHOWN_MAX: usize = 20;
     let mut problems = Vec::new();
-    let mut in_order: Vec<&Column> = columns.list.iter().collect();
+    let mut in_order: Vec<&SchemaColumn> = columns.list.iter().collect();
     in_order.sort_unstable_by_key(|column| column.id);
     for column in in_order {
         let (name, first) = (&column.name, column.kind.first_version());
@@ -111,7 +111,7 @@ fn check_version(columns: &Columns, format_version: u8) -> Result<()> {
     Err(invalid(format!("Invalid schema for v{format_version}:\n- {problems}")))
 }
 
-fn check_identifier(id: i32, columns: &Columns) -> Result<()> {
+fn check_identifier(id: i32, columns: &SchemaColumns) -> Result<()> {
     let Some(column) = columns.get(id) else {
         return Err(illegal(format!(
             "Cannot add fieldId {id} as an identifier field: field does not exist"

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::columns::Columns;
-use super::transform::Term;
+use super::columns::SchemaColumns;
+use super::transform::TransformTerm;
 use super::{fields_of, members_of_field};
 use crate::error::{illegal, invalid};
 use crate::json::Fragment;
@@ -14,14 +14,14 @@ pub const SORT_FIELDS_MAX: usize = 1_000;
 
 /// A field that data is sorted by.
 #[derive(Debug, PartialEq, Eq)]
-struct Field {
-    term: Term,
+struct SortField {
+    term: TransformTerm,
     is_descending: bool,
     nulls_last: bool,
 }
 
-impl Field {
-    fn read(field: &Fragment) -> Result<Field> {
+impl SortField {
+    fn read(field: &Fragment) -> Result<SortField> {
         let [direction, nulls] = members_of_field(field, ["direction", "null-order"])?;
         let text = |value: &Option<Fragment>, name| {
             let said = value.as_ref().and_then(Fragment::as_str).map(|it| it.to_ascii_lowercase());
@@ -37,11 +37,11 @@ impl Field {
             "nulls-last" => true,
             other => return Err(illegal(format!("Unexpected null order: {other:.40}"))),
         };
-        Ok(Field { term: Term::read(field)?, is_descending, nulls_last })
+        Ok(SortField { term: TransformTerm::read(field)?, is_descending, nulls_last })
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for SortField {
     /// As messages of the reference show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.is_descending { "DESC" } else { "ASC" };
@@ -53,8 +53,8 @@ impl fmt::Display for Field {
 /// Whether both sort by the same columns, transforms and directions, in the same order.
 #[must_use]
 pub fn same_order(a: &Fragment, b: &Fragment) -> bool {
-    let read = |order: &Fragment| -> Result<Vec<Field>> {
-        fields_of(order)?.iter().map(Field::read).collect()
+    let read = |order: &Fragment| -> Result<Vec<SortField>> {
+        fields_of(order)?.iter().map(SortField::read).collect()
     };
     match (read(a), read(b)) {
         (Ok(a), Ok(b)) => a == b,
@@ -76,10 +76,10 @@ pub fn bind_order(order: &Fragment, schema: &Fragment) -> Result<Fragment> {
     if raws.is_empty() {
         return Ok(order.clone());
     }
-    let columns = Columns::read(schema)?;
+    let columns = SchemaColumns::read(schema)?;
     for raw in &raws {
-        let field = Field::read(raw)?;
-        let Term { sources, transform } = &field.term;
+        let field = SortField::read(raw)?;
+        let TransformTerm { sources, transform } = &field.term;
         if sources.len() > 1 && !transform.takes_several() {
             return Err(invalid(format!("Invalid sort field {field}: it has one column")));
         }

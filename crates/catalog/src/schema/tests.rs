@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::Kind;
-use crate::doc::Part;
+use crate::doc::MetadataPart;
 
 const SCHEMAS: &str = include_str!("tests/schemas.json");
 const FRESH: &str = include_str!("tests/fresh.json");
@@ -79,7 +79,7 @@ fn ids_are_given_in_the_order_of_the_reference() {
 fn doc(version: u8, last_partition_id: i32, specs: &[Value]) -> TableDoc {
     let mut doc = TableDoc::empty(version, "u", "file:///t", 0);
     doc.last_partition_id = last_partition_id;
-    doc.specs = (0..).zip(specs).map(|(id, it)| Part { id, raw: fragment(it) }).collect();
+    doc.specs = (0..).zip(specs).map(|(id, it)| MetadataPart { id, raw: fragment(it) }).collect();
     doc
 }
 

@@ -13,7 +13,7 @@ pub const SOURCES_MAX: usize = 100;
 
 /// Two are equal if they make the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Transform {
+pub(crate) enum FieldTransform {
     Identity,
     Bucket(u32),
     Truncate(u32),
@@ -27,29 +27,31 @@ pub(crate) enum Transform {
     Other(Box<str>),
 }
 
-impl Transform {
+impl FieldTransform {
     /// Reads one, in any case, as the reference does.
-    pub(crate) fn parse(text: &str) -> Result<Transform> {
+    pub(crate) fn parse(text: &str) -> Result<FieldTransform> {
         if let Some((name, width)) = with_width(text) {
             // Readers take it for a number of 32 bits with a sign.
             let width = width.parse::<i32>().ok().and_then(|width| u32::try_from(width).ok());
             let refuse = |what| illegal(format!("Invalid {what}: {text:.80} (must be > 0)"));
             match (name.to_ascii_lowercase().as_str(), width) {
-                ("bucket", Some(count)) if count > 0 => return Ok(Transform::Bucket(count)),
+                ("bucket", Some(count)) if count > 0 => return Ok(FieldTransform::Bucket(count)),
                 ("bucket", _) => return Err(refuse("number of buckets")),
-                ("truncate", Some(width)) if width > 0 => return Ok(Transform::Truncate(width)),
+                ("truncate", Some(width)) if width > 0 => {
+                    return Ok(FieldTransform::Truncate(width));
+                }
                 ("truncate", _) => return Err(refuse("truncate width")),
                 _ => {}
             }
         }
         Ok(match text.to_ascii_lowercase().as_str() {
-            "identity" => Transform::Identity,
-            "year" => Transform::Year,
-            "month" => Transform::Month,
-            "day" => Transform::Day,
-            "hour" => Transform::Hour,
-            "void" => Transform::Void,
-            _ => Transform::Other(text.into()),
+            "identity" => FieldTransform::Identity,
+            "year" => FieldTransform::Year,
+            "month" => FieldTransform::Month,
+            "day" => FieldTransform::Day,
+            "hour" => FieldTransform::Hour,
+            "void" => FieldTransform::Void,
+            _ => FieldTransform::Other(text.into()),
         })
     }
 
@@ -60,43 +62,43 @@ impl Transform {
             return true;
         }
         match self {
-            Transform::Identity => {
+            FieldTransform::Identity => {
                 !matches!(kind, T::Variant | T::Geometry { .. } | T::Geography { .. })
             }
-            Transform::Bucket(_) => {
+            FieldTransform::Bucket(_) => {
                 kind.is_timestamp()
                     || matches!(kind, T::Int | T::Long | T::Decimal { .. } | T::Date | T::Time)
                     || matches!(kind, T::String | T::Uuid | T::Fixed(_) | T::Binary)
             }
-            Transform::Truncate(_) => {
+            FieldTransform::Truncate(_) => {
                 matches!(kind, T::Int | T::Long | T::Decimal { .. } | T::String | T::Binary)
             }
-            Transform::Year | Transform::Month | Transform::Day => {
+            FieldTransform::Year | FieldTransform::Month | FieldTransform::Day => {
                 *kind == T::Date || kind.is_timestamp()
             }
-            Transform::Hour => kind.is_timestamp(),
-            Transform::Void | Transform::Other(_) => true,
+            FieldTransform::Hour => kind.is_timestamp(),
+            FieldTransform::Void | FieldTransform::Other(_) => true,
         }
     }
 
     /// Whether it can be made of several columns.
     pub(crate) fn takes_several(&self) -> bool {
-        matches!(self, Transform::Bucket(_) | Transform::Void | Transform::Other(_))
+        matches!(self, FieldTransform::Bucket(_) | FieldTransform::Void | FieldTransform::Other(_))
     }
 }
 
-impl fmt::Display for Transform {
+impl fmt::Display for FieldTransform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Transform::Identity => f.write_str("identity"),
-            Transform::Bucket(count) => write!(f, "bucket[{count}]"),
-            Transform::Truncate(width) => write!(f, "truncate[{width}]"),
-            Transform::Year => f.write_str("year"),
-            Transform::Month => f.write_str("month"),
-            Transform::Day => f.write_str("day"),
-            Transform::Hour => f.write_str("hour"),
-            Transform::Void => f.write_str("void"),
-            Transform::Other(text) => write!(f, "{text:.80}"),
+            FieldTransform::Identity => f.write_str("identity"),
+            FieldTransform::Bucket(count) => write!(f, "bucket[{count}]"),
+            FieldTransform::Truncate(width) => write!(f, "truncate[{width}]"),
+            FieldTransform::Year => f.write_str("year"),
+            FieldTransform::Month => f.write_str("month"),
+            FieldTransform::Day => f.write_str("day"),
+            FieldTransform::Hour => f.write_str("hour"),
+            FieldTransform::Void => f.write_str("void"),
+            FieldTransform::Other(text) => write!(f, "{text:.80}"),
         }
     }
 }
@@ -111,14 +113,14 @@ fn with_width(text: &str) -> Option<(&str, &str)> {
 
 /// The columns that a field is made of, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Term {
+pub(crate) struct TransformTerm {
     pub(crate) sources: Vec<i32>,
-    pub(crate) transform: Transform,
+    pub(crate) transform: FieldTransform,
 }
 
-impl Term {
+impl TransformTerm {
     /// Reads the term of a partition field or a sort field.
-    pub(crate) fn read(field: &Fragment) -> Result<Term> {
+    pub(crate) fn read(field: &Fragment) -> Result<TransformTerm> {
         let [one, several, transform] =
             members_of_field(field, ["source-id", "source-ids", "transform"])?;
         let transform = transform.as_ref().and_then(Fragment::as_str);
@@ -135,11 +137,11 @@ impl Term {
         if sources.is_empty() || sources.len() > SOURCES_MAX {
             return Err(illegal(format!("`source-ids` has 1 to {SOURCES_MAX} columns")));
         }
-        Ok(Term { sources, transform: Transform::parse(&transform)? })
+        Ok(TransformTerm { sources, transform: FieldTransform::parse(&transform)? })
     }
 }
 
-impl fmt::Display for Term {
+impl fmt::Display for TransformTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.transform)?;
         for (place, id) in self.sources.iter().enumerate() {

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, watch};
 use super::{Catalog, Object, Right, Who};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Bounds, CatalogStore, LINES_MAX, LogLine};
+use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
 use crate::warehouse::Warehouse;
 
 /// How often changes of other servers are looked for while somebody follows.
@@ -34,28 +34,28 @@ const STEPS_MAX: usize = 10;
 
 /// Tells followers that there is something new.
 #[derive(Debug, Default)]
-pub(super) struct Feed {
+pub(super) struct ChangeNotifier {
     /// Counts what was done here.
     done: watch::Sender<u64>,
     /// How far the log went when it was last asked, by all followers together.
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<ChangeRequest>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct ChangeRequest {
     at: Instant,
     done: u64,
-    bounds: Bounds,
+    bounds: TimelineBounds,
 }
 
-impl Feed {
+impl ChangeNotifier {
     /// Something was done here.
     pub(super) fn changed(&self) {
         self.done.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// How far the log goes, as of at most [`POLL`] ago, and as of the last change made here.
-    async fn bounds(&self, store: &CatalogStore) -> Result<Bounds> {
+    async fn bounds(&self, store: &CatalogStore) -> Result<TimelineBounds> {
         let mut asked = self.asked.lock().await;
         let (now, done) = (clock::now(), *self.done.borrow());
         if let Some(last) = *asked
@@ -65,21 +65,21 @@ impl Feed {
             return Ok(last.bounds);
         }
         let bounds = store.log_bounds().await?;
-        *asked = Some(Asked { at: now, done, bounds });
+        *asked = Some(ChangeRequest { at: now, done, bounds });
         Ok(bounds)
     }
 }
 
 /// Which changes are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ChangeFilter {
     /// Those of this namespace and of all that is in it.
     pub namespace: Option<NamespaceIdent>,
     /// Those of this table or view, under this name.
     pub ident: Option<TableIdent>,
 }
 
-impl Filter {
+impl ChangeFilter {
     fn wants(&self, change: &Change) -> bool {
         let here = change.place();
         if let Some(ident) = &self.ident {
@@ -130,7 +130,7 @@ pub struct Change {
 }
 
 impl Change {
-    fn new(line: LogLine, is_operator: bool) -> Result<Change> {
+    fn new(line: StoredLogLine, is_operator: bool) -> Result<Change> {
         let namespace = NamespaceIdent::split(&line.namespace, "").map_err(Error::internal)?;
         Ok(Change {
             seq: line.seq,
@@ -155,7 +155,7 @@ impl Change {
 
 /// Part of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changes {
+pub struct ChangePage {
     /// In order.
     pub changes: Vec<Change>,
     /// After which number the next page begins.
@@ -163,12 +163,12 @@ pub struct Changes {
     /// Whether there is more already.
     pub is_more: bool,
     /// How far the log goes back, and how far on.
-    pub bounds: Bounds,
+    pub bounds: TimelineBounds,
 }
 
 /// The ids of tables and views that changes are about which are wanted, and the keys of their
 /// namespaces and of those that these are in.
-fn about(changes: &[Change], filter: &Filter) -> (BTreeSet<String>, BTreeSet<String>) {
+fn about(changes: &[Change], filter: &ChangeFilter) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut ids, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for change in changes.iter().filter(|it| filter.wants(it)) {
         ids.extend(change.id.clone());
@@ -186,14 +186,14 @@ fn about(changes: &[Change], filter: &Filter) -> (BTreeSet<String>, BTreeSet<Str
 
 /// What there is now of what changes are about.
 #[derive(Debug, Default)]
-struct Today {
+struct CurrentObjects {
     /// What tables and views are called, by their ids.
     names: HashMap<String, TableIdent>,
     /// The numbers of the changes that made namespaces last, by their keys.
     made: HashMap<String, i64>,
 }
 
-impl Today {
+impl CurrentObjects {
     /// The innermost of a namespace and of those that it is in that was not made again after a
     /// change; none when all were.
     fn kept(&self, namespace: &NamespaceIdent, seq: i64) -> Option<NamespaceIdent> {
@@ -219,13 +219,13 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        filter: &Filter,
+        filter: &ChangeFilter,
         after: Option<i64>,
         limit: usize,
-    ) -> Result<Changes> {
+    ) -> Result<ChangePage> {
         self.allow_following(who, warehouse, filter)?;
         let bounds = self.0.store.log_bounds().await?;
-        let mut page = Changes {
+        let mut page = ChangePage {
             changes: Vec::new(),
             next_after: after.unwrap_or(bounds.oldest),
             is_more: true,
@@ -270,13 +270,13 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Arc<Warehouse>,
-        filter: Filter,
+        filter: ChangeFilter,
         after: Option<i64>,
-    ) -> Result<Follow> {
+    ) -> Result<ChangeStream> {
         // Whatever is wrong with the request is answered before the answer begins.
         let first = self.changes(who, warehouse, &filter, after, 1).await?;
         let after = after.unwrap_or(first.bounds.oldest);
-        Ok(Follow {
+        Ok(ChangeStream {
             done: self.0.feed.done.subscribe(),
             catalog: self.clone(),
             who: who.clone(),
@@ -295,7 +295,12 @@ impl Catalog {
         Ok(self.0.store.log_bounds().await?.newest)
     }
 
-    fn allow_following(&self, who: &Who, warehouse: &Warehouse, filter: &Filter) -> Result<()> {
+    fn allow_following(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        filter: &ChangeFilter,
+    ) -> Result<()> {
         let object = match (&filter.ident, &filter.namespace) {
             (Some(ident), _) => Object::Relation(ident),
             (None, Some(namespace)) => Object::Namespace(namespace),
@@ -310,16 +315,16 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        filter: &Filter,
+        filter: &ChangeFilter,
         changes: &[Change],
-    ) -> Result<Today> {
+    ) -> Result<CurrentObjects> {
         let Some(first) = changes.first().filter(|_| !who.operator).map(|it| it.seq) else {
-            return Ok(Today::default());
+            return Ok(CurrentObjects::default());
         };
         let (ids, paths) = about(changes, filter);
         let (store, id) = (&self.0.store, warehouse.id());
         let made = store.made_since(id, paths, first).await?;
-        Ok(Today { names: store.names_today(id, ids).await?, made })
+        Ok(CurrentObjects { names: store.names_today(id, ids).await?, made })
     }
 
     /// A change as a principal may see it; nothing when it may see none of it. Rights on a name are
@@ -329,7 +334,7 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        now: &Today,
+        now: &CurrentObjects,
         mut change: Change,
     ) -> Option<Change> {
         let may = |object: Object<'_>| self.allow(who, warehouse, Right::Read, object).is_ok();
@@ -367,17 +372,17 @@ impl Catalog {
 
 /// Changes as they happen.
 #[derive(Debug)]
-pub struct Follow {
+pub struct ChangeStream {
     catalog: Catalog,
     who: Who,
     warehouse: Arc<Warehouse>,
-    filter: Filter,
+    filter: ChangeFilter,
     after: i64,
     done: watch::Receiver<u64>,
     until: Instant,
 }
 
-impl Follow {
+impl ChangeStream {
     /// The next changes, which may have to happen first; nothing when the follower has been served
     /// for [`FOLLOW_MAX`].
     ///

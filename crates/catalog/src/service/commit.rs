@@ -4,31 +4,33 @@
 use std::sync::Arc;
 
 use super::documents::{self, METADATA_PATH, Written};
-use super::homes::{Chosen, Reach};
+use super::homes::{Chosen, LocationScope};
 use super::protection::{moves_away, touches_protection};
 use super::relations::Change;
-use super::{Call, Catalog, Object, Right, Turn, key};
-use crate::cache::{Entry, Key};
+use super::{Call, Catalog, KeyLockGuard, Object, Right, key};
+use crate::cache::{CacheKey, CachedVersion};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::Fragment;
-use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap, Swapped, not_apart};
+use crate::store::{
+    Act, MetadataPointer, NewRelation, RelationKind, Stamp, Swap, SwapOutcome, not_apart,
+};
 use crate::update::{self, CommitRequest};
-use crate::warehouse::{Place, Warehouse};
-use node::store::StoreError;
+use crate::warehouse::{TableLocation, Warehouse};
+use node::store::SqlStoreError;
 
 /// How often a commit that lost against another server is tried again.
 pub const RETRIES_MAX: u32 = 4;
 
 /// What a commit comes to, before the pointer moves.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum CommitStep {
     /// Nothing changes.
-    Same(Arc<Entry>),
+    Same(Arc<CachedVersion>),
     /// A table gets another document.
     Next {
-        base: Arc<Entry>,
+        base: Arc<CachedVersion>,
         written: Written<TableDoc>,
         /// Metadata files that the new document does not name any more.
         fallen: Vec<String>,
@@ -43,7 +45,7 @@ pub(super) struct Wanted {
     pub(super) ident: TableIdent,
     pub(super) request: CommitRequest,
     /// Where whoever asks may have its files.
-    pub(super) reach: Reach,
+    pub(super) reach: LocationScope,
 }
 
 impl Catalog {
@@ -58,7 +60,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         let request = update::parse_commit(body)?;
         let wanted = self.allow_commit(call, warehouse, ident.clone(), request)?;
         let act = async move |it: Change| {
@@ -104,12 +106,14 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         changes: &[Wanted],
-    ) -> Result<Vec<Arc<Entry>>> {
+    ) -> Result<Vec<Arc<CachedVersion>>> {
         let mut tries = 0;
         loop {
             match self.commit_once(warehouse, stamp, changes).await {
-                Err(Lost::ToAnother(_)) if tries < RETRIES_MAX => tries += 1,
-                Err(Lost::ToAnother(error) | Lost::ForGood(error)) => return Err(error),
+                Err(CommitConflict::ToAnother(_)) if tries < RETRIES_MAX => tries += 1,
+                Err(CommitConflict::ToAnother(error) | CommitConflict::ForGood(error)) => {
+                    return Err(error);
+                }
                 Ok(entries) => return Ok(entries),
             }
         }
@@ -120,14 +124,14 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         changes: &[Wanted],
-    ) -> std::result::Result<Vec<Arc<Entry>>, Lost> {
+    ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let mut steps = Vec::with_capacity(changes.len());
         for wanted in changes {
             match self.step(warehouse, stamp, wanted).await {
                 Ok(step) => steps.push(step),
                 Err(error) => {
                     discard(warehouse, &steps).await;
-                    return Err(Lost::ForGood(certain(error)));
+                    return Err(CommitConflict::ForGood(certain(error)));
                 }
             }
         }
@@ -142,15 +146,19 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         idents: &[TableIdent],
-        steps: Vec<Step>,
-    ) -> std::result::Result<Vec<Arc<Entry>>, Lost> {
+        steps: Vec<CommitStep>,
+    ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
         let moved = match (swaps.is_empty(), new.is_empty()) {
-            (true, true) => self.0.store.remember_done(stamp).await.map(|()| Swapped::default()),
+            (true, true) => {
+                self.0.store.remember_done(stamp).await.map(|()| SwapOutcome::default())
+            }
             _ => self.0.store.swap(stamp, warehouse.id(), swaps, new).await,
         };
         match moved {
-            Ok(done) => self.settle(warehouse, idents, steps, done).await.map_err(Lost::ForGood),
+            Ok(done) => {
+                self.settle(warehouse, idents, steps, done).await.map_err(CommitConflict::ForGood)
+            }
             Err(error) => {
                 for ident in idents {
                     self.forget(warehouse, ident);
@@ -158,12 +166,12 @@ impl Catalog {
                 let error = certain(error);
                 if error.kind == Kind::CommitStateUnknown {
                     // The files may be those that pointers lead to now.
-                    return Err(Lost::ForGood(error));
+                    return Err(CommitConflict::ForGood(error));
                 }
                 discard(warehouse, &steps).await;
                 match error.kind {
-                    Kind::CommitFailed => Err(Lost::ToAnother(error)),
-                    _ => Err(Lost::ForGood(error)),
+                    Kind::CommitFailed => Err(CommitConflict::ToAnother(error)),
+                    _ => Err(CommitConflict::ForGood(error)),
                 }
             }
         }
@@ -175,7 +183,7 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         Wanted { ident, request, reach }: &Wanted,
-    ) -> Result<Step> {
+    ) -> Result<CommitStep> {
         let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
         let CommitRequest { requirements, updates, .. } = request;
         let found = self.entry(warehouse, RelationKind::Table, ident).await;
@@ -194,13 +202,13 @@ impl Catalog {
             }
             self.check_apart(stamp, &doc.location, "").await?;
             Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
-            return Ok(Step::New(documents::write(warehouse, &doc, None).await?));
+            return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
         let (doc, pointer) = table(&base)?;
         update::check(requirements, Some(doc))?;
         let Some(next) = update::apply(doc, updates, now_ms)? else {
-            return Ok(Step::Same(base));
+            return Ok(CommitStep::Same(base));
         };
         if next.location != doc.location {
             let (location, own) = (&*next.location, Some(&*doc.location));
@@ -212,7 +220,7 @@ impl Catalog {
         Catalog::check_paths(stamp, warehouse, said, Some(&doc.properties))?;
         let (next, fallen) = update::logged(next, doc, &pointer.location);
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
-        Ok(Step::Next { base, written, fallen })
+        Ok(CommitStep::Next { base, written, fallen })
     }
 
     /// Puts what was committed in place.
@@ -220,19 +228,19 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         idents: &[TableIdent],
-        steps: Vec<Step>,
-        done: Swapped,
-    ) -> Result<Vec<Arc<Entry>>> {
+        steps: Vec<CommitStep>,
+        done: SwapOutcome,
+    ) -> Result<Vec<Arc<CachedVersion>>> {
         let (mut swapped, mut made) = (done.swapped.into_iter(), done.made.into_iter());
         let mut entries = Vec::with_capacity(steps.len());
         for (ident, step) in idents.iter().zip(steps) {
             let (pointer, written, fallen) = match step {
-                Step::Same(entry) => {
+                CommitStep::Same(entry) => {
                     entries.push(entry);
                     continue;
                 }
-                Step::Next { written, fallen, .. } => (swapped.next(), written, fallen),
-                Step::New(written) => (made.next(), written, Vec::new()),
+                CommitStep::Next { written, fallen, .. } => (swapped.next(), written, fallen),
+                CommitStep::New(written) => (made.next(), written, Vec::new()),
             };
             let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
             let entry = self.publish_written(warehouse, ident, pointer, written);
@@ -256,9 +264,9 @@ impl Catalog {
     ) {
         let path = doc.properties.get(METADATA_PATH);
         let own = [Some(doc.location.as_str()), path.as_deref()].into_iter().flatten();
-        let own: Vec<Place> = own.filter_map(|text| text.parse().ok()).collect();
+        let own: Vec<TableLocation> = own.filter_map(|text| text.parse().ok()).collect();
         for location in locations {
-            let is_own = |place: Place| own.iter().any(|root| place.is_below(root));
+            let is_own = |place: TableLocation| own.iter().any(|root| place.is_below(root));
             if !location.parse().is_ok_and(is_own) {
                 continue;
             }
@@ -293,58 +301,62 @@ impl Catalog {
     }
 
     /// Waits for the right to change what is behind a name.
-    pub(crate) async fn turn(&self, warehouse: &Warehouse, ident: &TableIdent) -> Turn<Key> {
+    pub(crate) async fn turn(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> KeyLockGuard<CacheKey> {
         self.0.commits.lock(key(warehouse, ident)).await
     }
 }
 
 /// Why a commit did not happen, or may not have.
-pub(super) enum Lost {
+pub(super) enum CommitConflict {
     /// Another server was faster: from the new document on it may go well.
     ToAnother(Error),
     /// It would be the same again.
     ForGood(Error),
 }
 
-impl Lost {
+impl CommitConflict {
     /// Whether it may go well from the new document on.
     pub(super) const fn is_to_another(&self) -> bool {
-        matches!(self, Lost::ToAnother(_))
+        matches!(self, CommitConflict::ToAnother(_))
     }
 
     /// Why.
     pub(super) fn into_error(self) -> Error {
         match self {
-            Lost::ToAnother(error) | Lost::ForGood(error) => error,
+            CommitConflict::ToAnother(error) | CommitConflict::ForGood(error) => error,
         }
     }
 }
 
-impl From<Error> for Lost {
-    fn from(error: Error) -> Lost {
-        Lost::ForGood(error)
+impl From<Error> for CommitConflict {
+    fn from(error: Error) -> CommitConflict {
+        CommitConflict::ForGood(error)
     }
 }
 
 /// What the store is to do.
 fn plan<'a>(
-    steps: impl Iterator<Item = (&'a TableIdent, &'a Step)>,
+    steps: impl Iterator<Item = (&'a TableIdent, &'a CommitStep)>,
 ) -> Result<(Vec<Swap>, Vec<NewRelation>)> {
     let (mut swaps, mut new) = (Vec::new(), Vec::new());
     for (ident, step) in steps {
         match step {
-            Step::Same(_) => {}
-            Step::Next { base, written, .. } => {
+            CommitStep::Same(_) => {}
+            CommitStep::Next { base, written, .. } => {
                 swaps.push(written.swap(ident, table(base)?.1, Act::UpdateTable));
             }
-            Step::New(written) => new.push(written.new_relation(ident, Act::CreateTable)),
+            CommitStep::New(written) => new.push(written.new_relation(ident, Act::CreateTable)),
         }
     }
     Ok((swaps, new))
 }
 
 /// A table's document and pointer.
-pub(super) fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
+pub(super) fn table(entry: &CachedVersion) -> Result<(&TableDoc, &MetadataPointer)> {
     let found = entry.table().zip(entry.pointer.as_ref());
     let (doc, pointer) = found.ok_or_else(|| Error::internal("an entry of no table"))?;
     Ok((doc, pointer))
@@ -353,10 +365,10 @@ pub(super) fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
 /// Clients take any failure of a server for a commit that may have happened, and leave everything
 /// as it is then. Where nothing happened they are told so.
 pub(crate) fn certain(error: Error) -> Error {
-    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<StoreError>());
+    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<SqlStoreError>());
     match error.kind {
         // The store ended, with whatever it was doing.
-        Kind::ServiceUnavailable if matches!(cause, Some(StoreError::Closed)) => {
+        Kind::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
             let message = "the server is stopping: the outcome is not known";
             Error::caused(Kind::CommitStateUnknown, message, error)
         }
@@ -370,11 +382,11 @@ pub(crate) fn certain(error: Error) -> Error {
 }
 
 /// Removes the files of a commit that did not happen.
-async fn discard(warehouse: &Warehouse, steps: &[Step]) {
+async fn discard(warehouse: &Warehouse, steps: &[CommitStep]) {
     for step in steps {
         match step {
-            Step::Same(_) => {}
-            Step::Next { written, .. } | Step::New(written) => {
+            CommitStep::Same(_) => {}
+            CommitStep::Next { written, .. } | CommitStep::New(written) => {
                 delete_quietly(warehouse, &written.location).await;
             }
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::homes::{Chosen, Reach};
+use super::homes::{Chosen, LocationScope};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right};
-use crate::cache::{Doc, Entry};
+use crate::cache::{CachedVersion, ParsedDocument};
 use crate::create::CreateTable;
 use crate::doc::TableDoc;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
@@ -49,12 +49,12 @@ impl Catalog {
         call: &Call<'_>,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        request: (&CreateTable, &Reach),
-    ) -> Result<Arc<Entry>> {
+        request: (&CreateTable, &LocationScope),
+    ) -> Result<Arc<CachedVersion>> {
         let doc = self.drafted(warehouse, ident, request, node::clock::wall_ms()).await?;
         self.check_staged(call, warehouse, (&doc.location, &doc.properties)).await?;
         let (doc, document) = doc.settle()?;
-        Ok(Arc::new(Entry::new(None, Doc::Table(Arc::new(doc)), document)))
+        Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
     }
 
     /// The document of a new table whose name is free.
@@ -62,7 +62,7 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        (request, reach): (&CreateTable, &Reach),
+        (request, reach): (&CreateTable, &LocationScope),
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;

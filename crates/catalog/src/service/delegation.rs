@@ -4,20 +4,22 @@
 use std::sync::Arc;
 
 use super::{Call, Catalog, Object, Right, Who};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::doc::Properties;
 use crate::error::{Error, Kind, Result};
-use crate::guest::Staged;
+use crate::guest::StagedTable;
 use crate::ident::TableIdent;
-use crate::storage::{PATHS, Permission, Scope, SignRequest, SignResult, Storage, Temporary};
+use crate::storage::{
+    BucketStorage, PATHS, Permission, Scope, SignRequest, SignResult, TemporaryCredentials,
+};
 use crate::store::{RelationKind, Stamp};
-use crate::warehouse::{Place, Warehouse};
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// Credentials for a table's files.
 #[derive(Clone, Debug)]
-pub struct Vended {
+pub struct VendedCredentials {
     /// They.
-    pub temporary: Arc<Temporary>,
+    pub temporary: Arc<TemporaryCredentials>,
     /// What locations begin with that they are for, as the table writes them.
     pub prefixes: Vec<String>,
 }
@@ -33,8 +35,8 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        entry: &Entry,
-    ) -> Result<Option<Vended>> {
+        entry: &CachedVersion,
+    ) -> Result<Option<VendedCredentials>> {
         let storage = warehouse.storage().filter(|it| it.settings().vended_credentials);
         let (Some(storage), Some(doc)) = (storage, entry.table()) else { return Ok(None) };
         let scope = self.scope(who, warehouse, storage, entry).await?;
@@ -43,7 +45,7 @@ impl Catalog {
         let prefixes = prefixes.collect();
         let permission = self.permission(who, warehouse, ident);
         let temporary = storage.vend(scope, permission).await?;
-        Ok(Some(Vended { temporary, prefixes }))
+        Ok(Some(VendedCredentials { temporary, prefixes }))
     }
 
     /// Credentials for a table by its name.
@@ -56,7 +58,7 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         ident: &TableIdent,
-    ) -> Result<Option<Vended>> {
+    ) -> Result<Option<VendedCredentials>> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
         self.require_unrestricted(who, warehouse, ident)?;
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
@@ -101,7 +103,7 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         (bucket, key): (&str, &str),
-        staged: Option<Staged>,
+        staged: Option<StagedTable>,
     ) -> Result<(Scope, Permission)> {
         let refusal =
             || Error::new(Kind::Forbidden, "no table whose files may be reached has this place");
@@ -123,7 +125,7 @@ impl Catalog {
                 return Ok((scope, self.permission(who, warehouse, &ident)));
             }
         }
-        let Some(Staged { ident, scope }) = staged else { return Err(refusal()) };
+        let Some(StagedTable { ident, scope }) = staged else { return Err(refusal()) };
         self.allow(who, warehouse, Right::Write, Object::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
@@ -148,8 +150,8 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        storage: &Storage,
-        entry: &Entry,
+        storage: &BucketStorage,
+        entry: &CachedVersion,
     ) -> Result<Scope> {
         let doc = entry.table().ok_or_else(|| Error::internal("a view has no files"))?;
         let scope = Scope::of(warehouse, doc)?;
@@ -184,7 +186,7 @@ impl Catalog {
             let told =
                 |error: Error| Error::new(error.kind, format!("`{name}`: {}", error.message));
             warehouse.check_location(&path).map_err(told)?;
-            let (own, place): (Place, Place) = (location.parse()?, path.parse()?);
+            let (own, place): (TableLocation, TableLocation) = (location.parse()?, path.parse()?);
             if !stamp.is_operator && own != place && !place.is_below(&own) {
                 let message = format!(
                     "`{name}`: only an operator may have files elsewhere than in \

@@ -11,16 +11,16 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use node::clock;
 
-use super::relations::Document;
+use super::relations::RelationDocument;
 use super::{Catalog, Object, Right, Who, key};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::TEXT_BYTES_MAX;
-use crate::store::{DOCUMENT_BYTES_KEPT_MAX, Pointer, Relation, RelationKind, place_of};
+use crate::store::{DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, Relation, RelationKind, place_of};
 use crate::view::ViewDoc;
-use crate::warehouse::{Flush, Warehouse};
+use crate::warehouse::{FlushMode, Warehouse};
 
 /// Where metadata files go, in place of `metadata` below the table.
 pub(super) const METADATA_PATH: &str = "write.metadata.path";
@@ -58,7 +58,7 @@ impl Catalog {
         warehouse: &Warehouse,
         kind: RelationKind,
         ident: &TableIdent,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.entry_of_age(warehouse, (kind, ident), Duration::ZERO).await
     }
 
@@ -72,7 +72,7 @@ impl Catalog {
         warehouse: &Warehouse,
         kind: RelationKind,
         ident: &TableIdent,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.entry_of_age(warehouse, (kind, ident), self.0.settings.pointer_cache).await
     }
 
@@ -81,7 +81,7 @@ impl Catalog {
         warehouse: &Warehouse,
         (kind, ident): (RelationKind, &TableIdent),
         age: Duration,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         let entry = match self.cached_entry(warehouse, ident, age).await? {
             Some(entry) => Some(entry),
             None => Box::pin(self.read_entry(warehouse, ident, age)).await?,
@@ -98,7 +98,7 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
         age: Duration,
-    ) -> Result<Option<Arc<Entry>>> {
+    ) -> Result<Option<Arc<CachedVersion>>> {
         let Some(entry) = self.0.cache.get(warehouse.id(), ident) else { return Ok(None) };
         let now = clock::now();
         if self.is_current(&entry, now, age) {
@@ -115,7 +115,7 @@ impl Catalog {
     }
 
     /// Whether an entry in memory is no older than this for all that is known here.
-    fn is_current(&self, entry: &Entry, now: Instant, age: Duration) -> bool {
+    fn is_current(&self, entry: &CachedVersion, now: Instant, age: Duration) -> bool {
         !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
     }
 
@@ -126,7 +126,7 @@ impl Catalog {
         warehouse: &Warehouse,
         kind: RelationKind,
         ident: &TableIdent,
-    ) -> Option<Arc<Entry>> {
+    ) -> Option<Arc<CachedVersion>> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident)).ok()?;
         let entry = self.0.cache.get(warehouse.id(), ident)?;
         let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
@@ -142,7 +142,7 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
         age: Duration,
-    ) -> Result<Option<Arc<Entry>>> {
+    ) -> Result<Option<Arc<CachedVersion>>> {
         let key = key(warehouse, ident);
         let _turn = self.0.loads.lock(key.clone()).await;
         // Whoever read it meanwhile may have begun before this reader did, and before a commit of
@@ -164,7 +164,7 @@ impl Catalog {
     }
 
     /// Refuses an entry from a file that says other places than what was committed.
-    async fn check_committed(&self, entry: &Entry) -> Result<()> {
+    async fn check_committed(&self, entry: &CachedVersion) -> Result<()> {
         let Some(pointer) = &entry.pointer else { return Ok(()) };
         match (entry.table(), entry.view()) {
             (Some(doc), _) => self.check_places(pointer, &**doc).await,
@@ -179,7 +179,11 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`: the one that was committed is not there any more.
-    pub(super) async fn check_places<D: Document>(&self, pointer: &Pointer, doc: &D) -> Result<()> {
+    pub(super) async fn check_places<D: RelationDocument>(
+        &self,
+        pointer: &MetadataPointer,
+        doc: &D,
+    ) -> Result<()> {
         check_same(pointer, doc)?;
         for place in doc.places() {
             if !self.0.store.is_place_of(&place, &pointer.id).await? {
@@ -191,7 +195,7 @@ impl Catalog {
 
     /// Refuses an entry whose metadata file is gone, where that is to be looked at. A location that
     /// the configuration does not allow any more is looked at in vain.
-    pub(crate) fn check_file(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
+    pub(crate) fn check_file(&self, warehouse: &Warehouse, entry: &CachedVersion) -> Result<()> {
         let find = |location: &str| match warehouse.files().local_path(location) {
             Ok(path) => path,
             Err(_) => Some(PathBuf::new()),
@@ -209,17 +213,17 @@ impl Catalog {
 ///
 /// # Errors
 /// `NotFound`: the one that was committed is not there any more.
-fn check_same<D: Document>(pointer: &Pointer, doc: &D) -> Result<()> {
+fn check_same<D: RelationDocument>(pointer: &MetadataPointer, doc: &D) -> Result<()> {
     let is_same = doc.uuid() == pointer.uuid && place_of(doc.location()) == place_of(&pointer.base);
     if is_same { Ok(()) } else { Err(not_committed(pointer)) }
 }
 
-fn not_committed(pointer: &Pointer) -> Error {
+fn not_committed(pointer: &MetadataPointer) -> Error {
     let message = format!("the metadata file is not what was committed: {}", pointer.location);
     Error::new(Kind::NotFound, message)
 }
 
-async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {
+async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<CachedVersion> {
     let Relation { pointer, document } = relation;
     let document = match document {
         Some(document) => document,
@@ -227,10 +231,10 @@ async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {
     };
     // Nobody's request is at fault when what is kept cannot be read.
     let doc = match pointer.kind {
-        RelationKind::Table => TableDoc::parse(document.clone()).map(Document::into_doc),
-        RelationKind::View => ViewDoc::parse(document.clone()).map(Document::into_doc),
+        RelationKind::Table => TableDoc::parse(document.clone()).map(RelationDocument::into_doc),
+        RelationKind::View => ViewDoc::parse(document.clone()).map(RelationDocument::into_doc),
     };
-    Ok(Entry::new(Some(pointer), doc.map_err(Error::internal)?, document))
+    Ok(CachedVersion::new(Some(pointer), doc.map_err(Error::internal)?, document))
 }
 
 /// The document in a metadata file.
@@ -250,7 +254,7 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
 ///
 /// # Errors
 /// `Forbidden` when the document wants to be outside of the warehouse.
-pub(super) async fn write<D: Document>(
+pub(super) async fn write<D: RelationDocument>(
     warehouse: &Warehouse,
     doc: &D,
     previous: Option<&str>,
@@ -284,8 +288,8 @@ pub(crate) async fn write_document(
 ) -> Result<()> {
     let flush = match document.len() > DOCUMENT_BYTES_KEPT_MAX {
         // The store has no copy of it.
-        true => Flush::Yes,
-        false => Flush::No,
+        true => FlushMode::Yes,
+        false => FlushMode::No,
     };
     let bytes = if is_gzip(location) { pack(document).await? } else { document };
     warehouse.files().write_new(location, bytes, flush).await

@@ -15,12 +15,12 @@ use node::drain::Drain;
 
 use super::documents;
 
-use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use super::{Call, Catalog, ListPage, Object, PageRequest, Right, Who};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Act, Dropped, Keep, Pointer, RelationKind, Stamp};
-use crate::warehouse::{Place, Warehouse};
+use crate::store::{Act, Dropped, Keep, MetadataPointer, RelationKind, Stamp};
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// The property of a namespace that says for how long what is dropped in it can come back: seconds,
 /// or a number with `s`, `m`, `h` or `d`.
@@ -46,7 +46,7 @@ const SWEEPER: &str = "server:sweeper";
 
 /// What a sweep has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct DropSweepReport {
     /// Relations that cannot come back any more.
     pub purged: u64,
     /// Lines of the log that were removed.
@@ -217,8 +217,9 @@ impl Catalog {
             tracing::warn!(location, "not purged: another table has files there");
             return Ok(());
         }
-        let place: Place = doc.location.parse()?;
-        let is_elsewhere = |file: &String| !file.parse().is_ok_and(|it: Place| it.is_below(&place));
+        let place: TableLocation = doc.location.parse()?;
+        let is_elsewhere =
+            |file: &String| !file.parse().is_ok_and(|it: TableLocation| it.is_below(&place));
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let logged: Vec<_> = logged.filter(is_elsewhere).collect();
         if !self.0.store.begin_purge(own_id).await? {
@@ -255,13 +256,14 @@ impl Catalog {
         who: &Who,
         warehouse: &Arc<Warehouse>,
         namespace: Option<&NamespaceIdent>,
-        page: &Page,
-    ) -> Result<Listing<Dropped>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<Dropped>> {
         let object = namespace.map_or(Object::Warehouse, Object::Namespace);
         self.allow(who, warehouse, Right::Read, object)?;
         // There is no end to what was dropped: this list always comes in pages.
-        let page = Page { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
-        let page = Page { size: Some(page.limit().min(super::PAGE_SIZE_MAX - 1)), ..page };
+        let page =
+            PageRequest { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
+        let page = PageRequest { size: Some(page.limit().min(super::PAGE_SIZE_MAX - 1)), ..page };
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
         let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;
@@ -420,7 +422,11 @@ impl Catalog {
     }
 
     /// The document of a table from its file. Another one would say that other files are to go.
-    async fn document_of(&self, warehouse: &Warehouse, pointer: &Pointer) -> Result<TableDoc> {
+    async fn document_of(
+        &self,
+        warehouse: &Warehouse,
+        pointer: &MetadataPointer,
+    ) -> Result<TableDoc> {
         let doc = TableDoc::parse(documents::read(warehouse, &pointer.location).await?)?;
         self.check_places(pointer, &doc).await?;
         Ok(doc)
@@ -430,9 +436,9 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be used. What could not be purged is logged, and tried again.
-    pub fn sweep<'a>(&'a self) -> Boxed<'a, Result<Swept>> {
+    pub fn sweep<'a>(&'a self) -> Boxed<'a, Result<DropSweepReport>> {
         Box::pin(async move {
-            let mut swept = Swept::default();
+            let mut swept = DropSweepReport::default();
             let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
             loop {
                 let now_ms = clock::wall_ms();

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::inspect::ancestry;
-use crate::doc::{MAIN, Reference, ReferenceKind, TableDoc};
+use crate::doc::{MAIN, ReferenceKind, SnapshotReference, TableDoc};
 use crate::error::{Error, Kind, Result};
 
 const MAX_SNAPSHOT_AGE_MS: &str = "history.expire.max-snapshot-age-ms";
@@ -21,14 +21,14 @@ const MIN_SNAPSHOTS_TO_KEEP_DEFAULT: i64 = 1;
 
 /// What is to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Expiry {
+pub(super) struct ExpiryPlan {
     /// Branches and tags.
     pub(super) refs: Vec<String>,
     /// Snapshots that no branch or tag keeps once those are gone, oldest first.
     pub(super) snapshots: Vec<i64>,
 }
 
-impl Expiry {
+impl ExpiryPlan {
     pub(super) fn is_empty(&self) -> bool {
         self.refs.is_empty() && self.snapshots.is_empty()
     }
@@ -47,12 +47,12 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
 ///
 /// # Errors
 /// `Validation` when a property is no number.
-pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<Expiry> {
+pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
     let max_age = number(doc, MAX_SNAPSHOT_AGE_MS, MAX_SNAPSHOT_AGE_MS_DEFAULT)?;
     let min_kept = number(doc, MIN_SNAPSHOTS_TO_KEEP, MIN_SNAPSHOTS_TO_KEEP_DEFAULT)?.max(1);
     let max_ref_age = number(doc, MAX_REF_AGE_MS, i64::MAX)?;
     let is_old = |at_ms: i64, age: i64| at_ms < now_ms.saturating_sub(age);
-    let outlives = |it: &&Reference| {
+    let outlives = |it: &&SnapshotReference| {
         let at = doc.snapshot(it.snapshot_id).map(|it| it.timestamp_ms);
         let age = it.max_ref_age_ms.unwrap_or(max_ref_age);
         it.name == MAIN || at.is_some_and(|at_ms| !is_old(at_ms, age))
@@ -83,12 +83,12 @@ pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<Expiry> {
         }
     }
     let gone = doc.refs.iter().filter(|it| !outlives(it));
-    let goes = |it: &&crate::doc::Snapshot| {
+    let goes = |it: &&crate::doc::TableSnapshot| {
         let is_kept =
             kept.contains(&it.id) || !reached.contains(&it.id) && !is_old(it.timestamp_ms, max_age);
         !is_kept
     };
-    Ok(Expiry {
+    Ok(ExpiryPlan {
         refs: gone.map(|it| it.name.as_str().into_owned()).collect(),
         snapshots: doc.snapshots.iter().filter(goes).map(|it| it.id).collect(),
     })

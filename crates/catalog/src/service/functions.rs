@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::homes::Chosen;
-use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who};
+use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who};
 use crate::error::{Error, Kind, Result};
 use crate::function::FunctionDoc;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
@@ -41,8 +41,8 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         namespace: &NamespaceIdent,
-        page: &Page,
-    ) -> Result<Listing<String>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<String>> {
         let visible = self.listed_names(who, warehouse, Some(namespace))?;
         let (after, limit) = page.bounds()?;
         let mut names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;

@@ -10,11 +10,11 @@ use super::{Catalog, Object, Right, Who};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::{Properties, no_such_namespace};
-use crate::warehouse::{Place, Warehouse};
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// How far the places go that somebody may choose.
 #[derive(Clone, Debug)]
-pub(super) enum Reach {
+pub(super) enum LocationScope {
     /// All that the warehouse allows.
     Warehouse,
     /// The homes of these namespaces, the innermost first. There are none for whoever may write in
@@ -33,13 +33,13 @@ pub(super) struct Chosen<'a> {
     pub(super) own: Option<&'a str>,
 }
 
-impl Reach {
+impl LocationScope {
     /// Whether all that is in something is within it.
     pub(super) fn has(&self, object: Object<'_>) -> bool {
         match (self, object) {
-            (Reach::Warehouse, _) => true,
-            (Reach::Homes(homes), Object::Namespace(ident)) => homes.contains(ident),
-            (Reach::Homes(_), _) => false,
+            (LocationScope::Warehouse, _) => true,
+            (LocationScope::Homes(homes), Object::Namespace(ident)) => homes.contains(ident),
+            (LocationScope::Homes(_), _) => false,
         }
     }
 }
@@ -62,10 +62,10 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         namespace: Option<&NamespaceIdent>,
-    ) -> Reach {
+    ) -> LocationScope {
         let may = |object: Object<'_>| self.allow(who, warehouse, Right::Write, object).is_ok();
         if may(Object::Warehouse) {
-            return Reach::Warehouse;
+            return LocationScope::Warehouse;
         }
         let mut homes = Vec::new();
         let mut next = namespace.cloned();
@@ -74,7 +74,7 @@ impl Catalog {
             next = ident.parent();
             homes.push(ident);
         }
-        Reach::Homes(homes)
+        LocationScope::Homes(homes)
     }
 
     /// Refuses a place for a table, a view or a function that whoever chose it may not choose.
@@ -84,13 +84,13 @@ impl Catalog {
     pub(super) async fn check_reach(
         &self,
         warehouse: &Warehouse,
-        reach: &Reach,
+        reach: &LocationScope,
         chosen: Chosen<'_>,
     ) -> Result<()> {
         warehouse.check_location(chosen.location)?;
-        let Reach::Homes(namespaces) = reach else { return Ok(()) };
-        let place: Place = chosen.location.parse()?;
-        let own = chosen.own.and_then(|it| it.parse::<Place>().ok());
+        let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+        let place: TableLocation = chosen.location.parse()?;
+        let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
         if own.is_some_and(|own| place == own || place.is_below(&own)) {
             return Ok(());
         }
@@ -109,13 +109,13 @@ impl Catalog {
     pub(super) async fn check_home(
         &self,
         warehouse: &Warehouse,
-        reach: &Reach,
+        reach: &LocationScope,
         location: &str,
     ) -> Result<()> {
-        let Reach::Homes(namespaces) = reach else { return Ok(()) };
-        let place: Place = location.parse()?;
+        let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+        let place: TableLocation = location.parse()?;
         let homes = self.homes(warehouse, namespaces).await?;
-        let is_within = |home: Place| place == home || place.is_below(&home);
+        let is_within = |home: TableLocation| place == home || place.is_below(&home);
         if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl Catalog {
     pub(super) async fn check_new_home(
         &self,
         warehouse: &Warehouse,
-        reach: &Reach,
+        reach: &LocationScope,
         ident: &NamespaceIdent,
         location: Option<&str>,
     ) -> Result<Option<String>> {
@@ -199,7 +199,7 @@ impl Catalog {
     pub(super) async fn check_reach_of_new(
         &self,
         warehouse: &Warehouse,
-        (reach, ident): (&Reach, &TableIdent),
+        (reach, ident): (&LocationScope, &TableIdent),
         location: &str,
     ) -> Result<()> {
         if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::json::Fragment;
 use crate::plan::list_of;
-use crate::schema::Columns;
+use crate::schema::SchemaColumns;
 use crate::store::{Moment, RelationKind};
 use crate::warehouse::Warehouse;
 
@@ -24,7 +24,7 @@ pub const ROWS_MAX: usize = 10_000;
 
 /// Which rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aspect {
+pub enum InspectAspect {
     /// Snapshots that have not expired.
     Snapshots,
     /// When which snapshot became the current one.
@@ -39,27 +39,27 @@ pub enum Aspect {
     Schema,
 }
 
-impl Aspect {
+impl InspectAspect {
     /// All there are.
-    pub const ALL: [Aspect; 6] = [
-        Aspect::Snapshots,
-        Aspect::History,
-        Aspect::Refs,
-        Aspect::Files,
-        Aspect::Properties,
-        Aspect::Schema,
+    pub const ALL: [InspectAspect; 6] = [
+        InspectAspect::Snapshots,
+        InspectAspect::History,
+        InspectAspect::Refs,
+        InspectAspect::Files,
+        InspectAspect::Properties,
+        InspectAspect::Schema,
     ];
 
     /// As requests say it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Aspect::Snapshots => "snapshots",
-            Aspect::History => "history",
-            Aspect::Refs => "refs",
-            Aspect::Files => "files",
-            Aspect::Properties => "properties",
-            Aspect::Schema => "schema",
+            InspectAspect::Snapshots => "snapshots",
+            InspectAspect::History => "history",
+            InspectAspect::Refs => "refs",
+            InspectAspect::Files => "files",
+            InspectAspect::Properties => "properties",
+            InspectAspect::Schema => "schema",
         }
     }
 
@@ -67,7 +67,7 @@ impl Aspect {
     #[must_use]
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
-            Aspect::Snapshots => &[
+            InspectAspect::Snapshots => &[
                 "committed-at",
                 "timestamp-ms",
                 "snapshot-id",
@@ -78,14 +78,14 @@ impl Aspect {
                 "manifest-list",
                 "summary",
             ],
-            Aspect::History => &[
+            InspectAspect::History => &[
                 "made-current-at",
                 "timestamp-ms",
                 "snapshot-id",
                 "parent-id",
                 "is-current-ancestor",
             ],
-            Aspect::Refs => &[
+            InspectAspect::Refs => &[
                 "name",
                 "type",
                 "snapshot-id",
@@ -93,7 +93,7 @@ impl Aspect {
                 "min-snapshots-to-keep",
                 "max-snapshot-age-ms",
             ],
-            Aspect::Files => &[
+            InspectAspect::Files => &[
                 "content",
                 "file-path",
                 "file-format",
@@ -103,15 +103,15 @@ impl Aspect {
                 "file-size-in-bytes",
                 "manifest",
             ],
-            Aspect::Properties => &["key", "value"],
-            Aspect::Schema => &["id", "name", "type", "required"],
+            InspectAspect::Properties => &["key", "value"],
+            InspectAspect::Schema => &["id", "name", "type", "required"],
         }
     }
 }
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cell {
+pub enum InspectCell {
     /// None.
     Null,
     /// A number.
@@ -124,33 +124,33 @@ pub enum Cell {
     Json(Fragment),
 }
 
-impl Cell {
-    fn text(text: impl Into<String>) -> Cell {
-        Cell::Text(text.into())
+impl InspectCell {
+    fn text(text: impl Into<String>) -> InspectCell {
+        InspectCell::Text(text.into())
     }
 
-    fn integer(number: Option<impl Into<i64>>) -> Cell {
-        number.map_or(Cell::Null, |it| Cell::Integer(it.into()))
+    fn integer(number: Option<impl Into<i64>>) -> InspectCell {
+        number.map_or(InspectCell::Null, |it| InspectCell::Integer(it.into()))
     }
 
     /// What a part of a document says: its text, or its bytes.
-    fn said(part: Option<Fragment>) -> Cell {
-        let Some(part) = part else { return Cell::Null };
+    fn said(part: Option<Fragment>) -> InspectCell {
+        let Some(part) = part else { return InspectCell::Null };
         match part.as_str() {
-            Some(text) => Cell::Text(text.into_owned()),
-            None => Cell::Json(part),
+            Some(text) => InspectCell::Text(text.into_owned()),
+            None => InspectCell::Json(part),
         }
     }
 }
 
-impl Serialize for Cell {
+impl Serialize for InspectCell {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         match self {
-            Cell::Null => serializer.serialize_none(),
-            Cell::Integer(number) => serializer.serialize_i64(*number),
-            Cell::Bool(is) => serializer.serialize_bool(*is),
-            Cell::Text(text) => serializer.serialize_str(text),
-            Cell::Json(part) => {
+            InspectCell::Null => serializer.serialize_none(),
+            InspectCell::Integer(number) => serializer.serialize_i64(*number),
+            InspectCell::Bool(is) => serializer.serialize_bool(*is),
+            InspectCell::Text(text) => serializer.serialize_str(text),
+            InspectCell::Json(part) => {
                 let value =
                     part.decode::<serde_json::Value>().map_err(serde::ser::Error::custom)?;
                 value.serialize(serializer)
@@ -172,9 +172,9 @@ pub struct RowsPage {
 
 /// Rows, and what continues them.
 #[derive(Clone, Debug)]
-pub struct Rows {
+pub struct InspectRows {
     /// In order; each has a value for each column.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<InspectCell>>,
     /// None at their end.
     pub next: Option<String>,
 }
@@ -209,9 +209,9 @@ impl Catalog {
         who: &Who,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        (aspect, moment): (Aspect, Option<Moment>),
+        (aspect, moment): (InspectAspect, Option<Moment>),
         page: &RowsPage,
-    ) -> Result<Rows> {
+    ) -> Result<InspectRows> {
         let what = (RelationKind::Table, ident);
         let (entry, today) = match moment {
             Some(moment) => {
@@ -226,59 +226,61 @@ impl Catalog {
         let doc = entry.table().ok_or_else(|| RelationKind::Table.no_such(ident))?;
         let limit = page.size.unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX);
         let token = page.token.as_deref();
-        if aspect == Aspect::Files {
+        if aspect == InspectAspect::Files {
             let wanted = page.snapshot.or(doc.current_snapshot_id);
-            let Some(id) = wanted else { return Ok(Rows { rows: Vec::new(), next: None }) };
+            let Some(id) = wanted else { return Ok(InspectRows { rows: Vec::new(), next: None }) };
             // Files are those of the table that is there, by the rights and policies on it.
             let today = today.ok_or_else(|| RelationKind::Table.no_such(ident))?;
             return self.files(who, (warehouse, &today), (doc, id), (token, limit)).await;
         }
-        let of = &entry.etag(crate::cache::Snapshots::All)[..16];
+        let of = &entry.etag(crate::cache::SnapshotSelection::All)[..16];
         let (from, _) = place(token, of)?;
         let (rows, is_more) = match aspect {
-            Aspect::Snapshots => part(doc.snapshots.iter(), from, limit, snapshot),
-            Aspect::History => {
+            InspectAspect::Snapshots => part(doc.snapshots.iter(), from, limit, snapshot),
+            InspectAspect::History => {
                 let (parents, current) = ancestry(doc);
                 part(doc.snapshot_log.iter(), from, limit, |it| {
                     let parent = parents.get(&it.snapshot_id).copied().flatten();
                     Ok(vec![
                         at(it.timestamp_ms),
-                        Cell::Integer(it.timestamp_ms),
-                        Cell::Integer(it.snapshot_id),
-                        Cell::integer(parent),
-                        Cell::Bool(current.contains(&it.snapshot_id)),
+                        InspectCell::Integer(it.timestamp_ms),
+                        InspectCell::Integer(it.snapshot_id),
+                        InspectCell::integer(parent),
+                        InspectCell::Bool(current.contains(&it.snapshot_id)),
                     ])
                 })
             }
-            Aspect::Refs => part(doc.refs.iter(), from, limit, |it| {
+            InspectAspect::Refs => part(doc.refs.iter(), from, limit, |it| {
                 Ok(vec![
-                    Cell::text(it.name.as_str()),
-                    Cell::text(it.kind.name()),
-                    Cell::Integer(it.snapshot_id),
-                    Cell::integer(it.max_ref_age_ms),
-                    Cell::integer(it.min_snapshots_to_keep),
-                    Cell::integer(it.max_snapshot_age_ms),
+                    InspectCell::text(it.name.as_str()),
+                    InspectCell::text(it.kind.name()),
+                    InspectCell::Integer(it.snapshot_id),
+                    InspectCell::integer(it.max_ref_age_ms),
+                    InspectCell::integer(it.min_snapshots_to_keep),
+                    InspectCell::integer(it.max_snapshot_age_ms),
                 ])
             }),
-            Aspect::Properties => part(doc.properties.iter(), from, limit, |(key, value)| {
-                Ok(vec![Cell::text(key), Cell::text(value)])
-            }),
-            Aspect::Schema | Aspect::Files => {
+            InspectAspect::Properties => {
+                part(doc.properties.iter(), from, limit, |(key, value)| {
+                    Ok(vec![InspectCell::text(key), InspectCell::text(value)])
+                })
+            }
+            InspectAspect::Schema | InspectAspect::Files => {
                 let schema = doc.current_schema();
                 let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
-                let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
+                let columns = SchemaColumns::read(&schema.raw).map_err(Error::internal)?;
                 part(columns.list.iter(), from, limit, |it| {
                     Ok(vec![
-                        Cell::Integer(it.id.into()),
-                        Cell::text(&it.name),
-                        Cell::said(Some(it.written.clone())),
-                        Cell::Bool(it.is_required),
+                        InspectCell::Integer(it.id.into()),
+                        InspectCell::text(&it.name),
+                        InspectCell::said(Some(it.written.clone())),
+                        InspectCell::Bool(it.is_required),
                     ])
                 })
             }
         }?;
         let next = is_more.then(|| format!("{of}.{}.0", from + rows.len()));
-        Ok(Rows { rows, next })
+        Ok(InspectRows { rows, next })
     }
 
     async fn files(
@@ -287,7 +289,7 @@ impl Catalog {
         (warehouse, ident): (&Arc<Warehouse>, &TableIdent),
         (doc, id): (&Arc<TableDoc>, i64),
         (token, limit): (Option<&str>, usize),
-    ) -> Result<Rows> {
+    ) -> Result<InspectRows> {
         let snapshot = doc.snapshot(id).ok_or_else(|| {
             Error::new(Kind::BadRequest, format!("the table has no snapshot {id}"))
         })?;
@@ -304,18 +306,18 @@ impl Catalog {
         let (found, next) = target.reader.files(&manifests, from, limit).await?;
         let row = |it: crate::plan::FileRow| {
             vec![
-                Cell::text(it.content),
-                Cell::text(&*it.path),
-                Cell::text(it.format),
-                Cell::integer(it.spec_id),
-                Cell::integer(it.sequence_number),
-                Cell::Integer(it.records),
-                Cell::Integer(it.bytes),
-                Cell::text(&*it.manifest),
+                InspectCell::text(it.content),
+                InspectCell::text(&*it.path),
+                InspectCell::text(it.format),
+                InspectCell::integer(it.spec_id),
+                InspectCell::integer(it.sequence_number),
+                InspectCell::Integer(it.records),
+                InspectCell::Integer(it.bytes),
+                InspectCell::text(&*it.manifest),
             ]
         };
         let next = next.map(|(one, two)| format!("{of}.{one}.{two}"));
-        Ok(Rows { rows: found.into_iter().map(row).collect(), next })
+        Ok(InspectRows { rows: found.into_iter().map(row).collect(), next })
     }
 }
 
@@ -324,30 +326,30 @@ fn part<T>(
     all: impl Iterator<Item = T>,
     from: usize,
     limit: usize,
-    row: impl Fn(T) -> Result<Vec<Cell>>,
-) -> Result<(Vec<Vec<Cell>>, bool)> {
+    row: impl Fn(T) -> Result<Vec<InspectCell>>,
+) -> Result<(Vec<Vec<InspectCell>>, bool)> {
     let mut all = all.skip(from);
     let rows = all.by_ref().take(limit).map(row).collect::<Result<_>>()?;
     Ok((rows, all.next().is_some()))
 }
 
-fn at(ms: i64) -> Cell {
-    u64::try_from(ms).map_or(Cell::Null, |ms| Cell::Text(clock::rfc3339_of_ms(ms)))
+fn at(ms: i64) -> InspectCell {
+    u64::try_from(ms).map_or(InspectCell::Null, |ms| InspectCell::Text(clock::rfc3339_of_ms(ms)))
 }
 
-fn snapshot(it: &crate::doc::Snapshot) -> Result<Vec<Cell>> {
+fn snapshot(it: &crate::doc::TableSnapshot) -> Result<Vec<InspectCell>> {
     let summary = it.raw.get("summary");
     let operation = summary.as_ref().and_then(|it| it.get("operation"));
     Ok(vec![
         at(it.timestamp_ms),
-        Cell::Integer(it.timestamp_ms),
-        Cell::Integer(it.id),
-        Cell::integer(it.parent),
-        Cell::Integer(it.sequence_number),
-        Cell::integer(it.schema_id),
-        Cell::said(operation),
-        Cell::said(it.raw.get("manifest-list")),
-        Cell::said(summary),
+        InspectCell::Integer(it.timestamp_ms),
+        InspectCell::Integer(it.id),
+        InspectCell::integer(it.parent),
+        InspectCell::Integer(it.sequence_number),
+        InspectCell::integer(it.schema_id),
+        InspectCell::said(operation),
+        InspectCell::said(it.raw.get("manifest-list")),
+        InspectCell::said(summary),
     ])
 }
 

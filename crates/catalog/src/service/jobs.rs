@@ -12,7 +12,7 @@ use std::time::Duration;
 use node::clock;
 use serde::Serialize;
 
-use super::maintenance::{Job, JobReport, JobState};
+use super::maintenance::{JobReport, JobState, MaintenanceJob};
 use super::{Catalog, Object, Right, Who};
 use crate::error::{Error, Kind, Result};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
@@ -58,7 +58,7 @@ fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
 
 impl Catalog {
     /// Writes a new job down, before it begins.
-    pub(super) async fn keep_job(&self, job: &Job) -> Result<()> {
+    pub(super) async fn keep_job(&self, job: &MaintenanceJob) -> Result<()> {
         let (row, figures) = {
             let report = job.report.lock();
             let text = report.text()?;
@@ -78,7 +78,7 @@ impl Catalog {
 
     /// Writes down how far a job is, now and then, and stops it when another server was told so.
     /// Goes on until it is dropped.
-    pub(super) async fn beat(&self, job: &Job) {
+    pub(super) async fn beat(&self, job: &MaintenanceJob) {
         loop {
             tokio::time::sleep(BEAT_EVERY).await;
             self.write_job(job).await;
@@ -86,7 +86,7 @@ impl Catalog {
     }
 
     /// Writes down that a job is over, which nobody does later.
-    pub(super) async fn write_last(&self, job: &Job) {
+    pub(super) async fn write_last(&self, job: &MaintenanceJob) {
         for _ in 0..LAST_WRITES_MAX {
             if self.write_job(job).await {
                 return;
@@ -96,7 +96,7 @@ impl Catalog {
     }
 
     /// Writes down how far a job is. Answers whether that is done.
-    pub(super) async fn write_job(&self, job: &Job) -> bool {
+    pub(super) async fn write_job(&self, job: &MaintenanceJob) -> bool {
         let (id, text) = {
             let report = job.report.lock();
             (report.id.clone(), report.text())
@@ -139,8 +139,8 @@ impl Catalog {
         id: &str,
     ) -> Result<JobReport> {
         match self.job(who, warehouse, id).await? {
-            Found::Own(job) => Ok(job.report.lock().clone()),
-            Found::Kept(row) => self.report_of(&row),
+            JobLocation::Own(job) => Ok(job.report.lock().clone()),
+            JobLocation::Kept(row) => self.report_of(&row),
         }
     }
 
@@ -174,16 +174,16 @@ impl Catalog {
         id: &str,
     ) -> Result<()> {
         match self.job(who, warehouse, id).await? {
-            Found::Own(job) => job.is_cancelled.store(true, Ordering::Relaxed),
-            Found::Kept(row) => self.0.store.stop_job(&row.id).await?,
+            JobLocation::Own(job) => job.is_cancelled.store(true, Ordering::Relaxed),
+            JobLocation::Kept(row) => self.0.store.stop_job(&row.id).await?,
         }
         Ok(())
     }
 
-    async fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<Found> {
+    async fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<JobLocation> {
         let found = match self.0.jobs.find(id) {
-            Some(job) => Some(Found::Own(job)),
-            None => self.0.store.job(id).await?.map(Found::Kept),
+            Some(job) => Some(JobLocation::Own(job)),
+            None => self.0.store.job(id).await?.map(JobLocation::Kept),
         };
         let found = found.filter(|it| it.place().0 == &**warehouse.id());
         if found.as_ref().is_none_or(|it| it.place().1 != &*who.id) {
@@ -197,19 +197,19 @@ impl Catalog {
 }
 
 /// Where a job is known from.
-enum Found {
+enum JobLocation {
     /// It is this server's.
-    Own(Arc<Job>),
+    Own(Arc<MaintenanceJob>),
     /// It is another server's, or its server's before it started again.
     Kept(JobRow),
 }
 
-impl Found {
+impl JobLocation {
     /// The id of its warehouse, and whose it is.
     fn place(&self) -> (&str, &str) {
         match self {
-            Found::Own(job) => (&job.warehouse, &job.owner),
-            Found::Kept(row) => (&row.warehouse, &row.owner),
+            JobLocation::Own(job) => (&job.warehouse, &job.owner),
+            JobLocation::Kept(row) => (&row.warehouse, &row.owner),
         }
     }
 }
@@ -220,7 +220,7 @@ const _: () = assert!(JOBS_KEPT_MAX <= 256 && LISTED_MAX >= 256);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::maintenance::{Failure, Item};
+    use crate::service::maintenance::{MaintenanceFailure, MaintenanceItem};
 
     #[test]
     fn what_is_written_down_of_a_job_has_a_bound_in_bytes() {
@@ -228,8 +228,8 @@ mod tests {
             [(10, 10, false), (ITEMS_KEPT_MAX + 1, 10, true), (ITEMS_KEPT_MAX, 8000, true)]
         {
             let (table, name) = ("t".to_owned(), "x".repeat(bytes));
-            let failure = Failure { table: table.clone(), message: name.clone() };
-            let item = Item { table, kind: "file".into(), name };
+            let failure = MaintenanceFailure { table: table.clone(), message: name.clone() };
+            let item = MaintenanceItem { table, kind: "file".into(), name };
             let report = JobReport {
                 id: "mj_1".to_owned(),
                 state: JobState::Done,

@@ -12,7 +12,7 @@ use node::drain::Drain;
 
 use super::{Call, Catalog};
 use crate::error::{Error, Kind, Result};
-use crate::store::{Remembered, Stamp};
+use crate::store::{IdempotentOutcome, Stamp};
 
 /// How long a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -121,7 +121,7 @@ impl Catalog {
 }
 
 /// Refuses what was refused before, and another request with the same key.
-fn judge(done: Remembered, hash: &[u8; 32]) -> Result<()> {
+fn judge(done: IdempotentOutcome, hash: &[u8; 32]) -> Result<()> {
     if done.hash != hash {
         let message = "the Idempotency-Key was used for another request";
         return Err(Error::new(Kind::UnprocessableEntity, message));

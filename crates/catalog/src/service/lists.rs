@@ -16,10 +16,10 @@ use bytes::Bytes;
 use node::clock;
 use parking_lot::RwLock;
 
-use super::{Catalog, Locks, Object, Right, Who};
+use super::{Catalog, KeyLocks, Object, Right, Who};
 use crate::error::Result;
 use crate::ident::NamespaceIdent;
-use crate::store::{Count, Names, RelationKind};
+use crate::store::{NameCount, NameCounters, RelationKind};
 use crate::warehouse::Warehouse;
 
 /// Parts with a lock of their own.
@@ -36,7 +36,7 @@ const OVERHEAD_BYTES: usize = 300;
 
 /// What an answer tells of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum ListContent {
     /// The namespaces directly in it.
     Namespaces,
     /// Its tables.
@@ -47,12 +47,12 @@ pub enum Told {
     Properties,
 }
 
-impl Told {
+impl ListContent {
     /// The names of its tables, or of its views.
-    pub(crate) const fn names_of(kind: RelationKind) -> Told {
+    pub(crate) const fn names_of(kind: RelationKind) -> ListContent {
         match kind {
-            RelationKind::Table => Told::Tables,
-            RelationKind::View => Told::Views,
+            RelationKind::Table => ListContent::Tables,
+            RelationKind::View => ListContent::Views,
         }
     }
 }
@@ -60,31 +60,31 @@ impl Told {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListKey {
     warehouse: Arc<str>,
-    told: Told,
+    told: ListContent,
     namespace: Option<NamespaceIdent>,
 }
 
 #[derive(Debug)]
-struct Ready {
+struct ReadyList {
     body: Bytes,
-    count: Count,
+    count: NameCount,
     read: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Part {
-    all: HashMap<ListKey, Ready>,
+struct ListPart {
+    all: HashMap<ListKey, ReadyList>,
     bytes: usize,
 }
 
 /// Ready answers.
 #[derive(Debug)]
-pub(super) struct Lists {
-    names: Names,
+pub(super) struct ReadyLists {
+    names: NameCounters,
     hasher: RandomState,
-    parts: [RwLock<Part>; PARTS],
+    parts: [RwLock<ListPart>; PARTS],
     /// Who makes an answer.
-    turns: Arc<Locks<ListKey>>,
+    turns: Arc<KeyLocks<ListKey>>,
     /// For how long one is good where others change the store; none where nobody does.
     kept: Option<Duration>,
     bytes: AtomicUsize,
@@ -103,9 +103,9 @@ pub struct ListFigures {
     pub bytes: usize,
 }
 
-impl Lists {
-    pub(super) fn new(names: Names, kept: Option<Duration>) -> Lists {
-        Lists {
+impl ReadyLists {
+    pub(super) fn new(names: NameCounters, kept: Option<Duration>) -> ReadyLists {
+        ReadyLists {
             names,
             hasher: RandomState::new(),
             parts: Default::default(),
@@ -117,12 +117,12 @@ impl Lists {
         }
     }
 
-    fn part(&self, key: &ListKey) -> &RwLock<Part> {
+    fn part(&self, key: &ListKey) -> &RwLock<ListPart> {
         let hash = self.hasher.hash_one(key);
         &self.parts[usize::try_from(hash % PARTS as u64).unwrap_or(0)]
     }
 
-    fn find(&self, key: &ListKey, count: Count) -> Option<Bytes> {
+    fn find(&self, key: &ListKey, count: NameCount) -> Option<Bytes> {
         let part = self.part(key).read();
         let ready = part.all.get(key).filter(|it| it.count == count)?;
         let is_good = self.kept.is_none_or(|kept| clock::now() - ready.read < kept);
@@ -132,7 +132,7 @@ impl Lists {
         })
     }
 
-    fn keep(&self, key: ListKey, ready: Ready) {
+    fn keep(&self, key: ListKey, ready: ReadyList) {
         let bytes = ready.body.len() + OVERHEAD_BYTES;
         if bytes > LIST_BYTES_MAX {
             return;
@@ -141,7 +141,7 @@ impl Lists {
         let before = part.bytes;
         if before + bytes > PART_BYTES_MAX {
             // Whatever is asked for again is made again: there is no order worth keeping.
-            *part = Part::default();
+            *part = ListPart::default();
         }
         let old = part.all.insert(key, ready).map_or(0, |old| old.body.len() + OVERHEAD_BYTES);
         part.bytes = part.bytes + bytes - old;
@@ -152,7 +152,7 @@ impl Lists {
     }
 
     /// Where changes of names are counted.
-    pub(super) fn names(&self) -> &Names {
+    pub(super) fn names(&self) -> &NameCounters {
         &self.names
     }
 
@@ -172,7 +172,7 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Warehouse,
-        (told, namespace): (Told, &NamespaceIdent),
+        (told, namespace): (ListContent, &NamespaceIdent),
     ) -> Option<Bytes> {
         self.allow(who, warehouse, Right::Read, Object::Namespace(namespace)).ok()?;
         let lists = &self.0.lists;
@@ -193,7 +193,7 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Arc<Warehouse>,
-        (told, namespace): (Told, Option<&NamespaceIdent>),
+        (told, namespace): (ListContent, Option<&NamespaceIdent>),
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
         let object = namespace.map_or(Object::Warehouse, Object::Namespace);
@@ -217,7 +217,7 @@ impl Catalog {
         lists.misses.fetch_add(1, Ordering::Relaxed);
         let read = clock::now();
         let body = make().await?;
-        lists.keep(key, Ready { body: body.clone(), count, read });
+        lists.keep(key, ReadyList { body: body.clone(), count, read });
         Ok(body)
     }
 }

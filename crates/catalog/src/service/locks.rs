@@ -11,45 +11,45 @@ type Place = Arc<tokio::sync::Mutex<()>>;
 
 /// Keys that somebody has or waits for. There is nothing for any other key.
 #[derive(Debug)]
-pub struct Locks<K: Eq + Hash + Clone> {
+pub struct KeyLocks<K: Eq + Hash + Clone> {
     places: Mutex<HashMap<K, Place>>,
 }
 
-impl<K: Eq + Hash + Clone> Default for Locks<K> {
+impl<K: Eq + Hash + Clone> Default for KeyLocks<K> {
     fn default() -> Self {
-        Locks { places: Mutex::default() }
+        KeyLocks { places: Mutex::default() }
     }
 }
 
 /// A turn, or the wait for one. Whoever drops it last takes the key away.
 #[derive(Debug)]
-pub struct Turn<K: Eq + Hash + Clone> {
-    locks: Arc<Locks<K>>,
+pub struct KeyLockGuard<K: Eq + Hash + Clone> {
+    locks: Arc<KeyLocks<K>>,
     key: K,
     place: Option<Place>,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl<K: Eq + Hash + Clone> Locks<K> {
+impl<K: Eq + Hash + Clone> KeyLocks<K> {
     /// Waits for the key. Those who wait are served in order; who stops waiting leaves no trace.
-    pub async fn lock(self: &Arc<Self>, key: K) -> Turn<K> {
+    pub async fn lock(self: &Arc<Self>, key: K) -> KeyLockGuard<K> {
         let place = Arc::clone(self.places.lock().entry(key.clone()).or_default());
         let locks = Arc::clone(self);
-        let mut turn = Turn { locks, key, place: Some(Arc::clone(&place)), guard: None };
+        let mut turn = KeyLockGuard { locks, key, place: Some(Arc::clone(&place)), guard: None };
         turn.guard = Some(place.lock_owned().await);
         turn
     }
 }
 
 #[cfg(test)]
-impl<K: Eq + Hash + Clone> Locks<K> {
+impl<K: Eq + Hash + Clone> KeyLocks<K> {
     /// Whether nobody has a key or waits for one.
     pub(crate) fn is_idle(&self) -> bool {
         self.places.lock().is_empty()
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+impl<K: Eq + Hash + Clone> Drop for KeyLockGuard<K> {
     fn drop(&mut self) {
         drop(self.guard.take());
         drop(self.place.take());
@@ -67,7 +67,7 @@ mod tests {
 
     #[tokio::test]
     async fn there_is_one_turn_at_a_time_and_nothing_stays() {
-        let locks: Arc<Locks<u32>> = Arc::default();
+        let locks: Arc<KeyLocks<u32>> = Arc::default();
         let first = locks.lock(1).await;
         let other = locks.lock(2).await;
         let (waits, leaves) = (Arc::clone(&locks), Arc::clone(&locks));

@@ -15,19 +15,19 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::commit::{Step, table};
+use super::commit::{CommitStep, table};
 use super::documents;
-use super::expiry::{Expiry, expiry};
-use super::plans::Target;
+use super::expiry::{ExpiryPlan, expiry};
+use super::plans::PlanTarget;
 use super::{Call, Catalog, Object, RETRIES_MAX, Right, Who};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::plan::list_of;
 use crate::store::{RelationKind, Stamp};
 use crate::update::{self, TableUpdate};
-use crate::warehouse::{Place, Warehouse};
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// Jobs that are kept, running or not.
 pub const JOBS_MAX: usize = 64;
@@ -49,7 +49,7 @@ const DELETES_AT_ONCE: usize = 8;
 /// What is done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum MaintenanceAction {
     /// Snapshots, branches and tags go that its properties let go.
     ExpireSnapshots,
     /// Metadata files go that neither it nor the log leads to.
@@ -59,7 +59,7 @@ pub enum Action {
 /// What a job is to do.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Maintenance {
+pub struct MaintenanceRequest {
     /// To these tables.
     #[serde(default)]
     pub tables: Option<Vec<TableIdent>>,
@@ -67,7 +67,7 @@ pub struct Maintenance {
     #[serde(default)]
     pub namespace: Option<NamespaceIdent>,
     /// What.
-    pub actions: Vec<Action>,
+    pub actions: Vec<MaintenanceAction>,
     /// Whether nothing is changed, only listed.
     #[serde(default)]
     pub dry_run: bool,
@@ -105,7 +105,7 @@ impl JobState {
 /// Something that goes, or would go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Item {
+pub struct MaintenanceItem {
     /// Of which table.
     pub table: String,
     /// `snapshot`, `ref`, `file` or `metadata-file`.
@@ -116,7 +116,7 @@ pub struct Item {
 
 /// Why something of a table was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct MaintenanceFailure {
     /// Of which table.
     pub table: String,
     /// Why.
@@ -146,11 +146,11 @@ pub struct JobReport {
     /// Files that went, or would go.
     pub files: u64,
     /// The first [`ITEMS_MAX`] of all that.
-    pub items: Vec<Item>,
+    pub items: Vec<MaintenanceItem>,
     /// Whether there is more than is listed.
     pub is_truncated: bool,
     /// What was not done; the first [`ITEMS_MAX`].
-    pub failures: Vec<Failure>,
+    pub failures: Vec<MaintenanceFailure>,
 }
 
 impl JobReport {
@@ -168,26 +168,26 @@ impl JobReport {
 
 /// Jobs of this server.
 #[derive(Debug)]
-pub(super) struct Jobs {
-    all: Mutex<HashMap<String, Arc<Job>>>,
+pub(super) struct MaintenanceJobs {
+    all: Mutex<HashMap<String, Arc<MaintenanceJob>>>,
     turns: Semaphore,
 }
 
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct MaintenanceJob {
     pub(super) owner: Arc<str>,
     pub(super) warehouse: Arc<str>,
     pub(super) is_cancelled: AtomicBool,
     pub(super) report: Mutex<JobReport>,
 }
 
-impl Default for Jobs {
-    fn default() -> Jobs {
-        Jobs { all: Mutex::default(), turns: Semaphore::new(RUNNING_MAX) }
+impl Default for MaintenanceJobs {
+    fn default() -> MaintenanceJobs {
+        MaintenanceJobs { all: Mutex::default(), turns: Semaphore::new(RUNNING_MAX) }
     }
 }
 
-impl Jobs {
+impl MaintenanceJobs {
     /// Lets no job begin for as long as what it answers is held.
     #[cfg(test)]
     pub(super) async fn hold(&self) -> tokio::sync::SemaphorePermit<'_> {
@@ -196,12 +196,12 @@ impl Jobs {
     }
 
     /// A job of this server.
-    pub(super) fn find(&self, id: &str) -> Option<Arc<Job>> {
+    pub(super) fn find(&self, id: &str) -> Option<Arc<MaintenanceJob>> {
         self.all.lock().get(id).cloned()
     }
 
     /// Keeps a new job, in place of one that has ended where there are many.
-    fn insert(&self, id: &str, job: &Arc<Job>) -> Result<()> {
+    fn insert(&self, id: &str, job: &Arc<MaintenanceJob>) -> Result<()> {
         let mut all = self.all.lock();
         if all.len() >= JOBS_MAX {
             let ended = all.iter().filter_map(|(id, job)| {
@@ -219,7 +219,7 @@ impl Jobs {
     }
 }
 
-impl Job {
+impl MaintenanceJob {
     fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
@@ -235,8 +235,11 @@ impl Job {
         let room = ITEMS_MAX.saturating_sub(report.items.len());
         report.is_truncated |= names.len() > room;
         let table = table.to_string();
-        let item =
-            |name: &String| Item { table: table.clone(), kind: kind.into(), name: name.clone() };
+        let item = |name: &String| MaintenanceItem {
+            table: table.clone(),
+            kind: kind.into(),
+            name: name.clone(),
+        };
         report.items.extend(names.iter().take(room).map(item));
     }
 
@@ -244,7 +247,7 @@ impl Job {
         let mut report = self.report.lock();
         if report.failures.len() < ITEMS_MAX {
             let (table, message) = (table.to_string(), message.into());
-            report.failures.push(Failure { table, message });
+            report.failures.push(MaintenanceFailure { table, message });
         }
     }
 }
@@ -259,7 +262,7 @@ impl Catalog {
         &self,
         call: &Call<'_>,
         warehouse: &Arc<Warehouse>,
-        asked: Maintenance,
+        asked: MaintenanceRequest,
     ) -> Result<String> {
         let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
         let manage = |object| self.allow(call.who, warehouse, Right::Manage, object);
@@ -296,7 +299,7 @@ impl Catalog {
             is_truncated: false,
             failures: Vec::new(),
         };
-        let job = Arc::new(Job {
+        let job = Arc::new(MaintenanceJob {
             owner: Arc::clone(&call.who.id),
             warehouse: Arc::clone(warehouse.id()),
             is_cancelled: AtomicBool::new(false),
@@ -324,8 +327,8 @@ impl Catalog {
         &self,
         who: &Who,
         warehouse: &Arc<Warehouse>,
-        (asked, tables): (&Maintenance, &[TableIdent]),
-        job: &Job,
+        (asked, tables): (&MaintenanceRequest, &[TableIdent]),
+        job: &MaintenanceJob,
     ) {
         // It is closed never.
         let Ok(_turn) = self.0.jobs.turns.acquire().await else { return };
@@ -334,7 +337,7 @@ impl Catalog {
             if job.is_cancelled() {
                 break;
             }
-            let work = Work { catalog: self, who, warehouse, ident };
+            let work = MaintenanceTask { catalog: self, who, warehouse, ident };
             if let Err(error) = Box::pin(work.run(asked, job)).await {
                 // What is wrong with the table itself is told to who asked.
                 if error.kind.status() >= 500 {
@@ -380,37 +383,37 @@ impl Catalog {
 }
 
 /// One table in a job's hands.
-struct Work<'a> {
+struct MaintenanceTask<'a> {
     catalog: &'a Catalog,
     who: &'a Who,
     warehouse: &'a Arc<Warehouse>,
     ident: &'a TableIdent,
 }
 
-impl Work<'_> {
-    async fn run(&self, asked: &Maintenance, job: &Job) -> Result<()> {
-        if asked.actions.contains(&Action::ExpireSnapshots) {
+impl MaintenanceTask<'_> {
+    async fn run(&self, asked: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
+        if asked.actions.contains(&MaintenanceAction::ExpireSnapshots) {
             self.expire(asked, job).await?;
         }
-        if asked.actions.contains(&Action::CleanMetadata) && !job.is_cancelled() {
+        if asked.actions.contains(&MaintenanceAction::CleanMetadata) && !job.is_cancelled() {
             self.clean(asked.dry_run, job).await?;
         }
         Ok(())
     }
 
     /// The table as it is. Rights may have been taken back since the job began.
-    async fn target(&self) -> Result<(Arc<Entry>, Target)> {
-        let Work { catalog, who, warehouse, ident } = self;
+    async fn target(&self) -> Result<(Arc<CachedVersion>, PlanTarget)> {
+        let MaintenanceTask { catalog, who, warehouse, ident } = self;
         catalog.allow(who, warehouse, Right::Manage, Object::Relation(ident))?;
         let entry = catalog.entry(warehouse, RelationKind::Table, ident).await?;
         let (doc, pointer) = table(&entry)?;
         let relation = pointer.id.clone();
         let reader = catalog.manifest_reader(warehouse);
-        let target = Target { reader, doc: Arc::new(doc.clone()), relation };
+        let target = PlanTarget { reader, doc: Arc::new(doc.clone()), relation };
         Ok((entry, target))
     }
 
-    async fn expire(&self, asked: &Maintenance, job: &Job) -> Result<()> {
+    async fn expire(&self, asked: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
         let mut tries = 0;
         loop {
             let (base, target) = self.target().await?;
@@ -451,8 +454,8 @@ impl Work<'_> {
     }
 
     /// Commits what has expired of a table that is still what it was; false when it is not.
-    async fn commit(&self, base: &Arc<Entry>, expiry: &Expiry) -> Result<bool> {
-        let Work { catalog, who, warehouse, ident } = self;
+    async fn commit(&self, base: &Arc<CachedVersion>, expiry: &ExpiryPlan) -> Result<bool> {
+        let MaintenanceTask { catalog, who, warehouse, ident } = self;
         let _turn = catalog.turn(warehouse, ident).await;
         let now = catalog.entry(warehouse, RelationKind::Table, ident).await?;
         if now.pointer != base.pointer {
@@ -467,7 +470,7 @@ impl Work<'_> {
         let Some(next) = update::apply(doc, &updates, now_ms)? else { return Ok(true) };
         let (next, fallen) = update::logged(next, doc, &pointer.location);
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
-        let steps = vec![Step::Next { base: Arc::clone(base), written, fallen }];
+        let steps = vec![CommitStep::Next { base: Arc::clone(base), written, fallen }];
         let idents = std::slice::from_ref(*ident);
         let landed = catalog.land(warehouse, &stamp, idents, steps).await;
         catalog.0.feed.changed();
@@ -479,9 +482,14 @@ impl Work<'_> {
     }
 
     /// Files below the table's location that only snapshots lead to that have expired.
-    async fn doomed(&self, target: &Target, expiry: &Expiry, job: &Job) -> Result<Vec<String>> {
+    async fn doomed(
+        &self,
+        target: &PlanTarget,
+        expiry: &ExpiryPlan,
+        job: &MaintenanceJob,
+    ) -> Result<Vec<String>> {
         let doc: &TableDoc = &target.doc;
-        let (base, store) = (doc.location.parse::<Place>()?, &self.catalog.0.store);
+        let (base, store) = (doc.location.parse::<TableLocation>()?, &self.catalog.0.store);
         if store.is_shared(&doc.location, &target.relation).await? {
             job.fail(self.ident, "no files go: another table has files in its location");
             return Ok(Vec::new());
@@ -507,7 +515,7 @@ impl Work<'_> {
         }
         let [gone, stay] = all;
         // Each place has many names: what stays is compared by where it is.
-        let place = |it: &str| it.parse::<Place>().ok();
+        let place = |it: &str| it.parse::<TableLocation>().ok();
         let stay: HashSet<_> =
             stay.iter().filter_map(|it| place(it)).map(|it| it.to_string()).collect();
         let is_free = |it: &Arc<str>| {
@@ -520,11 +528,12 @@ impl Work<'_> {
     }
 
     /// Metadata files that neither the table, its own log nor the catalog's leads to.
-    async fn clean(&self, dry_run: bool, job: &Job) -> Result<()> {
+    async fn clean(&self, dry_run: bool, job: &MaintenanceJob) -> Result<()> {
         let (entry, target) = self.target().await?;
         let (doc, pointer) = table(&entry)?;
         let Some((directory, current)) = pointer.location.rsplit_once('/') else { return Ok(()) };
-        let (base, place) = (doc.location.parse::<Place>()?, directory.parse::<Place>()?);
+        let (base, place) =
+            (doc.location.parse::<TableLocation>()?, directory.parse::<TableLocation>()?);
         let store = &self.catalog.0.store;
         if !place.is_below(&base) || store.is_shared(directory, &target.relation).await? {
             job.fail(self.ident, "no metadata files go: they are not in a directory of its own");
@@ -538,7 +547,7 @@ impl Work<'_> {
         kept.insert(pointer.location.clone());
         let kept: HashSet<String> = kept
             .iter()
-            .filter_map(|it| it.parse::<Place>().ok())
+            .filter_map(|it| it.parse::<TableLocation>().ok())
             .map(|it| it.to_string())
             .collect();
         let mut stale = Vec::new();
@@ -548,7 +557,8 @@ impl Work<'_> {
                 continue;
             }
             let location = format!("{directory}/{name}");
-            let is_kept = location.parse::<Place>().is_ok_and(|it| kept.contains(&it.to_string()));
+            let is_kept =
+                location.parse::<TableLocation>().is_ok_and(|it| kept.contains(&it.to_string()));
             if !is_kept && !store.is_pointed_at(&location, "").await? {
                 stale.push(location);
             }
@@ -559,7 +569,13 @@ impl Work<'_> {
     }
 
     /// Removes files, several at a time, unless they are only to be listed.
-    async fn remove(&self, dry_run: bool, job: &Job, kind: &'static str, files: Vec<String>) {
+    async fn remove(
+        &self,
+        dry_run: bool,
+        job: &MaintenanceJob,
+        kind: &'static str,
+        files: Vec<String>,
+    ) {
         if dry_run {
             job.add(self.ident, kind, &files);
             return;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who};
+use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who};
 use crate::error::{Error, Kind, Result};
 use crate::ident::NamespaceIdent;
 use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
@@ -29,8 +29,8 @@ impl Catalog {
         who: &Who,
         warehouse: &Arc<Warehouse>,
         parent: Option<&NamespaceIdent>,
-        page: &Page,
-    ) -> Result<Listing<NamespaceIdent>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<NamespaceIdent>> {
         let visible = self.listed_names(who, warehouse, parent)?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::documents;
-use super::relations::Document as _;
-use super::{Catalog, Listing, Object, Page, Right, Who};
-use crate::cache::Entry;
+use super::relations::RelationDocument as _;
+use super::{Catalog, ListPage, Object, PageRequest, Right, Who};
+use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Moment, Past, Pointer, RelationKind, Then};
+use crate::store::{MetadataPointer, Moment, PastAndPresent, PastRelation, RelationKind};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
@@ -26,28 +26,28 @@ pub const READS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct AsOf {
     /// Its document of then.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CachedVersion>,
     /// What it is called now, by which what may be read of it is judged; none when it is gone.
     pub today: Option<TableIdent>,
 }
 
 /// Bounds how many documents of the past are in memory.
 #[derive(Debug)]
-pub(super) struct Readers(Semaphore);
+pub(super) struct PastReaderLimit(Semaphore);
 
-impl Default for Readers {
-    fn default() -> Readers {
-        Readers(Semaphore::new(READS_MAX))
+impl Default for PastReaderLimit {
+    fn default() -> PastReaderLimit {
+        PastReaderLimit(Semaphore::new(READS_MAX))
     }
 }
 
-impl Page {
+impl PageRequest {
     /// The part of a whole list, which is in order, that this page is.
     pub(super) fn part<T>(
         &self,
         mut all: Vec<T>,
         name: impl Fn(&T) -> String,
-    ) -> Result<Listing<T>> {
+    ) -> Result<ListPage<T>> {
         let (after, limit) = self.bounds()?;
         if let Some(after) = after {
             all.retain(|it| name(it) > after);
@@ -71,8 +71,8 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         parent: Option<&NamespaceIdent>,
         moment: Moment,
-        page: &Page,
-    ) -> Result<Listing<NamespaceIdent>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<NamespaceIdent>> {
         let object = parent.map_or(Object::Warehouse, Object::Namespace);
         self.allow(who, warehouse, Right::Read, object)?;
         let (found, kept) = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
@@ -93,15 +93,15 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         (kind, namespace): (RelationKind, &NamespaceIdent),
         moment: Moment,
-        page: &Page,
-    ) -> Result<Listing<TableIdent>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<TableIdent>> {
         self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
         let store = &self.0.store;
         let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
         let names = page.part(names, String::clone)?;
         let named = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
-        Ok(Listing { items: names.items.into_iter().map(named).collect(), next: names.next })
+        Ok(ListPage { items: names.items.into_iter().map(named).collect(), next: names.next })
     }
 
     /// Refuses lists of a namespace that was made again since to whoever has rights only to the one
@@ -133,7 +133,7 @@ impl Catalog {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
         let then = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
-        let Then { past, today, is_current, .. } = then;
+        let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {
             let entry = self.entry(warehouse, kind, today).await;
             // It may have changed since, or have got another name.
@@ -153,7 +153,7 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         asked: &TableIdent,
-        then: &Then,
+        then: &PastAndPresent,
     ) -> Result<()> {
         if let Some(today) = &then.today {
             return self.allow(who, warehouse, Right::Read, Object::Relation(today));
@@ -177,8 +177,8 @@ impl Catalog {
         &self,
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
-        past: Past,
-    ) -> Result<Arc<Entry>> {
+        past: PastRelation,
+    ) -> Result<Arc<CachedVersion>> {
         let _place = self.0.readers.0.acquire().await.map_err(Error::internal)?;
         let gone = || {
             let location = &past.location;
@@ -189,7 +189,7 @@ impl Catalog {
             Err(error) if error.kind == Kind::NotFound => return Err(gone()),
             document => document?,
         };
-        let Past { id, version, location } = past;
+        let PastRelation { id, version, location } = past;
         let (doc, uuid, base) = match kind {
             RelationKind::Table => {
                 let doc = TableDoc::parse(document.clone()).map_err(Error::internal)?;
@@ -203,7 +203,7 @@ impl Catalog {
             }
         };
         let version = version.unwrap_or_default();
-        let pointer = Pointer { id, kind, uuid, base, version, location };
-        Ok(Arc::new(Entry::new(Some(pointer), doc, document)))
+        let pointer = MetadataPointer { id, kind, uuid, base, version, location };
+        Ok(Arc::new(CachedVersion::new(Some(pointer), doc, document)))
     }
 }

@@ -11,13 +11,16 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::{Catalog, Object, Right, Who};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
-use crate::plan::{List, Manifests, Page, Place, Reader, Scan, ScanRequest};
+use crate::plan::{
+    BoundScan, ManifestCache, ManifestListSource, ManifestReader, PlanPage, ScanPosition,
+    ScanRequest,
+};
 use crate::store::RelationKind;
-use crate::warehouse::{Place as Location, Warehouse};
+use crate::warehouse::{TableLocation as Location, Warehouse};
 
 /// How long a plan is kept after it was asked for.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -46,11 +49,11 @@ const PLAN_BYTES: usize = 1024;
 
 /// What became of a plan.
 #[derive(Clone, Debug)]
-pub(crate) enum Planned {
+pub(crate) enum PlanOutcome {
     /// It is being made.
     Submitted,
     /// There it is.
-    Completed(Arc<Scan>),
+    Completed(Arc<BoundScan>),
     /// It could not be made.
     Failed(Kind, String),
     /// The client did not want it any more.
@@ -59,40 +62,40 @@ pub(crate) enum Planned {
 
 /// A plan as answers tell it.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ScanPlan {
     pub(crate) id: Arc<str>,
-    pub(crate) state: Planned,
+    pub(crate) state: PlanOutcome,
 }
 
 /// The files of one answer, and what else is to be asked for.
 #[derive(Debug)]
-pub(crate) struct Tasks {
-    pub(crate) page: Page,
+pub(crate) struct PlanTasks {
+    pub(crate) page: PlanPage,
     pub(crate) plan_tasks: Vec<String>,
 }
 
 /// All plans.
 #[derive(Debug)]
-pub(super) struct Plans {
-    kept: Mutex<HashMap<Arc<str>, Kept>>,
-    manifests: Arc<Manifests>,
+pub(super) struct PlanStore {
+    kept: Mutex<HashMap<Arc<str>, StoredPlan>>,
+    manifests: Arc<ManifestCache>,
     background: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredPlan {
     owner: Arc<str>,
     /// The table: another one may get its name.
     relation: String,
     until: Instant,
-    state: Planned,
+    state: PlanOutcome,
     /// Bytes of what is being made.
     pending: usize,
     /// Ends what is being done for it.
     work: Option<AbortHandle>,
 }
 
-impl Drop for Kept {
+impl Drop for StoredPlan {
     fn drop(&mut self) {
         if let Some(work) = &self.work {
             work.abort();
@@ -100,20 +103,20 @@ impl Drop for Kept {
     }
 }
 
-impl Kept {
+impl StoredPlan {
     fn weight(&self) -> usize {
         let scan = match &self.state {
-            Planned::Completed(scan) => scan.weight(),
-            Planned::Submitted => self.pending,
-            Planned::Failed(..) | Planned::Cancelled => 0,
+            PlanOutcome::Completed(scan) => scan.weight(),
+            PlanOutcome::Submitted => self.pending,
+            PlanOutcome::Failed(..) | PlanOutcome::Cancelled => 0,
         };
         PLAN_BYTES + scan
     }
 }
 
-impl Default for Plans {
-    fn default() -> Plans {
-        Plans {
+impl Default for PlanStore {
+    fn default() -> PlanStore {
+        PlanStore {
             kept: Mutex::default(),
             manifests: Arc::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
@@ -121,17 +124,17 @@ impl Default for Plans {
     }
 }
 
-impl Plans {
-    fn insert(&self, id: &Arc<str>, kept: Kept, now: Instant) {
+impl PlanStore {
+    fn insert(&self, id: &Arc<str>, kept: StoredPlan, now: Instant) {
         let mut all = self.kept.lock();
         all.retain(|_, it| it.until > now);
         Self::add(&mut all, Arc::clone(id), kept);
     }
 
     /// Takes a plan; the oldest of the others make room for it.
-    fn add(all: &mut HashMap<Arc<str>, Kept>, id: Arc<str>, kept: Kept) {
-        let mut bytes = kept.weight() + all.values().map(Kept::weight).sum::<usize>();
-        let own = |all: &HashMap<Arc<str>, Kept>| {
+    fn add(all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, kept: StoredPlan) {
+        let mut bytes = kept.weight() + all.values().map(StoredPlan::weight).sum::<usize>();
+        let own = |all: &HashMap<Arc<str>, StoredPlan>| {
             all.values().filter(|it| it.owner == kept.owner).count()
         };
         while own(all) >= PLANS_OF_PRINCIPAL_MAX {
@@ -146,9 +149,9 @@ impl Plans {
     }
 
     /// Sets what became of a plan, unless it is gone or was cancelled meanwhile.
-    fn settle(&self, id: &str, state: Planned) {
+    fn settle(&self, id: &str, state: PlanOutcome) {
         let mut all = self.kept.lock();
-        if !all.get(id).is_some_and(|it| matches!(it.state, Planned::Submitted)) {
+        if !all.get(id).is_some_and(|it| matches!(it.state, PlanOutcome::Submitted)) {
             return;
         }
         if let Some((id, mut kept)) = all.remove_entry(id) {
@@ -161,13 +164,13 @@ impl Plans {
     /// Sets how to end what is being done for a plan; ends it when nobody waits for it any more.
     fn set_work(&self, id: &str, work: AbortHandle) {
         match self.kept.lock().get_mut(id) {
-            Some(kept) if matches!(kept.state, Planned::Submitted) => kept.work = Some(work),
+            Some(kept) if matches!(kept.state, PlanOutcome::Submitted) => kept.work = Some(work),
             _ => work.abort(),
         }
     }
 
     /// What became of a plan of this principal's about this table.
-    fn get(&self, who: &Who, relation: &str, id: &str, now: Instant) -> Option<Planned> {
+    fn get(&self, who: &Who, relation: &str, id: &str, now: Instant) -> Option<PlanOutcome> {
         let all = self.kept.lock();
         let kept = all.get(id).filter(|it| is_of(it, who, relation, now))?;
         Some(kept.state.clone())
@@ -179,7 +182,7 @@ impl Plans {
         let Some(kept) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
             return false;
         };
-        kept.state = Planned::Cancelled;
+        kept.state = PlanOutcome::Cancelled;
         if let Some(work) = kept.work.take() {
             work.abort();
         }
@@ -187,22 +190,22 @@ impl Plans {
     }
 }
 
-fn is_of(kept: &Kept, who: &Who, relation: &str, now: Instant) -> bool {
+fn is_of(kept: &StoredPlan, who: &Who, relation: &str, now: Instant) -> bool {
     kept.owner == who.id && kept.relation == relation && kept.until > now
 }
 
-fn oldest(all: &HashMap<Arc<str>, Kept>, owner: Option<&Arc<str>>) -> Option<Arc<str>> {
+fn oldest(all: &HashMap<Arc<str>, StoredPlan>, owner: Option<&Arc<str>>) -> Option<Arc<str>> {
     let of_owner = all.iter().filter(|(_, it)| owner.is_none_or(|owner| it.owner == *owner));
     of_owner.min_by_key(|(_, it)| it.until).map(|(id, _)| Arc::clone(id))
 }
 
-fn remove(all: &mut HashMap<Arc<str>, Kept>, id: Option<Arc<str>>) -> usize {
+fn remove(all: &mut HashMap<Arc<str>, StoredPlan>, id: Option<Arc<str>>) -> usize {
     id.and_then(|id| all.remove(&id)).map_or(0, |kept| kept.weight())
 }
 
 /// A table that a scan is of.
-pub(super) struct Target {
-    pub(super) reader: Reader,
+pub(super) struct PlanTarget {
+    pub(super) reader: ManifestReader,
     pub(super) doc: Arc<TableDoc>,
     pub(super) relation: String,
 }
@@ -219,10 +222,10 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         request: &ScanRequest,
-    ) -> Result<Plan> {
+    ) -> Result<ScanPlan> {
         let target = self.scan_target(who, warehouse, ident).await?;
         let request = self.restricted_scan(who, warehouse, ident, request)?;
-        let (scan, lists) = Scan::new(&target.doc, &request)?;
+        let (scan, lists) = BoundScan::new(&target.doc, &request)?;
         let secret = node::auth::random_key().map_err(Error::internal)?;
         let id: Arc<str> = hex::encode(&secret).into();
         let mut scan = Box::new(scan);
@@ -235,37 +238,37 @@ impl Catalog {
         };
         if is_short && scan.delete_manifests() <= MANIFESTS_AT_ONCE_MAX {
             scan.read_deletes(&target.reader).await?;
-            let state = Planned::Completed(Arc::from(scan));
+            let state = PlanOutcome::Completed(Arc::from(scan));
             self.keep_plan(who, &id, &target.relation, (state.clone(), 0));
-            return Ok(Plan { id, state });
+            return Ok(ScanPlan { id, state });
         }
-        self.keep_plan(who, &id, &target.relation, (Planned::Submitted, scan.weight()));
+        self.keep_plan(who, &id, &target.relation, (PlanOutcome::Submitted, scan.weight()));
         let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
         let work = node::task::spawn(async move {
             let made = catalog.make_plan(&who, &target, scan, rest).await;
             let state = match made {
-                Ok(scan) => Planned::Completed(scan),
+                Ok(scan) => PlanOutcome::Completed(scan),
                 Err(error) => {
                     if error.kind.status() >= 500 {
                         let cause = &error as &dyn std::error::Error;
                         tracing::error!(error = cause, "a scan could not be planned");
                     }
-                    Planned::Failed(error.kind, error.message)
+                    PlanOutcome::Failed(error.kind, error.message)
                 }
             };
             catalog.0.plans.settle(&plan, state);
         });
         self.0.plans.set_work(&id, work.abort_handle());
-        Ok(Plan { id, state: Planned::Submitted })
+        Ok(ScanPlan { id, state: PlanOutcome::Submitted })
     }
 
     async fn make_plan(
         &self,
         who: &Who,
-        target: &Target,
-        mut scan: Box<Scan>,
-        lists: Option<Vec<List>>,
-    ) -> Result<Arc<Scan>> {
+        target: &PlanTarget,
+        mut scan: Box<BoundScan>,
+        lists: Option<Vec<ManifestListSource>>,
+    ) -> Result<Arc<BoundScan>> {
         let background = Arc::clone(&self.0.plans.background);
         let _turn = background.acquire_owned().await.map_err(Error::internal)?;
         if let Some(lists) = lists {
@@ -285,7 +288,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         id: &str,
-    ) -> Result<Planned> {
+    ) -> Result<PlanOutcome> {
         let target = self.scan_target(who, warehouse, ident).await?;
         let found = self.0.plans.get(who, &target.relation, id, clock::now());
         found.ok_or_else(no_such_plan)
@@ -317,8 +320,8 @@ impl Catalog {
         &self,
         warehouse: &Arc<Warehouse>,
         id: &str,
-        scan: &Arc<Scan>,
-    ) -> Result<Tasks> {
+        scan: &Arc<BoundScan>,
+    ) -> Result<PlanTasks> {
         self.tasks_at(warehouse, id, scan, scan.whole()).await
     }
 
@@ -332,12 +335,12 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         task: &str,
-    ) -> Result<Tasks> {
+    ) -> Result<PlanTasks> {
         let target = self.scan_target(who, warehouse, ident).await?;
         let no_such = || Error::new(Kind::NoSuchPlanTask, "The plan task does not exist");
         let (id, place) = parse_task(task).ok_or_else(no_such)?;
         match self.0.plans.get(who, &target.relation, id, clock::now()) {
-            Some(Planned::Completed(scan)) if scan.has(place) => {
+            Some(PlanOutcome::Completed(scan)) if scan.has(place) => {
                 self.tasks_at(warehouse, id, &scan, place).await
             }
             _ => Err(no_such()),
@@ -348,17 +351,17 @@ impl Catalog {
         &self,
         warehouse: &Arc<Warehouse>,
         id: &str,
-        scan: &Arc<Scan>,
-        place: Place,
-    ) -> Result<Tasks> {
+        scan: &Arc<BoundScan>,
+        place: ScanPosition,
+    ) -> Result<PlanTasks> {
         let (page, rest) = scan.page(&self.manifest_reader(warehouse), place).await?;
-        let token = |it: &Place| format!("{id}.{}.{}.{}", it.from, it.to, it.entry);
-        Ok(Tasks { page, plan_tasks: rest.iter().map(token).collect() })
+        let token = |it: &ScanPosition| format!("{id}.{}.{}.{}", it.from, it.to, it.entry);
+        Ok(PlanTasks { page, plan_tasks: rest.iter().map(token).collect() })
     }
 
-    pub(super) fn manifest_reader(&self, warehouse: &Arc<Warehouse>) -> Reader {
+    pub(super) fn manifest_reader(&self, warehouse: &Arc<Warehouse>) -> ManifestReader {
         let manifests = Arc::clone(&self.0.plans.manifests);
-        Reader { warehouse: Arc::clone(warehouse), manifests }
+        ManifestReader { warehouse: Arc::clone(warehouse), manifests }
     }
 
     pub(super) async fn scan_target(
@@ -366,15 +369,15 @@ impl Catalog {
         who: &Who,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-    ) -> Result<Target> {
+    ) -> Result<PlanTarget> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
-        let entry: Arc<Entry> = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry: Arc<CachedVersion> = self.entry(warehouse, RelationKind::Table, ident).await?;
         let pointer = entry.pointer.as_ref();
         let (Some(doc), Some(pointer)) = (entry.table(), pointer) else {
             return Err(RelationKind::Table.no_such(ident));
         };
         let reader = self.manifest_reader(warehouse);
-        Ok(Target { reader, doc: Arc::clone(doc), relation: pointer.id.clone() })
+        Ok(PlanTarget { reader, doc: Arc::clone(doc), relation: pointer.id.clone() })
     }
 
     fn keep_plan(
@@ -382,25 +385,25 @@ impl Catalog {
         who: &Who,
         id: &Arc<str>,
         relation: &str,
-        (state, pending): (Planned, usize),
+        (state, pending): (PlanOutcome, usize),
     ) {
         let now = clock::now();
         let (owner, relation) = (Arc::clone(&who.id), relation.to_owned());
         let until = now + PLAN_LIFETIME;
-        let kept = Kept { owner, relation, until, state, pending, work: None };
+        let kept = StoredPlan { owner, relation, until, state, pending, work: None };
         self.0.plans.insert(id, kept, now);
     }
 
     async fn read_lists(
         &self,
         who: &Who,
-        target: &Target,
-        scan: &mut Scan,
-        lists: Vec<List>,
+        target: &PlanTarget,
+        scan: &mut BoundScan,
+        lists: Vec<ManifestListSource>,
     ) -> Result<()> {
         let paths = lists.iter().filter_map(|list| match list {
-            List::At(path) => Some(path.as_str()),
-            List::Here(_) => None,
+            ManifestListSource::At(path) => Some(path.as_str()),
+            ManifestListSource::Here(_) => None,
         });
         self.check_own(who, target, paths).await?;
         scan.read_lists(&target.reader, lists).await?;
@@ -412,7 +415,7 @@ impl Catalog {
     pub(super) async fn check_own<'p>(
         &self,
         who: &Who,
-        target: &Target,
+        target: &PlanTarget,
         paths: impl Iterator<Item = &'p str>,
     ) -> Result<()> {
         if who.operator {
@@ -446,11 +449,11 @@ fn no_such_plan() -> Error {
 }
 
 /// A task is named by its plan, which nobody can guess, and where in it to go on.
-fn parse_task(task: &str) -> Option<(&str, Place)> {
+fn parse_task(task: &str) -> Option<(&str, ScanPosition)> {
     let mut parts = task.split('.');
     let id = parts.next()?;
     let mut number = || parts.next()?.parse().ok();
-    let place = Place { from: number()?, to: number()?, entry: number()? };
+    let place = ScanPosition { from: number()?, to: number()?, entry: number()? };
     parts.next().is_none().then_some((id, place))
 }
 
@@ -458,9 +461,9 @@ fn parse_task(task: &str) -> Option<(&str, Place)> {
 mod tests {
     use super::*;
 
-    fn kept(owner: &str, until: Instant) -> Kept {
+    fn kept(owner: &str, until: Instant) -> StoredPlan {
         let (owner, relation) = (owner.into(), "t".to_owned());
-        Kept { owner, relation, until, state: Planned::Submitted, pending: 0, work: None }
+        StoredPlan { owner, relation, until, state: PlanOutcome::Submitted, pending: 0, work: None }
     }
 
     fn who(id: &str) -> Who {
@@ -469,7 +472,7 @@ mod tests {
 
     #[test]
     fn the_oldest_plan_of_a_principal_makes_room_and_no_other() {
-        let (plans, now) = (Plans::default(), clock::now());
+        let (plans, now) = (PlanStore::default(), clock::now());
         let at = |place: usize| now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
         plans.insert(&"other".into(), kept("other", at(0)), now);
         for place in 0..=PLANS_OF_PRINCIPAL_MAX {
@@ -489,18 +492,18 @@ mod tests {
 
     #[test]
     fn a_cancelled_plan_stays_so() {
-        let (plans, now) = (Plans::default(), clock::now());
+        let (plans, now) = (PlanStore::default(), clock::now());
         plans.insert(&"p".into(), kept("me", now + PLAN_LIFETIME), now);
         assert!(!plans.cancel(&who("other"), "t", "p", now));
         assert!(plans.cancel(&who("me"), "t", "p", now));
-        plans.settle("p", Planned::Failed(Kind::Internal, String::new()));
+        plans.settle("p", PlanOutcome::Failed(Kind::Internal, String::new()));
         let state = plans.get(&who("me"), "t", "p", now).unwrap();
-        assert!(matches!(state, Planned::Cancelled));
+        assert!(matches!(state, PlanOutcome::Cancelled));
     }
 
     #[test]
     fn plans_that_are_made_later_make_room_as_well() {
-        let (plans, now) = (Plans::default(), clock::now());
+        let (plans, now) = (PlanStore::default(), clock::now());
         let ids = ["p0", "p1", "p2", "p3"];
         for (place, id) in ids.iter().enumerate() {
             let until = now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
@@ -508,7 +511,8 @@ mod tests {
         }
         let me = who("me");
         let left = || ids.map(|id| plans.get(&me, "t", id, now).is_some());
-        let made = || Planned::Completed(Arc::new(Scan::of_weight(PLANS_BYTES_MAX / 5 * 2)));
+        let made =
+            || PlanOutcome::Completed(Arc::new(BoundScan::of_weight(PLANS_BYTES_MAX / 5 * 2)));
         for id in ["p2", "p0"] {
             plans.settle(id, made());
         }
@@ -516,7 +520,7 @@ mod tests {
         // The oldest goes, whatever there is of it.
         plans.settle("p1", made());
         assert_eq!(left(), [false, true, true, true]);
-        let bytes = || plans.kept.lock().values().map(Kept::weight).sum::<usize>();
+        let bytes = || plans.kept.lock().values().map(StoredPlan::weight).sum::<usize>();
         assert!(bytes() <= PLANS_BYTES_MAX, "{}", bytes());
         // What is still being made counts as well.
         let mut waiting = kept("me", now + PLAN_LIFETIME);
@@ -528,7 +532,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_for_a_plan_that_is_gone_ends() {
-        let plans = Plans::default();
+        let plans = PlanStore::default();
         let work = tokio::spawn(std::future::pending::<()>());
         plans.set_work("gone", work.abort_handle());
         assert!(work.await.unwrap_err().is_cancelled());
@@ -536,7 +540,7 @@ mod tests {
 
     #[test]
     fn tasks_are_what_was_given_out() {
-        let place = Place { from: 1, to: 20, entry: 3 };
+        let place = ScanPosition { from: 1, to: 20, entry: 3 };
         assert_eq!(parse_task("ab.1.20.3"), Some(("ab", place)));
         for text in ["", "ab", "ab.1.2", "ab.1.2.3.4", "ab.-1.2.3", "ab.1.2.x", "..."] {
             assert_eq!(parse_task(text), None, "{text}");

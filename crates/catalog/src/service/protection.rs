@@ -9,26 +9,26 @@ use super::{Call, Catalog, Object, Right, Who};
 use crate::doc::Properties as DocProperties;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Properties, RelationKind, Ruled, no_such_namespace};
+use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
 use crate::update::TableUpdate;
 use crate::view::ViewUpdate;
 use crate::warehouse::Warehouse;
 
-use super::relations::Document as _;
+use super::relations::RelationDocument as _;
 
 /// The property that protects what has it, when it is `true`.
 pub const PROTECTED: &str = "protected";
 
 /// By what something is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Protection {
+pub struct ProtectionLevel {
     /// It was said beside it.
     pub by_flag: bool,
     /// Its property says so.
     pub by_property: bool,
 }
 
-impl Protection {
+impl ProtectionLevel {
     /// Whether it is protected.
     #[must_use]
     pub const fn is_on(self) -> bool {
@@ -128,10 +128,10 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
-    ) -> Result<Option<(String, Protection)>> {
+    ) -> Result<Option<(String, ProtectionLevel)>> {
         let store = &self.0.store;
         let Some(found) = store.pointer(warehouse.id(), ident).await? else { return Ok(None) };
-        let by_flag = store.is_protected(warehouse.id(), Ruled::Relation(&found.id)).await?;
+        let by_flag = store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
         // A document that cannot be read any more says nothing.
         let entry = self.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
@@ -139,21 +139,21 @@ impl Catalog {
             (None, Some(doc)) => says(doc.properties()),
             (None, None) => false,
         });
-        Ok(Some((found.id, Protection { by_flag, by_property })))
+        Ok(Some((found.id, ProtectionLevel { by_flag, by_property })))
     }
 
     async fn protection_of_namespace(
         &self,
         warehouse: &Warehouse,
         ident: &NamespaceIdent,
-    ) -> Result<Option<Protection>> {
+    ) -> Result<Option<ProtectionLevel>> {
         let store = &self.0.store;
         let Some(properties) = store.namespace(warehouse.id(), ident).await? else {
             return Ok(None);
         };
-        let by_flag = store.is_protected(warehouse.id(), Ruled::Namespace(ident)).await?;
+        let by_flag = store.is_protected(warehouse.id(), RuleSubject::Namespace(ident)).await?;
         let by_property = properties.get(PROTECTED).is_some_and(|it| is_true(it));
-        Ok(Some(Protection { by_flag, by_property }))
+        Ok(Some(ProtectionLevel { by_flag, by_property }))
     }
 
     /// Whether a namespace, or a table or view of it, is protected.
@@ -165,7 +165,7 @@ impl Catalog {
         who: &Who,
         warehouse: &Arc<Warehouse>,
         (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
-    ) -> Result<Protection> {
+    ) -> Result<ProtectionLevel> {
         let Some(ident) = ident else {
             self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
             let found = self.protection_of_namespace(warehouse, namespace).await?;
@@ -186,21 +186,21 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
         is_protected: bool,
-    ) -> Result<Protection> {
+    ) -> Result<ProtectionLevel> {
         let (catalog, store) = (self, &self.0.store);
         let Some(ident) = ident else {
             catalog.allow(call.who, warehouse, Right::Manage, Object::Namespace(namespace))?;
             let found = catalog.protection_of_namespace(warehouse, namespace).await?;
             let found = found.ok_or_else(|| no_such_namespace(namespace))?;
-            store.protect(warehouse.id(), Ruled::Namespace(namespace), is_protected).await?;
-            return Ok(Protection { by_flag: is_protected, ..found });
+            store.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
+            return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
         catalog.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
         // Who is dropping it is done first.
         let _turn = catalog.turn(warehouse, ident).await;
         let found = catalog.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
-        store.protect(warehouse.id(), Ruled::Relation(&id), is_protected).await?;
-        Ok(Protection { by_flag: is_protected, ..found })
+        store.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
+        Ok(ProtectionLevel { by_flag: is_protected, ..found })
     }
 }

@@ -20,7 +20,7 @@ const STEP: usize = 500;
 
 /// What recovery found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Tables and views that were looked at.
     pub looked_at: u64,
     /// Files that were written again.
@@ -32,8 +32,8 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read, or a file cannot be written.
-    pub async fn recover(&self) -> Result<Recovered> {
-        let mut all = Recovered::default();
+    pub async fn recover(&self) -> Result<RecoveryReport> {
+        let mut all = RecoveryReport::default();
         let warehouses = self.all_warehouses();
         let window_ms = u64::try_from(WINDOW.as_millis()).map_err(Error::internal)?;
         for warehouse in warehouses {

@@ -7,18 +7,18 @@ use bytes::Bytes;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, Written};
-use super::{Call, Catalog, Listing, Object, Page, Right, VisibleNames, Who, key};
-use crate::cache::{Doc, Entry};
+use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who, key};
+use crate::cache::{CachedVersion, ParsedDocument};
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::storage::PATHS;
-use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap};
+use crate::store::{Act, MetadataPointer, NewRelation, RelationKind, Stamp, Swap};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
 /// A document, as far as those of tables and views are kept alike.
-pub(crate) trait Document: Sized {
+pub(crate) trait RelationDocument: Sized {
     /// What it is the document of.
     const KIND: RelationKind;
 
@@ -29,10 +29,10 @@ pub(crate) trait Document: Sized {
     fn places(&self) -> Vec<String>;
     /// The same in one piece, and its bytes.
     fn settle(&self) -> Result<(Self, Bytes)>;
-    fn into_doc(self) -> Doc;
+    fn into_doc(self) -> ParsedDocument;
 }
 
-impl Document for TableDoc {
+impl RelationDocument for TableDoc {
     const KIND: RelationKind = RelationKind::Table;
 
     fn uuid(&self) -> &str {
@@ -56,12 +56,12 @@ impl Document for TableDoc {
         TableDoc::settle(self)
     }
 
-    fn into_doc(self) -> Doc {
-        Doc::Table(Arc::new(self))
+    fn into_doc(self) -> ParsedDocument {
+        ParsedDocument::Table(Arc::new(self))
     }
 }
 
-impl Document for ViewDoc {
+impl RelationDocument for ViewDoc {
     const KIND: RelationKind = RelationKind::View;
 
     fn uuid(&self) -> &str {
@@ -84,12 +84,12 @@ impl Document for ViewDoc {
         ViewDoc::settle(self)
     }
 
-    fn into_doc(self) -> Doc {
-        Doc::View(Arc::new(self))
+    fn into_doc(self) -> ParsedDocument {
+        ParsedDocument::View(Arc::new(self))
     }
 }
 
-impl<D: Document> Written<D> {
+impl<D: RelationDocument> Written<D> {
     /// The table or view that was written.
     pub(super) fn new_relation(&self, ident: &TableIdent, act: Act) -> NewRelation {
         NewRelation {
@@ -105,7 +105,7 @@ impl<D: Document> Written<D> {
     }
 
     /// The move of a pointer from where it leads to what was written.
-    pub(super) fn swap(&self, ident: &TableIdent, expected: &Pointer, act: Act) -> Swap {
+    pub(super) fn swap(&self, ident: &TableIdent, expected: &MetadataPointer, act: Act) -> Swap {
         Swap {
             ident: ident.clone(),
             expected: expected.clone(),
@@ -136,9 +136,9 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         (kind, ident): (RelationKind, &TableIdent),
         act: impl FnOnce(Change) -> A + Send + 'static,
-    ) -> Result<Arc<Entry>>
+    ) -> Result<Arc<CachedVersion>>
     where
-        A: Future<Output = Result<Arc<Entry>>> + Send,
+        A: Future<Output = Result<Arc<CachedVersion>>> + Send,
     {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
@@ -160,8 +160,8 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
         namespace: &NamespaceIdent,
-        page: &Page,
-    ) -> Result<Listing<TableIdent>> {
+        page: &PageRequest,
+    ) -> Result<ListPage<TableIdent>> {
         let visible = self.listed_names(who, warehouse, Some(namespace))?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {
@@ -175,7 +175,7 @@ impl Catalog {
         }
         let names = page.part(names, String::clone)?;
         let ident = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
-        Ok(Listing { items: names.items.into_iter().map(ident).collect(), next: names.next })
+        Ok(ListPage { items: names.items.into_iter().map(ident).collect(), next: names.next })
     }
 
     /// A table or view as it is.
@@ -188,7 +188,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
         ident: &TableIdent,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
         let entry = self.entry_to_read(warehouse, kind, ident).await?;
         self.check_file(warehouse, &entry)?;
@@ -243,14 +243,14 @@ impl Catalog {
     }
 
     /// Makes a table or view of a document whose name is free.
-    pub(super) async fn make<D: Document>(
+    pub(super) async fn make<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
         doc: &D,
         act: Act,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.check_apart(stamp, doc.location(), "").await?;
         Catalog::check_paths(stamp, warehouse, (doc.location(), doc.properties()), None)?;
         let written = documents::write(warehouse, doc, None).await?;
@@ -282,15 +282,15 @@ impl Catalog {
     }
 
     /// Puts a document that a pointer leads to in the cache.
-    pub(super) fn publish_written<D: Document>(
+    pub(super) fn publish_written<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        pointer: Pointer,
+        pointer: MetadataPointer,
         written: Written<D>,
-    ) -> Arc<Entry> {
+    ) -> Arc<CachedVersion> {
         let doc = written.doc.into_doc();
-        let entry = Arc::new(Entry::new(Some(pointer), doc, written.document));
+        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, written.document));
         self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
         entry
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Catalog, Who};
-use crate::access::Restrictions;
+use crate::access::TableRestrictions;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::json::Fragment;
-use crate::plan::{Expression, Restriction, ScanRequest};
+use crate::plan::{FilterExpression, ReadRestriction, ScanRequest};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -19,7 +19,7 @@ impl Catalog {
         who: &Who,
         warehouse: &Warehouse,
         ident: &TableIdent,
-    ) -> Option<Arc<Restrictions>> {
+    ) -> Option<Arc<TableRestrictions>> {
         if who.operator { None } else { self.0.authority.restrictions(who, warehouse, ident) }
     }
 
@@ -64,13 +64,13 @@ impl Catalog {
         let filter = match &restrictions.row_filter {
             Some(filter) => {
                 let filter = Fragment::of(filter).map_err(Error::internal)?;
-                Expression::parse(&filter).map_err(Error::internal)?
+                FilterExpression::parse(&filter).map_err(Error::internal)?
             }
-            None => Expression::everything(),
+            None => FilterExpression::everything(),
         };
         let hidden = restrictions.projections.keys().copied().collect();
         let is_trusted = restrictions.is_trusted;
-        Ok(request.restricted(Restriction { filter, hidden, is_trusted }))
+        Ok(request.restricted(ReadRestriction { filter, hidden, is_trusted }))
     }
 
     /// The schema that a table has now. Whether somebody may know is up to the caller.

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use super::commit::table;
 use super::documents::{self, Written};
 use super::dropped::kept_in;
-use super::homes::{Chosen, Reach};
+use super::homes::{Chosen, LocationScope};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Who};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::create::check_registered;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
@@ -101,7 +101,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         let Register { name, metadata_location, overwrite } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
@@ -124,8 +124,8 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        (location, overwrite, reach): (String, bool, &Reach),
-    ) -> Result<Arc<Entry>> {
+        (location, overwrite, reach): (String, bool, &LocationScope),
+    ) -> Result<Arc<CachedVersion>> {
         self.namespace(warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
         if let Some(found) = &found
@@ -200,7 +200,7 @@ impl Catalog {
         call: &Call<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
         // Its policies go with it: whoever registers its file again has none.
         self.require_unrestricted(call.who, warehouse, ident)?;

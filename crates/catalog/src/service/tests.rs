@@ -16,13 +16,13 @@ mod time;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::{Value, json};
 use testkit::{Postgres, Scratch};
 
 use super::*;
-use crate::cache::{Entry, Snapshots};
+use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{Error, Kind};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
@@ -33,7 +33,7 @@ struct Stage {
     _scratch: Arc<Scratch>,
     directory: PathBuf,
     url: StoreUrl,
-    store: Store,
+    store: SqlStore,
     catalog: Catalog,
     warehouse: Arc<Warehouse>,
     who: Who,
@@ -43,8 +43,8 @@ impl Stage {
     async fn new(url: StoreUrl, scratch: Arc<Scratch>) -> Stage {
         let directory = scratch.path().join("w");
         let mut registry = Registry::default();
-        let store = Store::open(StoreConfig::new(url.clone()), &mut registry).await.unwrap();
-        let settings = Settings {
+        let store = SqlStore::open(StoreConfig::new(url.clone()), &mut registry).await.unwrap();
+        let settings = CatalogSettings {
             warehouse: "main".to_owned(),
             root: format!("file://{}", directory.display()),
             locations: vec![format!("file://{}/extra", scratch.path().display())],
@@ -83,16 +83,16 @@ impl Stage {
     }
 
     /// Makes a table by a commit that finishes a staged one.
-    async fn table(&self, ident: &TableIdent) -> Arc<Entry> {
+    async fn table(&self, ident: &TableIdent) -> Arc<CachedVersion> {
         self.commit(ident, &creation(&json!({}))).await.unwrap()
     }
 
-    async fn commit(&self, ident: &TableIdent, body: &Value) -> Result<Arc<Entry>> {
+    async fn commit(&self, ident: &TableIdent, body: &Value) -> Result<Arc<CachedVersion>> {
         let body = Fragment::of(body).unwrap();
         self.catalog.commit_table(&self.call(), &self.warehouse, ident, &body).await
     }
 
-    async fn load(&self, ident: &TableIdent) -> Result<Arc<Entry>> {
+    async fn load(&self, ident: &TableIdent) -> Result<Arc<CachedVersion>> {
         self.catalog.load(&self.who, &self.warehouse, RelationKind::Table, ident).await
     }
 
@@ -141,15 +141,15 @@ fn setting(key: &str, value: &str) -> Value {
     })
 }
 
-fn location(entry: &Entry) -> &str {
+fn location(entry: &CachedVersion) -> &str {
     entry.location().unwrap()
 }
 
-fn property(entry: &Entry, key: &str) -> Option<String> {
+fn property(entry: &CachedVersion, key: &str) -> Option<String> {
     entry.table().unwrap().properties.get(key).map(|it| it.into_owned())
 }
 
-fn version(entry: &Entry) -> u64 {
+fn version(entry: &CachedVersion) -> u64 {
     entry.pointer.as_ref().unwrap().version
 }
 
@@ -189,18 +189,18 @@ async fn lists_come_in_pages_when_that_is_asked_for() {
             (Some(""), None, 3, false),
             (Some(""), Some(0), 1, true),
         ] {
-            let page = Page { token: token.map(str::to_owned), size };
+            let page = PageRequest { token: token.map(str::to_owned), size };
             let (who, warehouse) = (&stage.who, &stage.warehouse);
             let listing = stage.catalog.list_namespaces(who, warehouse, None, &page).await.unwrap();
             assert_eq!((listing.items.len(), listing.next.is_some()), (expected, is_more));
             if let Some(next) = listing.next {
-                let page = Page { token: Some(next), size: None };
+                let page = PageRequest { token: Some(next), size: None };
                 let rest = stage.catalog.list_namespaces(who, warehouse, None, &page).await;
                 let rest = rest.unwrap();
                 assert_eq!((rest.items.len(), rest.next), (3 - expected, None));
             }
         }
-        let page = Page { token: Some("%".to_owned()), size: None };
+        let page = PageRequest { token: Some("%".to_owned()), size: None };
         let list = stage.catalog.list_namespaces(&stage.who, &stage.warehouse, None, &page).await;
         assert_eq!(refusal(list).0, Kind::BadRequest);
     })
@@ -247,7 +247,7 @@ async fn who_has_no_right_does_nothing() {
     let transaction = Fragment::of(&transaction).unwrap();
     let register = json!({"name": "r", "metadata-location": "file:///x"});
     let register = Fragment::of(&register).unwrap();
-    let (page, none) = (Page::default(), Properties::new());
+    let (page, none) = (PageRequest::default(), Properties::new());
     let view = RelationKind::View;
     for refused in [
         catalog.list_namespaces(&who, warehouse, None, &page).await.map(drop),

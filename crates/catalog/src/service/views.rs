@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, Written};
-use super::homes::{Chosen, Reach};
+use super::homes::{Chosen, LocationScope};
 use super::protection::view_touches_protection;
 use super::relations::Change;
 use super::{Call, Catalog, Object, RETRIES_MAX, Right};
-use crate::cache::Entry;
+use crate::cache::CachedVersion;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::json::Fragment;
@@ -40,7 +40,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
@@ -73,7 +73,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(call.who, warehouse, Right::Write, Object::Relation(ident))?;
         let request = parse_view_commit(body)?;
         if view_touches_protection(&request.updates) {
@@ -100,8 +100,8 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        request: (&ViewCommit, &Reach),
-    ) -> (Result<Arc<Entry>>, bool) {
+        request: (&ViewCommit, &LocationScope),
+    ) -> (Result<Arc<CachedVersion>>, bool) {
         let prepared = self.prepared(warehouse, stamp, ident, request).await.map_err(certain);
         let (base, written) = match prepared {
             Ok((base, Some(written))) => (base, written),
@@ -139,8 +139,8 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        (request, reach): (&ViewCommit, &Reach),
-    ) -> Result<(Arc<Entry>, Option<Written<ViewDoc>>)> {
+        (request, reach): (&ViewCommit, &LocationScope),
+    ) -> Result<(Arc<CachedVersion>, Option<Written<ViewDoc>>)> {
         let base = self.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| Error::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
@@ -192,7 +192,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
         body: &Fragment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<Arc<CachedVersion>> {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         let Register { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
-use node::objects::Credentials;
+use node::objects::SigningCredentials;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, Object, Right, Settings, Who};
+use super::{Catalog, CatalogSettings, Object, Right, Who};
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::storage::StorageSettings;
-use crate::store::{Counts, Properties, StorageRow, WarehouseRow, no_such_warehouse};
-use crate::warehouse::{Place, Status, Warehouse, WarehouseSpec};
+use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
+use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
 
 /// How long another server may go on with a warehouse as it was.
 pub const WAREHOUSES_INTERVAL: Duration = Duration::from_secs(2);
@@ -33,20 +33,20 @@ const RESERVED: [&str; 8] =
 
 /// Warehouses in memory.
 #[derive(Debug, Default)]
-pub(super) struct Warehouses {
-    loaded: RwLock<Loaded>,
+pub(super) struct WarehouseRegistry {
+    loaded: RwLock<LoadedWarehouse>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedWarehouse {
     version: u64,
-    by_name: BTreeMap<Arc<str>, Known>,
+    by_name: BTreeMap<Arc<str>, KnownWarehouses>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownWarehouses {
     row: WarehouseRow,
     /// None when it cannot be opened; the log says why.
     warehouse: Option<Arc<Warehouse>>,
@@ -55,14 +55,14 @@ struct Known {
 /// A key of a warehouse's own.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct NewKey {
+pub struct NewStorageKey {
     access_key_id: String,
     secret_access_key: String,
     #[serde(default)]
     session_token: Option<String>,
 }
 
-impl std::fmt::Debug for NewKey {
+impl std::fmt::Debug for NewStorageKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewKey").finish_non_exhaustive()
     }
@@ -77,11 +77,11 @@ pub struct NewWarehouse {
     #[serde(default)]
     pub(crate) locations: Vec<String>,
     #[serde(default)]
-    pub(crate) status: Status,
+    pub(crate) status: WarehouseStatus,
     #[serde(default)]
     pub(crate) storage: StorageSettings,
     #[serde(default)]
-    pub(crate) credentials: Option<NewKey>,
+    pub(crate) credentials: Option<NewStorageKey>,
 }
 
 /// What is to be different of a warehouse: what is not there stays.
@@ -89,13 +89,13 @@ pub struct NewWarehouse {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarehouseChange {
     #[serde(default)]
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<WarehouseStatus>,
     #[serde(default)]
     pub(crate) locations: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) storage: Option<StorageSettings>,
     #[serde(default)]
-    pub(crate) credentials: Option<NewKey>,
+    pub(crate) credentials: Option<NewStorageKey>,
 }
 
 /// A warehouse, for people who look after it. It has no secret.
@@ -106,7 +106,7 @@ pub struct WarehouseRecord {
     pub(crate) name: String,
     pub(crate) root: String,
     pub(crate) locations: Vec<String>,
-    pub(crate) status: Status,
+    pub(crate) status: WarehouseStatus,
     /// Whether the configuration describes it, and not the store.
     pub(crate) configured: bool,
     /// Whether it has a key of its own.
@@ -115,11 +115,11 @@ pub struct WarehouseRecord {
     pub(crate) created_ms: u64,
     pub(crate) updated_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    statistics: Option<Statistics>,
+    statistics: Option<WarehouseStatistics>,
 }
 
 #[derive(Debug, Serialize)]
-struct Statistics {
+struct WarehouseStatistics {
     namespaces: u64,
     tables: u64,
     views: u64,
@@ -201,11 +201,11 @@ impl Catalog {
             let known = self.0.warehouses.loaded.read().by_name.get(&*row.name).cloned();
             let known = match known {
                 Some(known) if known.row == row => known,
-                _ => Known { warehouse: self.open_warehouse(&row), row },
+                _ => KnownWarehouses { warehouse: self.open_warehouse(&row), row },
             };
             by_name.insert(Arc::from(&*known.row.name), known);
         }
-        *self.0.warehouses.loaded.write() = Loaded { version, by_name };
+        *self.0.warehouses.loaded.write() = LoadedWarehouse { version, by_name };
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl Catalog {
         let taken = self.configured_places()?;
         self.0.store.insert_warehouse(row.clone(), taken, properties).await?;
         self.load_warehouses().await?;
-        Ok(self.record(&row, Some(Counts::default())))
+        Ok(self.record(&row, Some(WarehouseCounts::default())))
     }
 
     /// Says something else of a warehouse. Of the configured one that is its status alone.
@@ -357,7 +357,7 @@ impl Catalog {
         let secret = credentials.map(|key| self.seal(&row.id, &key)).transpose()?;
         let mut said = row.storage.take().unwrap_or_else(|| StorageRow {
             is_made: false,
-            status: Status::Active,
+            status: WarehouseStatus::Active,
             locations: Vec::new(),
             settings: StorageSettings::default(),
             secret: None,
@@ -393,7 +393,8 @@ impl Catalog {
             let message = "the configured warehouse cannot be removed";
             return Err(Error::new(Kind::Forbidden, message));
         }
-        let is_protected = row.storage.as_ref().is_some_and(|it| it.status == Status::Protected);
+        let is_protected =
+            row.storage.as_ref().is_some_and(|it| it.status == WarehouseStatus::Protected);
         if is_protected && !insist {
             let message = "the warehouse is protected; `force=true` removes it all the same";
             return Err(Error::new(Kind::Forbidden, message));
@@ -403,20 +404,20 @@ impl Catalog {
         self.load_warehouses().await
     }
 
-    fn known(&self, name: &str) -> Result<Known> {
+    fn known(&self, name: &str) -> Result<KnownWarehouses> {
         let loaded = self.0.warehouses.loaded.read();
         loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
     }
 
     /// One that cannot be opened is for operators.
-    fn may_see(&self, who: &Who, known: &Known) -> Result<()> {
+    fn may_see(&self, who: &Who, known: &KnownWarehouses) -> Result<()> {
         match &known.warehouse {
             Some(warehouse) => self.has_right(who, warehouse, Right::Manage, Object::Warehouse),
             None => only_operators(who),
         }
     }
 
-    fn record(&self, row: &WarehouseRow, counts: Option<Counts>) -> WarehouseRecord {
+    fn record(&self, row: &WarehouseRow, counts: Option<WarehouseCounts>) -> WarehouseRecord {
         let said = row.storage.as_ref();
         let made = said.filter(|it| it.is_made);
         let configured = &self.0.settings;
@@ -425,13 +426,13 @@ impl Catalog {
             name: row.name.clone(),
             root: row.root.split('?').next().unwrap_or_default().to_owned(),
             locations: made.map_or_else(|| configured.locations.clone(), |it| it.locations.clone()),
-            status: said.map_or(Status::Active, |it| it.status),
+            status: said.map_or(WarehouseStatus::Active, |it| it.status),
             configured: made.is_none(),
             has_credentials: made.is_some_and(|it| it.secret.is_some()),
             storage: made.map_or_else(|| configured.storage.clone(), |it| it.settings.clone()),
             created_ms: row.created_ms,
             updated_ms: said.map(|it| it.updated_ms),
-            statistics: counts.map(|it| Statistics {
+            statistics: counts.map(|it| WarehouseStatistics {
                 namespaces: it.namespaces,
                 tables: it.tables,
                 views: it.views,
@@ -440,7 +441,7 @@ impl Catalog {
     }
 
     /// Seals a key for the row of a warehouse.
-    fn seal(&self, id: &str, key: &NewKey) -> Result<String> {
+    fn seal(&self, id: &str, key: &NewStorageKey) -> Result<String> {
         let texts = [&key.access_key_id, &key.secret_access_key];
         let texts = texts.into_iter().chain(&key.session_token);
         for text in texts {
@@ -466,14 +467,14 @@ impl Catalog {
             return Err(Error::new(Kind::BadRequest, message));
         }
         said.settings.check()?;
-        let anchors: Vec<Place> =
+        let anchors: Vec<TableLocation> =
             self.0.settings.warehouse_roots.iter().filter_map(|it| it.parse().ok()).collect();
         let all = std::iter::once(("root", &row.root));
         let all = all.chain(said.locations.iter().map(|it| ("locations", it)));
         let is_bucket = row.root.starts_with("s3");
         for (field, text) in all {
             // What else there is to say of a bucket has names of its own, which are checked.
-            let place: Place = text.parse().map_err(|error: Error| {
+            let place: TableLocation = text.parse().map_err(|error: Error| {
                 Error::new(error.kind, format!("`{field}`: {}", error.message))
             })?;
             if place.path().is_none() != is_bucket {
@@ -491,7 +492,7 @@ impl Catalog {
     }
 
     /// The places that the configuration has given away.
-    fn configured_places(&self) -> Result<Vec<Place>> {
+    fn configured_places(&self) -> Result<Vec<TableLocation>> {
         let settings = &self.0.settings;
         let all = std::iter::once(&settings.root).chain(&settings.locations);
         all.map(|text| text.split('?').next().unwrap_or_default().parse()).collect()
@@ -499,7 +500,7 @@ impl Catalog {
 }
 
 /// What a row comes to on this server.
-fn spec(row: &WarehouseRow, settings: &Settings) -> Result<WarehouseSpec> {
+fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec> {
     let mut spec = WarehouseSpec {
         id: row.id.clone(),
         name: row.name.clone(),
@@ -522,9 +523,9 @@ fn spec(row: &WarehouseRow, settings: &Settings) -> Result<WarehouseSpec> {
         let sealer = settings.sealer.as_ref();
         let sealer = sealer.ok_or_else(|| Error::internal("there is no key for secrets"))?;
         let opened = sealer.open_text(secret, &about(&row.id)).map_err(Error::internal)?;
-        let key: NewKey = serde_json::from_slice(opened.expose())
+        let key: NewStorageKey = serde_json::from_slice(opened.expose())
             .map_err(|_| Error::internal("a sealed key is damaged"))?;
-        spec.credentials = Some(Credentials {
+        spec.credentials = Some(SigningCredentials {
             access_key_id: key.access_key_id,
             secret_access_key: key.secret_access_key,
             session_token: key.session_token,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::access::Restrictions;
+use crate::access::TableRestrictions;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::Stamp;
@@ -20,12 +20,12 @@ pub struct Who {
     /// Whether it may do everything.
     pub operator: bool,
     /// What its token adds to that or takes away; none for what is all of itself.
-    pub claims: Option<Arc<Claims>>,
+    pub claims: Option<Arc<TokenClaims>>,
 }
 
 /// What a token says beside whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Claims {
+pub struct TokenClaims {
     /// Groups that an identity provider says it is in, as grants know them: `group:…`.
     pub groups: Vec<Box<str>>,
     /// The name of the only role whose rights it may use; none for all that it has.
@@ -135,7 +135,7 @@ pub enum VisibleNames {
 }
 
 /// Decides. Operators are not asked about.
-pub trait Authority: Send + Sync {
+pub trait RightAuthority: Send + Sync {
     /// Refuses what a principal may not do.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ pub trait Authority: Send + Sync {
         _who: &Who,
         _warehouse: &Warehouse,
         _ident: &TableIdent,
-    ) -> Option<Arc<Restrictions>> {
+    ) -> Option<Arc<TableRestrictions>> {
         None
     }
 
@@ -186,7 +186,7 @@ pub trait Authority: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorsOnly;
 
-impl Authority for OperatorsOnly {
+impl RightAuthority for OperatorsOnly {
     fn check(&self, who: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
         let what = match right {
             Right::Read => "see",

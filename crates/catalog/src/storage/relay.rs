@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
-use node::client::{ClientError, Outgoing, Request, Response};
-use node::objects::{Credentials, S3Location, Style};
+use node::client::{ClientError, ClientResponse, Outgoing, Request};
+use node::objects::{BucketStyle, S3Location, SigningCredentials};
 use std::time::Duration;
 
-use super::Storage;
+use super::BucketStorage;
 use super::scope::{Permission, Scope};
-use super::signer::{self, SignRequest, Target};
-use super::xml::Element;
+use super::signer::{self, SignRequest, SignTarget};
+use super::xml::XmlElement;
 use crate::error::{Error, Kind, Result};
 
 /// Longest time from the first byte of a request to the head of its answer.
@@ -55,17 +55,17 @@ const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 /// A short answer of the store.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct StoreReply {
     /// What its element is called.
     pub(crate) root: String,
-    element: Element,
+    element: XmlElement,
 }
 
-impl Words {
+impl StoreReply {
     /// None when it is no text of the kind that such services have.
-    pub(crate) fn read(text: &str) -> Option<Words> {
-        let element = Element::parse(text)?;
-        Some(Words { root: element.name.clone(), element })
+    pub(crate) fn read(text: &str) -> Option<StoreReply> {
+        let element = XmlElement::parse(text)?;
+        Some(StoreReply { root: element.name.clone(), element })
     }
 
     /// What one of its elements says.
@@ -76,7 +76,7 @@ impl Words {
 
 /// A request that somebody without a key makes.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RelayedRequest {
     method: Method,
     request: SignRequest,
     /// What is sent as well, and not signed.
@@ -85,7 +85,7 @@ pub(crate) struct Asked {
     body: Option<String>,
 }
 
-impl Asked {
+impl RelayedRequest {
     /// A request with a path that begins with the bucket. `body` is there where it says what the
     /// request is about, and `is_cut` where it came in pieces of the store's own kind.
     ///
@@ -96,7 +96,7 @@ impl Asked {
         (method, uri, headers): (&Method, &Uri, &HeaderMap),
         body: Option<String>,
         is_cut: bool,
-    ) -> Result<Asked> {
+    ) -> Result<RelayedRequest> {
         let parameters = signer::parameters(uri.query().unwrap_or_default())?;
         let names = |name: &str| parameters.contains_key(name);
         let is_of_parts = names("uploads") || names("uploadId");
@@ -131,7 +131,7 @@ impl Asked {
         without_cutting(&mut forwarded);
         let uri = address(place, uri)?;
         let request = SignRequest::new((method.as_str(), uri), &place.region, own, body.clone());
-        Ok(Asked { method: method.clone(), request, forwarded, body })
+        Ok(RelayedRequest { method: method.clone(), request, forwarded, body })
     }
 
     /// Bytes that are sent in place of those that came, if it is so.
@@ -140,7 +140,7 @@ impl Asked {
     }
 }
 
-impl Storage {
+impl BucketStorage {
     /// Takes a request apart whose path begins with a bucket. See [`Asked`].
     ///
     /// # Errors
@@ -150,16 +150,16 @@ impl Storage {
         head: (&Method, &Uri, &HeaderMap),
         body: Option<String>,
         is_cut: bool,
-    ) -> Result<Asked> {
-        Asked::new(&self.location, head, body, is_cut)
+    ) -> Result<RelayedRequest> {
+        RelayedRequest::new(&self.location, head, body, is_cut)
     }
 
     /// The bucket and the key that a request is about.
     ///
     /// # Errors
     /// `BadRequest` when it is none; `Forbidden` when it is about no file.
-    pub(crate) fn subject(&self, asked: &Asked) -> Result<(String, String)> {
-        let target = Target::read(&asked.request, &self.location)?;
+    pub(crate) fn subject(&self, asked: &RelayedRequest) -> Result<(String, String)> {
+        let target = SignTarget::read(&asked.request, &self.location)?;
         let (bucket, key) = target.subject()?;
         Ok((bucket.to_owned(), key))
     }
@@ -176,15 +176,15 @@ impl Storage {
     /// Those of [`Storage::sign`]; `ServiceUnavailable` when the store gives no answer.
     pub(crate) async fn relay(
         &self,
-        asked: &Asked,
+        asked: &RelayedRequest,
         scope: Scope,
         permission: Permission,
         body: Outgoing,
-    ) -> Result<Response> {
-        let target = Target::read(&asked.request, &self.location)?;
+    ) -> Result<ClientResponse> {
+        let target = SignTarget::read(&asked.request, &self.location)?;
         let examined = target.judge(&scope, permission)?;
         let vended;
-        let credentials: &Credentials = match self.settings.vended_credentials {
+        let credentials: &SigningCredentials = match self.settings.vended_credentials {
             false => &self.credentials,
             true => {
                 vended = self.vend(scope, permission).await?;
@@ -219,8 +219,8 @@ fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
     let path = uri.path();
     match place.style {
-        Style::Path => Ok(format!("{}{path}{query}", place.endpoint)),
-        Style::Virtual => {
+        BucketStyle::Path => Ok(format!("{}{path}{query}", place.endpoint)),
+        BucketStyle::Virtual => {
             let wrong = || Error::new(Kind::BadRequest, "the path is no address of an object");
             let rest = path.strip_prefix('/').ok_or_else(wrong)?;
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -251,7 +251,7 @@ fn without_cutting(headers: &mut HeaderMap) {
 /// The list of parts that an object is put together from, written anew: their numbers and tags.
 fn parts(text: &str) -> Result<String> {
     let wrong = |why: &str| Error::new(Kind::BadRequest, format!("the list of parts {why}"));
-    let list = Element::parse(text).filter(|it| it.name == "CompleteMultipartUpload");
+    let list = XmlElement::parse(text).filter(|it| it.name == "CompleteMultipartUpload");
     let list = list.ok_or_else(|| wrong("is none"))?;
     if list.elements.is_empty() || list.elements.len() > PARTS_MAX {
         return Err(wrong("has from 1 to 2000 parts"));
@@ -292,11 +292,12 @@ mod tests {
             .collect();
         let is_cut = headers.iter().any(|(_, value)| value.starts_with("STREAMING"));
         let (method, uri) = (method.parse().unwrap(), target.parse().unwrap());
-        let asked = Asked::new(&place, (&method, &uri, &map), body.map(str::to_owned), is_cut)?;
-        let target = Target::read(&asked.request, &place)?;
+        let asked =
+            RelayedRequest::new(&place, (&method, &uri, &map), body.map(str::to_owned), is_cut)?;
+        let target = SignTarget::read(&asked.request, &place)?;
         target.subject()?;
         let judged = target.judge(&scope(&["s3://bkt/w/t"]), Permission::Write)?;
-        let credentials = Credentials {
+        let credentials = SigningCredentials {
             access_key_id: "ID".to_owned(),
             secret_access_key: "S".to_owned(),
             session_token: None,

@@ -2,7 +2,7 @@
 
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
-use crate::warehouse::{Place, Warehouse};
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// Properties that say where files of a table go in place of its location. They are confined as
 /// locations are.
@@ -24,7 +24,7 @@ pub enum Permission {
 
 /// Places of one table, all of them in buckets; none is within another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scope(Vec<Place>);
+pub struct Scope(Vec<TableLocation>);
 
 impl Scope {
     /// The places of a table.
@@ -35,17 +35,17 @@ impl Scope {
     pub fn of(warehouse: &Warehouse, doc: &TableDoc) -> Result<Scope> {
         let paths = PATHS.iter().filter_map(|name| doc.properties.get(name));
         let texts = std::iter::once(doc.location.as_str().into()).chain(paths);
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<TableLocation> = Vec::new();
         for text in texts {
             warehouse.check_location(&text)?;
-            let place: Place = text.parse()?;
+            let place: TableLocation = text.parse()?;
             check(&text, &place)?;
             places.push(place);
         }
         // Those above come before those below.
         places.sort();
         places.dedup();
-        let mut kept: Vec<Place> = Vec::new();
+        let mut kept: Vec<TableLocation> = Vec::new();
         for place in places {
             if !kept.iter().any(|it| place.is_below(it)) {
                 kept.push(place);
@@ -56,7 +56,7 @@ impl Scope {
 
     /// The places: bucket, and key without a `/` at its end.
     pub fn prefixes(&self) -> impl Iterator<Item = (&str, String)> {
-        self.0.iter().filter_map(Place::bucket_and_key)
+        self.0.iter().filter_map(TableLocation::bucket_and_key)
     }
 
     /// Their one text each.
@@ -88,7 +88,7 @@ fn is_plain(rest: &str) -> bool {
 }
 
 /// Refuses what would mean more in a policy than it says.
-fn check(text: &str, place: &Place) -> Result<()> {
+fn check(text: &str, place: &TableLocation) -> Result<()> {
     let refuse = |why: &str| {
         let shown: String = text.chars().take(200).collect();
         Err(Error::new(Kind::BadRequest, format!("the location `{shown}` {why}")))
@@ -146,10 +146,10 @@ pub(super) mod tests {
     fn what_means_more_in_a_policy_is_refused() {
         for text in ["s3://b/w/*", "s3://b/a$b", "s3://b/a b", "s3://b/ü", "s3://b", "file:///w/t"]
         {
-            let place: Place = text.parse().unwrap();
+            let place: TableLocation = text.parse().unwrap();
             assert_eq!(check(text, &place).unwrap_err().kind, Kind::BadRequest, "{text}");
         }
-        let place: Place = "s3://b/w/t-1_x.y=z".parse().unwrap();
+        let place: TableLocation = "s3://b/w/t-1_x.y=z".parse().unwrap();
         check("", &place).unwrap();
     }
 }

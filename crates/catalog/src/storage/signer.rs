@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use node::clock;
-use node::objects::sign::{self, Signed};
-use node::objects::{Credentials, S3Location, Style, decoded};
+use node::objects::sign::{self, SignedParts};
+use node::objects::{BucketStyle, S3Location, SigningCredentials, decoded};
 use serde::{Deserialize, Serialize};
 
 use super::scope::{Permission, Scope};
-use super::xml::Element;
+use super::xml::XmlElement;
 use crate::error::{Error, Kind, Result};
 
 /// Most headers of a request.
@@ -95,7 +95,7 @@ pub struct SignResult {
 
 /// A request that was understood.
 #[derive(Debug)]
-pub(super) struct Examined {
+pub(super) struct ExaminedRequest {
     scheme: &'static str,
     host: String,
     /// As the signature has it, and the request is to be sent.
@@ -108,7 +108,7 @@ pub(super) struct Examined {
 
 /// A request that was taken apart, and not judged yet.
 #[derive(Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct SignTarget<'a> {
     method: &'a str,
     scheme: &'static str,
     host: String,
@@ -131,17 +131,17 @@ pub(super) fn examine(
     place: &S3Location,
     scope: &Scope,
     permission: Permission,
-) -> Result<Examined> {
-    Target::read(request, place)?.judge(scope, permission)
+) -> Result<ExaminedRequest> {
+    SignTarget::read(request, place)?.judge(scope, permission)
 }
 
 /// Signs what was understood. Only headers that the request has not yet are answered: some clients
 /// add them to those that are there.
 pub(super) fn signed(
     request: &SignRequest,
-    examined: &Examined,
+    examined: &ExaminedRequest,
     place: &S3Location,
-    credentials: &Credentials,
+    credentials: &SigningCredentials,
 ) -> SignResult {
     let (uri, headers) = authorized(&request.method, examined, place, credentials);
     let has = |name: &str| request.headers.keys().any(|it| it.eq_ignore_ascii_case(name));
@@ -153,11 +153,11 @@ pub(super) fn signed(
 /// The address that a request is to be sent to, and all headers that are signed or sign it.
 pub(super) fn authorized(
     method: &str,
-    examined: &Examined,
+    examined: &ExaminedRequest,
     place: &S3Location,
-    credentials: &Credentials,
+    credentials: &SigningCredentials,
 ) -> (String, BTreeMap<String, String>) {
-    let Examined { scheme, host, path, query, payload, headers } = examined;
+    let ExaminedRequest { scheme, host, path, query, payload, headers } = examined;
     let time = sign::stamp(clock::wall());
     let mut headers = headers.clone();
     headers.insert("x-amz-date".to_owned(), time.clone());
@@ -168,7 +168,7 @@ pub(super) fn authorized(
         headers.iter().map(|(name, value)| (&**name, &**value)).collect();
     let authorization = sign::authorization(
         credentials,
-        &Signed {
+        &SignedParts {
             method,
             path,
             query,
@@ -197,12 +197,12 @@ impl SignRequest {
     }
 }
 
-impl<'a> Target<'a> {
+impl<'a> SignTarget<'a> {
     /// Takes a request apart.
     ///
     /// # Errors
     /// `BadRequest` when it is none, `Forbidden` when it has a header that none may have.
-    pub(super) fn read(request: &'a SignRequest, place: &S3Location) -> Result<Target<'a>> {
+    pub(super) fn read(request: &'a SignRequest, place: &S3Location) -> Result<SignTarget<'a>> {
         if request.provider.as_deref().is_some_and(|it| it != "s3") {
             return malformed("provider", "is `s3`");
         }
@@ -216,7 +216,7 @@ impl<'a> Target<'a> {
             return malformed("headers", "has a `host` that is not the address's");
         }
         let (method, body) = (&*request.method, request.body.as_deref());
-        Ok(Target { method, scheme, host, path, bucket, key, query, headers, body })
+        Ok(SignTarget { method, scheme, host, path, bucket, key, query, headers, body })
     }
 
     /// The bucket, and what it is about there: an object, what keys to list begin with, or the
@@ -226,7 +226,7 @@ impl<'a> Target<'a> {
     /// `Forbidden` when it is about none.
     pub(super) fn subject(&self) -> Result<(&str, String)> {
         let listed = || {
-            let list = self.body.and_then(Element::parse)?;
+            let list = self.body.and_then(XmlElement::parse)?;
             Some(list.find("Object")?.text_of("Key")?.to_owned())
         };
         let key = match (self.key.is_empty(), self.query.get("prefix")) {
@@ -245,7 +245,7 @@ impl<'a> Target<'a> {
     /// # Errors
     /// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is
     /// none.
-    pub(super) fn judge(&self, scope: &Scope, permission: Permission) -> Result<Examined> {
+    pub(super) fn judge(&self, scope: &Scope, permission: Permission) -> Result<ExaminedRequest> {
         let needed = self.permission(scope)?;
         if needed == Permission::Write && permission == Permission::Read {
             return forbidden("there is no right to write to the table");
@@ -264,7 +264,7 @@ impl<'a> Target<'a> {
         let (scheme, host) = (self.scheme, self.host.clone());
         headers.insert("host".to_owned(), host.clone());
         let path = sign::escaped_path(&self.path);
-        Ok(Examined { scheme, host, path, query, payload, headers })
+        Ok(ExaminedRequest { scheme, host, path, query, payload, headers })
     }
 
     /// Which permission it needs, when it is a request that clients need at all.
@@ -312,7 +312,7 @@ impl<'a> Target<'a> {
         let Some(body) = self.body else {
             return malformed("body", "is needed of a request that deletes what it lists");
         };
-        let list = Element::parse(body).filter(|it| it.name == "Delete");
+        let list = XmlElement::parse(body).filter(|it| it.name == "Delete");
         let Some(list) = list else { return malformed("body", "is no list of what to delete") };
         let mut count = 0;
         for element in &list.elements {
@@ -463,7 +463,7 @@ fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)
         }
         // A name of the bucket before an address of numbers is no name of a host.
         let bucket = host.strip_suffix(&**own).and_then(|it| it.strip_suffix('.'));
-        let is_virtual = is_amazon || place.style == Style::Virtual;
+        let is_virtual = is_amazon || place.style == BucketStyle::Virtual;
         if let Some(bucket) = bucket.filter(|it| is_virtual && !it.is_empty()) {
             return Ok((bucket.to_owned(), rest.to_owned()));
         }

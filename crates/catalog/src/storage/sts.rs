@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use bytes::Bytes;
-use node::client::{Client, Guard, Request, Roots};
+use node::client::{AddressGuard, HttpClient, Request, TlsRoots};
 use node::clock;
-use node::objects::sign::{self, Signed};
-use node::objects::{Credentials, S3Location};
+use node::objects::sign::{self, SignedParts};
+use node::objects::{S3Location, SigningCredentials};
 
 use super::settings::StorageSettings;
-use super::xml::Element;
+use super::xml::XmlElement;
 use crate::error::{Error, Kind, Result};
 
 /// Bytes of an answer.
@@ -31,17 +31,17 @@ const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security
 
 /// Credentials for a time.
 #[derive(Clone, Debug)]
-pub struct Temporary {
+pub struct TemporaryCredentials {
     /// With a session token.
-    pub credentials: Credentials,
+    pub credentials: SigningCredentials,
     /// Until when they are good, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
 /// A token service.
 #[derive(Debug)]
-pub(super) struct Sts {
-    client: Client,
+pub(super) struct StsClient {
+    client: HttpClient,
     /// `http://host:port`, without a path.
     endpoint: String,
     host: String,
@@ -51,10 +51,10 @@ pub(super) struct Sts {
     seconds: u64,
 }
 
-impl Sts {
+impl StsClient {
     /// The service beside an object store.
     #[must_use]
-    pub(super) fn new(location: &S3Location, settings: &StorageSettings) -> Sts {
+    pub(super) fn new(location: &S3Location, settings: &StorageSettings) -> StsClient {
         let region = location.region.clone();
         let amazon = super::amazon_endpoint(&region);
         let endpoint = match &settings.sts_endpoint {
@@ -62,9 +62,9 @@ impl Sts {
             None if location.endpoint == amazon => format!("https://sts.{region}.amazonaws.com"),
             None => location.endpoint.clone(),
         };
-        let roots = location.ca.clone().map_or(Roots::Machine, Roots::File);
-        Sts {
-            client: Client::with_roots(Guard::Open, roots),
+        let roots = location.ca.clone().map_or(TlsRoots::Machine, TlsRoots::File);
+        StsClient {
+            client: HttpClient::with_roots(AddressGuard::Open, roots),
             host: super::host(&endpoint),
             endpoint,
             region,
@@ -80,10 +80,10 @@ impl Sts {
     /// `ServiceUnavailable` when the service gives none; the log says why.
     pub(super) async fn assume(
         &self,
-        own: &Credentials,
+        own: &SigningCredentials,
         policy: &str,
         session: &str,
-    ) -> Result<Temporary> {
+    ) -> Result<TemporaryCredentials> {
         let form = self.form(policy, session);
         let answer = self.client.send(self.request(own, form)?).await.map_err(unavailable)?;
         let status = answer.status;
@@ -96,7 +96,7 @@ impl Sts {
         let found = temporary(text).ok_or_else(|| unavailable("its answer has no credentials"))?;
         // Whatever its clock says: nobody relies on more than what was asked for.
         let expires_ms = found.expires_ms.min(clock::wall_ms().saturating_add(longest_ms));
-        Ok(Temporary { expires_ms, ..found })
+        Ok(TemporaryCredentials { expires_ms, ..found })
     }
 
     fn form(&self, policy: &str, session: &str) -> String {
@@ -114,13 +114,13 @@ impl Sts {
         fields.collect::<Vec<_>>().join("&")
     }
 
-    fn request(&self, own: &Credentials, form: String) -> Result<Request> {
+    fn request(&self, own: &SigningCredentials, form: String) -> Result<Request> {
         let time = sign::stamp(clock::wall());
         let payload = sign::sha256(form.as_bytes());
         let mut headers =
             vec![("content-type", FORM), ("host", &*self.host), ("x-amz-date", &*time)];
         headers.extend(own.session_token.as_deref().map(|it| ("x-amz-security-token", it)));
-        let signed = Signed {
+        let signed = SignedParts {
             method: "POST",
             path: "/",
             query: "",
@@ -155,15 +155,15 @@ fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Er
 
 /// What the service calls its refusal, for the log.
 fn code(text: &str) -> String {
-    let root = Element::parse(text);
+    let root = XmlElement::parse(text);
     let error = root.as_ref().and_then(|root| root.find("Error"));
     let code = error.and_then(|error| error.text_of("Code")).unwrap_or_default();
     code.chars().filter(char::is_ascii_alphanumeric).take(100).collect()
 }
 
 /// What an answer gives.
-fn temporary(text: &str) -> Option<Temporary> {
-    let root = Element::parse(text)?;
+fn temporary(text: &str) -> Option<TemporaryCredentials> {
+    let root = XmlElement::parse(text)?;
     let given = root.find("AssumeRoleResult")?.find("Credentials")?;
     let text = |name: &str| {
         let text = given.text_of(name)?.trim();
@@ -172,12 +172,12 @@ fn temporary(text: &str) -> Option<Temporary> {
             && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_good.then(|| text.to_owned())
     };
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: text("AccessKeyId")?,
         secret_access_key: text("SecretAccessKey")?,
         session_token: Some(text("SessionToken")?),
     };
-    Some(Temporary { credentials, expires_ms: ms_of(&text("Expiration")?)? })
+    Some(TemporaryCredentials { credentials, expires_ms: ms_of(&text("Expiration")?)? })
 }
 
 /// A time of RFC 3339 in UTC, in milliseconds since 1970; its fraction is left out.
@@ -281,11 +281,11 @@ mod tests {
             role_arn: Some("arn:aws:iam::1:role/x y".to_owned()),
             ..StorageSettings::default()
         };
-        let sts = Sts::new(&location, &settings);
+        let sts = StsClient::new(&location, &settings);
         let expected = "Action=AssumeRole&DurationSeconds=3600&Policy=%7B%7D&RoleSessionName=s\
             &Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fx%20y";
         assert_eq!(sts.form("{}", "s"), expected);
-        let own = Credentials {
+        let own = SigningCredentials {
             access_key_id: "ID".to_owned(),
             secret_access_key: "KEY".to_owned(),
             session_token: None,
@@ -296,7 +296,7 @@ mod tests {
         assert!(
             signed.contains("/eu/sts/aws4_request, SignedHeaders=content-type;host;x-amz-date")
         );
-        let amazon = Sts::new(&"bucket/w?region=eu-west-1".parse().unwrap(), &settings);
+        let amazon = StsClient::new(&"bucket/w?region=eu-west-1".parse().unwrap(), &settings);
         assert_eq!(amazon.endpoint, "https://sts.eu-west-1.amazonaws.com");
     }
 }

@@ -10,9 +10,9 @@ use node::clock;
 use parking_lot::Mutex;
 
 use super::scope::{Permission, Scope};
-use super::sts::Temporary;
+use super::sts::TemporaryCredentials;
 use crate::error::{Error, Kind, Result};
-use crate::service::Locks;
+use crate::service::KeyLocks;
 
 /// Most credentials of a warehouse that are kept.
 pub(super) const KEPT_MAX: usize = 4096;
@@ -22,7 +22,7 @@ const REFUSED_MS: u64 = 2000;
 
 /// What credentials are for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct CredentialRequest {
     /// Where.
     pub(super) scope: Scope,
     /// What.
@@ -32,14 +32,14 @@ pub(super) struct Wanted {
 /// Credentials that were given lately.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    kept: Mutex<HashMap<Wanted, Given>>,
-    asking: Arc<Locks<Wanted>>,
+    kept: Mutex<HashMap<CredentialRequest, CachedCredentials>>,
+    asking: Arc<KeyLocks<CredentialRequest>>,
 }
 
 #[derive(Clone, Debug)]
-struct Given {
+struct CachedCredentials {
     /// None where the service refused.
-    found: Option<Arc<Temporary>>,
+    found: Option<Arc<TemporaryCredentials>>,
     /// Until when nobody asks again.
     until_ms: u64,
 }
@@ -51,9 +51,9 @@ impl Kept {
     /// Those of `ask`, and `ServiceUnavailable` shortly after.
     pub(super) async fn get(
         &self,
-        wanted: &Wanted,
-        ask: impl AsyncFnOnce() -> Result<Temporary>,
-    ) -> Result<Arc<Temporary>> {
+        wanted: &CredentialRequest,
+        ask: impl AsyncFnOnce() -> Result<TemporaryCredentials>,
+    ) -> Result<Arc<TemporaryCredentials>> {
         if let Some(found) = self.find(wanted) {
             return found;
         }
@@ -66,15 +66,15 @@ impl Kept {
         let given = match &asked {
             Ok(found) => {
                 let left_ms = found.expires_ms.saturating_sub(now_ms);
-                Given { found: Some(Arc::clone(found)), until_ms: now_ms + left_ms / 2 }
+                CachedCredentials { found: Some(Arc::clone(found)), until_ms: now_ms + left_ms / 2 }
             }
-            Err(_) => Given { found: None, until_ms: now_ms + REFUSED_MS },
+            Err(_) => CachedCredentials { found: None, until_ms: now_ms + REFUSED_MS },
         };
         self.keep(wanted, given, now_ms);
         asked
     }
 
-    fn find(&self, wanted: &Wanted) -> Option<Result<Arc<Temporary>>> {
+    fn find(&self, wanted: &CredentialRequest) -> Option<Result<Arc<TemporaryCredentials>>> {
         let now_ms = clock::wall_ms();
         let given = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
         Some(given.found.ok_or_else(|| {
@@ -83,7 +83,7 @@ impl Kept {
         }))
     }
 
-    fn keep(&self, wanted: &Wanted, given: Given, now_ms: u64) {
+    fn keep(&self, wanted: &CredentialRequest, given: CachedCredentials, now_ms: u64) {
         let mut kept = self.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.retain(|_, it| now_ms < it.until_ms);
@@ -101,22 +101,22 @@ impl Kept {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use node::objects::Credentials;
+    use node::objects::SigningCredentials;
 
     use super::super::scope::tests::scope;
     use super::*;
 
-    fn wanted(place: &str, permission: Permission) -> Wanted {
-        Wanted { scope: scope(&[place]), permission }
+    fn wanted(place: &str, permission: Permission) -> CredentialRequest {
+        CredentialRequest { scope: scope(&[place]), permission }
     }
 
-    fn temporary(lives_ms: u64) -> Temporary {
-        let credentials = Credentials {
+    fn temporary(lives_ms: u64) -> TemporaryCredentials {
+        let credentials = SigningCredentials {
             access_key_id: "id".to_owned(),
             secret_access_key: "key".to_owned(),
             session_token: None,
         };
-        Temporary { credentials, expires_ms: clock::wall_ms() + lives_ms }
+        TemporaryCredentials { credentials, expires_ms: clock::wall_ms() + lives_ms }
     }
 
     #[tokio::test]

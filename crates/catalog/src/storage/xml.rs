@@ -17,23 +17,23 @@ const ELEMENTS_MAX: usize = 8192;
 /// An element with what is in it. White space around elements is not kept, and neither are
 /// attributes: nothing here depends on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct XmlElement {
     /// Without the prefix of a name space.
     pub(super) name: String,
     /// Of an element that has no others in it.
     pub(super) text: String,
     /// In order.
-    pub(super) elements: Vec<Element>,
+    pub(super) elements: Vec<XmlElement>,
 }
 
-impl Element {
+impl XmlElement {
     /// The one element of a text; none when it is not well formed, or has what is refused here.
     #[must_use]
-    pub(super) fn parse(text: &str) -> Option<Element> {
+    pub(super) fn parse(text: &str) -> Option<XmlElement> {
         if text.len() > XML_BYTES_MAX {
             return None;
         }
-        let mut reader = Reader { rest: text.trim_start_matches('\u{feff}'), elements: 0 };
+        let mut reader = XmlReader { rest: text.trim_start_matches('\u{feff}'), elements: 0 };
         reader.space();
         if let Some(rest) = reader.rest.strip_prefix("<?xml") {
             let (_, rest) = rest.split_once("?>")?;
@@ -47,7 +47,7 @@ impl Element {
 
     /// The first element in it of this name.
     #[must_use]
-    pub(super) fn find(&self, name: &str) -> Option<&Element> {
+    pub(super) fn find(&self, name: &str) -> Option<&XmlElement> {
         self.elements.iter().find(|it| it.name == name)
     }
 
@@ -60,12 +60,12 @@ impl Element {
     }
 }
 
-struct Reader<'a> {
+struct XmlReader<'a> {
     rest: &'a str,
     elements: usize,
 }
 
-impl Reader<'_> {
+impl XmlReader<'_> {
     fn space(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
     }
@@ -76,7 +76,7 @@ impl Reader<'_> {
     }
 
     /// An element from its `<` on.
-    fn element(&mut self, depth: usize) -> Option<Element> {
+    fn element(&mut self, depth: usize) -> Option<XmlElement> {
         self.elements += 1;
         if depth >= DEPTH_MAX || self.elements > ELEMENTS_MAX {
             return None;
@@ -84,7 +84,7 @@ impl Reader<'_> {
         self.take("<")?;
         let whole = self.name()?;
         let name = whole.rsplit(':').next().unwrap_or_default().to_owned();
-        let mut element = Element { name, text: String::new(), elements: Vec::new() };
+        let mut element = XmlElement { name, text: String::new(), elements: Vec::new() };
         if self.attributes()? {
             return Some(element);
         }
@@ -219,11 +219,11 @@ mod tests {
             (&many(ELEMENTS_MAX), None),
             (&format!("<a>{}</a>", "x".repeat(XML_BYTES_MAX)), None),
         ] {
-            let found = Element::parse(text);
+            let found = XmlElement::parse(text);
             let shown: String = text.chars().take(60).collect();
             assert_eq!(found.map(|it| it.text).as_deref(), expected, "{shown}");
         }
-        let found = Element::parse("<r>\n <a>1</a> <b>2</b><b>3</b> <c><a/></c></r>").unwrap();
+        let found = XmlElement::parse("<r>\n <a>1</a> <b>2</b><b>3</b> <c><a/></c></r>").unwrap();
         assert_eq!((found.text_of("a"), found.text_of("b")), (Some("1"), None));
         assert_eq!((found.text_of("c"), found.text_of("x")), (None, None));
         assert_eq!(found.find("c").unwrap().elements.len(), 1);
@@ -232,13 +232,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_does_harm(text in "[<>/a&;#x1'\"= !?-]{0,60}") {
-            drop(Element::parse(&text));
+            drop(XmlElement::parse(&text));
         }
 
         #[test]
         fn what_was_escaped_is_the_same_again(text in "\\PC{0,40}") {
             let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
-            let found = Element::parse(&format!("<a>{escaped}</a>")).unwrap();
+            let found = XmlElement::parse(&format!("<a>{escaped}</a>")).unwrap();
             prop_assert_eq!(found.text, text);
         }
     }

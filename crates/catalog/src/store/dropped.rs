@@ -2,10 +2,10 @@
 //! the time until which it stays.
 
 use bytes::Bytes;
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::log::{self, Act, Line, Stamp};
-use super::relations::{self, NewRelation, Pointer, RelationKind};
+use super::log::{self, Act, LogRecord, Stamp};
+use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
 use super::{CatalogStore, ms, namespaces, places};
 use crate::access;
 use crate::error::{Error, Kind, Result};
@@ -29,7 +29,7 @@ pub struct Dropped {
     /// What it was called.
     pub ident: TableIdent,
     /// Which version, and where.
-    pub pointer: Pointer,
+    pub pointer: MetadataPointer,
     /// When it was dropped, in milliseconds since 1970.
     pub dropped_ms: u64,
     /// For how long, and what becomes of its files.
@@ -45,16 +45,16 @@ pub struct Dropped {
 /// What `purge` is once files are being removed; 1 when they are to be, 0 when they stay.
 const PURGE_BEGUN: i64 = 2;
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 const COLUMNS: &str = "id, kind, uuid, base, version, location, namespace, name, dropped_ms, \
     until_ms, purge, principal, purging_ms";
 
-fn dropped(row: &Row) -> Stored<Dropped> {
+fn dropped(row: &SqlRow) -> Stored<Dropped> {
     let namespace =
-        NamespaceIdent::split(&row.get::<String>(6)?, "").map_err(StoreError::refuse)?;
+        NamespaceIdent::split(&row.get::<String>(6)?, "").map_err(SqlStoreError::refuse)?;
     let name: String = row.get(7)?;
-    let ident = TableIdent::new(namespace, &name).map_err(StoreError::refuse)?;
+    let ident = TableIdent::new(namespace, &name).map_err(SqlStoreError::refuse)?;
     Ok(Dropped {
         ident,
         pointer: relations::pointer(row)?,
@@ -66,7 +66,7 @@ fn dropped(row: &Row) -> Stored<Dropped> {
     })
 }
 
-fn all(rows: &[Row]) -> Stored<Vec<Dropped>> {
+fn all(rows: &[SqlRow]) -> Stored<Vec<Dropped>> {
     rows.iter().map(dropped).collect()
 }
 
@@ -82,7 +82,7 @@ impl CatalogStore {
         (kind, ident): (RelationKind, &TableIdent),
         act: Act,
         keep: Keep,
-    ) -> Result<Pointer> {
+    ) -> Result<MetadataPointer> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store().transact("catalog.set_aside", move |it| {
             let found = relations::require(it, &warehouse, kind, &ident)?;
@@ -199,11 +199,11 @@ impl CatalogStore {
         warehouse: &str,
         id: &str,
         ident: &TableIdent,
-    ) -> Result<Pointer> {
+    ) -> Result<MetadataPointer> {
         let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), id.to_owned());
         let ident = ident.clone();
         let written = self.store().transact("catalog.undrop", move |it| {
-            let gone = || StoreError::refuse(gone(&id));
+            let gone = || SqlStoreError::refuse(gone(&id));
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[Value::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
@@ -216,7 +216,7 @@ impl CatalogStore {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             if let Some(other) = relations::find(it, &warehouse, &ident)? {
                 let exists = found.pointer.kind.exists(other.kind, &ident);
-                return Err(StoreError::refuse(exists));
+                return Err(SqlStoreError::refuse(exists));
             }
             let sql = "INSERT INTO catalog_tables (id, warehouse, namespace, name, kind, uuid, \
                 base, version, location, document, created_ms, updated_ms) \
@@ -236,11 +236,11 @@ impl CatalogStore {
                 RelationKind::Table => Act::UndropTable,
                 RelationKind::View => Act::UndropView,
             };
-            let line = Line {
+            let line = LogRecord {
                 relation: Some(&id),
                 version: Some(found.pointer.version),
                 location: Some(&found.pointer.location),
-                ..Line::default()
+                ..LogRecord::default()
             };
             log::write_relation(it, &stamp, &warehouse, act, &ident, &line)?;
             log::remember(it, &stamp, None)?;
@@ -279,7 +279,7 @@ impl CatalogStore {
             let (namespace, name): (String, String) = (row.get(1)?, row.get(2)?);
             let namespace = NamespaceIdent::split(&namespace, "");
             let ident = namespace.and_then(|it| TableIdent::new(it, &name));
-            Ok(Some((ident.map_err(StoreError::refuse)?, kind, row.get(3)?)))
+            Ok(Some((ident.map_err(SqlStoreError::refuse)?, kind, row.get(3)?)))
         });
         Ok(read.await?)
     }
@@ -327,7 +327,7 @@ impl CatalogStore {
                     WHERE id = $1 AND (until_ms > $2 OR purge = 0)";
             it.execute(sql, &[Value::from(&id), ms(now_ms)])?;
             match mark(it, &id, now_ms)? {
-                0 => Err(StoreError::refuse(gone(&id))),
+                0 => Err(SqlStoreError::refuse(gone(&id))),
                 _ => Ok(()),
             }
         });
@@ -372,7 +372,7 @@ impl CatalogStore {
         warehouse: &str,
         new: NewRelation,
         dropped: &str,
-    ) -> Result<Pointer> {
+    ) -> Result<MetadataPointer> {
         let (stamp, warehouse, dropped) = (stamp.clone(), warehouse.to_owned(), dropped.to_owned());
         let id = self.ids.next("tb_");
         let written = self.store().transact("catalog.register_dropped", move |it| {
@@ -382,7 +382,7 @@ impl CatalogStore {
                     "Cannot register {}: what was dropped is being purged or came back",
                     new.ident
                 );
-                return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
             }
             // First of all, so that its place is its own.
             places::pass_on(it, &dropped, &id)?;
@@ -406,7 +406,7 @@ impl CatalogStore {
     ) -> Result<()> {
         let (stamp, warehouse, one) = (stamp.clone(), warehouse.to_owned(), one.clone());
         let written = self.store().transact("catalog.forget_dropped", move |it| {
-            let Pointer { id, kind, version, location, .. } = &one.pointer;
+            let MetadataPointer { id, kind, version, location, .. } = &one.pointer;
             let sql = "DELETE FROM catalog_dropped WHERE id = $1";
             if it.execute(sql, &[Value::from(id)])? == 0 {
                 return log::remember(it, &stamp, None);
@@ -418,7 +418,7 @@ impl CatalogStore {
                 RelationKind::View => Act::PurgeView,
             };
             let (version, previous) = (Some(*version), Some(&**location));
-            let line = Line { relation: Some(id), version, previous, ..Line::default() };
+            let line = LogRecord { relation: Some(id), version, previous, ..LogRecord::default() };
             log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)?;
             log::remember(it, &stamp, None)
         });
@@ -426,7 +426,7 @@ impl CatalogStore {
     }
 }
 
-fn mark(it: &mut dyn Transaction, id: &str, now_ms: u64) -> Stored<u64> {
+fn mark(it: &mut dyn StoreTransaction, id: &str, now_ms: u64) -> Stored<u64> {
     let sql = "UPDATE catalog_dropped SET purging_ms = $2 WHERE id = $1";
     it.execute(sql, &[Value::from(id), ms(now_ms.max(1))])
 }

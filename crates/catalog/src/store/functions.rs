@@ -1,6 +1,6 @@
 //! Functions: a row for each, with its document.
 
-use node::store::{Migration, StoreError, Transaction, Value};
+use node::store::{MigrationStep, SqlStoreError, StoreTransaction, Value};
 
 use super::log::{Act, Stamp};
 use super::{CatalogStore, ms, namespaces, page_all};
@@ -12,7 +12,7 @@ use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 pub(super) const SERVICE: &str = "catalog-functions";
 
 /// What brings the table to its newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE catalog_functions (
         warehouse TEXT NOT NULL,
         namespace TEXT NOT NULL,
@@ -28,7 +28,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[Migration::Same(
 /// Most functions of a namespace.
 pub const FUNCTIONS_MAX: i64 = 10_000;
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// That there is no such function.
 pub(crate) fn no_such_function(ident: &TableIdent) -> Error {
@@ -36,7 +36,7 @@ pub(crate) fn no_such_function(ident: &TableIdent) -> Error {
 }
 
 /// The UUID of a function; none when there is none.
-fn uuid_of(it: &mut dyn Transaction, key: &[Value; 3]) -> Stored<Option<String>> {
+fn uuid_of(it: &mut dyn StoreTransaction, key: &[Value; 3]) -> Stored<Option<String>> {
     let sql = "SELECT uuid FROM catalog_functions \
         WHERE warehouse = $1 AND namespace = $2 AND name = $3";
     it.query_one(sql, key)?.map(|row| row.get(0)).transpose()
@@ -80,7 +80,7 @@ impl CatalogStore {
             let sql = "SELECT document FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
             let row = it.query_one(sql, &key(&warehouse, &ident))?;
-            row.ok_or_else(|| StoreError::refuse(no_such_function(&ident)))?.get::<Vec<u8>>(0)
+            row.ok_or_else(|| SqlStoreError::refuse(no_such_function(&ident)))?.get::<Vec<u8>>(0)
         });
         Ok(read.await?)
     }
@@ -114,7 +114,8 @@ impl CatalogStore {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let found = uuid_of(it, &key(&warehouse, &ident))?;
             let uuid = doc.uuid.to_string();
-            let refuse = |kind, message: String| Err(StoreError::refuse(Error::new(kind, message)));
+            let refuse =
+                |kind, message: String| Err(SqlStoreError::refuse(Error::new(kind, message)));
             match &found {
                 Some(_) if !is_overwrite => {
                     let message = format!("Function already exists: {ident}");
@@ -164,7 +165,7 @@ impl CatalogStore {
             let sql = "DELETE FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
             if it.execute(sql, &key(&warehouse, &ident))? == 0 {
-                return Err(StoreError::refuse(no_such_function(&ident)));
+                return Err(SqlStoreError::refuse(no_such_function(&ident)));
             }
             let named = (&ident.namespace, Some(&*ident.name));
             namespaces::changed(it, &stamp, &warehouse, Act::DropFunction, named)

@@ -1,7 +1,7 @@
 //! Jobs that look after tables: a row for each, with its report, so that it is found after its
 //! server has ended.
 
-use node::store::{Migration, Row, StoreError, Value};
+use node::store::{MigrationStep, SqlRow, SqlStoreError, Value};
 
 use super::{CatalogStore, ms, no_such_warehouse};
 use crate::error::Result;
@@ -10,8 +10,8 @@ use crate::error::Result;
 pub(super) const SERVICE: &str = "catalog-jobs";
 
 /// What brings the table to its newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE catalog_jobs (
             id TEXT NOT NULL PRIMARY KEY,
             warehouse TEXT NOT NULL,
@@ -23,7 +23,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX catalog_jobs_warehouse ON catalog_jobs (warehouse, created_ms)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "ALTER TABLE catalog_jobs ADD COLUMN figures BYTEA;
         ALTER TABLE catalog_jobs ADD COLUMN is_over BIGINT NOT NULL DEFAULT 0",
     ),
@@ -60,8 +60,8 @@ pub struct JobText {
     pub is_over: bool,
 }
 
-fn job(row: &Row) -> std::result::Result<JobRow, StoreError> {
-    let time = |column| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(column)?).unwrap_or(0));
+fn job(row: &SqlRow) -> std::result::Result<JobRow, SqlStoreError> {
+    let time = |column| Ok::<_, SqlStoreError>(u64::try_from(row.get::<i64>(column)?).unwrap_or(0));
     Ok(JobRow {
         id: row.get(0)?,
         warehouse: row.get(1)?,
@@ -83,7 +83,7 @@ impl CatalogStore {
             let warehouse = [Value::from(&row.warehouse)];
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
             if it.query_one(sql, &warehouse)?.is_none() {
-                return Err(StoreError::refuse(no_such_warehouse(&row.warehouse)));
+                return Err(SqlStoreError::refuse(no_such_warehouse(&row.warehouse)));
             }
             let sql = "DELETE FROM catalog_jobs WHERE warehouse = $1 \
                 AND (beat_ms < $2 OR is_over = 1) AND id NOT IN (SELECT id FROM catalog_jobs \

@@ -1,9 +1,9 @@
 //! What every change leaves behind: a line of the log, and the record of its idempotency key.
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::timeline::{self, number_column};
-use super::{CatalogStore, Names, ms};
+use super::{CatalogStore, NameCounters, ms};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
@@ -107,12 +107,12 @@ pub struct Stamp {
     /// The request's own key, and the hash of the request.
     pub key: Option<(Uuid, [u8; 32])>,
     /// Where changes of names are counted, if anybody wants to know.
-    pub names: Option<Names>,
+    pub names: Option<NameCounters>,
 }
 
 /// What the log says of one change.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line<'a> {
+pub(super) struct LogRecord<'a> {
     pub(super) relation: Option<&'a str>,
     pub(super) version: Option<u64>,
     pub(super) previous: Option<&'a str>,
@@ -122,7 +122,7 @@ pub(super) struct Line<'a> {
 
 /// What became of a request with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct IdempotentOutcome {
     /// The hash of that request.
     pub hash: Vec<u8>,
     /// Why it was refused; none when it was done.
@@ -131,7 +131,7 @@ pub struct Remembered {
 
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
+pub struct StoredLogLine {
     /// Rises by one with every change, in the order of their commits.
     pub seq: i64,
     /// Milliseconds since 1970.
@@ -161,10 +161,11 @@ pub(super) const LINE: &str = "at_ms, act, namespace, name, relation, version, p
     location, target, principal";
 
 /// A line as it is kept.
-pub(super) fn line(row: &Row) -> std::result::Result<LogLine, StoreError> {
+pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreError> {
     let target = row.get::<Option<String>>(9)?.map(|text| serde_json::from_str(&text));
-    let target = target.transpose().map_err(|error| StoreError::refuse(Error::internal(error)))?;
-    Ok(LogLine {
+    let target =
+        target.transpose().map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
+    Ok(StoredLogLine {
         seq: row.get(0)?,
         at_ms: row.get(1)?,
         act: row.get(2)?,
@@ -181,13 +182,13 @@ pub(super) fn line(row: &Row) -> std::result::Result<LogLine, StoreError> {
 
 /// Writes the line of a change, and once for its request the record of the key.
 pub(super) fn write(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     warehouse: &str,
     act: Act,
     (namespace, name): (&NamespaceIdent, Option<&str>),
-    line: &Line<'_>,
-) -> std::result::Result<(), StoreError> {
+    line: &LogRecord<'_>,
+) -> std::result::Result<(), SqlStoreError> {
     let sql = "INSERT INTO catalog_log (at_ms, warehouse, act, namespace, name, relation, version, \
         previous, location, target, principal, key) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -220,23 +221,23 @@ pub(super) fn write(
 
 /// Writes the same of a table or a view.
 pub(super) fn write_relation(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     warehouse: &str,
     act: Act,
     ident: &TableIdent,
-    line: &Line<'_>,
-) -> std::result::Result<(), StoreError> {
+    line: &LogRecord<'_>,
+) -> std::result::Result<(), SqlStoreError> {
     write(it, stamp, warehouse, act, (&ident.namespace, Some(&ident.name)), line)
 }
 
 /// Remembers what became of a request with a key. Another server may have been asked the same at
 /// the same time: then this transaction changes nothing, and the caller looks again.
 pub(super) fn remember(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     refused: Option<(Kind, &str)>,
-) -> std::result::Result<(), StoreError> {
+) -> std::result::Result<(), SqlStoreError> {
     let Some((key, hash)) = stamp.key else { return Ok(()) };
     let sql = "INSERT INTO catalog_keys (principal, key, hash, refused, message, created_ms) \
         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (principal, key) DO NOTHING";
@@ -253,7 +254,7 @@ pub(super) fn remember(
     )?;
     if written == 0 {
         let message = "another request with this Idempotency-Key was carried out meanwhile";
-        return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+        return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
     }
     Ok(())
 }
@@ -263,7 +264,11 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn remembered(&self, principal: &str, key: Uuid) -> Result<Option<Remembered>> {
+    pub async fn remembered(
+        &self,
+        principal: &str,
+        key: Uuid,
+    ) -> Result<Option<IdempotentOutcome>> {
         let parameters = [principal.into(), Value::from(key.to_string())];
         let read = self.store.read("catalog.remembered", move |it| {
             let sql = "SELECT hash, refused, message FROM catalog_keys \
@@ -275,7 +280,7 @@ impl CatalogStore {
             let kind = |name: String| Kind::ALL.into_iter().find(|it| it.name() == name);
             let refused = refused
                 .map(|name| (kind(name).unwrap_or(Kind::BadRequest), message.unwrap_or_default()));
-            Ok(Some(Remembered { hash: row.get(0)?, refused }))
+            Ok(Some(IdempotentOutcome { hash: row.get(0)?, refused }))
         });
         Ok(read.await?)
     }
@@ -325,14 +330,19 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `Gone` when lines after it were removed already.
-    pub async fn log(&self, warehouse: &str, after: i64, limit: usize) -> Result<Vec<LogLine>> {
+    pub async fn log(
+        &self,
+        warehouse: &str,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<StoredLogLine>> {
         self.number_lines().await?;
         let limit = i64::try_from(limit.min(LINES_MAX)).map_err(Error::internal)?;
         let parameters = [warehouse.into(), Value::Int(after), Value::Int(limit)];
         let read = self.store.read("catalog.log", move |it| {
             let bounds = timeline::bounds(it)?;
             if after < bounds.oldest {
-                return Err(StoreError::refuse(timeline::too_old(bounds)));
+                return Err(SqlStoreError::refuse(timeline::too_old(bounds)));
             }
             let column = number_column(it.dialect());
             let sql = format!(
@@ -340,7 +350,7 @@ impl CatalogStore {
                  WHERE warehouse = $1 AND {column} > $2 ORDER BY {column} LIMIT $3"
             );
             let rows = it.query(&sql, &parameters)?;
-            rows.iter().map(line).collect::<std::result::Result<Vec<_>, StoreError>>()
+            rows.iter().map(line).collect::<std::result::Result<Vec<_>, SqlStoreError>>()
         });
         Ok(read.await?)
     }

@@ -18,39 +18,39 @@ const COUNTERS: usize = 256;
 
 /// The counters of a catalog. Cheap to clone.
 #[derive(Clone)]
-pub struct Names(Arc<Inner>);
+pub struct NameCounters(Arc<NameCountersInner>);
 
-struct Inner {
+struct NameCountersInner {
     hasher: RandomState,
     counters: [AtomicU64; COUNTERS],
 }
 
 /// A count of one place, as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count(u64);
+pub struct NameCount(u64);
 
 /// A change that is under way. When it is over, whatever came of it, the counters that were moved
 /// since it began move once more.
 #[derive(Debug)]
-pub struct Changing {
-    names: Names,
+pub struct NameChange {
+    names: NameCounters,
     before: Box<[u64]>,
 }
 
-impl Default for Names {
-    fn default() -> Names {
+impl Default for NameCounters {
+    fn default() -> NameCounters {
         let counters = [const { AtomicU64::new(0) }; COUNTERS];
-        Names(Arc::new(Inner { hasher: RandomState::new(), counters }))
+        NameCounters(Arc::new(NameCountersInner { hasher: RandomState::new(), counters }))
     }
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for NameCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Names").finish_non_exhaustive()
     }
 }
 
-impl Names {
+impl NameCounters {
     /// Names directly in a namespace, or namespaces of a warehouse's first level, are other ones.
     pub fn touch(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) {
         self.counter(warehouse, namespace).fetch_add(1, Ordering::SeqCst);
@@ -58,15 +58,15 @@ impl Names {
 
     /// The count of a place.
     #[must_use]
-    pub fn count(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) -> Count {
-        Count(self.counter(warehouse, namespace).load(Ordering::SeqCst))
+    pub fn count(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) -> NameCount {
+        NameCount(self.counter(warehouse, namespace).load(Ordering::SeqCst))
     }
 
     /// Begins a change.
     #[must_use]
-    pub fn changing(&self) -> Changing {
+    pub fn changing(&self) -> NameChange {
         let before = self.0.counters.iter().map(|it| it.load(Ordering::SeqCst)).collect();
-        Changing { names: self.clone(), before }
+        NameChange { names: self.clone(), before }
     }
 
     fn counter(&self, warehouse: &str, namespace: Option<&NamespaceIdent>) -> &AtomicU64 {
@@ -76,7 +76,7 @@ impl Names {
     }
 }
 
-impl Drop for Changing {
+impl Drop for NameChange {
     fn drop(&mut self) {
         for (counter, before) in self.names.0.counters.iter().zip(&self.before) {
             if counter.load(Ordering::SeqCst) != *before {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_read_during_a_change_is_old_when_the_change_is_over() {
-        let names = Names::default();
+        let names = NameCounters::default();
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         let count = || names.count("w", Some(&namespace));
         let before = count();

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
-use super::log::{self, Act, Line, Stamp};
+use super::log::{self, Act, LogRecord, Stamp};
 use super::{CatalogStore, ms, page_all, rules};
 use crate::access;
 use crate::error::{Error, Kind, Result};
@@ -36,7 +36,7 @@ pub struct PropertiesChanged {
     pub missing: Vec<String>,
 }
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// That there is no such namespace.
 #[must_use]
@@ -46,7 +46,7 @@ pub fn no_such_namespace(ident: &NamespaceIdent) -> Error {
 
 /// Its properties; none when there is no such namespace.
 pub(super) fn find(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
 ) -> Stored<Option<Properties>> {
@@ -57,23 +57,23 @@ pub(super) fn find(
 
 /// Refuses the transaction unless there is such a namespace.
 pub(super) fn require(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
 ) -> Stored<Properties> {
-    find(it, warehouse, ident)?.ok_or_else(|| StoreError::refuse(no_such_namespace(ident)))
+    find(it, warehouse, ident)?.ok_or_else(|| SqlStoreError::refuse(no_such_namespace(ident)))
 }
 
-fn require_warehouse(it: &mut dyn Transaction, warehouse: &str) -> Stored<()> {
+fn require_warehouse(it: &mut dyn StoreTransaction, warehouse: &str) -> Stored<()> {
     let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
     match it.query_one(sql, &[warehouse.into()])? {
         Some(_) => Ok(()),
-        None => Err(StoreError::refuse(super::no_such_warehouse(warehouse))),
+        None => Err(SqlStoreError::refuse(super::no_such_warehouse(warehouse))),
     }
 }
 
 fn decoded(json: &[u8]) -> Stored<Properties> {
-    serde_json::from_slice(json).map_err(|error| StoreError::refuse(Error::internal(error)))
+    serde_json::from_slice(json).map_err(|error| SqlStoreError::refuse(Error::internal(error)))
 }
 
 fn encoded(properties: &Properties) -> Result<Vec<u8>> {
@@ -182,7 +182,7 @@ impl CatalogStore {
             ];
             if it.execute(sql, &parameters)? == 0 {
                 let message = format!("Namespace already exists: {ident}");
-                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
             }
             changed(it, &stamp, &warehouse, Act::CreateNamespace, (&ident, None))
         });
@@ -209,7 +209,7 @@ impl CatalogStore {
                 .is_some_and(|known| known.as_ref() != properties.get("location"))
             {
                 let message = format!("the `location` of {ident} has changed meanwhile");
-                return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
             }
             let mut done = PropertiesChanged::default();
             for key in &removals {
@@ -218,7 +218,7 @@ impl CatalogStore {
             }
             done.updated.extend(updates.keys().cloned());
             properties.extend(updates.clone());
-            let json = encoded(&properties).map_err(StoreError::refuse)?;
+            let json = encoded(&properties).map_err(SqlStoreError::refuse)?;
             let sql = "UPDATE catalog_namespaces SET properties = $3 \
                 WHERE warehouse = $1 AND path = $2";
             it.execute(sql, &[Value::from(&warehouse), ident.key().into(), json.into()])?;
@@ -250,7 +250,10 @@ impl CatalogStore {
             ] {
                 if it.query_one(sql, &parameters)?.is_some() {
                     let message = format!("Namespace {ident} is not empty");
-                    return Err(StoreError::refuse(Error::new(Kind::NamespaceNotEmpty, message)));
+                    return Err(SqlStoreError::refuse(Error::new(
+                        Kind::NamespaceNotEmpty,
+                        message,
+                    )));
                 }
             }
             let sql = "DELETE FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
@@ -265,12 +268,12 @@ impl CatalogStore {
 
 /// Writes down that a namespace was changed, or what has a name in it.
 pub(super) fn changed(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     warehouse: &str,
     act: Act,
     of: (&NamespaceIdent, Option<&str>),
 ) -> Stored<()> {
-    log::write(it, stamp, warehouse, act, of, &Line::default())?;
+    log::write(it, stamp, warehouse, act, of, &LogRecord::default())?;
     log::remember(it, stamp, None)
 }

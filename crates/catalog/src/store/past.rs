@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::log::{LINE, LogLine, line};
+use super::log::{LINE, StoredLogLine, line};
 use super::relations::{self, RelationKind};
 use super::timeline::{Moment, number_at, number_column};
 use super::{CatalogStore, namespaces};
@@ -21,11 +21,11 @@ pub const LINES_BACK_MAX: usize = 50_000;
 /// Namespaces that are asked for in one statement.
 const PATHS_AT_ONCE: usize = 500;
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// A relation of the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
+pub struct PastRelation {
     /// Its id now and then.
     pub id: String,
     /// Which version it had; none when the log does not say it.
@@ -36,9 +36,9 @@ pub struct Past {
 
 /// A relation of the past, and what is there of it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Then {
+pub struct PastAndPresent {
     /// As it was.
-    pub past: Past,
+    pub past: PastRelation,
     /// What it is called now; none when it is gone.
     pub today: Option<TableIdent>,
     /// Whether it still has the same version.
@@ -50,7 +50,7 @@ pub struct Then {
 }
 
 /// What a line says of the name that it is about, just before it.
-enum Before {
+enum PriorName {
     /// There was nothing.
     Nothing,
     /// It was the relation with this id.
@@ -64,29 +64,29 @@ fn kind_of(act: &str) -> RelationKind {
 }
 
 /// What `line` says of the name `ident`.
-fn before(line: &LogLine, ident: &TableIdent) -> Before {
+fn before(line: &StoredLogLine, ident: &TableIdent) -> PriorName {
     if line.target.as_ref() == Some(ident) {
-        return Before::Nothing;
+        return PriorName::Nothing;
     }
-    let was = || line.relation.clone().map_or(Before::Unsaid, Before::Relation);
+    let was = || line.relation.clone().map_or(PriorName::Unsaid, PriorName::Relation);
     match line.act.as_str() {
-        "purge-table" | "purge-view" => Before::Unsaid,
+        "purge-table" | "purge-view" => PriorName::Unsaid,
         "create-table" | "create-view" | "register-view" | "undrop-table" | "undrop-view" => {
-            Before::Nothing
+            PriorName::Nothing
         }
         // It may have taken the place of what was there.
-        "register-table" if line.previous.is_none() => Before::Nothing,
+        "register-table" if line.previous.is_none() => PriorName::Nothing,
         _ => was(),
     }
 }
 
 /// Lines after a number that a condition holds for, oldest first.
 fn lines_after(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     condition: &str,
     mut parameters: Vec<Value>,
     number: i64,
-) -> Stored<Vec<LogLine>> {
+) -> Stored<Vec<StoredLogLine>> {
     let column = number_column(it.dialect());
     let next = parameters.len() + 1;
     parameters.push(Value::Int(number));
@@ -101,14 +101,14 @@ fn lines_after(
     let rows = it.query(&sql, &parameters)?;
     if rows.len() > most {
         let message = format!("more than {most} changes were made since then");
-        return Err(StoreError::refuse(Error::new(Kind::Gone, message)));
+        return Err(SqlStoreError::refuse(Error::new(Kind::Gone, message)));
     }
     rows.iter().map(line).collect()
 }
 
 /// Whether a namespace was there.
 fn had_namespace(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
     number: i64,
@@ -125,7 +125,7 @@ fn had_namespace(
 /// The innermost of a namespace and of those that it is in that was not made again since; none when
 /// all were.
 fn kept_since(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
     number: i64,
@@ -142,14 +142,14 @@ fn kept_since(
 }
 
 fn require_namespace(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
     number: i64,
 ) -> Stored<()> {
     match had_namespace(it, warehouse, ident, number)? {
         true => Ok(()),
-        false => Err(StoreError::refuse(namespaces::no_such_namespace(ident))),
+        false => Err(SqlStoreError::refuse(namespaces::no_such_namespace(ident))),
     }
 }
 
@@ -161,7 +161,7 @@ const ABOUT_NAMES: &str = "warehouse = $1 AND name IS NOT NULL \
     AND (namespace = $2 OR target IS NOT NULL)";
 
 fn relations_then(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     (namespace, kind): (&NamespaceIdent, RelationKind),
     number: i64,
@@ -180,11 +180,11 @@ fn relations_then(
         for name in own.into_iter().chain(target.map(|it| it.name.to_string())) {
             let Ok(ident) = TableIdent::new(namespace.clone(), &name) else { continue };
             let before = before(&line, &ident);
-            if matches!(before, Before::Unsaid) || !judged.insert(name.clone()) {
+            if matches!(before, PriorName::Unsaid) || !judged.insert(name.clone()) {
                 continue;
             }
             match before {
-                Before::Relation(_) if kind_of(&line.act) == kind => drop(names.insert(name)),
+                PriorName::Relation(_) if kind_of(&line.act) == kind => drop(names.insert(name)),
                 _ => drop(names.remove(&name)),
             }
         }
@@ -193,24 +193,24 @@ fn relations_then(
 }
 
 fn relation_then(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     (kind, ident): (RelationKind, &TableIdent),
     number: i64,
-) -> Stored<Option<Past>> {
+) -> Stored<Option<PastRelation>> {
     let condition = "warehouse = $1 AND (namespace = $2 AND name = $3 \
         OR target IS NOT NULL AND name IS NOT NULL)";
     let parameters =
         vec![warehouse.into(), ident.namespace.key().into(), Value::from(&*ident.name)];
     let lines = lines_after(it, condition, parameters, number)?;
-    let is_own = |line: &LogLine| {
+    let is_own = |line: &StoredLogLine| {
         line.namespace == ident.namespace.key() && line.name.as_deref() == Some(&*ident.name)
     };
     let about = lines.iter().filter(|line| is_own(line) || line.target.as_ref() == Some(ident));
     let said = about.map(|line| (before(line, ident), line));
-    let first = said.into_iter().find(|(before, _)| !matches!(before, Before::Unsaid));
+    let first = said.into_iter().find(|(before, _)| !matches!(before, PriorName::Unsaid));
     let id = match first {
-        Some((Before::Relation(id), line)) if kind_of(&line.act) == kind => id,
+        Some((PriorName::Relation(id), line)) if kind_of(&line.act) == kind => id,
         Some(_) => return Ok(None),
         None => match relations::find(it, warehouse, ident)? {
             Some(found) if found.kind == kind => found.id,
@@ -221,33 +221,44 @@ fn relation_then(
 }
 
 /// Which version a relation had that was there.
-fn version_then(it: &mut dyn Transaction, id: String, number: i64) -> Stored<Option<Past>> {
+fn version_then(
+    it: &mut dyn StoreTransaction,
+    id: String,
+    number: i64,
+) -> Stored<Option<PastRelation>> {
     let lines = lines_after(
         it,
         "relation = $1 AND previous IS NOT NULL AND act NOT IN ('purge-table', 'purge-view')",
         vec![Value::from(&id)],
         number,
     )?;
-    if let Some(LogLine { act, version, previous: Some(location), .. }) = lines.into_iter().next() {
+    if let Some(StoredLogLine { act, version, previous: Some(location), .. }) =
+        lines.into_iter().next()
+    {
         // A line of what goes has the last version, one of what goes on the next.
         let is_last = act.starts_with("drop") || act.starts_with("unregister");
         let version = version.map(|it| if is_last { it } else { it.saturating_sub(1) });
-        return Ok(Some(Past { id, version, location }));
+        return Ok(Some(PastRelation { id, version, location }));
     }
     let sql = "SELECT version, location FROM catalog_tables WHERE id = $1";
     let row = it.query_one(sql, &[Value::from(&id)])?;
-    row.map(|row| Ok(Past { id, version: Some(row.get(0)?), location: row.get(1)? })).transpose()
+    row.map(|row| Ok(PastRelation { id, version: Some(row.get(0)?), location: row.get(1)? }))
+        .transpose()
 }
 
 /// A relation of the past with what is there of it now.
-fn with_today(it: &mut dyn Transaction, warehouse: &str, past: Past) -> Stored<Then> {
+fn with_today(
+    it: &mut dyn StoreTransaction,
+    warehouse: &str,
+    past: PastRelation,
+) -> Stored<PastAndPresent> {
     let id = Value::from(&past.id);
     let sql = "SELECT namespace, name, location FROM catalog_tables \
         WHERE id = $1 AND warehouse = $2";
     let Some(row) = it.query_one(sql, &[id.clone(), warehouse.into()])? else {
         let sql = "SELECT name FROM catalog_policies WHERE relation = $1 LIMIT 1";
         let has_policies = it.query_one(sql, &[id])?.is_some();
-        return Ok(Then {
+        return Ok(PastAndPresent {
             past,
             today: None,
             is_current: false,
@@ -257,11 +268,11 @@ fn with_today(it: &mut dyn Transaction, warehouse: &str, past: Past) -> Stored<T
     };
     let today = Some(named(&row.get::<String>(0)?, &row.get::<String>(1)?)?);
     let is_current = row.get::<String>(2)? == past.location;
-    Ok(Then { past, today, is_current, has_policies: false, is_of_another: false })
+    Ok(PastAndPresent { past, today, is_current, has_policies: false, is_of_another: false })
 }
 
 fn named(namespace: &str, name: &str) -> Stored<TableIdent> {
-    let namespace = NamespaceIdent::split(namespace, "").map_err(StoreError::refuse)?;
+    let namespace = NamespaceIdent::split(namespace, "").map_err(SqlStoreError::refuse)?;
     Ok(TableIdent { namespace, name: name.into() })
 }
 
@@ -417,7 +428,7 @@ impl CatalogStore {
         parameters.extend(ids.into_iter().map(Value::from));
         let read = self.store().read("catalog.names_today", move |it| {
             let rows = it.query(&sql, &parameters)?;
-            let name = |row: &Row| {
+            let name = |row: &SqlRow| {
                 let ident = named(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
                 Ok((row.get::<String>(0)?, ident))
             };
@@ -436,17 +447,17 @@ impl CatalogStore {
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
         moment: Moment,
-    ) -> Result<Then> {
+    ) -> Result<PastAndPresent> {
         self.number_lines().await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store().read("catalog.relation_at", move |it| {
             let number = number_at(it, moment)?;
             let past = relation_then(it, &warehouse, (kind, &ident), number)?;
-            let past = past.ok_or_else(|| StoreError::refuse(kind.no_such(&ident)))?;
+            let past = past.ok_or_else(|| SqlStoreError::refuse(kind.no_such(&ident)))?;
             let then = with_today(it, &warehouse, past)?;
             let parameters = vec![Value::from(&warehouse), ident.namespace.key().into()];
             let is_of_another = !lines_after(it, MADE, parameters, number)?.is_empty();
-            Ok(Then { is_of_another, ..then })
+            Ok(PastAndPresent { is_of_another, ..then })
         });
         Ok(read.await?)
     }

@@ -2,13 +2,13 @@
 //! Snapshots and old metadata stay where they were written when a location changes, so a place is
 //! a relation's until that is forgotten.
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::CatalogStore;
 use super::log::Stamp;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::warehouse::Place;
+use crate::warehouse::TableLocation;
 
 /// Slashes of a place before its first part: `file:///a`, and `s3://bucket` is one already.
 const SLASHES_OF_ROOT: usize = 2;
@@ -20,7 +20,7 @@ const DIRECTORIES_MAX: usize = 100;
 /// operator's word.
 const TABLES_MAX: usize = 8;
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 impl CatalogStore {
     /// Whether a place is one that a relation has or had files in, or in such a one.
@@ -59,7 +59,7 @@ impl CatalogStore {
                  ORDER BY LENGTH(p.place) DESC LIMIT {TABLES_MAX}"
             );
             let rows = it.query(&sql, &parameters)?;
-            let row = |row: &Row| Ok((row.get::<String>(0)?, row.get::<String>(1)?));
+            let row = |row: &SqlRow| Ok((row.get::<String>(0)?, row.get::<String>(1)?));
             rows.iter().map(row).collect::<Stored<Vec<_>>>()
         });
         let found = read.await?;
@@ -106,7 +106,7 @@ fn within(parameters: &mut Vec<Value>, place: &str) -> String {
 }
 
 /// Whether a place, as [`place_of`] writes it, is another relation's or in such a one.
-fn is_within(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool> {
+fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     let mut parameters = vec![Value::from(except)];
     let within = within(&mut parameters, place);
     let sql = format!(
@@ -116,7 +116,7 @@ fn is_within(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool
 }
 
 /// What [`CatalogStore::is_shared`] answers, of a place as [`place_of`] writes it.
-fn shared(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool> {
+fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     if is_within(it, place, except)? {
         return Ok(true);
     }
@@ -133,14 +133,14 @@ fn shared(it: &mut dyn Transaction, place: &str, except: &str) -> Stored<bool> {
 /// Refuses a place where files of another relation than `own` are, to who is no operator. In the
 /// transaction that gives the place away: of two who want one at the same time one gets it.
 pub(super) fn require_apart(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     location: &str,
     own: &str,
 ) -> Stored<()> {
     match stamp.is_operator || !shared(it, &place_of(location), own)? {
         true => Ok(()),
-        false => Err(StoreError::refuse(not_apart(location))),
+        false => Err(SqlStoreError::refuse(not_apart(location))),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn not_apart(location: &str) -> Error {
 
 /// The one text that stands for a location, so that two of them can be compared.
 pub(crate) fn place_of(location: &str) -> String {
-    match location.parse::<Place>() {
+    match location.parse::<TableLocation>() {
         Ok(place) => place.to_string(),
         // None that a new document may have. It is compared with itself alone.
         Err(_) => location.to_owned(),
@@ -165,7 +165,7 @@ pub(crate) fn place_of(location: &str) -> String {
 
 /// Notes places of a relation. Those that it has had stay.
 pub(super) fn keep<'a>(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     relation: &str,
     places: impl Iterator<Item = &'a String>,
 ) -> Stored<()> {
@@ -177,7 +177,7 @@ pub(super) fn keep<'a>(
 }
 
 /// Gives places of a relation that goes to the one that takes its place.
-pub(super) fn pass_on(it: &mut dyn Transaction, from: &str, to: &str) -> Stored<()> {
+pub(super) fn pass_on(it: &mut dyn StoreTransaction, from: &str, to: &str) -> Stored<()> {
     let sql = "INSERT INTO catalog_places (relation, place) \
         SELECT CAST($2 AS TEXT), place FROM catalog_places WHERE relation = $1 \
         ON CONFLICT DO NOTHING";
@@ -186,6 +186,6 @@ pub(super) fn pass_on(it: &mut dyn Transaction, from: &str, to: &str) -> Stored<
 }
 
 /// Forgets the places of a relation that is forgotten.
-pub(super) fn forget(it: &mut dyn Transaction, relation: &str) -> Stored<()> {
+pub(super) fn forget(it: &mut dyn StoreTransaction, relation: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_places WHERE relation = $1", &[relation.into()]).map(drop)
 }

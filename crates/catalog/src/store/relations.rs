@@ -2,9 +2,9 @@
 //! one transaction with the line of the log.
 
 use bytes::Bytes;
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::log::{self, Act, Line, Stamp};
+use super::log::{self, Act, LogRecord, Stamp};
 use super::places::{self, place_of};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::access;
@@ -38,7 +38,7 @@ impl RelationKind {
         match name {
             "table" => Ok(RelationKind::Table),
             "view" => Ok(RelationKind::View),
-            other => Err(StoreError::refuse(Error::internal(format!(
+            other => Err(SqlStoreError::refuse(Error::internal(format!(
                 "`{other}` is no kind of relation"
             )))),
         }
@@ -76,7 +76,7 @@ impl RelationKind {
 
 /// Which version of which relation, and where its document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pointer {
+pub struct MetadataPointer {
     /// Names the relation for as long as it lives, whatever it is called.
     pub id: String,
     /// Which of the two it is.
@@ -95,7 +95,7 @@ pub struct Pointer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
     /// Which version, and where.
-    pub pointer: Pointer,
+    pub pointer: MetadataPointer,
     /// Its document; none when that is too long to be kept here.
     pub document: Option<Bytes>,
 }
@@ -106,7 +106,7 @@ pub struct Swap {
     /// What it is called.
     pub ident: TableIdent,
     /// What it has to be still.
-    pub expected: Pointer,
+    pub expected: MetadataPointer,
     /// The UUID in the new document.
     pub uuid: String,
     /// The location in the new document.
@@ -142,12 +142,12 @@ pub struct NewRelation {
     pub act: Act,
 }
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 const POINTER: &str = "id, kind, uuid, base, version, location";
 
-pub(super) fn pointer(row: &Row) -> Stored<Pointer> {
-    Ok(Pointer {
+pub(super) fn pointer(row: &SqlRow) -> Stored<MetadataPointer> {
+    Ok(MetadataPointer {
         id: row.get(0)?,
         kind: RelationKind::of(&row.get::<String>(1)?)?,
         uuid: row.get(2)?,
@@ -163,10 +163,10 @@ fn kept(document: &Bytes) -> Value {
 }
 
 pub(super) fn find(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &TableIdent,
-) -> Stored<Option<Pointer>> {
+) -> Stored<Option<MetadataPointer>> {
     let sql = format!(
         "SELECT {POINTER} FROM catalog_tables \
          WHERE warehouse = $1 AND namespace = $2 AND name = $3"
@@ -202,7 +202,11 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn pointer(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Pointer>> {
+    pub async fn pointer(
+        &self,
+        warehouse: &str,
+        ident: &TableIdent,
+    ) -> Result<Option<MetadataPointer>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
         Ok(read.await?)
@@ -250,7 +254,7 @@ impl CatalogStore {
         stamp: &Stamp,
         warehouse: &str,
         new: NewRelation,
-    ) -> Result<Pointer> {
+    ) -> Result<MetadataPointer> {
         let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), self.ids.next("tb_"));
         let written = self.store.transact("catalog.insert_relation", move |it| {
             let made = insert(it, &stamp, &warehouse, &new, &id)?;
@@ -271,7 +275,7 @@ impl CatalogStore {
         warehouse: &str,
         swaps: Vec<Swap>,
         new: Vec<NewRelation>,
-    ) -> Result<Swapped> {
+    ) -> Result<SwapOutcome> {
         let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
         let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
         let written = self.store.transact("catalog.swap", move |it| {
@@ -281,7 +285,7 @@ impl CatalogStore {
                 new.iter().zip(&ids).map(|(one, id)| insert(it, &stamp, &warehouse, one, id));
             let made = made.collect::<Stored<Vec<_>>>()?;
             log::remember(it, &stamp, None)?;
-            Ok(Swapped { swapped, made })
+            Ok(SwapOutcome { swapped, made })
         });
         Ok(written.await?)
     }
@@ -296,7 +300,7 @@ impl CatalogStore {
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
         act: Act,
-    ) -> Result<Pointer> {
+    ) -> Result<MetadataPointer> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
@@ -328,7 +332,7 @@ impl CatalogStore {
             if let Some(other) = find(it, &warehouse, &to)? {
                 let title = other.kind.title();
                 let message = format!("Cannot rename {from} to {to}. {title} already exists");
-                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
             }
             let sql = "UPDATE catalog_tables SET namespace = $2, name = $3, updated_ms = $4 \
                 WHERE id = $1";
@@ -342,8 +346,8 @@ impl CatalogStore {
             access::relation_moved(it, &found.id)?;
             let target = Some(serde_json::to_string(&to))
                 .transpose()
-                .map_err(|error| StoreError::refuse(Error::internal(error)))?;
-            let line = Line { relation: Some(&found.id), target, ..Line::default() };
+                .map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
+            let line = LogRecord { relation: Some(&found.id), target, ..LogRecord::default() };
             let act = match kind {
                 RelationKind::Table => Act::RenameTable,
                 RelationKind::View => Act::RenameView,
@@ -407,52 +411,52 @@ impl CatalogStore {
 
 /// What [`CatalogStore::swap`] did, in the order of what it was given.
 #[derive(Clone, Debug, Default)]
-pub struct Swapped {
+pub struct SwapOutcome {
     /// The pointers that moved.
-    pub swapped: Vec<Pointer>,
+    pub swapped: Vec<MetadataPointer>,
     /// The relations that were made.
-    pub made: Vec<Pointer>,
+    pub made: Vec<MetadataPointer>,
 }
 
 pub(super) fn require(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     kind: RelationKind,
     ident: &TableIdent,
-) -> Stored<Pointer> {
+) -> Stored<MetadataPointer> {
     let found = find(it, warehouse, ident)?.filter(|found| found.kind == kind);
-    found.ok_or_else(|| StoreError::refuse(kind.no_such(ident)))
+    found.ok_or_else(|| SqlStoreError::refuse(kind.no_such(ident)))
 }
 
 /// Removes the row of a relation that was found.
 pub(super) fn delete(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     warehouse: &str,
-    (ident, found): (&TableIdent, &Pointer),
+    (ident, found): (&TableIdent, &MetadataPointer),
     act: Act,
 ) -> Stored<()> {
     it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
-    let line = Line {
+    let line = LogRecord {
         relation: Some(&found.id),
         version: Some(found.version),
         previous: Some(&found.location),
-        ..Line::default()
+        ..LogRecord::default()
     };
     log::write_relation(it, stamp, warehouse, act, ident, &line)
 }
 
 /// Writes the row of a relation whose name is free.
 pub(super) fn insert(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     stamp: &Stamp,
     warehouse: &str,
     new: &NewRelation,
     id: &str,
-) -> Stored<Pointer> {
+) -> Stored<MetadataPointer> {
     namespaces::require(it, warehouse, &new.ident.namespace)?;
     if let Some(found) = find(it, warehouse, &new.ident)? {
-        return Err(StoreError::refuse(new.kind.exists(found.kind, &new.ident)));
+        return Err(SqlStoreError::refuse(new.kind.exists(found.kind, &new.ident)));
     }
     let sql = "INSERT INTO catalog_tables (id, warehouse, namespace, name, kind, uuid, base, \
         version, location, document, created_ms, updated_ms) \
@@ -473,14 +477,14 @@ pub(super) fn insert(
     it.execute(sql, &parameters)?;
     places::require_apart(it, stamp, &new.base, id)?;
     places::keep(it, id, [&new.base].into_iter().chain(&new.places))?;
-    let line = Line {
+    let line = LogRecord {
         relation: Some(id),
         version: Some(1),
         location: Some(&new.location),
-        ..Line::default()
+        ..LogRecord::default()
     };
     log::write_relation(it, stamp, warehouse, new.act, &new.ident, &line)?;
-    Ok(Pointer {
+    Ok(MetadataPointer {
         id: id.to_owned(),
         kind: new.kind,
         uuid: new.uuid.clone(),
@@ -490,13 +494,18 @@ pub(super) fn insert(
     })
 }
 
-fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) -> Stored<Pointer> {
+fn swap(
+    it: &mut dyn StoreTransaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    one: &Swap,
+) -> Stored<MetadataPointer> {
     let sql = "UPDATE catalog_tables SET version = version + 1, uuid = $3, base = $4, \
         location = $5, document = $6, updated_ms = $7 \
         WHERE id = $1 AND version = $2 AND warehouse = $8 AND namespace = $9 AND name = $10";
     let expected = &one.expected;
     let version = i64::try_from(expected.version)
-        .map_err(|error| StoreError::refuse(Error::internal(error)))?;
+        .map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
     let [warehouse_value, namespace, name] = place(warehouse, &one.ident);
     let parameters = [
         Value::from(&expected.id),
@@ -512,7 +521,7 @@ fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) ->
     ];
     if it.execute(sql, &parameters)? == 0 {
         let message = format!("Cannot commit {}: it was changed meanwhile", one.ident);
-        return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+        return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
     }
     let moved = (place_of(&one.base) != place_of(&expected.base)).then_some(&one.base);
     if let Some(base) = moved {
@@ -520,15 +529,15 @@ fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) ->
     }
     places::keep(it, &expected.id, moved.into_iter().chain(&one.places))?;
     let version = expected.version + 1;
-    let line = Line {
+    let line = LogRecord {
         relation: Some(&expected.id),
         version: Some(version),
         previous: Some(&expected.location),
         location: Some(&one.location),
-        ..Line::default()
+        ..LogRecord::default()
     };
     log::write_relation(it, stamp, warehouse, one.act, &one.ident, &line)?;
-    Ok(Pointer {
+    Ok(MetadataPointer {
         id: expected.id.clone(),
         kind: expected.kind,
         uuid: one.uuid.clone(),

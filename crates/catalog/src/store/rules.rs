@@ -1,7 +1,7 @@
 //! What is said of a warehouse, a namespace or a relation beside its own properties: whether it is
 //! protected, and for how long what is dropped in it can come back.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::{CatalogStore, Properties, namespaces};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::ident::NamespaceIdent;
 
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ruled<'a> {
+pub enum RuleSubject<'a> {
     /// A warehouse.
     Warehouse,
     /// A namespace, but not what is in it.
@@ -18,36 +18,41 @@ pub enum Ruled<'a> {
     Relation(&'a str),
 }
 
-impl Ruled<'_> {
+impl RuleSubject<'_> {
     /// No two have the same: a namespace's has a letter that an id's has not.
     fn key(self) -> String {
         match self {
-            Ruled::Warehouse => String::new(),
-            Ruled::Namespace(ident) => format!("n{}", ident.key()),
-            Ruled::Relation(id) => format!("t{id}"),
+            RuleSubject::Warehouse => String::new(),
+            RuleSubject::Namespace(ident) => format!("n{}", ident.key()),
+            RuleSubject::Relation(id) => format!("t{id}"),
         }
     }
 }
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// What is kept of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Rule {
+struct StoredRule {
     is_protected: bool,
     undrop_s: Option<u64>,
 }
 
-fn find(it: &mut dyn Transaction, warehouse: &str, object: &str) -> Stored<Rule> {
+fn find(it: &mut dyn StoreTransaction, warehouse: &str, object: &str) -> Stored<StoredRule> {
     let sql = "SELECT protected, undrop_s FROM catalog_rules WHERE warehouse = $1 AND object = $2";
     let Some(row) = it.query_one(sql, &[warehouse.into(), object.into()])? else {
-        return Ok(Rule::default());
+        return Ok(StoredRule::default());
     };
-    Ok(Rule { is_protected: row.get::<i64>(0)? != 0, undrop_s: row.get(1)? })
+    Ok(StoredRule { is_protected: row.get::<i64>(0)? != 0, undrop_s: row.get(1)? })
 }
 
-fn keep(it: &mut dyn Transaction, warehouse: &str, object: &str, rule: Rule) -> Stored<()> {
-    if rule == Rule::default() {
+fn keep(
+    it: &mut dyn StoreTransaction,
+    warehouse: &str,
+    object: &str,
+    rule: StoredRule,
+) -> Stored<()> {
+    if rule == StoredRule::default() {
         return forget(it, warehouse, object);
     }
     let sql = "INSERT INTO catalog_rules (warehouse, object, protected, undrop_s) \
@@ -59,18 +64,18 @@ fn keep(it: &mut dyn Transaction, warehouse: &str, object: &str, rule: Rule) -> 
     it.execute(sql, &parameters).map(drop)
 }
 
-fn forget(it: &mut dyn Transaction, warehouse: &str, object: &str) -> Stored<()> {
+fn forget(it: &mut dyn StoreTransaction, warehouse: &str, object: &str) -> Stored<()> {
     let sql = "DELETE FROM catalog_rules WHERE warehouse = $1 AND object = $2";
     it.execute(sql, &[warehouse.into(), object.into()]).map(drop)
 }
 
 /// Forgets what was said of a namespace that is gone.
 pub(super) fn forget_namespace(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     ident: &NamespaceIdent,
 ) -> Stored<()> {
-    forget(it, warehouse, &Ruled::Namespace(ident).key())
+    forget(it, warehouse, &RuleSubject::Namespace(ident).key())
 }
 
 impl CatalogStore {
@@ -78,7 +83,7 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_protected(&self, warehouse: &str, what: Ruled<'_>) -> Result<bool> {
+    pub async fn is_protected(&self, warehouse: &str, what: RuleSubject<'_>) -> Result<bool> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
         let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.is_protected)
@@ -91,12 +96,12 @@ impl CatalogStore {
     pub async fn protect(
         &self,
         warehouse: &str,
-        what: Ruled<'_>,
+        what: RuleSubject<'_>,
         is_protected: bool,
     ) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
         let written = self.store().transact_idempotent("catalog.protect", move |it| {
-            let rule = Rule { is_protected, ..find(it, &warehouse, &key)? };
+            let rule = StoredRule { is_protected, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
         Ok(written.await?)
@@ -108,7 +113,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn retention(&self, warehouse: &str) -> Result<Option<u64>> {
-        let (warehouse, key) = (warehouse.to_owned(), Ruled::Warehouse.key());
+        let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
         let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.undrop_s)
     }
@@ -118,9 +123,9 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be written.
     pub async fn set_retention(&self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
-        let (warehouse, key) = (warehouse.to_owned(), Ruled::Warehouse.key());
+        let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
         let written = self.store().transact_idempotent("catalog.set_retention", move |it| {
-            let rule = Rule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
+            let rule = StoredRule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
         Ok(written.await?)

@@ -3,14 +3,14 @@
 //! One text for SQLite and PostgreSQL but for the number of a log line, which the database gives.
 //! Tables and views share a name space, so they share a relation.
 
-use node::store::Migration;
+use node::store::MigrationStep;
 
 /// Whose tables they are.
 pub(super) const SERVICE: &str = "catalog";
 
 /// What brings the tables to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE catalog_warehouses (
             id TEXT NOT NULL PRIMARY KEY,
             name TEXT NOT NULL,
@@ -19,7 +19,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE UNIQUE INDEX catalog_warehouses_name ON catalog_warehouses (name)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_namespaces (
             warehouse TEXT NOT NULL,
             path TEXT NOT NULL,
@@ -30,7 +30,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX catalog_namespaces_parent ON catalog_namespaces (warehouse, parent, path)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_tables (
             id TEXT NOT NULL PRIMARY KEY,
             warehouse TEXT NOT NULL,
@@ -49,7 +49,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_tables_location ON catalog_tables (location);
         CREATE INDEX catalog_tables_updated ON catalog_tables (updated_ms)",
     ),
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE TABLE catalog_log (
             seq INTEGER PRIMARY KEY AUTOINCREMENT,
             at_ms BIGINT NOT NULL,
@@ -81,7 +81,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             key TEXT
         )",
     },
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_keys (
             principal TEXT NOT NULL,
             key TEXT NOT NULL,

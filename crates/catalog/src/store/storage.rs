@@ -2,21 +2,21 @@
 //! a version that moves by every change, by which servers that share the store learn of it.
 
 use node::clock;
-use node::store::{Migration, Row, StoreError, Transaction, Value};
+use node::store::{MigrationStep, SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use super::{CatalogStore, Properties, ms};
 use crate::access::{self, EntityChange, EntityKey};
 use crate::error::{Error, Kind, Result};
 use crate::storage::StorageSettings;
-use crate::warehouse::{Place, Status};
+use crate::warehouse::{TableLocation, WarehouseStatus};
 
 /// Whose tables they are.
 pub(super) const SERVICE: &str = "catalog-storage";
 
 /// What brings the tables to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE catalog_storage (
             warehouse TEXT NOT NULL PRIMARY KEY,
             made BIGINT NOT NULL,
@@ -27,7 +27,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             updated_ms BIGINT NOT NULL
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_storage_version (
             id BIGINT NOT NULL PRIMARY KEY,
             version BIGINT NOT NULL
@@ -36,7 +36,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     ),
 ];
 
-type Stored<T> = std::result::Result<T, StoreError>;
+type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// What is said of a warehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct StorageRow {
     /// Whether it was made while serving, and not by the configuration.
     pub is_made: bool,
     /// What may be done with it.
-    pub status: Status,
+    pub status: WarehouseStatus,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
     /// How clients get at it.
@@ -57,7 +57,7 @@ pub struct StorageRow {
 
 /// How much is in a warehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct WarehouseCounts {
     /// Namespaces of all levels.
     pub namespaces: u64,
     /// Tables.
@@ -71,15 +71,16 @@ pub(super) const COLUMNS: &str =
     "s.made, s.status, s.locations, s.settings, s.secret, s.updated_ms";
 
 /// What is said of a warehouse, from [`COLUMNS`] that begin at `first`; none where nothing is.
-pub(super) fn of_row(row: &Row, first: usize) -> Stored<Option<StorageRow>> {
+pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
     let Some(made) = row.get::<Option<i64>>(first)? else { return Ok(None) };
-    let refuse = || StoreError::refuse(Error::internal("what is said of a warehouse is damaged"));
+    let refuse =
+        || SqlStoreError::refuse(Error::internal("what is said of a warehouse is damaged"));
     let status: String = row.get(first + 1)?;
     let (locations, settings): (String, String) = (row.get(first + 2)?, row.get(first + 3)?);
     let updated_ms: i64 = row.get(first + 5)?;
     Ok(Some(StorageRow {
         is_made: made != 0,
-        status: Status::of(&status).ok_or_else(refuse)?,
+        status: WarehouseStatus::of(&status).ok_or_else(refuse)?,
         locations: serde_json::from_str(&locations).map_err(|_| refuse())?,
         settings: serde_json::from_str(&settings).map_err(|_| refuse())?,
         secret: row.get(first + 4)?,
@@ -116,7 +117,7 @@ impl CatalogStore {
     pub async fn insert_warehouse(
         &self,
         row: WarehouseRow,
-        taken: Vec<Place>,
+        taken: Vec<TableLocation>,
         properties: Properties,
     ) -> Result<()> {
         let written = self.store.transact("catalog.insert_warehouse", move |it| {
@@ -143,7 +144,7 @@ impl CatalogStore {
         &self,
         row: WarehouseRow,
         expected_ms: Option<u64>,
-        taken: Vec<Place>,
+        taken: Vec<TableLocation>,
         change: Option<EntityChange>,
     ) -> Result<()> {
         let now_ms = clock::wall_ms();
@@ -151,11 +152,11 @@ impl CatalogStore {
             let sql = "SELECT s.updated_ms FROM catalog_warehouses w \
                 LEFT JOIN catalog_storage s ON s.warehouse = w.id WHERE w.id = $1";
             let found = it.query_one(sql, &[Value::from(&row.id)])?;
-            let found = found.ok_or_else(|| StoreError::refuse(no_such(&row.name)))?;
+            let found = found.ok_or_else(|| SqlStoreError::refuse(no_such(&row.name)))?;
             let found = found.get::<Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok());
             if found != expected_ms {
                 let message = "the warehouse was changed at the same time";
-                return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
             }
             if row.storage.as_ref().is_some_and(|it| it.is_made) {
                 require_room(it, &row, &taken)?;
@@ -181,7 +182,7 @@ impl CatalogStore {
                 if it.query_one(&sql, &id)?.is_some() {
                     let message = format!("Warehouse is not empty: {name}");
                     let error = Error::new(Kind::NamespaceNotEmpty, message);
-                    return Err(StoreError::refuse(error));
+                    return Err(SqlStoreError::refuse(error));
                 }
             }
             access::forget_warehouse(it, &row_id)?;
@@ -189,7 +190,7 @@ impl CatalogStore {
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &id)?;
             it.execute("DELETE FROM catalog_jobs WHERE warehouse = $1", &id)?;
             if it.execute("DELETE FROM catalog_warehouses WHERE id = $1", &id)? == 0 {
-                return Err(StoreError::refuse(no_such(&name)));
+                return Err(SqlStoreError::refuse(no_such(&name)));
             }
             changed(it)
         });
@@ -200,14 +201,14 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn warehouse_counts(&self, id: &str) -> Result<Counts> {
+    pub async fn warehouse_counts(&self, id: &str) -> Result<WarehouseCounts> {
         let id = [Value::from(id)];
         let read = self.store.read("catalog.warehouse_counts", move |it| {
             let mut count = |sql: &str| {
                 let row = it.query_one(sql, &id)?.ok_or_else(no_version)?;
                 u64::try_from(row.get::<i64>(0)?).map_err(|_| no_version())
             };
-            Ok(Counts {
+            Ok(WarehouseCounts {
                 namespaces: count("SELECT COUNT(*) FROM catalog_namespaces WHERE warehouse = $1")?,
                 tables: count(
                     "SELECT COUNT(*) FROM catalog_tables WHERE warehouse = $1 AND kind = 'table'",
@@ -222,15 +223,19 @@ impl CatalogStore {
 }
 
 /// Refuses a warehouse whose name or place another one has.
-fn require_room(it: &mut dyn Transaction, row: &WarehouseRow, taken: &[Place]) -> Stored<()> {
-    let refuse = |kind, message: String| Err(StoreError::refuse(Error::new(kind, message)));
+fn require_room(
+    it: &mut dyn StoreTransaction,
+    row: &WarehouseRow,
+    taken: &[TableLocation],
+) -> Stored<()> {
+    let refuse = |kind, message: String| Err(SqlStoreError::refuse(Error::new(kind, message)));
     let others = super::warehouses::read(it)?;
     let others: Vec<_> = others.into_iter().filter(|other| other.id != row.id).collect();
     if others.len() >= WAREHOUSES_MAX {
         let message = format!("there are {WAREHOUSES_MAX} warehouses already");
         return refuse(Kind::BadRequest, message);
     }
-    let own = row.places().map_err(StoreError::refuse)?;
+    let own = row.places().map_err(SqlStoreError::refuse)?;
     if others.iter().any(|other| other.name == row.name) {
         return refuse(Kind::AlreadyExists, format!("Warehouse already exists: {}", row.name));
     }
@@ -249,14 +254,14 @@ fn require_room(it: &mut dyn Transaction, row: &WarehouseRow, taken: &[Place]) -
     Ok(())
 }
 
-fn overlap(own: &[Place], theirs: &[Place]) -> bool {
+fn overlap(own: &[TableLocation], theirs: &[TableLocation]) -> bool {
     own.iter().any(|one| theirs.iter().any(|other| one.overlaps(other)))
 }
 
-fn write(it: &mut dyn Transaction, row: &WarehouseRow) -> Stored<()> {
+fn write(it: &mut dyn StoreTransaction, row: &WarehouseRow) -> Stored<()> {
     let Some(said) = &row.storage else { return changed(it) };
     let json = |text: std::result::Result<String, serde_json::Error>| {
-        text.map_err(|error| StoreError::refuse(Error::internal(error)))
+        text.map_err(|error| SqlStoreError::refuse(Error::internal(error)))
     };
     let sql = "INSERT INTO catalog_storage \
         (warehouse, made, status, locations, settings, secret, updated_ms) \
@@ -274,7 +279,7 @@ fn write(it: &mut dyn Transaction, row: &WarehouseRow) -> Stored<()> {
     changed(it)
 }
 
-pub(super) fn changed(it: &mut dyn Transaction) -> Stored<()> {
+pub(super) fn changed(it: &mut dyn StoreTransaction) -> Stored<()> {
     let sql = "UPDATE catalog_storage_version SET version = version + 1 WHERE id = 1";
     it.execute(sql, &[]).map(drop)
 }
@@ -285,6 +290,6 @@ pub(crate) fn no_such(name: &str) -> Error {
     Error::new(Kind::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
 }
 
-fn no_version() -> StoreError {
-    StoreError::refuse(Error::internal("a row of the catalog's own is not there"))
+fn no_version() -> SqlStoreError {
+    SqlStoreError::refuse(Error::internal("a row of the catalog's own is not there"))
 }

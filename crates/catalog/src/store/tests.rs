@@ -15,7 +15,7 @@ const WAREHOUSE: &str = "wh_1";
 const NOW: u64 = 1_800_000_000_000;
 
 pub(crate) async fn open(url: StoreUrl) -> CatalogStore {
-    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     CatalogStore::open(store).await.unwrap()
 }
 
@@ -69,7 +69,7 @@ fn relation(ident: &TableIdent, kind: RelationKind) -> NewRelation {
     }
 }
 
-fn next(ident: &TableIdent, expected: &Pointer, document: &str) -> Swap {
+fn next(ident: &TableIdent, expected: &MetadataPointer, document: &str) -> Swap {
     Swap {
         ident: ident.clone(),
         expected: expected.clone(),
@@ -389,7 +389,7 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         let (ident, none) = (namespace(&["a"]), Properties::new());
         assert_eq!(store.remembered("someone", key).await.unwrap(), None);
         store.insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
-        let done = Remembered { hash: vec![7; 32], refused: None };
+        let done = IdempotentOutcome { hash: vec![7; 32], refused: None };
         assert_eq!(store.remembered("someone", key).await.unwrap(), Some(done));
         assert_eq!(store.remembered("other", key).await.unwrap(), None);
         // The same key again changes nothing, whatever it is for.

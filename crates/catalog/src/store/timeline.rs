@@ -6,7 +6,7 @@
 //! seen, by whoever reads the log next: a number that was shown once has nothing new before it,
 //! however late a commit comes, and there are no gaps.
 
-use node::store::{Dialect, Migration, StoreError, Transaction, Value};
+use node::store::{MigrationStep, SqlStoreError, StoreDialect, StoreTransaction, Value};
 
 use super::{CatalogStore, ms};
 use crate::error::{Error, Kind, Result};
@@ -15,8 +15,8 @@ use crate::error::{Error, Kind, Result};
 pub(super) const SERVICE: &str = "catalog_timeline";
 
 /// What brings them to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE catalog_dropped (
             id TEXT NOT NULL PRIMARY KEY,
             warehouse TEXT NOT NULL,
@@ -41,7 +41,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_dropped_location ON catalog_dropped (location);
         CREATE INDEX catalog_dropped_until ON catalog_dropped (until_ms)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_rules (
             warehouse TEXT NOT NULL,
             object TEXT NOT NULL,
@@ -50,7 +50,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             PRIMARY KEY (warehouse, object)
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_log_bounds (
             id BIGINT NOT NULL PRIMARY KEY,
             oldest BIGINT NOT NULL,
@@ -58,7 +58,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         INSERT INTO catalog_log_bounds (id, oldest, newest) VALUES (1, 0, 0)",
     ),
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE INDEX catalog_log_name ON catalog_log (warehouse, namespace, name, seq);
             CREATE INDEX catalog_log_relation ON catalog_log (relation, seq)",
         postgres: "ALTER TABLE catalog_log ADD COLUMN pos BIGINT;
@@ -68,7 +68,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             CREATE INDEX catalog_log_relation ON catalog_log (relation, pos)",
     },
     // Lines that are gone already were written before now.
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "ALTER TABLE catalog_log_bounds ADD COLUMN oldest_ms BIGINT NOT NULL DEFAULT 0;
             UPDATE catalog_log_bounds SET oldest_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000
                 WHERE oldest > 0",
@@ -77,7 +77,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
                 SET oldest_ms = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)
                 WHERE oldest > 0",
     },
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_places (
             relation TEXT NOT NULL,
             place TEXT NOT NULL,
@@ -86,10 +86,10 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_tables;
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_dropped",
     ),
-    Migration::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
+    MigrationStep::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
     // As bytes: what is in a place is found by its order, and PostgreSQL may have one for texts
     // that knows nothing of `/`.
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE TABLE catalog_places_new (
                 relation TEXT NOT NULL,
                 place BYTEA NOT NULL,
@@ -118,7 +118,7 @@ const STEP: i64 = 1000;
 
 /// How far back the log goes, and how far on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub struct TimelineBounds {
     /// The number before the oldest line that is there: everything after it can be read.
     pub oldest: i64,
     /// The number of the newest line.
@@ -135,38 +135,40 @@ pub enum Moment {
 }
 
 /// The column that numbers lines in the order of their commits.
-pub(super) fn number_column(dialect: Dialect) -> &'static str {
+pub(super) fn number_column(dialect: StoreDialect) -> &'static str {
     match dialect {
-        Dialect::Sqlite => "seq",
-        Dialect::Postgres => "pos",
+        StoreDialect::Sqlite => "seq",
+        StoreDialect::Postgres => "pos",
     }
 }
 
-pub(super) fn bounds(it: &mut dyn Transaction) -> std::result::Result<Bounds, StoreError> {
+pub(super) fn bounds(
+    it: &mut dyn StoreTransaction,
+) -> std::result::Result<TimelineBounds, SqlStoreError> {
     let sql = match it.dialect() {
-        Dialect::Sqlite => {
+        StoreDialect::Sqlite => {
             "SELECT oldest, (SELECT COALESCE(MAX(seq), oldest) FROM catalog_log) \
              FROM catalog_log_bounds WHERE id = 1"
         }
-        Dialect::Postgres => "SELECT oldest, newest FROM catalog_log_bounds WHERE id = 1",
+        StoreDialect::Postgres => "SELECT oldest, newest FROM catalog_log_bounds WHERE id = 1",
     };
-    let missing = || StoreError::refuse(Error::internal("the bounds of the log are not there"));
+    let missing = || SqlStoreError::refuse(Error::internal("the bounds of the log are not there"));
     let row = it.query_one(sql, &[])?.ok_or_else(missing)?;
-    Ok(Bounds { oldest: row.get(0)?, newest: row.get(1)? })
+    Ok(TimelineBounds { oldest: row.get(0)?, newest: row.get(1)? })
 }
 
 /// The number of the last line of a moment. Lines are stamped before they are committed: a moment
 /// is behind the last line, in the order of commits, that is not younger.
 pub(super) fn number_at(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     moment: Moment,
-) -> std::result::Result<i64, StoreError> {
+) -> std::result::Result<i64, SqlStoreError> {
     let bounds = bounds(it)?;
     let number = match moment {
         Moment::Number(number) if number > bounds.newest => {
             let message =
                 format!("the log has no line {number} yet: {} is its last", bounds.newest);
-            return Err(StoreError::refuse(Error::new(Kind::BadRequest, message)));
+            return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
         }
         Moment::Number(number) => number,
         Moment::Time(at_ms) => {
@@ -184,18 +186,18 @@ pub(super) fn number_at(
             }
         }
     };
-    if number < bounds.oldest { Err(StoreError::refuse(too_old(bounds))) } else { Ok(number) }
+    if number < bounds.oldest { Err(SqlStoreError::refuse(too_old(bounds))) } else { Ok(number) }
 }
 
 /// When the youngest of the lines was written that were removed.
-fn removed_ms(it: &mut dyn Transaction) -> std::result::Result<u64, StoreError> {
+fn removed_ms(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlStoreError> {
     let row = it.query_one("SELECT oldest_ms FROM catalog_log_bounds WHERE id = 1", &[])?;
     row.map_or(Ok(0), |row| row.get(0))
 }
 
 /// That the log does not go back so far.
 #[must_use]
-pub fn too_old(bounds: Bounds) -> Error {
+pub fn too_old(bounds: TimelineBounds) -> Error {
     let oldest = bounds.oldest;
     let message = format!("the log does not go back so far: it can be read after {oldest}");
     Error::new(Kind::Gone, message)
@@ -206,7 +208,7 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn log_bounds(&self) -> Result<Bounds> {
+    pub async fn log_bounds(&self) -> Result<TimelineBounds> {
         self.number_lines().await?;
         Ok(self.store().read("catalog.log_bounds", bounds).await?)
     }
@@ -231,7 +233,7 @@ impl CatalogStore {
                 Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
                 Ok(_) => {}
                 // Another server numbers the same lines; they have their numbers when it is done.
-                Err(error @ StoreError::Contended { .. }) => {
+                Err(error @ SqlStoreError::Contended { .. }) => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
                     return Ok(());
                 }
@@ -263,11 +265,11 @@ impl CatalogStore {
 
 /// Gives the next numbers to lines in the order in which they were written, which is the order in
 /// which changes of one thing were committed.
-fn number_some(it: &mut dyn Transaction) -> std::result::Result<u64, StoreError> {
+fn number_some(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlStoreError> {
     // First, so that of two servers one waits or is told to try again.
     let sql = "UPDATE catalog_log_bounds SET newest = newest WHERE id = 1";
     it.execute(sql, &[])?;
-    let Bounds { newest, .. } = bounds(it)?;
+    let TimelineBounds { newest, .. } = bounds(it)?;
     let sql = "UPDATE catalog_log SET pos = CAST($1 AS BIGINT) + numbered.place FROM (\
         SELECT seq, ROW_NUMBER() OVER (ORDER BY seq) AS place FROM catalog_log \
         WHERE pos IS NULL ORDER BY seq LIMIT $2) AS numbered \
@@ -279,7 +281,10 @@ fn number_some(it: &mut dyn Transaction) -> std::result::Result<u64, StoreError>
     Ok(count)
 }
 
-fn trim_some(it: &mut dyn Transaction, before_ms: u64) -> std::result::Result<u64, StoreError> {
+fn trim_some(
+    it: &mut dyn StoreTransaction,
+    before_ms: u64,
+) -> std::result::Result<u64, SqlStoreError> {
     let column = number_column(it.dialect());
     // The numbers have no gaps, so a step of numbers is a step of lines.
     let end = bounds(it)?.oldest.saturating_add(STEP);

@@ -1,11 +1,11 @@
 //! Warehouses: what each is called and where it is.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::storage::{self, StorageRow};
 use super::{CatalogStore, ms};
 use crate::error::{Error, Result};
-use crate::warehouse::Place;
+use crate::warehouse::TableLocation;
 
 /// Most warehouses of a catalog.
 pub const WAREHOUSES_MAX: usize = 1000;
@@ -30,7 +30,7 @@ impl WarehouseRow {
     ///
     /// # Errors
     /// `BadRequest` when one is no place.
-    pub fn places(&self) -> Result<Vec<Place>> {
+    pub fn places(&self) -> Result<Vec<TableLocation>> {
         let others = self.storage.iter().flat_map(|it| &it.locations);
         let all = std::iter::once(&self.root).chain(others);
         all.map(|text| text.split('?').next().unwrap_or_default().parse()).collect()
@@ -38,9 +38,11 @@ impl WarehouseRow {
 }
 
 /// All of them, in the order of their names.
-pub(super) fn read(it: &mut dyn Transaction) -> std::result::Result<Vec<WarehouseRow>, StoreError> {
+pub(super) fn read(
+    it: &mut dyn StoreTransaction,
+) -> std::result::Result<Vec<WarehouseRow>, SqlStoreError> {
     let limit =
-        i64::try_from(WAREHOUSES_MAX).map_err(|it| StoreError::refuse(Error::internal(it)))?;
+        i64::try_from(WAREHOUSES_MAX).map_err(|it| SqlStoreError::refuse(Error::internal(it)))?;
     let sql = format!(
         "SELECT w.id, w.name, w.root, w.created_ms, {} FROM catalog_warehouses w \
          LEFT JOIN catalog_storage s ON s.warehouse = w.id ORDER BY w.name LIMIT $1",

@@ -1,11 +1,12 @@
 //! From a document and updates to the next document.
 
 use super::TableUpdate;
-use super::builder::Builder;
+use super::builder::TableBuilder;
 use crate::Result;
 use crate::doc::properties::{PREVIOUS_VERSIONS_MAX, PREVIOUS_VERSIONS_MAX_DEFAULT};
 use crate::doc::{
-    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataLogEntry, Part, TableDoc, check, unsorted,
+    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataLogEntry, MetadataPart, TableDoc, check,
+    unsorted,
 };
 use crate::error::invalid;
 use crate::json::Fragment;
@@ -22,7 +23,7 @@ const NO_ID: i32 = -1;
 /// valid any more, and [`crate::Kind::CommitFailed`] when what is added is behind what is there:
 /// another commit came first.
 pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
-    let mut builder = Builder::new(base.clone(), now_ms);
+    let mut builder = TableBuilder::new(base.clone(), now_ms);
     builder.run(updates)?;
     if builder.is_changed { finish(builder).map(Some) } else { Ok(None) }
 }
@@ -48,7 +49,7 @@ pub fn from_updates(
     doc.current_schema_id = NO_ID;
     doc.default_spec_id = NO_ID;
     doc.default_sort_order_id = NO_ID;
-    let mut builder = Builder::new(doc, now_ms);
+    let mut builder = TableBuilder::new(doc, now_ms);
     builder.run(updates)?;
     let doc = &mut builder.doc;
     if doc.uuid.is_empty() {
@@ -59,7 +60,7 @@ pub fn from_updates(
     }
     if doc.specs.is_empty() {
         let raw = Fragment::written(b"{\"spec-id\":0,\"fields\":[]}".to_vec());
-        doc.specs.push(Part { id: 0, raw });
+        doc.specs.push(MetadataPart { id: 0, raw });
         doc.default_spec_id = 0;
     }
     if doc.sort_orders.is_empty() {
@@ -87,7 +88,7 @@ pub fn logged(mut new: TableDoc, base: &TableDoc, base_location: &str) -> (Table
     (new, fallen)
 }
 
-fn finish(mut builder: Builder) -> Result<TableDoc> {
+fn finish(mut builder: TableBuilder) -> Result<TableDoc> {
     builder.repair_log();
     builder.check_removed_schemas()?;
     let mut doc = builder.doc;

@@ -7,7 +7,7 @@ use super::defaults::without_null_defaults;
 use super::{ADDED_PARTS_MAX, LAST_ADDED, TableUpdate};
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
-    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, LAST_PARTITION_ID_NONE, Part, Properties,
+    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, LAST_PARTITION_ID_NONE, MetadataPart, Properties,
     StatisticsPart, TableDoc, part,
 };
 use crate::error::{illegal, invalid};
@@ -21,7 +21,7 @@ const PARTITION_ID_FIRST: i32 = LAST_PARTITION_ID_NONE + 1;
 const SORT_ORDER_ID_FIRST: i32 = 1;
 
 /// A document that is being changed.
-pub(super) struct Builder {
+pub(super) struct TableBuilder {
     pub(super) doc: TableDoc,
     pub(super) now_ms: i64,
     /// Whether anything is another than it was.
@@ -41,11 +41,11 @@ pub(super) struct Builder {
     pub(super) was_current: Vec<i64>,
 }
 
-impl Builder {
-    pub(super) fn new(doc: TableDoc, now_ms: i64) -> Builder {
+impl TableBuilder {
+    pub(super) fn new(doc: TableDoc, now_ms: i64) -> TableBuilder {
         // Time does not go back, whatever a clock says: the logs must stay sorted.
         let now_ms = now_ms.max(doc.last_updated_ms);
-        Builder {
+        TableBuilder {
             doc,
             now_ms,
             is_changed: false,
@@ -226,7 +226,7 @@ impl Builder {
             None => {
                 let id = next_id(schemas, 0)?;
                 let raw = schema::with_id(&raw.compact(), "schema-id", id);
-                schemas.push(Part { id, raw });
+                schemas.push(MetadataPart { id, raw });
                 self.is_changed = true;
                 id
             }
@@ -265,7 +265,7 @@ impl Builder {
                     )));
                 }
                 let raw = schema::with_id(&bound, "spec-id", id).compact();
-                self.doc.specs.push(Part { id, raw });
+                self.doc.specs.push(MetadataPart { id, raw });
                 self.doc.last_partition_id = self.doc.last_partition_id.max(last_id);
                 self.is_changed = true;
                 id
@@ -302,7 +302,7 @@ impl Builder {
                 let sorts = bound.get("fields").is_some_and(|it| it.as_bytes() != b"[]");
                 let id = if sorts { next_id(orders, SORT_ORDER_ID_FIRST)? } else { 0 };
                 let raw = schema::with_id(&bound, "order-id", id).compact();
-                self.doc.sort_orders.push(Part { id, raw });
+                self.doc.sort_orders.push(MetadataPart { id, raw });
                 self.is_changed = true;
                 id
             }
@@ -429,7 +429,7 @@ fn chosen(id: i32, last_added: Option<i32>, what: &str) -> Result<i32> {
 }
 
 /// Above all ids of this kind, and at least `first`. Ids are not used again.
-fn next_id(parts: &[Part], first: i32) -> Result<i32> {
+fn next_id(parts: &[MetadataPart], first: i32) -> Result<i32> {
     let Some(last) = parts.iter().map(|part| part.id).max() else { return Ok(first) };
     let next = last.checked_add(1).ok_or_else(|| invalid("there are no more ids"))?;
     Ok(next.max(first))

@@ -1,12 +1,12 @@
 //! Reads what a client asks of a table. What is not known here is refused: a commit that is carried
 //! out in part would be another one.
 
-use super::{CommitRequest, REQUIREMENTS_MAX, Requirement, TableUpdate, UPDATES_MAX};
-use crate::doc::{KeyPart, Properties, Reference, Snapshot, StatisticsPart};
+use super::{CommitRequest, CommitRequirement, REQUIREMENTS_MAX, TableUpdate, UPDATES_MAX};
+use crate::doc::{KeyPart, Properties, SnapshotReference, StatisticsPart, TableSnapshot};
 use crate::error::{bad, too_many};
 use crate::ident::TableIdent;
-use crate::json::cursor::Cursor;
-use crate::json::{Fragment, Str};
+use crate::json::cursor::JsonCursor;
+use crate::json::{Fragment, RawString};
 use crate::{Error, Result};
 
 /// Reads the body of a commit.
@@ -51,25 +51,27 @@ pub(crate) fn asked<T>(
     Ok((identifier, requirements))
 }
 
-fn requirement(item: &Fragment) -> Result<Requirement> {
+fn requirement(item: &Fragment) -> Result<CommitRequirement> {
     let name = text(item, "type")?;
     Ok(match &*name {
-        "assert-create" => Requirement::Create,
-        "assert-table-uuid" => Requirement::TableUuid(text(item, "uuid")?),
-        "assert-ref-snapshot-id" => Requirement::RefSnapshotId {
+        "assert-create" => CommitRequirement::Create,
+        "assert-table-uuid" => CommitRequirement::TableUuid(text(item, "uuid")?),
+        "assert-ref-snapshot-id" => CommitRequirement::RefSnapshotId {
             name: text(item, "ref")?,
             snapshot_id: item.present("snapshot-id").map(|it| as_long(&it)).transpose()?,
         },
         "assert-last-assigned-field-id" => {
-            Requirement::LastAssignedFieldId(int(item, "last-assigned-field-id")?)
+            CommitRequirement::LastAssignedFieldId(int(item, "last-assigned-field-id")?)
         }
-        "assert-current-schema-id" => Requirement::CurrentSchemaId(int(item, "current-schema-id")?),
+        "assert-current-schema-id" => {
+            CommitRequirement::CurrentSchemaId(int(item, "current-schema-id")?)
+        }
         "assert-last-assigned-partition-id" => {
-            Requirement::LastAssignedPartitionId(int(item, "last-assigned-partition-id")?)
+            CommitRequirement::LastAssignedPartitionId(int(item, "last-assigned-partition-id")?)
         }
-        "assert-default-spec-id" => Requirement::DefaultSpecId(int(item, "default-spec-id")?),
+        "assert-default-spec-id" => CommitRequirement::DefaultSpecId(int(item, "default-spec-id")?),
         "assert-default-sort-order-id" => {
-            Requirement::DefaultSortOrderId(int(item, "default-sort-order-id")?)
+            CommitRequirement::DefaultSortOrderId(int(item, "default-sort-order-id")?)
         }
         _ => return Err(bad(format!("Unknown requirement type: {name:.80}"))),
     })
@@ -116,31 +118,32 @@ fn update(item: &Fragment) -> Result<TableUpdate> {
     })
 }
 
-fn snapshot(value: &Fragment) -> Result<Snapshot> {
+fn snapshot(value: &Fragment) -> Result<TableSnapshot> {
     let value = value.compact();
-    Snapshot::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+    TableSnapshot::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
 /// The reference's members stand beside the name and the action.
-fn reference(item: &Fragment) -> Result<Reference> {
-    let name = Str::new(&text(item, "ref-name")?);
-    let mut reference = Reference::read(&mut Cursor::new(item.as_bytes())?, &item.bytes(), name)?;
+fn reference(item: &Fragment) -> Result<SnapshotReference> {
+    let name = RawString::new(&text(item, "ref-name")?);
+    let mut reference =
+        SnapshotReference::read(&mut JsonCursor::new(item.as_bytes())?, &item.bytes(), name)?;
     reference.write();
     Ok(reference)
 }
 
 fn statistics(item: &Fragment, name: &str) -> Result<StatisticsPart> {
     let value = object(item, name)?.compact();
-    crate::doc::read_statistics(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+    crate::doc::read_statistics(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
 fn key(value: &Fragment) -> Result<KeyPart> {
     let value = value.compact();
-    KeyPart::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+    KeyPart::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
 fn properties(value: Fragment) -> Result<Properties> {
-    Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
+    Ok(Properties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
 }
 
 fn member(item: &Fragment, name: &str) -> Result<Fragment> {

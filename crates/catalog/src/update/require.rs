@@ -1,7 +1,7 @@
 //! What a commit requires of the table it finds, in the reference's words: clients and its test kit
 //! compare them.
 
-use super::Requirement;
+use super::CommitRequirement;
 use crate::doc::TableDoc;
 use crate::{Error, Kind, Result};
 
@@ -10,7 +10,7 @@ use crate::{Error, Kind, Result};
 /// # Errors
 /// [`Kind::CommitFailed`] with the first requirement that does not hold. It is useless to try again
 /// without having looked at the table.
-pub fn check(requirements: &[Requirement], base: Option<&TableDoc>) -> Result<()> {
+pub fn check(requirements: &[CommitRequirement], base: Option<&TableDoc>) -> Result<()> {
     requirements.iter().try_for_each(|requirement| match base {
         Some(base) => check_table(requirement, base),
         None => check_nothing(requirement),
@@ -21,14 +21,14 @@ pub fn check(requirements: &[Requirement], base: Option<&TableDoc>) -> Result<()
 ///
 /// # Errors
 /// [`Kind::IllegalArgument`] when it requires something else beside it.
-pub fn is_create(requirements: &[Requirement]) -> Result<bool> {
-    if !requirements.contains(&Requirement::Create) {
+pub fn is_create(requirements: &[CommitRequirement]) -> Result<bool> {
+    if !requirements.contains(&CommitRequirement::Create) {
         return Ok(false);
     }
     let others: Vec<&str> = requirements
         .iter()
-        .filter(|requirement| **requirement != Requirement::Create)
-        .map(Requirement::name)
+        .filter(|requirement| **requirement != CommitRequirement::Create)
+        .map(CommitRequirement::name)
         .collect();
     if others.is_empty() {
         return Ok(true);
@@ -37,24 +37,24 @@ pub fn is_create(requirements: &[Requirement]) -> Result<bool> {
     Err(Error::new(Kind::IllegalArgument, message))
 }
 
-impl Requirement {
+impl CommitRequirement {
     /// As the protocol calls it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Requirement::Create => "assert-create",
-            Requirement::TableUuid(_) => "assert-table-uuid",
-            Requirement::RefSnapshotId { .. } => "assert-ref-snapshot-id",
-            Requirement::LastAssignedFieldId(_) => "assert-last-assigned-field-id",
-            Requirement::CurrentSchemaId(_) => "assert-current-schema-id",
-            Requirement::LastAssignedPartitionId(_) => "assert-last-assigned-partition-id",
-            Requirement::DefaultSpecId(_) => "assert-default-spec-id",
-            Requirement::DefaultSortOrderId(_) => "assert-default-sort-order-id",
+            CommitRequirement::Create => "assert-create",
+            CommitRequirement::TableUuid(_) => "assert-table-uuid",
+            CommitRequirement::RefSnapshotId { .. } => "assert-ref-snapshot-id",
+            CommitRequirement::LastAssignedFieldId(_) => "assert-last-assigned-field-id",
+            CommitRequirement::CurrentSchemaId(_) => "assert-current-schema-id",
+            CommitRequirement::LastAssignedPartitionId(_) => "assert-last-assigned-partition-id",
+            CommitRequirement::DefaultSpecId(_) => "assert-default-spec-id",
+            CommitRequirement::DefaultSortOrderId(_) => "assert-default-sort-order-id",
         }
     }
 }
 
-fn check_table(requirement: &Requirement, base: &TableDoc) -> Result<()> {
+fn check_table(requirement: &CommitRequirement, base: &TableDoc) -> Result<()> {
     let same = |what: &str, expected: i32, found: i32| {
         if expected == found {
             return Ok(());
@@ -62,23 +62,27 @@ fn check_table(requirement: &Requirement, base: &TableDoc) -> Result<()> {
         Err(failed(format!("{what} changed: expected id {expected} != {found}")))
     };
     match requirement {
-        Requirement::Create => Err(failed("table already exists")),
-        Requirement::TableUuid(uuid) if uuid.eq_ignore_ascii_case(&base.uuid) => Ok(()),
-        Requirement::TableUuid(uuid) => {
+        CommitRequirement::Create => Err(failed("table already exists")),
+        CommitRequirement::TableUuid(uuid) if uuid.eq_ignore_ascii_case(&base.uuid) => Ok(()),
+        CommitRequirement::TableUuid(uuid) => {
             Err(failed(format!("UUID does not match: expected {} != {uuid}", base.uuid)))
         }
-        Requirement::RefSnapshotId { name, snapshot_id } => {
+        CommitRequirement::RefSnapshotId { name, snapshot_id } => {
             check_reference(name, *snapshot_id, base)
         }
-        Requirement::LastAssignedFieldId(id) => {
+        CommitRequirement::LastAssignedFieldId(id) => {
             same("last assigned field id", *id, base.last_column_id)
         }
-        Requirement::CurrentSchemaId(id) => same("current schema", *id, base.current_schema_id),
-        Requirement::LastAssignedPartitionId(id) => {
+        CommitRequirement::CurrentSchemaId(id) => {
+            same("current schema", *id, base.current_schema_id)
+        }
+        CommitRequirement::LastAssignedPartitionId(id) => {
             same("last assigned partition id", *id, base.last_partition_id)
         }
-        Requirement::DefaultSpecId(id) => same("default partition spec", *id, base.default_spec_id),
-        Requirement::DefaultSortOrderId(id) => {
+        CommitRequirement::DefaultSpecId(id) => {
+            same("default partition spec", *id, base.default_spec_id)
+        }
+        CommitRequirement::DefaultSortOrderId(id) => {
             same("default sort order", *id, base.default_sort_order_id)
         }
     }
@@ -103,17 +107,17 @@ fn check_reference(name: &str, expected: Option<i64>, base: &TableDoc) -> Result
 }
 
 /// There is no table. What speaks of ids that only a table has is not asked then.
-fn check_nothing(requirement: &Requirement) -> Result<()> {
+fn check_nothing(requirement: &CommitRequirement) -> Result<()> {
     match requirement {
-        Requirement::Create
-        | Requirement::LastAssignedFieldId(_)
-        | Requirement::LastAssignedPartitionId(_)
-        | Requirement::RefSnapshotId { snapshot_id: None, .. } => Ok(()),
-        Requirement::TableUuid(_)
-        | Requirement::RefSnapshotId { snapshot_id: Some(_), .. }
-        | Requirement::CurrentSchemaId(_)
-        | Requirement::DefaultSpecId(_)
-        | Requirement::DefaultSortOrderId(_) => Err(failed("table does not exist")),
+        CommitRequirement::Create
+        | CommitRequirement::LastAssignedFieldId(_)
+        | CommitRequirement::LastAssignedPartitionId(_)
+        | CommitRequirement::RefSnapshotId { snapshot_id: None, .. } => Ok(()),
+        CommitRequirement::TableUuid(_)
+        | CommitRequirement::RefSnapshotId { snapshot_id: Some(_), .. }
+        | CommitRequirement::CurrentSchemaId(_)
+        | CommitRequirement::DefaultSpecId(_)
+        | CommitRequirement::DefaultSortOrderId(_) => Err(failed("table does not exist")),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::ADDED_SNAPSHOTS_MAX;
-use super::builder::Builder;
-use crate::doc::{LogEntry, MAIN, Reference, ReferenceKind, Snapshot};
+use super::builder::TableBuilder;
+use crate::doc::{MAIN, ReferenceKind, SnapshotLogEntry, SnapshotReference, TableSnapshot};
 use crate::error::{illegal, invalid};
 use crate::json::JsonKind;
 use crate::{Error, Kind, Result};
 
-impl Builder {
-    pub(super) fn add_snapshot(&mut self, snapshot: &Snapshot) -> Result<()> {
+impl TableBuilder {
+    pub(super) fn add_snapshot(&mut self, snapshot: &TableSnapshot) -> Result<()> {
         self.check_new(snapshot)?;
         let doc = &mut self.doc;
         if let Some(next) = &mut doc.next_row_id {
@@ -40,7 +40,7 @@ impl Builder {
         Ok(())
     }
 
-    fn check_new(&mut self, snapshot: &Snapshot) -> Result<()> {
+    fn check_new(&mut self, snapshot: &TableSnapshot) -> Result<()> {
         let doc = &self.doc;
         for (is_missing, what) in [
             (doc.schemas.is_empty(), "schema"),
@@ -84,7 +84,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn set_reference(&mut self, reference: &Reference) -> Result<()> {
+    pub(super) fn set_reference(&mut self, reference: &SnapshotReference) -> Result<()> {
         check_retention(reference)?;
         let name = reference.name.as_str();
         let place = self.doc.refs.iter().position(|it| it.name == reference.name);
@@ -113,7 +113,7 @@ impl Builder {
     fn set_current(&mut self, id: i64) {
         let is_added = self.added_snapshots.contains(&id);
         let made_ms = self.doc.snapshot(id).filter(|_| is_added).map(|it| it.timestamp_ms);
-        let entry = LogEntry::new(made_ms.unwrap_or(self.now_ms), id);
+        let entry = SnapshotLogEntry::new(made_ms.unwrap_or(self.now_ms), id);
         self.doc.snapshot_log.push(entry);
         self.doc.current_snapshot_id = Some(id);
         if is_added {
@@ -176,7 +176,7 @@ impl Builder {
             && kept.last().is_none_or(|last| last.snapshot_id != snapshot.id)
         {
             let last_ms = kept.last().map_or(snapshot.timestamp_ms, |last| last.timestamp_ms);
-            kept.push(LogEntry::new(snapshot.timestamp_ms.max(last_ms), snapshot.id));
+            kept.push(SnapshotLogEntry::new(snapshot.timestamp_ms.max(last_ms), snapshot.id));
         }
         self.doc.snapshot_log = kept;
     }
@@ -184,13 +184,13 @@ impl Builder {
     /// A snapshot is read with the schema that it was written with.
     pub(super) fn check_removed_schemas(&self) -> Result<()> {
         let needed =
-            |it: &&Snapshot| it.schema_id.is_some_and(|id| self.removed_schemas.contains(&id));
+            |it: &&TableSnapshot| it.schema_id.is_some_and(|id| self.removed_schemas.contains(&id));
         let user = match self.removed_schemas.as_slice() {
             [] => None,
             _ => self.doc.snapshots.iter().find(needed),
         };
         match user {
-            Some(Snapshot { id, schema_id: Some(schema), .. }) => Err(invalid(format!(
+            Some(TableSnapshot { id, schema_id: Some(schema), .. }) => Err(invalid(format!(
                 "Cannot remove schema {schema}: snapshot {id} was written with it"
             ))),
             _ => Ok(()),
@@ -203,7 +203,7 @@ impl Builder {
     }
 }
 
-fn check_retention(reference: &Reference) -> Result<()> {
+fn check_retention(reference: &SnapshotReference) -> Result<()> {
     if reference.kind == ReferenceKind::Tag {
         for (is_set, what) in [
             (reference.min_snapshots_to_keep.is_some(), "minSnapshotsToKeep"),

@@ -1,6 +1,6 @@
 //! New views: from a client's request to the first document.
 
-use super::update::Builder;
+use super::update::ViewBuilder;
 use super::{ViewDoc, ViewUpdate, ViewVersion};
 use crate::create::{location, object, properties, text};
 use crate::doc::Properties;
@@ -61,7 +61,7 @@ impl CreateView {
             return Err(illegal("Cannot create view without specifying a query"));
         }
         let doc = ViewDoc::empty(&uuid.to_string(), location);
-        let mut builder = Builder::new(doc, now_ms);
+        let mut builder = ViewBuilder::new(doc, now_ms);
         let version = ViewVersion {
             id: VERSION_ID_FIRST,
             schema_id: super::update::LAST_ADDED,

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
-    KNOWN, Key, REPRESENTATIONS_MAX, Slot, VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc,
-    ViewVersion,
+    KNOWN, REPRESENTATIONS_MAX, VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewKey,
+    ViewSlot, ViewVersion,
 };
-use crate::doc::{Part, Properties};
+use crate::doc::{MetadataPart, Properties};
 use crate::error::illegal;
 use crate::ident::NamespaceIdent;
-use crate::json::cursor::Cursor;
-use crate::json::{Fragment, JsonKind, Str};
+use crate::json::cursor::JsonCursor;
+use crate::json::{Fragment, JsonKind, RawString};
 use crate::{Error, Kind, Result};
 
 impl ViewDoc {
@@ -26,16 +26,16 @@ impl ViewDoc {
     /// into a failure of the server.
     pub fn parse(text: Bytes) -> Result<ViewDoc> {
         let mut slots = Vec::new();
-        let mut cursor = Cursor::new(&text)?;
+        let mut cursor = JsonCursor::new(&text)?;
         cursor.object(|cursor, name| {
             let said = name.decode();
             let known = KNOWN.iter().find(|(_, known)| *known == said);
-            let key = known.map_or(Key::Unknown, |(key, _)| *key);
-            if key != Key::Unknown && slots.iter().any(|slot: &Slot| slot.key == key) {
+            let key = known.map_or(ViewKey::Unknown, |(key, _)| *key);
+            if key != ViewKey::Unknown && slots.iter().any(|slot: &ViewSlot| slot.key == key) {
                 return Err(illegal(format!("the view metadata has `{said}` twice")));
             }
             let raw = Fragment::within(&text, cursor.value()?);
-            slots.push(Slot { key, name: Str::within(&text, name), raw: Some(raw) });
+            slots.push(ViewSlot { key, name: RawString::within(&text, name), raw: Some(raw) });
             Ok::<(), Error>(())
         })?;
         cursor.end()?;
@@ -76,28 +76,28 @@ impl ViewDoc {
     }
 }
 
-fn read(slots: &[Slot]) -> Result<ViewDoc> {
-    let member = |key: Key| {
+fn read(slots: &[ViewSlot]) -> Result<ViewDoc> {
+    let member = |key: ViewKey| {
         let slot = slots.iter().find(|slot| slot.key == key);
         slot.and_then(|slot| slot.raw.clone()).filter(|raw| !raw.is_null())
     };
-    let version = as_int(member(Key::FormatVersion), "format-version")?;
+    let version = as_int(member(ViewKey::FormatVersion), "format-version")?;
     let format_version = u8::try_from(version)
         .ok()
         .filter(|version| (1..=VIEW_FORMAT_VERSION_MAX).contains(version))
         .ok_or_else(|| illegal(format!("Unsupported format version: {version}")))?;
-    let properties = match member(Key::Properties) {
+    let properties = match member(ViewKey::Properties) {
         Some(raw) => properties(&raw)?,
         None => Properties::default(),
     };
     Ok(ViewDoc {
         format_version,
-        uuid: as_string(member(Key::Uuid), "view-uuid")?,
-        location: as_string(member(Key::Location), "location")?,
-        current_version_id: as_int(member(Key::CurrentVersionId), "current-version-id")?,
-        versions: list(member(Key::Versions), "versions", ViewVersion::read)?,
-        version_log: list(member(Key::VersionLog), "version-log", VersionLogEntry::read)?,
-        schemas: list(member(Key::Schemas), "schemas", schema)?,
+        uuid: as_string(member(ViewKey::Uuid), "view-uuid")?,
+        location: as_string(member(ViewKey::Location), "location")?,
+        current_version_id: as_int(member(ViewKey::CurrentVersionId), "current-version-id")?,
+        versions: list(member(ViewKey::Versions), "versions", ViewVersion::read)?,
+        version_log: list(member(ViewKey::VersionLog), "version-log", VersionLogEntry::read)?,
+        schemas: list(member(ViewKey::Schemas), "schemas", schema)?,
         properties,
         layout: Vec::new(),
     })
@@ -197,12 +197,12 @@ impl<'de> serde::Deserialize<'de> for NamespaceIdentOrNone {
 
 /// Reads properties.
 pub(super) fn properties(raw: &Fragment) -> Result<Properties> {
-    Ok(Properties::read(&mut Cursor::new(raw.as_bytes())?, &raw.bytes())?)
+    Ok(Properties::read(&mut JsonCursor::new(raw.as_bytes())?, &raw.bytes())?)
 }
 
-fn schema(raw: Fragment) -> Result<Part> {
+fn schema(raw: Fragment) -> Result<MetadataPart> {
     let id = member(&raw, "schema-id")?.map_or(Ok(0), |id| as_int(Some(id), "schema-id"))?;
-    Ok(Part { id, raw })
+    Ok(MetadataPart { id, raw })
 }
 
 fn list<T>(value: Option<Fragment>, name: &str, read: fn(Fragment) -> Result<T>) -> Result<Vec<T>> {

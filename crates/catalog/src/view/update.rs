@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::parse::{int, need, string};
 use super::{VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewVersion};
 use crate::create::object;
-use crate::doc::{FORMAT_VERSION_MAX, Part, Properties};
+use crate::doc::{FORMAT_VERSION_MAX, MetadataPart, Properties};
 use crate::error::{bad, illegal, invalid, too_many};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::Fragment;
@@ -145,13 +145,13 @@ pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()
 /// # Errors
 /// [`Kind::Validation`] or [`Kind::IllegalArgument`] when the view would not be valid any more.
 pub fn apply_view(base: &ViewDoc, updates: &[ViewUpdate], now_ms: i64) -> Result<Option<ViewDoc>> {
-    let mut builder = Builder::new(base.clone(), now_ms);
+    let mut builder = ViewBuilder::new(base.clone(), now_ms);
     builder.run(updates)?;
     if builder.is_changed { builder.finish(Some(base)).map(Some) } else { Ok(None) }
 }
 
 /// A document that is being changed.
-pub(super) struct Builder {
+pub(super) struct ViewBuilder {
     doc: ViewDoc,
     now_ms: i64,
     is_changed: bool,
@@ -165,9 +165,9 @@ pub(super) struct Builder {
     log_entry: Option<VersionLogEntry>,
 }
 
-impl Builder {
-    pub(super) fn new(doc: ViewDoc, now_ms: i64) -> Builder {
-        Builder {
+impl ViewBuilder {
+    pub(super) fn new(doc: ViewDoc, now_ms: i64) -> ViewBuilder {
+        ViewBuilder {
             doc,
             now_ms,
             is_changed: false,
@@ -244,7 +244,7 @@ impl Builder {
             Some(known) => known.id,
             None => {
                 let id = next_id(schemas.iter().map(|it| it.id), 0)?;
-                schemas.push(Part { id, raw: with_id(raw, "schema-id", id) });
+                schemas.push(MetadataPart { id, raw: with_id(raw, "schema-id", id) });
                 self.is_changed = true;
                 id
             }

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError, Placed};
+use node::objects::{LIST_MAX, ObjectStore, ObjectsError, PutOutcome, SigningCredentials};
 
 use super::local;
-use super::place::Place;
+use super::place::TableLocation;
 use crate::error::{Error, Kind, Result};
 use crate::storage;
 
@@ -20,7 +20,7 @@ pub const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Whether a file is to survive a power failure once it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flush {
+pub enum FlushMode {
     /// Its content is durable elsewhere already.
     No,
     /// It is the only copy.
@@ -29,23 +29,23 @@ pub enum Flush {
 
 /// Files below some roots.
 #[derive(Debug)]
-pub struct Files {
+pub struct WarehouseFiles {
     /// The warehouse's own root first.
-    roots: Vec<Root>,
+    roots: Vec<WarehouseRoot>,
 }
 
 #[derive(Debug)]
-struct Root {
-    place: Place,
-    back: Back,
+struct WarehouseRoot {
+    place: TableLocation,
+    back: FileBackend,
     /// What is between the directory and the place.
     inner: Vec<Box<str>>,
 }
 
 #[derive(Debug)]
-enum Back {
+enum FileBackend {
     Directory(PathBuf),
-    Objects(Objects),
+    Objects(ObjectStore),
 }
 
 /// What is not there, as clients expect to hear it.
@@ -53,7 +53,7 @@ fn absent(location: &str) -> Error {
     Error::new(Kind::NotFound, format!("Failed to open input stream for file: {location}"))
 }
 
-impl Files {
+impl WarehouseFiles {
     /// Files below these roots. A root that is reached by a symbolic link is known by the name that
     /// is given here and no other: each place has one name. The way from one of the `anchors` to a
     /// root below it has no such link.
@@ -63,35 +63,35 @@ impl Files {
     pub fn new<'a>(
         roots: impl Iterator<Item = &'a str>,
         anchors: &[String],
-        credentials: Option<&Credentials>,
-    ) -> Result<Files> {
+        credentials: Option<&SigningCredentials>,
+    ) -> Result<WarehouseFiles> {
         let mut made = Vec::new();
         for root in roots {
-            let place: Place = root.split('?').next().unwrap_or_default().parse()?;
+            let place: TableLocation = root.split('?').next().unwrap_or_default().parse()?;
             let Some(path) = place.path() else {
-                let back = Back::Objects(bucket(root, credentials)?);
-                made.push(Root { place, back, inner: Vec::new() });
+                let back = FileBackend::Objects(bucket(root, credentials)?);
+                made.push(WarehouseRoot { place, back, inner: Vec::new() });
                 continue;
             };
-            let anchors = anchors.iter().filter_map(|it| it.parse::<Place>().ok());
+            let anchors = anchors.iter().filter_map(|it| it.parse::<TableLocation>().ok());
             let mut found =
                 anchors.filter_map(|anchor| Some((anchor.path()?, place.below(&anchor)?.to_vec())));
             let (path, inner) = found.next().unwrap_or((path, Vec::new()));
-            made.push(Root { place, back: Back::Directory(path), inner });
+            made.push(WarehouseRoot { place, back: FileBackend::Directory(path), inner });
         }
-        Ok(Files { roots: made })
+        Ok(WarehouseFiles { roots: made })
     }
 
     /// Whether a place is below one of the roots.
     #[must_use]
-    pub fn allows(&self, place: &Place) -> bool {
+    pub fn allows(&self, place: &TableLocation) -> bool {
         self.roots.iter().any(|root| place.is_below(&root.place))
     }
 
     /// Whether the files are in directories of this machine, where looking for one costs little.
     #[must_use]
     pub fn is_local(&self, location: &str) -> bool {
-        matches!(self.find(location), Ok((Back::Directory(_), _)))
+        matches!(self.find(location), Ok((FileBackend::Directory(_), _)))
     }
 
     /// The path of a file in a directory of this machine; none of one in a bucket. It is for
@@ -102,12 +102,12 @@ impl Files {
     pub fn local_path(&self, location: &str) -> Result<Option<PathBuf>> {
         let (back, parts) = self.find(location)?;
         Ok(match back {
-            Back::Directory(root) => {
+            FileBackend::Directory(root) => {
                 let mut path = root.clone();
                 path.extend(parts.iter().map(|part| &**part));
                 Some(path)
             }
-            Back::Objects(_) => None,
+            FileBackend::Objects(_) => None,
         })
     }
 
@@ -126,13 +126,13 @@ impl Files {
     /// As of [`Files::read`], `TooLarge` beyond `bytes_max`.
     pub async fn read_at_most(&self, location: &str, bytes_max: u64) -> Result<Bytes> {
         let found = match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 let read = on_disk(location, root, parts, move |root, parts| {
                     local::read(&root, &parts, bytes_max)
                 });
                 read.await?.into()
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 let found = objects.get(&parts.join("/")).await;
                 found
                     .map_err(|error| of_objects(location, error))?
@@ -151,18 +151,18 @@ impl Files {
     /// # Errors
     /// `AlreadyExists` when there is one, which stays as it is; `Forbidden` as for reading;
     /// `Internal` and `ServiceUnavailable` when it cannot be written.
-    pub async fn write_new(&self, location: &str, bytes: Bytes, flush: Flush) -> Result<()> {
+    pub async fn write_new(&self, location: &str, bytes: Bytes, flush: FlushMode) -> Result<()> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
             return Err(too_large(location));
         }
         match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 let write = move |root: PathBuf, parts: Vec<Box<str>>| {
                     local::write_new(&root, &parts, &bytes, flush)
                 };
                 on_disk(location, root, parts, write).await
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 write_object(location, objects, &parts.join("/"), bytes).await
             }
         }
@@ -174,10 +174,10 @@ impl Files {
     /// `Forbidden` as for reading; `Internal` and `ServiceUnavailable` when it cannot be removed.
     pub async fn delete(&self, location: &str) -> Result<()> {
         match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 on_disk(location, root, parts, |root, parts| local::delete(&root, &parts)).await
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 let deleted = objects.delete(&parts.join("/")).await;
                 deleted.map_err(|error| of_objects(location, error))
             }
@@ -194,13 +194,13 @@ impl Files {
             Error::new(Kind::Validation, message)
         };
         match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 let listed = on_disk(location, root, parts, move |root, parts| {
                     local::list(&root, &parts, most)
                 });
                 listed.await?.ok_or_else(too_many)
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 let prefix = format!("{}/", parts.join("/"));
                 let (mut names, mut after) = (Vec::new(), None::<String>);
                 loop {
@@ -227,10 +227,10 @@ impl Files {
     /// `Forbidden` when it is outside of the roots; those of the storage.
     pub async fn is_empty(&self, location: &str) -> Result<bool> {
         match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 on_disk(location, root, parts, |root, parts| local::is_empty(&root, &parts)).await
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 let prefix = format!("{}/", parts.join("/"));
                 let keys = objects.list(&prefix, None, 1).await;
                 Ok(keys.map_err(|error| of_objects(location, error))?.is_empty())
@@ -244,11 +244,11 @@ impl Files {
     /// As of [`Files::delete`]. What was removed before is gone.
     pub async fn delete_tree(&self, location: &str) -> Result<()> {
         match self.find(location)? {
-            (Back::Directory(root), parts) => {
+            (FileBackend::Directory(root), parts) => {
                 on_disk(location, root, parts, |root, parts| local::delete_tree(&root, &parts))
                     .await
             }
-            (Back::Objects(objects), parts) => {
+            (FileBackend::Objects(objects), parts) => {
                 let prefix = format!("{}/", parts.join("/"));
                 loop {
                     let keys = objects.list(&prefix, None, LIST_MAX).await;
@@ -266,8 +266,8 @@ impl Files {
     }
 
     /// The root that a location is below, and its parts from there on.
-    fn find(&self, location: &str) -> Result<(&Back, Vec<Box<str>>)> {
-        let place: Place = location.parse()?;
+    fn find(&self, location: &str) -> Result<(&FileBackend, Vec<Box<str>>)> {
+        let place: TableLocation = location.parse()?;
         for root in &self.roots {
             if let Some(parts) = place.below(&root.place) {
                 return Ok((&root.back, [&root.inner, parts].concat()));
@@ -280,7 +280,12 @@ impl Files {
 }
 
 /// Writes an object where there is none, which the store itself sees to.
-async fn write_object(location: &str, objects: &Objects, key: &str, bytes: Bytes) -> Result<()> {
+async fn write_object(
+    location: &str,
+    objects: &ObjectStore,
+    key: &str,
+    bytes: Bytes,
+) -> Result<()> {
     let placed = objects.put_if_absent(key, bytes.clone()).await;
     let placed = placed.map_err(|error| match error {
         ObjectsError::Refused { status: StatusCode::NOT_IMPLEMENTED, .. } => {
@@ -290,7 +295,7 @@ async fn write_object(location: &str, objects: &Objects, key: &str, bytes: Bytes
         }
         error => of_objects(location, error),
     })?;
-    if placed == Placed::New {
+    if placed == PutOutcome::New {
         return Ok(());
     }
     // After a connection that broke it may be this very one. Anything else is somebody else's, and
@@ -353,11 +358,11 @@ fn too_large(location: &str) -> Error {
     Error::new(Kind::TooLarge, format!("the file `{shown}` is too long"))
 }
 
-fn bucket(root: &str, credentials: Option<&Credentials>) -> Result<Objects> {
+fn bucket(root: &str, credentials: Option<&SigningCredentials>) -> Result<ObjectStore> {
     let location = storage::bucket(root)?;
     let missing = || {
         let root = root.split('?').next().unwrap_or_default();
         Error::new(Kind::BadRequest, format!("the location `{root}`: its key is missing"))
     };
-    Ok(Objects::in_s3(location, credentials.ok_or_else(missing)?.clone()))
+    Ok(ObjectStore::in_s3(location, credentials.ok_or_else(missing)?.clone()))
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::files::Flush;
+use super::files::FlushMode;
 use crate::ident::Uuid;
 
 /// Deepest tree that is removed.
@@ -108,7 +108,7 @@ pub(super) fn write_new(
     path: &Path,
     parts: &[Box<str>],
     content: &[u8],
-    flush: Flush,
+    flush: FlushMode,
 ) -> io::Result<()> {
     let (directory, name) = make_parent(path, parts)?;
     let random = Uuid::v4().map_err(io::Error::other)?;
@@ -123,7 +123,7 @@ pub(super) fn write_new(
         let _ = rustix::fs::unlinkat(&directory, &*beside, AtFlags::empty());
     }
     written?;
-    if flush == Flush::Yes {
+    if flush == FlushMode::Yes {
         // A path cannot be flushed, only a directory that is open for reading.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
@@ -132,11 +132,11 @@ pub(super) fn write_new(
     Ok(())
 }
 
-fn fill(mut file: File, content: &[u8], flush: Flush) -> io::Result<()> {
+fn fill(mut file: File, content: &[u8], flush: FlushMode) -> io::Result<()> {
     file.write_all(content)?;
     match flush {
-        Flush::No => Ok(()),
-        Flush::Yes => file.sync_all(),
+        FlushMode::No => Ok(()),
+        FlushMode::Yes => file.sync_all(),
     }
 }
 

@@ -14,23 +14,23 @@ const PART_BYTES_MAX: usize = 255;
 
 /// Where something is: in the file system, or in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct TableLocation {
     /// The bucket; none in the file system.
     bucket: Option<Box<str>>,
     /// What is between the `/`; none is empty, `.` or `..`.
     parts: Vec<Box<str>>,
 }
 
-impl Place {
+impl TableLocation {
     /// Whether this is below `root`, and not the root itself.
     #[must_use]
-    pub fn is_below(&self, root: &Place) -> bool {
+    pub fn is_below(&self, root: &TableLocation) -> bool {
         self.below(root).is_some()
     }
 
     /// The parts from `root` on; none when it is not below it.
     #[must_use]
-    pub fn below(&self, root: &Place) -> Option<&[Box<str>]> {
+    pub fn below(&self, root: &TableLocation) -> Option<&[Box<str>]> {
         let rest = self.parts.strip_prefix(&root.parts[..])?;
         if self.bucket == root.bucket && !rest.is_empty() { Some(rest) } else { None }
     }
@@ -43,7 +43,7 @@ impl Place {
 
     /// Whether one is the other, or below it.
     #[must_use]
-    pub fn overlaps(&self, other: &Place) -> bool {
+    pub fn overlaps(&self, other: &TableLocation) -> bool {
         self == other || self.is_below(other) || other.is_below(self)
     }
 
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TableLocation {
     /// The one text that stands for a place, of all that lead there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.bucket {
@@ -68,14 +68,14 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for TableLocation {
     type Err = Error;
 
     /// `file:///a/b`, `file:/a/b`, `/a/b`, or `s3://bucket/a/b` (`s3a`, `s3n` for old clients).
     ///
     /// Nothing is decoded: clients do not either. What some might read as "the directory above",
     /// or as the end of the path, is refused.
-    fn from_str(text: &str) -> Result<Place> {
+    fn from_str(text: &str) -> Result<TableLocation> {
         let refuse = |why: &str| {
             let shown: String = text.chars().take(200).collect();
             Err(Error::new(Kind::BadRequest, format!("the location `{shown}` {why}")))
@@ -120,7 +120,7 @@ impl FromStr for Place {
         if parts.iter().any(|part| leads_up(part)) {
             return refuse("has a part `.` or `..`");
         }
-        Ok(Place { bucket, parts })
+        Ok(TableLocation { bucket, parts })
     }
 }
 

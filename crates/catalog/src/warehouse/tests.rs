@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use bytes::Bytes;
-use node::objects::Credentials;
+use node::objects::SigningCredentials;
 use testkit::{S3, Scratch};
 
 use super::*;
 
-fn warehouse(root: &str, locations: &[&str], credentials: Option<Credentials>) -> Warehouse {
+fn warehouse(root: &str, locations: &[&str], credentials: Option<SigningCredentials>) -> Warehouse {
     let locations = locations.iter().map(|it| (*it).to_owned()).collect();
     let (id, name) = ("wh_1".to_owned(), "main".to_owned());
     let spec = WarehouseSpec {
@@ -75,7 +75,7 @@ fn all_texts_of_a_place_become_one() {
         ("s3a://b/x/y/", "s3://b/x/y"),
         ("s3://b", "s3://b"),
     ] {
-        assert_eq!(text.parse::<Place>().unwrap().to_string(), expected);
+        assert_eq!(text.parse::<TableLocation>().unwrap().to_string(), expected);
     }
 }
 
@@ -154,8 +154,8 @@ fn no_two_namespaces_have_one_directory() {
     }
 }
 
-fn credentials() -> Credentials {
-    Credentials {
+fn credentials() -> SigningCredentials {
+    SigningCredentials {
         access_key_id: "id".to_owned(),
         secret_access_key: "secret".to_owned(),
         session_token: None,
@@ -173,7 +173,7 @@ async fn a_file_is_written_once_and_found_until_it_is_removed() {
     let expected = format!("Failed to open input stream for file: {location}");
     assert_eq!((error.kind, error.message), (Kind::NotFound, expected));
     assert!(!files.local_path(&location).unwrap().unwrap().exists());
-    for flush in [Flush::No, Flush::Yes] {
+    for flush in [FlushMode::No, FlushMode::Yes] {
         let location = format!("{location}-{flush:?}");
         let content = Bytes::from_static(b"{}");
         files.write_new(&location, content.clone(), flush).await.unwrap();
@@ -210,7 +210,7 @@ async fn no_symbolic_link_leads_out() {
         let error = files.read(&location).await.unwrap_err();
         assert_eq!(error.kind, Kind::Forbidden, "read {place}: {error:?}");
         if place != "file" {
-            let written = files.write_new(&location, Bytes::new(), Flush::No).await;
+            let written = files.write_new(&location, Bytes::new(), FlushMode::No).await;
             assert_eq!(written.unwrap_err().kind, Kind::Forbidden, "write {place}");
             assert!(files.delete_tree(&location).await.is_err(), "remove {place}");
         }
@@ -232,7 +232,7 @@ async fn a_root_that_is_a_link_is_known_by_its_own_name_only() {
     let root = format!("file://{}/link", scratch.path().display());
     let warehouse = warehouse(&root, &[], None);
     let content = Bytes::from_static(b"x");
-    warehouse.files().write_new(&format!("{root}/a"), content, Flush::No).await.unwrap();
+    warehouse.files().write_new(&format!("{root}/a"), content, FlushMode::No).await.unwrap();
     assert_eq!(fs::read_to_string(real.join("a")).unwrap(), "x");
     let by_other_name = format!("file://{}/a", real.display());
     let refused = warehouse.files().read(&by_other_name).await.unwrap_err();
@@ -262,7 +262,7 @@ async fn what_is_no_file_is_not_waited_for() {
 #[tokio::test]
 async fn a_bucket_is_a_warehouse_too() {
     let service = S3::start();
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: service.access_key_id.clone(),
         secret_access_key: service.secret_access_key.clone(),
         session_token: None,
@@ -273,20 +273,20 @@ async fn a_bucket_is_a_warehouse_too() {
     let files = warehouse.files();
     let location = format!("{}/ns/t/1.json", warehouse.root());
     assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
-    files.write_new(&location, Bytes::from_static(b"{}"), Flush::No).await.unwrap();
+    files.write_new(&location, Bytes::from_static(b"{}"), FlushMode::No).await.unwrap();
     assert_eq!(files.read(&location).await.unwrap(), "{}");
     assert_eq!(files.local_path(&location).unwrap(), None);
     let other = location.replacen("s3://", "s3a://", 1);
     assert_eq!(files.read(&other).await.unwrap(), "{}");
     // Once more after a connection that broke is as good; another's file is never in its place.
-    files.write_new(&location, Bytes::from_static(b"{}"), Flush::No).await.unwrap();
-    let refused = files.write_new(&location, Bytes::from_static(b"[]"), Flush::No).await;
+    files.write_new(&location, Bytes::from_static(b"{}"), FlushMode::No).await.unwrap();
+    let refused = files.write_new(&location, Bytes::from_static(b"[]"), FlushMode::No).await;
     assert_eq!(refused.unwrap_err().kind, Kind::AlreadyExists);
     assert_eq!(files.read(&location).await.unwrap(), "{}");
     let strange = format!("{}/ns/a*b", warehouse.root());
     assert_eq!(files.read(&strange).await.unwrap_err().kind, Kind::BadRequest);
     let partition = format!("{}/ns/t/day=1/a+b", warehouse.root());
-    files.write_new(&partition, Bytes::from_static(b"x"), Flush::No).await.unwrap();
+    files.write_new(&partition, Bytes::from_static(b"x"), FlushMode::No).await.unwrap();
     files.delete_tree(&format!("{}/ns", warehouse.root())).await.unwrap();
     assert_eq!(files.read(&partition).await.unwrap_err().kind, Kind::NotFound);
     assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);

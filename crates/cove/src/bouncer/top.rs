@@ -121,14 +121,14 @@ fn text(rows: &[TenantRow], before: &PreviousCounts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use api::{Tenant, TenantAdmission, TenantHealth, TenantOrigin, TenantSpec, TenantStats};
+    use api::{TenantAdmission, TenantHealth, TenantOrigin, TenantSpec, TenantStats, TenantView};
 
     use super::*;
 
     fn row(transactions: u64) -> TenantRow {
         let name = "shop".to_owned();
         let spec = TenantSpec { name: name.clone(), ..TenantSpec::default() };
-        let tenant = Tenant {
+        let tenant = TenantView {
             spec,
             origin: TenantOrigin::Api,
             admission: TenantAdmission::Open,

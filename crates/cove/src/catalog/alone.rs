@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, Result, bail};
 use node::auth::Tokens;
-use node::clock::Ids;
+use node::clock::IdGenerator;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::http::{self, Listener, Shell};
-use node::store::Store;
-use node::telemetry::{self, HttpMetrics, Metrics};
+use node::http::{self, BoundListener, HttpShell};
+use node::store::SqlStore;
+use node::telemetry::{self, HttpMetrics, MetricsRegistry};
 use toml::Value;
 
 use super::{RunningCatalog, site};
@@ -46,26 +46,26 @@ pub(super) fn serve(source: &Source) -> Result<()> {
 
 async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> {
     let Source { config, environment, .. } = source;
-    let listener = Listener::bind(&config.http).await.context("failed to listen")?;
+    let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
     let drain = Drain::new();
     let signals = drain.on_signals().context("failed to listen to signals")?;
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let http_metrics = HttpMetrics::new(&mut registry);
     let store = storage::store_config(config, environment, data_dir)?;
-    let store = Store::open(store, &mut registry).await.context("failed to open the store")?;
+    let store = SqlStore::open(store, &mut registry).await.context("failed to open the store")?;
     let lake =
         RunningCatalog::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);
 
     let limits = config.limits.limits();
-    let ids = Ids::new().context("failed to seed the id generator")?;
-    let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
+    let ids = IdGenerator::new().context("failed to seed the id generator")?;
+    let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
         .streaming(&catalog::http::STREAMING);
     let ending = lake.ending();
     let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
     let readiness = ready::checks(&store, None, disk);
-    let routes = open_routes(&drain, Metrics::new(registry), readiness);
+    let routes = open_routes(&drain, MetricsRegistry::new(registry), readiness);
     let address = listener.address();
     let written = data_dir.write_addresses(address, &[]);
     written.context("failed to say where the server listens")?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::{Comparison, Grant};
+use api::{Grant, OutputComparison};
 use clap::{Args, Subcommand};
 
 use super::grants::parse_grant;
@@ -117,7 +117,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) tests: Option<PathBuf>,
     /// How outputs are compared: exact, trailing_space, tokens or float[:ABSOLUTE[,RELATIVE]]
     #[arg(long, value_name = "HOW", requires = "tests", value_parser = comparison)]
-    pub(crate) comparison: Option<Comparison>,
+    pub(crate) comparison: Option<OutputComparison>,
     /// Program that judges outputs
     #[arg(long, value_name = "FILE", requires = "tests", conflicts_with = "comparison")]
     pub(crate) checker: Option<PathBuf>,
@@ -413,7 +413,7 @@ fn id(text: &str) -> Result<String, String> {
 }
 
 /// `exact`, `float:1e-6`, `float:0,1e-9`.
-fn comparison(text: &str) -> Result<Comparison, String> {
+fn comparison(text: &str) -> Result<OutputComparison, String> {
     let (mode, tolerance) = match text.split_once(':') {
         Some((mode, tolerance)) => (mode, Some(tolerance)),
         None => (text, None),
@@ -425,15 +425,15 @@ fn comparison(text: &str) -> Result<Comparison, String> {
             number.ok_or_else(|| format!("`{text}` is not a tolerance such as 1e-6"))
         };
         let (absolute, relative) = text.split_once(',').unwrap_or((text, "0"));
-        Ok::<_, String>(Comparison::Float {
+        Ok::<_, String>(OutputComparison::Float {
             absolute: number(absolute)?,
             relative: number(relative)?,
         })
     };
     match (mode, tolerance) {
-        ("exact", None) => Ok(Comparison::Exact),
-        ("trailing_space", None) => Ok(Comparison::TrailingSpace),
-        ("tokens", None) => Ok(Comparison::Tokens),
+        ("exact", None) => Ok(OutputComparison::Exact),
+        ("trailing_space", None) => Ok(OutputComparison::TrailingSpace),
+        ("tokens", None) => Ok(OutputComparison::Tokens),
         ("float", tolerance) => tolerances(tolerance.unwrap_or("0")),
         _ => {
             Err("there are exact, trailing_space, tokens and float[:ABSOLUTE[,RELATIVE]]"
@@ -450,11 +450,11 @@ mod tests {
 
     #[test]
     fn comparisons() {
-        let float = |absolute, relative| Comparison::Float { absolute, relative };
+        let float = |absolute, relative| OutputComparison::Float { absolute, relative };
         for (text, expected) in [
-            ("exact", Some(Comparison::Exact)),
-            ("trailing_space", Some(Comparison::TrailingSpace)),
-            ("tokens", Some(Comparison::Tokens)),
+            ("exact", Some(OutputComparison::Exact)),
+            ("trailing_space", Some(OutputComparison::TrailingSpace)),
+            ("tokens", Some(OutputComparison::Tokens)),
             ("float", Some(float(0.0, 0.0))),
             ("float:1e-6", Some(float(1e-6, 0.0))),
             ("float:0,1e-9", Some(float(0.0, 1e-9))),

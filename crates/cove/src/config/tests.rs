@@ -154,7 +154,7 @@ fn the_example_file_is_the_default_configuration() {
     config.secrets_key = None;
     config.gateway.model.prices.clear();
     config.sessions.claude = None;
-    config.sessions.model = sessions::Config::default().model;
+    config.sessions.model = sessions::SessionsConfig::default().model;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
     config.compat.piston.listen = None;

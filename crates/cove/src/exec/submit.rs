@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use api::{Comparison, ExecutionRequest, LanguageList, TestCase, Webhook};
+use api::{ExecutionRequest, LanguageList, OutputComparison, TestCase, WebhookTarget};
 use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -44,7 +44,7 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
         request.label = Some(label.clone());
     }
     if let Some(url) = &args.webhook {
-        request.webhook = Some(Webhook { url: url.clone(), secret: None });
+        request.webhook = Some(WebhookTarget { url: url.clone(), secret: None });
     }
     Ok(request)
 }
@@ -64,7 +64,7 @@ fn program(args: &SubmitArgs, languages: &Known) -> Result<ExecutionRequest> {
     }
     request.comparison = args.comparison.clone();
     if let Some(path) = &args.checker {
-        request.comparison = Some(Comparison::Checker(Box::new(companion(path, languages)?)));
+        request.comparison = Some(OutputComparison::Checker(Box::new(companion(path, languages)?)));
     }
     if let Some(path) = &args.interactor {
         request.interactor = Some(companion(path, languages)?);

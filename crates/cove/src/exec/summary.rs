@@ -1,6 +1,6 @@
 //! Records as a person reads them.
 
-use api::{ExecutionRecord, Outcome};
+use api::{ExecutionRecord, StageOutcome};
 
 use crate::remote::{place, plain};
 use crate::run::judgement;
@@ -56,7 +56,8 @@ fn tests(result: &api::Execution) -> String {
     let heading = format!("{} of {} passed", passed.count(), result.tests.len());
     let mut rows = vec![["test", "verdict", "cpu", "wall", "memory", ""].map(str::to_owned)];
     for test in &result.tests {
-        let Outcome { verdict, cpu_ms, wall_ms, memory_peak_bytes, message, .. } = &test.outcome;
+        let StageOutcome { verdict, cpu_ms, wall_ms, memory_peak_bytes, message, .. } =
+            &test.outcome;
         rows.push([
             plain(&test.name),
             verdict.to_string(),

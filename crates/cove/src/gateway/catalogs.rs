@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use api::{AuditEvent, CatalogGrant, Grant, GrantAccess};
-use catalog::guest::{CONNECTIONS_MAX, Door, GuestError, Guests, NewGuest, Seen, Watch};
+use catalog::guest::{
+    CONNECTIONS_MAX, CatalogSandboxListener, NewGuest, SandboxAccess, SandboxAccessError,
+    SandboxRequestRecord, Watch,
+};
 use gateway::doors::{AuditSink, CatalogBackends, CatalogGuest, FieldError, Happening, StreamDoor};
 use node::task::Boxed;
 use tokio::net::TcpStream;
 
 /// The warehouses of the catalog.
 #[derive(Debug)]
-pub(super) struct CatalogBackend(Guests);
+pub(super) struct CatalogBackend(SandboxAccess);
 
 impl CatalogBackend {
-    pub(super) fn new(guests: Guests) -> CatalogBackend {
+    pub(super) fn new(guests: SandboxAccess) -> CatalogBackend {
         CatalogBackend(guests)
     }
 }
@@ -21,7 +24,7 @@ impl CatalogBackend {
 impl CatalogBackends for CatalogBackend {
     fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError> {
         let checked = self.0.check(&grant.warehouse, &grant.namespaces);
-        checked.map_err(|GuestError { field, message }| FieldError::new(field, message))
+        checked.map_err(|SandboxAccessError { field, message }| FieldError::new(field, message))
     }
 
     fn open(&self, guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String> {
@@ -41,7 +44,7 @@ impl CatalogBackends for CatalogBackend {
 }
 
 #[derive(Debug)]
-struct CatalogGrantListener(Arc<Door>);
+struct CatalogGrantListener(Arc<CatalogSandboxListener>);
 
 impl StreamDoor for CatalogGrantListener {
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
@@ -58,8 +61,9 @@ impl StreamDoor for CatalogGrantListener {
 struct CatalogAuditSink(Arc<dyn AuditSink>);
 
 impl Watch for CatalogAuditSink {
-    fn saw(&self, seen: &Seen<'_>) {
-        let Seen { text, status, outcome, error, took, bytes_out, bytes_in } = *seen;
+    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+        let SandboxRequestRecord { text, status, outcome, error, took, bytes_out, bytes_in } =
+            *seen;
         let text = format!("{text} {status}");
         self.0.saw(&Happening {
             text: Some(&text),

@@ -6,7 +6,7 @@ use anyhow::Result;
 use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
 use gateway::config::ModelBudgetConfig;
 use gateway::doors::{AuditSink, FieldError, Happening, ModelBackends, ModelGuest, StreamDoor};
-use node::client::Roots;
+use node::client::TlsRoots;
 use node::task::Boxed;
 use node::telemetry::Registry;
 use sessions::model_door::{
@@ -33,7 +33,7 @@ impl ModelBackend {
         let Some(url) = &config.sessions.model.url else { return Ok(None) };
         let key = crate::sessions::model_key(config, environment)?;
         let most = config.gateway.model.tokens_per_tenant;
-        let doors = ModelDoors::new(url, key.as_deref(), Roots::Machine, most)?;
+        let doors = ModelDoors::new(url, key.as_deref(), TlsRoots::Machine, most)?;
         doors.register(registry);
         Ok(Some(ModelBackend { doors, config: config.gateway.model.clone() }))
     }

@@ -1,7 +1,7 @@
 //! Server-sent events of any kind (WHATWG HTML §9.2), as documents.
 
 use axum::http::{HeaderValue, header};
-use node::client::{Request, Response};
+use node::client::{ClientResponse, Request};
 use serde::de::DeserializeOwned;
 
 use super::follow::LineSplitter;
@@ -9,7 +9,7 @@ use super::{FailureKind, Remote, RemoteFailure};
 
 /// One answer of events.
 pub(crate) struct EventPage {
-    response: Response,
+    response: ClientResponse,
     remote: Remote,
     lines: LineSplitter,
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use api::{Event, ExecutionRecord};
+use api::{ExecutionEvent, ExecutionRecord};
 use axum::http::{HeaderValue, Method, header};
-use node::client::Response;
+use node::client::ClientResponse;
 use node::clock;
 use tokio::time::sleep;
 
@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) enum FollowStep {
     /// Something happened.
-    Event(Box<Event>),
+    Event(Box<ExecutionEvent>),
     /// It had ended and its last event is not to be had; this is what is known of it.
     Ended(Box<ExecutionRecord>),
     /// The connection is lost, for the first time in a row.
@@ -128,18 +128,18 @@ impl EventFollower {
 
 /// One connection.
 struct EventConnection {
-    response: Response,
+    response: ClientResponse,
     remote: Remote,
     lines: LineSplitter,
 }
 
 impl EventConnection {
-    fn new(response: Response, remote: Remote) -> EventConnection {
+    fn new(response: ClientResponse, remote: Remote) -> EventConnection {
         EventConnection { response, remote, lines: LineSplitter::default() }
     }
 
     /// The next event; `None` when the server ends the stream.
-    async fn next(&mut self) -> Result<Option<Event>, RemoteFailure> {
+    async fn next(&mut self) -> Result<Option<ExecutionEvent>, RemoteFailure> {
         let odd = |what: String| {
             let message = format!("the server's events are not those of a Cove server: {what}");
             RemoteFailure::new(FailureKind::Unavailable, message)

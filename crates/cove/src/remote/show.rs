@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use api::{Chunk, EventKind, Execution, ExecutionRecord, StageName, State, Verdict};
+use api::{EventBytes, EventKind, Execution, ExecutionRecord, StageName, State, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::sync::mpsc;
@@ -143,7 +143,7 @@ impl ExecutionPrinter {
         }
     }
 
-    async fn chunk(&mut self, to: OutputTarget, chunk: &Chunk) -> io::Result<()> {
+    async fn chunk(&mut self, to: OutputTarget, chunk: &EventBytes) -> io::Result<()> {
         // What a compiler says is shown at the end, if it failed.
         if self.stage != StageName::Run || self.gap {
             return Ok(());

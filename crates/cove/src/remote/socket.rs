@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use node::client::{Roots, URL_BYTES_MAX, connector};
+use node::client::{TlsRoots, URL_BYTES_MAX, connector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     tcp.set_nodelay(true).ok();
     let stream: Box<dyn ByteStream> = if is_https {
         let name = ServerName::try_from(host).context("read the host's name")?;
-        let connector = node::task::blocking(|| connector(&Roots::Machine)).await?;
+        let connector = node::task::blocking(|| connector(&TlsRoots::Machine)).await?;
         let connector = connector.map_err(anyhow::Error::from_boxed)?;
         let stream = connector.connect(name, tcp).await;
         Box::new(stream.with_context(|| format!("agree on TLS with {base}"))?)

@@ -4,7 +4,7 @@ use super::*;
 
 fn remote(token: bool) -> Remote {
     Remote {
-        client: Client::new(Guard::Open),
+        client: HttpClient::new(AddressGuard::Open),
         base: "http://judge:4100".to_owned(),
         data_dir: None,
         token: token.then(|| HeaderValue::from_static("Bearer x")),

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use api::{ClientMessage, Event, ExecutionRecord, ExecutionRequest, LanguageList, TerminalSize};
+use api::{
+    ClientMessage, ExecutionEvent, ExecutionRecord, ExecutionRequest, LanguageList, TerminalSize,
+};
 use axum::http::Method;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -142,7 +144,7 @@ async fn listen(
         let message = stream.next().await.context("the server is gone")?;
         match message.context("lost the server")? {
             Message::Text(text) => {
-                let event: Event =
+                let event: ExecutionEvent =
                     serde_json::from_str(text.as_str()).context("read an event of the server")?;
                 if let Some(end) = show.event(event.kind).await? {
                     return Ok(end);

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use api::{Companion, Encoding, ExecutionRequest, LanguageList, LimitSpec, SourceFile};
+use api::{BytesEncoding, ExecutionRequest, JudgeProgram, LanguageList, LimitSpec, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use executions::Languages;
@@ -44,7 +44,7 @@ impl Known {
     }
 
     /// The language that is asked for by name or alias.
-    fn named(&self, wanted: &str) -> Result<&api::Language> {
+    fn named(&self, wanted: &str) -> Result<&api::LanguageView> {
         let found = self.list.languages.iter().find(|language| {
             language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
         });
@@ -53,7 +53,8 @@ impl Known {
     }
 
     fn by_extension(&self, extension: &str) -> Option<&str> {
-        let has = |language: &&api::Language| language.extensions.iter().any(|it| it == extension);
+        let has =
+            |language: &&api::LanguageView| language.extensions.iter().any(|it| it == extension);
         self.list.languages.iter().find(has).map(|language| language.name.as_str())
     }
 
@@ -140,11 +141,11 @@ fn language(args: &ProgramArgs, file: &OsStr, languages: &Known) -> Result<Strin
 }
 
 /// A checker or an interactor that is one file.
-pub(crate) fn companion(path: &Path, languages: &Known) -> Result<Companion> {
-    Ok(Companion {
+pub(crate) fn companion(path: &Path, languages: &Known) -> Result<JudgeProgram> {
+    Ok(JudgeProgram {
         language: Some(languages.of_file(path)?),
         files: vec![source_file(None, path)?],
-        ..Companion::default()
+        ..JudgeProgram::default()
     })
 }
 
@@ -186,8 +187,8 @@ fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
         None => text(path.file_name().unwrap_or(path.as_os_str()))?,
     };
     let (content, encoding) = match String::from_utf8(bytes) {
-        Ok(text) => (text, Encoding::Utf8),
-        Err(error) => (BASE64.encode(error.as_bytes()), Encoding::Base64),
+        Ok(text) => (text, BytesEncoding::Utf8),
+        Err(error) => (BASE64.encode(error.as_bytes()), BytesEncoding::Base64),
     };
     Ok(SourceFile { name, content, encoding, executable: false })
 }
@@ -222,7 +223,7 @@ fn compile_limits(args: &LimitArgs) -> LimitSpec {
 }
 
 /// The maxima protect a server from its callers. Here the caller owns the machine.
-pub(super) fn lift_maxima(config: &mut executions::Config, request: &ExecutionRequest) {
+pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &ExecutionRequest) {
     for (asked, max) in [
         (&request.limits, &mut config.limits_max),
         (&request.compile_limits, &mut config.compile_limits_max),
@@ -293,7 +294,7 @@ mod tests {
     //! From arguments to requests, with the built-in languages.
 
     use clap::Parser as _;
-    use executions::Host;
+    use executions::ToolHost;
 
     use super::*;
     use crate::cli::{Cli, CliCommand};
@@ -318,7 +319,7 @@ mod tests {
             let CliCommand::Run(run) = Cli::try_parse_from(all)?.command else {
                 unreachable!("`run` was asked for")
             };
-            let languages = Languages::load(None, &Host::default())?;
+            let languages = Languages::load(None, &ToolHost::default())?;
             request(&run.program, &run.limits, &Known::here(&languages))
         }
 
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(names, ["a.py", "raw", "data/in.bin"]);
         assert_eq!(
             (request.files[1].encoding, &*request.files[1].content),
-            (Encoding::Base64, "/wA=")
+            (BytesEncoding::Base64, "/wA=")
         );
     }
 

@@ -1,11 +1,11 @@
 //! From verdicts to exit codes and sentences, and from flags to limits.
 
-use api::{LimitHit, LimitSpec, Truncated};
+use api::{LimitHit, LimitSpec, TruncatedStreams};
 
 use super::*;
 
-fn outcome(verdict: Verdict) -> Outcome {
-    Outcome {
+fn outcome(verdict: Verdict) -> StageOutcome {
+    StageOutcome {
         verdict,
         exit_code: None,
         signal: None,
@@ -13,7 +13,7 @@ fn outcome(verdict: Verdict) -> Outcome {
         stderr: String::new(),
         stdout_base64: None,
         stderr_base64: None,
-        truncated: Truncated::default(),
+        truncated: TruncatedStreams::default(),
         limit: None,
         cpu_ms: 1002.5,
         wall_ms: 1010.0,
@@ -24,7 +24,7 @@ fn outcome(verdict: Verdict) -> Outcome {
     }
 }
 
-fn check(outcome: &Outcome, code: u8, words: &str) {
+fn check(outcome: &StageOutcome, code: u8, words: &str) {
     assert_eq!(exit_code(outcome), code, "{}", outcome.verdict);
     let line = judgement(outcome);
     let expected =
@@ -34,14 +34,15 @@ fn check(outcome: &Outcome, code: u8, words: &str) {
 
 #[test]
 fn every_verdict_has_an_exit_code_and_a_sentence() {
-    let exited = |code| Outcome { exit_code: Some(code), ..outcome(Verdict::Re) };
+    let exited = |code| StageOutcome { exit_code: Some(code), ..outcome(Verdict::Re) };
     check(&exited(4), 4, "exited with code 4");
     check(&exited(255), 255, "exited with code 255");
-    let signalled = |name: &str| Outcome { signal: Some(name.to_owned()), ..outcome(Verdict::Sg) };
+    let signalled =
+        |name: &str| StageOutcome { signal: Some(name.to_owned()), ..outcome(Verdict::Sg) };
     check(&signalled("SIGSEGV"), 139, "ended by SIGSEGV");
     check(&signalled("SIGKILL"), 137, "ended by SIGKILL");
     check(&signalled("SIGRTMIN+2"), 164, "ended by SIGRTMIN+2");
-    let limited = |verdict, limit| Outcome { limit: Some(limit), ..outcome(verdict) };
+    let limited = |verdict, limit| StageOutcome { limit: Some(limit), ..outcome(verdict) };
     check(&limited(Verdict::Tle, LimitHit::Cpu), 124, "reached its cpu time limit");
     check(&limited(Verdict::Tle, LimitHit::Wall), 124, "reached its wall time limit");
     check(&limited(Verdict::Mle, LimitHit::Memory), 137, "reached its memory limit");
@@ -50,7 +51,7 @@ fn every_verdict_has_an_exit_code_and_a_sentence() {
     check(&outcome(Verdict::Ce), 126, "did not compile");
     check(&outcome(Verdict::Ie), 125, "cove failed to run it");
     check(&outcome(Verdict::Ok), 0, "exited with code 0");
-    let missing = Outcome { message: Some("start `x`: no".to_owned()), ..exited(127) };
+    let missing = StageOutcome { message: Some("start `x`: no".to_owned()), ..exited(127) };
     check(&missing, 127, "start `x`: no");
 }
 
@@ -70,10 +71,10 @@ fn signals_have_the_kernels_numbers() {
 
 #[test]
 fn what_is_asked_for_is_allowed() {
-    let mut config = executions::Config {
+    let mut config = executions::ExecutionsConfig {
         limits: LimitSpec { cpu_ms: Some(5_000), processes: Some(3), ..LimitSpec::default() },
         limits_max: LimitSpec { cpu_ms: Some(9_000), ..LimitSpec::default() },
-        ..executions::Config::default()
+        ..executions::ExecutionsConfig::default()
     };
     let asked = LimitSpec { cpu_ms: Some(600_000), ..LimitSpec::default() };
     let request = ExecutionRequest { limits: asked, ..ExecutionRequest::default() };

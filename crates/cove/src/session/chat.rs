@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::Result;
-use api::{Interrupted, Session, SessionState};
+use api::{InterruptAnswer, SessionState, SessionView};
 use axum::http::Method;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ const LINE_BYTES_MAX: u64 = 8 << 20;
 pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
     let session = match &args.id {
         Some(id) => {
-            let session: Session = server.call(Method::GET, &path(id, "")).await?;
+            let session: SessionView = server.call(Method::GET, &path(id, "")).await?;
             match session.state {
                 SessionState::Paused | SessionState::Stopped | SessionState::Error => {
                     change(server, id, Some("resume")).await?
@@ -63,7 +63,7 @@ pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
                 text = turn.next_text() => text?,
                 _ = interrupts.recv() => {
                     let target = path(&session.id, "/interrupt");
-                    let _told: Interrupted = server.call(Method::POST, &target).await?;
+                    let _told: InterruptAnswer = server.call(Method::POST, &target).await?;
                     continue;
                 }
             };

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use anyhow::Result;
-use api::{Grant, GrantAccess, Session, UpdateSession};
+use api::{Grant, GrantAccess, SessionView, UpdateSession};
 use axum::http::Method;
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ use crate::values::columns;
 /// Shows them, after they were changed if that was asked for.
 pub(super) async fn run(args: &GrantsArgs, server: &Remote, json: bool) -> Result<()> {
     let target = path(&args.id, "");
-    let session: Session = match args.none || !args.set.is_empty() {
+    let session: SessionView = match args.none || !args.set.is_empty() {
         false => server.call(Method::GET, &target).await?,
         true => {
             let grants = Some(args.set.clone());

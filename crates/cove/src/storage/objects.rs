@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use node::objects::{Credentials, Objects, ObjectsUrl};
+use node::objects::{ObjectStore, ObjectsUrl, SigningCredentials};
 use node::sealed::Sealer;
 
 use crate::config::{self, CoveConfig, Environment, ObjectsTable};
@@ -16,18 +16,18 @@ pub(crate) fn open(
     config: &CoveConfig,
     environment: &Environment,
     data_dir: &Path,
-) -> Result<Objects> {
+) -> Result<ObjectStore> {
     let table = &config.objects;
     let url = match &table.url {
         Some(url) => config::resolve("objects.url", url, environment)?.parse(),
         None => Ok(ObjectsUrl::Directory(data_dir.join(OBJECTS_DIRECTORY))),
     };
     match url.context("objects.url")? {
-        ObjectsUrl::Directory(path) => Objects::in_directory(&path, config.store.durability)
+        ObjectsUrl::Directory(path) => ObjectStore::in_directory(&path, config.store.durability)
             .context("failed to open the object store"),
         ObjectsUrl::S3(location) => {
             let credentials = credentials(("objects", "url"), table, environment)?;
-            Ok(Objects::in_s3(location, credentials))
+            Ok(ObjectStore::in_s3(location, credentials))
         }
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn credentials(
     (name, needs): (&str, &str),
     table: &ObjectsTable,
     environment: &Environment,
-) -> Result<Credentials> {
+) -> Result<SigningCredentials> {
     let resolve = |setting: &str, value: &Option<String>| {
         let setting = format!("{name}.{setting}");
         value.as_deref().map(|text| config::resolve(&setting, text, environment)).transpose()
@@ -76,7 +76,7 @@ pub(crate) fn credentials(
              AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         );
     };
-    Ok(Credentials { access_key_id, secret_access_key, session_token })
+    Ok(SigningCredentials { access_key_id, secret_access_key, session_token })
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use catalog::access::{Access, AccessSettings};
-use catalog::guest::{Guests, NewGuest, Seen, Watch};
+use catalog::access::{AccessControl, AccessSettings};
+use catalog::guest::{NewGuest, SandboxAccess, SandboxRequestRecord, Watch};
 use catalog::json::Fragment;
-use catalog::service::{Call, Catalog, Settings, Who};
+use catalog::service::{Call, Catalog, CatalogSettings, Who};
 use catalog::storage::StorageSettings;
 use node::auth::Tokens;
-use node::objects::Credentials;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::objects::SigningCredentials;
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -28,26 +28,27 @@ use crate::shared::{COMPAT, interpreter_with};
 struct Log(Mutex<Vec<String>>);
 
 impl Watch for Log {
-    fn saw(&self, seen: &Seen<'_>) {
-        let Seen { text, status, error, .. } = seen;
+    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+        let SandboxRequestRecord { text, status, error, .. } = seen;
         self.0.lock().push(format!("{text} {status} {}", error.unwrap_or_default()));
     }
 }
 
 /// A catalog whose warehouse is in a bucket, with a table that the guests may not see. Answers
 /// where that has a file.
-async fn open(store: &S3, scratch: &Scratch) -> (Catalog, Access, String) {
+async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String) {
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let kept = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+    let kept = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let tokens = Tokens::open(scratch.path()).unwrap();
-    let access = Access::open(kept.clone(), tokens, AccessSettings::default()).await.unwrap();
-    let credentials = Credentials {
+    let access =
+        AccessControl::open(kept.clone(), tokens, AccessSettings::default()).await.unwrap();
+    let credentials = SigningCredentials {
         access_key_id: store.access_key_id.clone(),
         secret_access_key: store.secret_access_key.clone(),
         session_token: None,
     };
-    let settings = Settings {
+    let settings = CatalogSettings {
         warehouse: "lake".to_owned(),
         root: store.url("w"),
         locations: Vec::new(),
@@ -83,7 +84,7 @@ fn pyiceberg_works_with_an_address_and_nothing_else() {
     let runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
     let (catalog, access, theirs) = runtime.block_on(open(&store, &scratch));
-    let guests = Guests::new(catalog, access, catalog::http::SEPARATOR_DEFAULT);
+    let guests = SandboxAccess::new(catalog, access, catalog::http::SEPARATOR_DEFAULT);
     let [reader, writer] = [false, true].map(|writes| {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use node::objects::{Credentials, Objects, ObjectsUrl, Placed};
+use node::objects::{ObjectStore, ObjectsUrl, PutOutcome, SigningCredentials};
 use parking_lot::Mutex;
 use testkit::{Client, Request, Scratch, Server, until};
 use tokio::runtime::Runtime;
@@ -135,12 +135,12 @@ fn of_files_with_one_name_the_first_stays() {
     let Ok(ObjectsUrl::S3(location)) = format!("s3://lake?endpoint={endpoint}").parse() else {
         panic!("no location")
     };
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: KEY.to_owned(),
         secret_access_key: SECRET.to_owned(),
         session_token: None,
     };
-    let objects = Objects::in_s3(location, credentials);
+    let objects = ObjectStore::in_s3(location, credentials);
     Runtime::new().unwrap().block_on(async {
         for round in 0..20 {
             let (key, mut all) = (format!("t/metadata/{round}"), JoinSet::new());
@@ -151,7 +151,7 @@ fn of_files_with_one_name_the_first_stays() {
                 });
             }
             let placed = all.join_all().await;
-            let mut first = placed.iter().filter(|(_, placed)| *placed == Placed::New);
+            let mut first = placed.iter().filter(|(_, placed)| *placed == PutOutcome::New);
             let (writer, _) = first.next().expect("one of them is the first");
             assert_eq!(first.next(), None, "there is one first");
             assert_eq!(objects.get(&key).await.unwrap().unwrap(), vec![*writer; 5000]);

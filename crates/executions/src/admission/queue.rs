@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Bounds, Load, Origin};
+use super::{AdmissionBounds, AdmissionLoad, AdmissionOrigin};
 
 /// What becomes of a request when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum ArrivalOutcome {
     /// It runs.
     Admitted,
     /// It waits.
-    Waits(Ticket),
+    Waits(AdmissionTicket),
     /// It can never run.
     TooLarge { memory_bytes_max: u64 },
     /// No other caller may wait.
@@ -23,7 +23,7 @@ pub(super) enum Arrival {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnRequest<'a> {
     pub(super) tenant: &'a str,
-    pub(super) origin: Origin,
+    pub(super) origin: AdmissionOrigin,
     pub(super) memory_bytes: u64,
     /// Executions of its tenant that may run beside each other, with this one.
     pub(super) tenant_max: usize,
@@ -31,7 +31,7 @@ pub(super) struct TurnRequest<'a> {
 
 /// Names one place in the queue; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
+pub(super) struct AdmissionTicket(u64);
 
 /// Who runs and who waits. `W` is what wakes a waiting one.
 ///
@@ -39,16 +39,16 @@ pub(super) struct Ticket(u64);
 /// its tenant has its share. `running` and `memory_bytes` count what is in `granted` too: it has
 /// its place already, but was not told yet.
 #[derive(Debug)]
-pub(super) struct Queue<W> {
-    bounds: Bounds,
+pub(super) struct AdmissionQueue<W> {
+    bounds: AdmissionBounds,
     running: usize,
     memory_bytes: u64,
     /// Shares of tenants that run something.
     usage: HashMap<String, TenantUsage>,
     /// The tenants that wait, each once, the one whose turn it is first.
-    turns: VecDeque<Tenant<W>>,
+    turns: VecDeque<TenantLine<W>>,
     /// Admitted from the queue, and not yet noticed by the one who waits.
-    granted: Vec<Ticket>,
+    granted: Vec<AdmissionTicket>,
     next_ticket: u64,
 }
 
@@ -64,47 +64,47 @@ struct TenantUsage {
 /// The lines alternate. Were they one, a tenant's jobs would stand behind all of its callers, and
 /// hold meanwhile the workers that other tenants' jobs wait for.
 #[derive(Debug)]
-struct Tenant<W> {
+struct TenantLine<W> {
     name: String,
-    callers: VecDeque<Waiter<W>>,
-    jobs: VecDeque<Waiter<W>>,
+    callers: VecDeque<AdmissionWaiter<W>>,
+    jobs: VecDeque<AdmissionWaiter<W>>,
     /// The line whose first goes next; it is never empty.
-    next: Origin,
+    next: AdmissionOrigin,
 }
 
 #[derive(Debug)]
-struct Waiter<W> {
-    ticket: Ticket,
+struct AdmissionWaiter<W> {
+    ticket: AdmissionTicket,
     memory_bytes: u64,
     tenant_max: usize,
     wake: Option<W>,
 }
 
-impl<W> Tenant<W> {
-    fn new(name: &str, next: Origin) -> Tenant<W> {
+impl<W> TenantLine<W> {
+    fn new(name: &str, next: AdmissionOrigin) -> TenantLine<W> {
         let (callers, jobs) = (VecDeque::new(), VecDeque::new());
-        Tenant { name: name.to_owned(), callers, jobs, next }
+        TenantLine { name: name.to_owned(), callers, jobs, next }
     }
 
-    fn line(&self, origin: Origin) -> &VecDeque<Waiter<W>> {
+    fn line(&self, origin: AdmissionOrigin) -> &VecDeque<AdmissionWaiter<W>> {
         match origin {
-            Origin::Caller => &self.callers,
-            Origin::Job => &self.jobs,
+            AdmissionOrigin::Caller => &self.callers,
+            AdmissionOrigin::Job => &self.jobs,
         }
     }
 
-    fn line_mut(&mut self, origin: Origin) -> &mut VecDeque<Waiter<W>> {
+    fn line_mut(&mut self, origin: AdmissionOrigin) -> &mut VecDeque<AdmissionWaiter<W>> {
         match origin {
-            Origin::Caller => &mut self.callers,
-            Origin::Job => &mut self.jobs,
+            AdmissionOrigin::Caller => &mut self.callers,
+            AdmissionOrigin::Job => &mut self.jobs,
         }
     }
 
-    fn first(&self) -> Option<&Waiter<W>> {
+    fn first(&self) -> Option<&AdmissionWaiter<W>> {
         self.line(self.next).front()
     }
 
-    fn take_first(&mut self) -> Option<Waiter<W>> {
+    fn take_first(&mut self) -> Option<AdmissionWaiter<W>> {
         let first = self.line_mut(self.next).pop_front();
         if !self.line(self.next.other()).is_empty() {
             self.next = self.next.other();
@@ -112,11 +112,11 @@ impl<W> Tenant<W> {
         first
     }
 
-    fn waiters_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+    fn waiters_mut(&mut self) -> impl Iterator<Item = &mut AdmissionWaiter<W>> {
         self.callers.iter_mut().chain(&mut self.jobs)
     }
 
-    fn remove(&mut self, ticket: Ticket) {
+    fn remove(&mut self, ticket: AdmissionTicket) {
         self.callers.retain(|waiter| waiter.ticket != ticket);
         self.jobs.retain(|waiter| waiter.ticket != ticket);
         if self.line(self.next).is_empty() {
@@ -129,13 +129,13 @@ impl<W> Tenant<W> {
     }
 }
 
-impl<W: Clone> Queue<W> {
-    pub(super) fn bounds(&self) -> Bounds {
+impl<W: Clone> AdmissionQueue<W> {
+    pub(super) fn bounds(&self) -> AdmissionBounds {
         self.bounds
     }
 
-    pub(super) fn new(bounds: Bounds) -> Queue<W> {
-        Queue {
+    pub(super) fn new(bounds: AdmissionBounds) -> AdmissionQueue<W> {
+        AdmissionQueue {
             bounds,
             running: 0,
             memory_bytes: 0,
@@ -147,50 +147,50 @@ impl<W: Clone> Queue<W> {
     }
 
     /// A request arrives.
-    pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> Arrival {
+    pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> ArrivalOutcome {
         let TurnRequest { tenant, origin, memory_bytes, tenant_max } = request;
-        let Bounds { memory_bytes_max, queue_max, queue_max_per_tenant, .. } = self.bounds;
+        let AdmissionBounds { memory_bytes_max, queue_max, queue_max_per_tenant, .. } = self.bounds;
         if memory_bytes > memory_bytes_max {
-            return Arrival::TooLarge { memory_bytes_max };
+            return ArrivalOutcome::TooLarge { memory_bytes_max };
         }
         let known = self.turns.iter().position(|waiting| waiting.name == tenant);
         let is_overtaking = known.is_some() || self.next_turn().is_some();
         let has_share = self.has_share(tenant, memory_bytes, tenant_max);
         if !is_overtaking && !has_share && self.fits(memory_bytes) {
             self.start(tenant, memory_bytes);
-            return Arrival::Admitted;
+            return ArrivalOutcome::Admitted;
         }
-        if origin == Origin::Caller {
+        if origin == AdmissionOrigin::Caller {
             if self.turns.iter().map(|waiting| waiting.callers.len()).sum::<usize>() >= queue_max {
-                return Arrival::QueueFull { queue_max };
+                return ArrivalOutcome::QueueFull { queue_max };
             }
             let callers = known.and_then(|at| self.turns.get(at)).map_or(0, |it| it.callers.len());
             if callers >= queue_max_per_tenant {
-                return Arrival::TenantFull { waiting_max: queue_max_per_tenant };
+                return ArrivalOutcome::TenantFull { waiting_max: queue_max_per_tenant };
             }
         }
-        let ticket = Ticket(self.next_ticket);
+        let ticket = AdmissionTicket(self.next_ticket);
         self.next_ticket += 1;
-        let waiter = Waiter { ticket, memory_bytes, tenant_max, wake: None };
+        let waiter = AdmissionWaiter { ticket, memory_bytes, tenant_max, wake: None };
         match known.and_then(|at| self.turns.get_mut(at)) {
             Some(waiting) => waiting.line_mut(origin).push_back(waiter),
             None => {
-                let mut waiting = Tenant::new(tenant, origin);
+                let mut waiting = TenantLine::new(tenant, origin);
                 waiting.line_mut(origin).push_back(waiter);
                 self.turns.push_back(waiting);
             }
         }
-        Arrival::Waits(ticket)
+        ArrivalOutcome::Waits(ticket)
     }
 
     /// Whether `ticket` has been admitted; if so, that is told once. Otherwise remembers how to
     /// wake the one who holds it.
-    pub(super) fn poll(&mut self, ticket: Ticket, wake: &W) -> bool {
+    pub(super) fn poll(&mut self, ticket: AdmissionTicket, wake: &W) -> bool {
         if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(at);
             return true;
         }
-        let mut waiters = self.turns.iter_mut().flat_map(Tenant::waiters_mut);
+        let mut waiters = self.turns.iter_mut().flat_map(TenantLine::waiters_mut);
         if let Some(waiter) = waiters.find(|waiter| waiter.ticket == ticket) {
             waiter.wake = Some(wake.clone());
         }
@@ -198,7 +198,12 @@ impl<W: Clone> Queue<W> {
     }
 
     /// Somebody stops waiting, admitted or not. Returns who is to be woken.
-    pub(super) fn leave(&mut self, ticket: Ticket, tenant: &str, memory_bytes: u64) -> Vec<W> {
+    pub(super) fn leave(
+        &mut self,
+        ticket: AdmissionTicket,
+        tenant: &str,
+        memory_bytes: u64,
+    ) -> Vec<W> {
         if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(at);
             return self.release(tenant, memory_bytes);
@@ -224,9 +229,9 @@ impl<W: Clone> Queue<W> {
         self.admit()
     }
 
-    pub(super) fn load(&self) -> Load {
-        let waiting = self.turns.iter().map(Tenant::len).sum();
-        Load { running: self.running, waiting, memory_bytes: self.memory_bytes }
+    pub(super) fn load(&self) -> AdmissionLoad {
+        let waiting = self.turns.iter().map(TenantLine::len).sum();
+        AdmissionLoad { running: self.running, waiting, memory_bytes: self.memory_bytes }
     }
 
     fn fits(&self, memory_bytes: u64) -> bool {
@@ -237,7 +242,7 @@ impl<W: Clone> Queue<W> {
     /// Whether a tenant runs as much as it may: places, and memory in the same proportion. The
     /// first that takes memory is bounded by what there is alone.
     fn has_share(&self, tenant: &str, memory_bytes: u64, tenant_max: usize) -> bool {
-        let Bounds { running_max, memory_bytes_max, .. } = self.bounds;
+        let AdmissionBounds { running_max, memory_bytes_max, .. } = self.bounds;
         let Some(usage) = self.usage.get(tenant) else { return false };
         if usage.running >= tenant_max {
             return true;
@@ -276,7 +281,7 @@ impl<W: Clone> Queue<W> {
     fn admit(&mut self) -> Vec<W> {
         let mut woken = Vec::new();
         while let Some(at) = self.next_turn()
-            && let Some(first) = self.turns.get(at).and_then(Tenant::first)
+            && let Some(first) = self.turns.get(at).and_then(TenantLine::first)
             && self.fits(first.memory_bytes)
             && let Some(mut tenant) = self.turns.remove(at)
             && let Some(waiter) = tenant.take_first()

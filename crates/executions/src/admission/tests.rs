@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 
 fn admission() -> Admission {
-    Admission::new(Bounds {
+    Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
         memory_bytes_max: 10,
@@ -15,8 +15,8 @@ fn admission() -> Admission {
     })
 }
 
-fn load(running: usize, waiting: usize, memory_bytes: u64) -> Load {
-    Load { running, waiting, memory_bytes }
+fn load(running: usize, waiting: usize, memory_bytes: u64) -> AdmissionLoad {
+    AdmissionLoad { running, waiting, memory_bytes }
 }
 
 /// Lets a future begin, and says that it is not done.
@@ -83,7 +83,7 @@ async fn dropping_a_future_that_was_granted_passes_its_turn_on() {
 
 #[tokio::test]
 async fn refusals_say_what_to_do() {
-    let admission = Admission::new(Bounds {
+    let admission = Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
         memory_bytes_max: 10,
@@ -101,7 +101,7 @@ async fn refusals_say_what_to_do() {
 
 #[tokio::test]
 async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
-    let admission = Admission::new(Bounds {
+    let admission = Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
         memory_bytes_max: 10,
@@ -110,8 +110,8 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     });
     let permit = admission.enter("a", 1).await.unwrap();
     let mut caller = pin!(admission.enter("a", 1));
-    let mut second = Box::pin(admission.enter_as(Origin::Job, "a", 1));
-    let mut other = pin!(admission.enter_as(Origin::Job, "b", 1));
+    let mut second = Box::pin(admission.enter_as(AdmissionOrigin::Job, "a", 1));
+    let mut other = pin!(admission.enter_as(AdmissionOrigin::Job, "b", 1));
     begin(&mut caller).await;
     begin(&mut second).await;
     begin(&mut other).await;
@@ -124,14 +124,14 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     assert_eq!(admission.load(), load(1, 0, 1));
     drop(second);
     assert_eq!(admission.load(), load(0, 0, 0));
-    let error = admission.enter_as(Origin::Job, "a", 11).await.unwrap_err();
+    let error = admission.enter_as(AdmissionOrigin::Job, "a", 11).await.unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("limits.memory_bytes"));
 }
 
 /// Permits are handed around by many tasks at once, some of which give up while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_permit_is_lost_under_contention() {
-    let admission = Admission::new(Bounds {
+    let admission = Admission::new(AdmissionBounds {
         running_max: 3,
         running_max_per_tenant: 3,
         memory_bytes_max: 8,
@@ -145,7 +145,8 @@ async fn no_permit_is_lost_under_contention() {
             for round in 0..200_u64 {
                 let memory_bytes = 1 + (task + round) % 8;
                 let tenant = ["a", "b", "c"][usize::try_from(task % 3).unwrap()];
-                let origin = if task % 2 == 0 { Origin::Caller } else { Origin::Job };
+                let origin =
+                    if task % 2 == 0 { AdmissionOrigin::Caller } else { AdmissionOrigin::Job };
                 let entering = admission.enter_as(origin, tenant, memory_bytes);
                 if (task + round) % 3 == 0 {
                     // Gives up after it was polled once.

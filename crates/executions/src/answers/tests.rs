@@ -45,11 +45,11 @@ async fn who_finds_no_room_waits_for_it_and_not_for_ever() {
     let short = answers(Duration::ZERO);
     let held = short.try_enter("a", 2 * MIB).unwrap();
     let refused = short.room("a", MIB, short.deadline(AnswerPatience::Caller)).await.unwrap_err();
-    assert_eq!(refused, Error::TooManyAnswerBytes { bytes_max: 2 * MIB });
+    assert_eq!(refused, ExecutionError::TooManyAnswerBytes { bytes_max: 2 * MIB });
     assert!(refused.retry_after().is_some());
     let also = short.try_enter("b", 2 * MIB).unwrap();
     let refused = short.room("c", MIB, short.deadline(AnswerPatience::Caller)).await.unwrap_err();
-    assert_eq!(refused, Error::AnswerBytesFull { bytes_max: 4 * MIB });
+    assert_eq!(refused, ExecutionError::AnswerBytesFull { bytes_max: 4 * MIB });
     let waiting = short.room("a", MIB, None);
     tokio::pin!(waiting);
     let mut context = Context::from_waker(Waker::noop());

@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use super::*;
 
-fn compiled(bytes: usize) -> Arc<Compiled> {
+fn compiled(bytes: usize) -> Arc<CompiledProgram> {
     let file =
         WorkspaceFile { path: "program".into(), content: vec![0; bytes].into(), executable: true };
-    Arc::new(Compiled {
+    Arc::new(CompiledProgram {
         exit: ProgramExit { code: Some(0), ..ProgramExit::default() },
         files: vec![file],
     })
 }
 
-fn key(number: u8) -> Key {
-    Key([number; 32])
+fn key(number: u8) -> CompileKey {
+    CompileKey([number; 32])
 }
 
 /// Puts an entry of `bytes` bytes in.
-async fn put(cache: &Cache, number: u8, bytes: usize) {
+async fn put(cache: &CompileCache, number: u8, bytes: usize) {
     match cache.find(key(number)).await {
-        Lookup::Lead(leader) => leader.publish(Ended::Compiled(compiled(bytes))),
+        CacheLookup::Lead(leader) => leader.publish(CompileEnd::Compiled(compiled(bytes))),
         other => panic!("{other:?}"),
     }
 }
 
-fn holds(cache: &Cache) -> Vec<u8> {
+fn holds(cache: &CompileCache) -> Vec<u8> {
     let mut numbers: Vec<u8> = cache.state.lock().entries.keys().map(|key| key.0[0]).collect();
     numbers.sort_unstable();
     numbers
@@ -34,11 +34,11 @@ fn holds(cache: &Cache) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_was_used_longest_ago_is_forgotten_first() {
-    let cache = Cache::new(3 * (100 + ENTRY_BYTES), Tenants::Apart);
+    let cache = CompileCache::new(3 * (100 + ENTRY_BYTES), CacheSharing::Apart);
     for number in 1..=3 {
         put(&cache, number, 100).await;
     }
-    assert!(matches!(cache.find(key(1)).await, Lookup::Hit(_)));
+    assert!(matches!(cache.find(key(1)).await, CacheLookup::Hit(_)));
     put(&cache, 4, 100).await;
     assert_eq!(holds(&cache), [1, 3, 4]);
     put(&cache, 5, 200).await;
@@ -53,13 +53,13 @@ async fn what_was_used_longest_ago_is_forgotten_first() {
 
 #[tokio::test]
 async fn descriptors_are_bounded_like_bytes() {
-    let cache = Cache::new(u64::MAX, Tenants::Apart);
+    let cache = CompileCache::new(u64::MAX, CacheSharing::Apart);
     for number in 0..=255 {
         let files = std::iter::repeat_n(compiled(0).files[0].clone(), 3).collect();
         let exit = ProgramExit::default();
         match cache.find(key(number)).await {
-            Lookup::Lead(leader) => {
-                leader.publish(Ended::Compiled(Arc::new(Compiled { exit, files })));
+            CacheLookup::Lead(leader) => {
+                leader.publish(CompileEnd::Compiled(Arc::new(CompiledProgram { exit, files })));
             }
             other => panic!("{other:?}"),
         }
@@ -68,7 +68,7 @@ async fn descriptors_are_bounded_like_bytes() {
 }
 
 /// Starts `count` who want the same and waits until they do.
-async fn followers(cache: &Cache, count: usize) -> Vec<tokio::task::JoinHandle<String>> {
+async fn followers(cache: &CompileCache, count: usize) -> Vec<tokio::task::JoinHandle<String>> {
     let mut tasks = Vec::new();
     let waiting = Arc::new(());
     for _ in 0..count {
@@ -83,11 +83,13 @@ async fn followers(cache: &Cache, count: usize) -> Vec<tokio::task::JoinHandle<S
                 Poll::Pending => found.await,
             };
             match found {
-                Lookup::Hit(_) => "hit".to_owned(),
-                Lookup::Joined(Ended::Compiled(_)) => "joined".to_owned(),
-                Lookup::Joined(Ended::Refused(exit)) => format!("refused {:?}", exit.code),
-                Lookup::Lead(leader) => {
-                    leader.publish(Ended::Compiled(compiled(1)));
+                CacheLookup::Hit(_) => "hit".to_owned(),
+                CacheLookup::Joined(CompileEnd::Compiled(_)) => "joined".to_owned(),
+                CacheLookup::Joined(CompileEnd::Refused(exit)) => {
+                    format!("refused {:?}", exit.code)
+                }
+                CacheLookup::Lead(leader) => {
+                    leader.publish(CompileEnd::Compiled(compiled(1)));
                     "led".to_owned()
                 }
             }
@@ -114,29 +116,37 @@ async fn answers(tasks: Vec<tokio::task::JoinHandle<String>>) -> Vec<String> {
 
 #[tokio::test]
 async fn many_who_ask_at_once_compile_once() {
-    let cache = Cache::new(1 << 20, Tenants::Apart);
-    let Lookup::Lead(leader) = cache.find(key(1)).await else { panic!("nobody else compiles") };
+    let cache = CompileCache::new(1 << 20, CacheSharing::Apart);
+    let CacheLookup::Lead(leader) = cache.find(key(1)).await else {
+        panic!("nobody else compiles")
+    };
     let tasks = followers(&cache, 5).await;
-    leader.publish(Ended::Compiled(compiled(1)));
+    leader.publish(CompileEnd::Compiled(compiled(1)));
     assert_eq!(answers(tasks).await, ["joined"; 5]);
     assert_eq!(cache.stats().misses, 1);
 }
 
 #[tokio::test]
 async fn a_refusal_is_shared_with_those_who_wait_and_not_kept() {
-    let cache = Cache::new(1 << 20, Tenants::Apart);
-    let Lookup::Lead(leader) = cache.find(key(1)).await else { panic!("nobody else compiles") };
+    let cache = CompileCache::new(1 << 20, CacheSharing::Apart);
+    let CacheLookup::Lead(leader) = cache.find(key(1)).await else {
+        panic!("nobody else compiles")
+    };
     let tasks = followers(&cache, 3).await;
-    leader
-        .publish(Ended::Refused(Arc::new(ProgramExit { code: Some(1), ..ProgramExit::default() })));
+    leader.publish(CompileEnd::Refused(Arc::new(ProgramExit {
+        code: Some(1),
+        ..ProgramExit::default()
+    })));
     assert_eq!(answers(tasks).await, ["refused Some(1)"; 3]);
-    assert!(matches!(cache.find(key(1)).await, Lookup::Lead(_)));
+    assert!(matches!(cache.find(key(1)).await, CacheLookup::Lead(_)));
 }
 
 #[tokio::test]
 async fn one_of_those_who_wait_takes_over_from_one_who_gives_up() {
-    let cache = Cache::new(1 << 20, Tenants::Apart);
-    let Lookup::Lead(leader) = cache.find(key(1)).await else { panic!("nobody else compiles") };
+    let cache = CompileCache::new(1 << 20, CacheSharing::Apart);
+    let CacheLookup::Lead(leader) = cache.find(key(1)).await else {
+        panic!("nobody else compiles")
+    };
     let tasks = followers(&cache, 3).await;
     drop(leader);
     let answers = answers(tasks).await;
@@ -158,7 +168,7 @@ fn everything_that_matters_is_part_of_the_key() {
     };
     let mut limited = command(&["cc"], &[]);
     limited.limits.memory_bytes += 1;
-    let cache = Cache::new(1, Tenants::Apart);
+    let cache = CompileCache::new(1, CacheSharing::Apart);
     let keys = [
         cache.key("t", "v1", &command(&["cc"], &[]), &[file("a", "b", false)]),
         cache.key("u", "v1", &command(&["cc"], &[]), &[file("a", "b", false)]),
@@ -173,7 +183,7 @@ fn everything_that_matters_is_part_of_the_key() {
     for (index, key) in keys.iter().enumerate() {
         assert!(!keys[..index].contains(key), "key {index} is that of another");
     }
-    let together = Cache::new(1, Tenants::Together);
+    let together = CompileCache::new(1, CacheSharing::Together);
     let key = |tenant| together.key(tenant, "v1", &command(&["cc"], &[]), &[]);
     assert_eq!(key("t"), key("u"));
 }

@@ -37,15 +37,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
 use node::auth::Principal;
-use node::http::{Routes, get, post};
+use node::http::{RouteTable, get, post};
 use node::{clock, http};
 use serde_json::{Value, json};
 
-pub use self::config::Config;
-use self::run::{Remote, RunError, Runner};
-use self::store::StoreError;
+pub use self::config::GojudgeConfig;
+use self::run::{CallerHandle, GojudgeRunner, RunError};
+use self::store::FileStoreError;
 use crate::answers::AnswerDocument;
-use crate::service::Service;
+use crate::service::ExecutionService;
 
 /// Longest pause between two pieces of an upload.
 const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -53,8 +53,8 @@ const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
 const UPLOAD_PARTS_MAX: usize = 16;
 
 /// go-judge's paths, without a prefix.
-pub fn routes(service: Service, config: Config) -> Router {
-    let runner = Arc::new(Runner::new(service, config));
+pub fn routes(service: ExecutionService, config: GojudgeConfig) -> Router {
+    let runner = Arc::new(GojudgeRunner::new(service, config));
     // The limit on uploads is the store's, which says so in its own words.
     let upload = MethodRouter::from(post(put_file)).layer(DefaultBodyLimit::disable());
     Router::new()
@@ -75,16 +75,16 @@ pub fn render_error(error: &http::Error) -> Response {
 }
 
 async fn run(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
-    request: Result<http::Json<wire::Request>, http::Error>,
+    request: Result<http::Json<wire::GojudgeRequest>, http::Error>,
 ) -> Response {
     let request = match request {
         Ok(http::Json(request)) => request,
         Err(error) => return render_error(&error),
     };
     // Boxed: it holds programs and their results, and stays where it is while it waits.
-    match Box::pin(runner.run(&who.token_id, request, Remote::default())).await {
+    match Box::pin(runner.run(&who.token_id, request, CallerHandle::default())).await {
         Ok((outcomes, room)) => match serde_json::to_value(outcomes) {
             Ok(answer) => AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK),
             Err(error) => {
@@ -96,13 +96,13 @@ async fn run(
     }
 }
 
-async fn list_files(State(runner): State<Arc<Runner>>, who: Principal) -> Response {
+async fn list_files(State(runner): State<Arc<GojudgeRunner>>, who: Principal) -> Response {
     Json(runner.store.list(&who.token_id, clock::now())).into_response()
 }
 
 /// Takes the file of a form, and answers its id.
 async fn put_file(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
     form: Result<Multipart, MultipartRejection>,
 ) -> Response {
@@ -117,7 +117,7 @@ async fn put_file(
 }
 
 async fn receive_file(
-    runner: &Runner,
+    runner: &GojudgeRunner,
     tenant: &str,
     form: &mut Multipart,
 ) -> Result<String, (StatusCode, String)> {
@@ -147,11 +147,11 @@ async fn receive_file(
     Err(bad("http: no such file"))
 }
 
-fn refused(error: StoreError) -> (StatusCode, String) {
+fn refused(error: FileStoreError) -> (StatusCode, String) {
     let status = match &error {
-        StoreError::FileTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-        StoreError::TenantFull(_) | StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
-        StoreError::Io(cause) => {
+        FileStoreError::FileTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        FileStoreError::TenantFull(_) | FileStoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        FileStoreError::Io(cause) => {
             tracing::error!(error = cause as &dyn std::error::Error, "failed to store a file");
             StatusCode::INTERNAL_SERVER_ERROR
         }
@@ -160,7 +160,7 @@ fn refused(error: StoreError) -> (StatusCode, String) {
 }
 
 async fn get_file(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
@@ -209,7 +209,7 @@ fn disposition(name: &str) -> String {
 }
 
 async fn delete_file(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
@@ -252,7 +252,7 @@ async fn version() -> Json<Value> {
     Json(answer)
 }
 
-async fn settings(State(runner): State<Arc<Runner>>) -> Json<Value> {
+async fn settings(State(runner): State<Arc<GojudgeRunner>>) -> Json<Value> {
     let mut answer = features();
     let limits = runner.service.planner().config();
     answer["fileStorePath"] = "".into();

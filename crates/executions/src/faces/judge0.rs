@@ -33,20 +33,22 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
 use node::http::Json;
-use node::http::{Routes, get, post};
+use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use self::languages::Numbered;
-use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
-use self::submission::{Complaints, LABEL, Remembered};
+use self::languages::NumberedLanguage;
+use self::render::{
+    DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, SubmissionView, TextEncoding,
+};
+use self::submission::{Complaints, LABEL, SubmissionRecord};
 use crate::answers::{AnswerDocument, AnswerPatience};
-use crate::error::Error;
+use crate::error::ExecutionError;
 use crate::faces::{parameters, shown};
 use crate::jobs::{Jobs, Submission};
 use crate::queue::{Filter, Parts, QueueConfig};
-use crate::service::Service;
+use crate::service::ExecutionService;
 
 /// Bytes of a submission that is sent as a form.
 const FORM_BYTES_MAX: usize = 2 << 20;
@@ -64,7 +66,7 @@ const ASIDE_MAX: usize = 4;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are Judge0's, and its documentation says what they are")]
-pub struct Config {
+pub struct Judge0Config {
     pub cpu_time_limit: f64,
     pub max_cpu_time_limit: f64,
     pub cpu_extra_time: f64,
@@ -91,9 +93,9 @@ pub struct Config {
     pub disable_implicit_base64_encoding: bool,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for Judge0Config {
+    fn default() -> Judge0Config {
+        Judge0Config {
             cpu_time_limit: 5.0,
             max_cpu_time_limit: 15.0,
             cpu_extra_time: 1.0,
@@ -122,34 +124,34 @@ impl Default for Config {
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
-struct Face {
-    service: Service,
+struct Judge0Context {
+    service: ExecutionService,
     jobs: Jobs,
-    config: Arc<Config>,
+    config: Arc<Judge0Config>,
     /// For what takes a while; see [`ASIDE_MAX`].
     aside: Arc<Semaphore>,
 }
 
 /// A part of a path.
-struct Segment(String);
+struct PathSegment(String);
 
 /// An error in Judge0's shape.
 #[derive(Clone, Debug, PartialEq)]
-struct Failure {
+struct Judge0Failure {
     status: StatusCode,
     body: Value,
     /// In seconds.
     retry_after: Option<u64>,
 }
 
-type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Failure>;
+type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Judge0Failure>;
 /// An answer that may hold what programs have written.
-type LongAnswer = Result<Response, Failure>;
+type LongAnswer = Result<Response, Judge0Failure>;
 
 /// Judge0's own paths, for [`node::http::Shell`] to wrap.
-pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
+pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Router {
     let aside = Arc::new(Semaphore::new(ASIDE_MAX));
-    let face = Face { service, jobs, config: Arc::new(config), aside };
+    let face = Judge0Context { service, jobs, config: Arc::new(config), aside };
     Router::new()
         .at("/submissions", get(list).post(create))
         .at("/submissions/batch", get(show_batch).post(create_batch))
@@ -171,75 +173,79 @@ pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
         .at("/authorize", post(|_who: Principal| async { StatusCode::OK }))
         .with_state(face)
         .method_not_allowed_fallback(|| async {
-            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+            Judge0Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
         })
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
+        .fallback(|| async { Judge0Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
 }
 
 /// What the shell says by itself (no token, too large, shutting down), in Judge0's shape: for
 /// [`node::http::Face::render`].
 pub fn render_error(error: &node::http::Error) -> Response {
-    Failure::from(error.clone()).into_response()
+    Judge0Failure::from(error.clone()).into_response()
 }
 
-impl Failure {
-    fn new(status: StatusCode, message: impl Into<String>) -> Failure {
-        Failure { status, body: json!({ "error": message.into() }), retry_after: None }
+impl Judge0Failure {
+    fn new(status: StatusCode, message: impl Into<String>) -> Judge0Failure {
+        Judge0Failure { status, body: json!({ "error": message.into() }), retry_after: None }
     }
 
-    fn bad(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::BAD_REQUEST, message)
+    fn bad(message: impl Into<String>) -> Judge0Failure {
+        Judge0Failure::new(StatusCode::BAD_REQUEST, message)
     }
 
-    fn not_text() -> Failure {
-        Failure::bad(NOT_TEXT)
+    fn not_text() -> Judge0Failure {
+        Judge0Failure::bad(NOT_TEXT)
     }
 }
 
 const NOT_TEXT: &str = "some attributes for this submission cannot be converted to UTF-8, \
                         use base64_encoded=true query parameter";
 
-impl From<Complaints> for Failure {
-    fn from(complaints: Complaints) -> Failure {
+impl From<Complaints> for Judge0Failure {
+    fn from(complaints: Complaints) -> Judge0Failure {
         let body = json!(complaints);
-        Failure { status: StatusCode::UNPROCESSABLE_ENTITY, body, retry_after: None }
+        Judge0Failure { status: StatusCode::UNPROCESSABLE_ENTITY, body, retry_after: None }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<ExecutionError> for Judge0Failure {
+    fn from(error: ExecutionError) -> Judge0Failure {
         let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
         let failure = match &error {
-            Error::Refused(refusal) => Failure::from(submission::complaint(refusal)),
+            ExecutionError::Refused(refusal) => Judge0Failure::from(submission::complaint(refusal)),
             // Whoever fills the queue: the word that clients know.
-            Error::QueueFull { .. }
-            | Error::QueueBytesFull { .. }
-            | Error::TooManyWaiting { .. }
-            | Error::TooManyBytesWaiting { .. } => {
-                Failure::new(StatusCode::SERVICE_UNAVAILABLE, "queue is full")
+            ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueBytesFull { .. }
+            | ExecutionError::TooManyWaiting { .. }
+            | ExecutionError::TooManyBytesWaiting { .. } => {
+                Judge0Failure::new(StatusCode::SERVICE_UNAVAILABLE, "queue is full")
             }
-            _ => Failure::from(node::http::Error::from(error)),
+            _ => Judge0Failure::from(node::http::Error::from(error)),
         };
-        Failure { retry_after, ..failure }
+        Judge0Failure { retry_after, ..failure }
     }
 }
 
-impl From<node::http::Error> for Failure {
-    fn from(error: node::http::Error) -> Failure {
-        Failure::new(error.status(), error.to_string())
+impl From<node::http::Error> for Judge0Failure {
+    fn from(error: node::http::Error) -> Judge0Failure {
+        Judge0Failure::new(error.status(), error.to_string())
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Segment {
-    type Rejection = Failure;
+impl<S: Send + Sync> FromRequestParts<S> for PathSegment {
+    type Rejection = Judge0Failure;
 
-    async fn from_request_parts(parts: &mut RequestParts, state: &S) -> Result<Segment, Failure> {
+    async fn from_request_parts(
+        parts: &mut RequestParts,
+        state: &S,
+    ) -> Result<PathSegment, Judge0Failure> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(text)| Segment(text)).map_err(|_| Failure::bad("the path is not UTF-8"))
+        path.map(|Path(text)| PathSegment(text))
+            .map_err(|_| Judge0Failure::bad("the path is not UTF-8"))
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for Judge0Failure {
     fn into_response(self) -> Response {
         let mut response = (self.status, axum::Json(self.body)).into_response();
         if let Some(seconds) = self.retry_after {
@@ -251,13 +257,13 @@ impl IntoResponse for Failure {
 
 /// What a query says of every submission in the request and in the answer.
 #[derive(Debug, Default)]
-struct Query {
+struct SubmissionQuery {
     parameters: Vec<(String, String)>,
 }
 
-impl Query {
-    fn new(query: Option<&str>) -> Query {
-        Query { parameters: parameters(query.unwrap_or_default()) }
+impl SubmissionQuery {
+    fn new(query: Option<&str>) -> SubmissionQuery {
+        SubmissionQuery { parameters: parameters(query.unwrap_or_default()) }
     }
 
     /// The last value of a name, as in Rails.
@@ -266,18 +272,18 @@ impl Query {
         values.next().map(|(_, value)| value.as_str())
     }
 
-    fn base64(&self, config: &Config) -> bool {
+    fn base64(&self, config: &Judge0Config) -> bool {
         match self.get("base64_encoded") {
             Some(value) => value != "false",
             None => !config.disable_implicit_base64_encoding,
         }
     }
 
-    fn texts(&self, config: &Config) -> Texts {
-        if self.base64(config) { Texts::Base64 } else { Texts::Plain }
+    fn texts(&self, config: &Judge0Config) -> TextEncoding {
+        if self.base64(config) { TextEncoding::Base64 } else { TextEncoding::Plain }
     }
 
-    fn fields(&self) -> Result<Vec<&'static str>, Failure> {
+    fn fields(&self) -> Result<Vec<&'static str>, Judge0Failure> {
         let all = || FIELDS.iter().chain(&MADE_FIELDS).copied();
         let known = all().chain(NAMED_FIELDS);
         let Some(asked) = self.get("fields").filter(|fields| !fields.trim().is_empty()) else {
@@ -294,25 +300,25 @@ impl Query {
         }
         match *invalid {
             [] => Ok(fields),
-            [..] => Err(Failure::bad(format!("invalid fields: [{}]", invalid.join(", ")))),
+            [..] => Err(Judge0Failure::bad(format!("invalid fields: [{}]", invalid.join(", ")))),
         }
     }
 
     /// A number from 1.
-    fn counting(&self, name: &str, default: usize) -> Result<usize, Failure> {
+    fn counting(&self, name: &str, default: usize) -> Result<usize, Judge0Failure> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| *number > 0);
-        number.ok_or_else(|| Failure::bad(format!("invalid {name}: {}", shown(text))))
+        number.ok_or_else(|| Judge0Failure::bad(format!("invalid {name}: {}", shown(text))))
     }
 }
 
 /// The parameters of a body, which is JSON or a form.
-async fn body(request: Request) -> Result<Map<String, Value>, Failure> {
+async fn body(request: Request) -> Result<Map<String, Value>, Judge0Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if kind.is_some_and(|kind| kind.starts_with(b"application/x-www-form-urlencoded")) {
         let bytes = to_bytes(request.into_body(), FORM_BYTES_MAX).await.map_err(|_| {
             let message = format!("a form has at most {FORM_BYTES_MAX} bytes; send JSON");
-            Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+            Judge0Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         })?;
         // Some clients call JSON a form.
         if let Ok(Value::Object(body)) = serde_json::from_slice(&bytes) {
@@ -325,17 +331,17 @@ async fn body(request: Request) -> Result<Map<String, Value>, Failure> {
     let Json(body) = Json::<Value>::from_request(request, &()).await?;
     match body {
         Value::Object(body) => Ok(body),
-        _ => Err(Failure::bad("the request body must be a JSON object")),
+        _ => Err(Judge0Failure::bad("the request body must be a JSON object")),
     }
 }
 
 async fn create(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     who: Principal,
     RawQuery(query): RawQuery,
     request: Request,
-) -> Result<Response, Failure> {
-    let query = Query::new(query.as_deref());
+) -> Result<Response, Judge0Failure> {
+    let query = SubmissionQuery::new(query.as_deref());
     let wait = query.get("wait").is_some_and(|wait| wait == "true");
     let fields = query.fields()?;
     let languages = face.languages().await;
@@ -348,8 +354,10 @@ async fn create(
     };
     let (parsed, languages) = face.aside(parse).await?;
     let records = Box::pin(face.jobs.submit(&who.token_id, vec![parsed?])).await?;
-    let record =
-        records.into_iter().next().ok_or_else(|| Failure::from(node::http::Error::internal()))?;
+    let record = records
+        .into_iter()
+        .next()
+        .ok_or_else(|| Judge0Failure::from(node::http::Error::internal()))?;
     let token = token::of(&record.id);
     let mut room = None;
     let answer = if wait {
@@ -368,15 +376,15 @@ async fn create(
 }
 
 async fn create_batch(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     who: Principal,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Answer {
-    let query = Query::new(query.as_deref());
+    let query = SubmissionQuery::new(query.as_deref());
     let mut body = body(request).await?;
     let Some(Value::Array(submissions)) = body.remove("submissions") else {
-        return Err(Failure::bad("submissions must be an array"));
+        return Err(Judge0Failure::bad("submissions must be an array"));
     };
     face.check_batch(submissions.len())?;
     let languages = face.languages().await;
@@ -401,8 +409,8 @@ async fn create_batch(
 fn parse_batch(
     submissions: Vec<Value>,
     base64: bool,
-    languages: &[Numbered],
-    config: &Config,
+    languages: &[NumberedLanguage],
+    config: &Judge0Config,
     mut copies_left: u64,
 ) -> (Vec<Value>, Vec<Submission>) {
     let mut answers = Vec::with_capacity(submissions.len());
@@ -428,28 +436,28 @@ fn complaint(field: &str, message: &str) -> Complaints {
 }
 
 async fn show(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     who: Principal,
-    Segment(token): Segment,
+    PathSegment(token): PathSegment,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
-    let query = Query::new(query.as_deref());
+    let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
     let mut submitted = face.whole(&who, &token, &fields).await?;
     let room = submitted.room.take();
     let shown = submitted.render(fields, query.texts(&face.config), &languages);
-    let shown = shown.map_err(|NotText| Failure::not_text())?;
+    let shown = shown.map_err(|NotText| Judge0Failure::not_text())?;
     Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
 }
 
 async fn show_batch(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     who: Principal,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
-    let query = Query::new(query.as_deref());
+    let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let header = headers.get("tokens").and_then(|value| value.to_str().ok());
     let tokens = query.get("tokens").or(header).unwrap_or_default();
@@ -464,7 +472,7 @@ async fn show_batch(
                 rooms.extend(submitted.room.take());
                 submitted
                     .render(fields.iter().copied(), query.texts(&face.config), &languages)
-                    .map_err(|NotText| Failure::not_text())?
+                    .map_err(|NotText| Judge0Failure::not_text())?
             }
             Err(failure) if failure.status == StatusCode::NOT_FOUND => Value::Null,
             Err(failure) => return Err(failure),
@@ -479,8 +487,12 @@ fn tree<const COUNT: usize>(members: [(&str, Value); COUNT]) -> Value {
     Value::Object(members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
 }
 
-async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuery) -> LongAnswer {
-    let query = Query::new(query.as_deref());
+async fn list(
+    State(face): State<Judge0Context>,
+    who: Principal,
+    RawQuery(query): RawQuery,
+) -> LongAnswer {
+    let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let page = query.counting("page", 1)?;
     let per_page = query.counting("per_page", 20)?.min(PER_PAGE_MAX);
@@ -502,7 +514,7 @@ async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuer
                 rooms.extend(submitted.room.take());
                 let texts = query.texts(&face.config);
                 let rendered = submitted.render(fields.iter().copied(), texts, &languages);
-                shown.push(rendered.map_err(|NotText| Failure::not_text())?);
+                shown.push(rendered.map_err(|NotText| Judge0Failure::not_text())?);
             }
             // Forgotten since it was listed.
             Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
@@ -522,15 +534,15 @@ async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuer
 }
 
 async fn delete(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     who: Principal,
-    Segment(token): Segment,
+    PathSegment(token): PathSegment,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
     if !face.config.enable_submission_delete {
-        return Err(Failure::new(StatusCode::FORBIDDEN, "delete not allowed"));
+        return Err(Judge0Failure::new(StatusCode::FORBIDDEN, "delete not allowed"));
     }
-    let query = Query::new(query.as_deref());
+    let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
     let mut submitted = face.whole(&who, &token, &fields).await?;
@@ -538,30 +550,30 @@ async fn delete(
         let id = submitted.status();
         let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
         let message = format!("submission cannot be deleted because its status is {id} ({status})");
-        return Err(Failure::bad(message));
+        return Err(Judge0Failure::bad(message));
     }
     let room = submitted.room.take();
     let shown = submitted.render(fields, query.texts(&face.config), &languages);
-    let shown = shown.map_err(|NotText| Failure::not_text())?;
+    let shown = shown.map_err(|NotText| Judge0Failure::not_text())?;
     let removed = face.jobs.queue().remove(who.token_id.to_string(), token::id(&token)).await;
-    removed.map_err(Error::from)?;
+    removed.map_err(ExecutionError::from)?;
     Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
 }
 
-impl Face {
-    async fn languages(&self) -> Vec<Numbered> {
+impl Judge0Context {
+    async fn languages(&self) -> Vec<NumberedLanguage> {
         languages::all(&self.service.languages().await.languages)
     }
 
-    fn check_batch(&self, count: usize) -> Result<(), Failure> {
+    fn check_batch(&self, count: usize) -> Result<(), Judge0Failure> {
         let max = self.config.max_submission_batch_size;
         if count == 0 {
-            return Err(Failure::bad("there should be at least one submission in a batch"));
+            return Err(Judge0Failure::bad("there should be at least one submission in a batch"));
         }
         if count > max {
             let message =
                 format!("number of submissions in a batch should be less than or equal to {max}");
-            return Err(Failure::bad(message));
+            return Err(Judge0Failure::bad(message));
         }
         Ok(())
     }
@@ -575,8 +587,8 @@ impl Face {
     async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let internal = || Failure::from(node::http::Error::internal());
+    ) -> Result<T, Judge0Failure> {
+        let internal = || Judge0Failure::from(node::http::Error::internal());
         let permit = Arc::clone(&self.aside).acquire_owned().await.map_err(|_| internal())?;
         let work = move || {
             // Held by the work: it goes on when nobody waits for it any more.
@@ -592,7 +604,7 @@ impl Face {
         &self,
         who: &Principal,
         submissions: Vec<Submission>,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, Judge0Failure> {
         let mut answers = Vec::with_capacity(submissions.len());
         let mut checked = Vec::with_capacity(submissions.len());
         for submission in submissions {
@@ -601,7 +613,7 @@ impl Face {
                     checked.push(one);
                     answers.push(Value::Null);
                 }
-                Err(Error::Refused(refusal)) => {
+                Err(ExecutionError::Refused(refusal)) => {
                     answers.push(json!(submission::complaint(&refusal)));
                 }
                 Err(error) => return Err(error.into()),
@@ -624,7 +636,7 @@ impl Face {
         who: &Principal,
         token: &str,
         fields: &[&str],
-    ) -> Result<Submitted, Failure> {
+    ) -> Result<SubmissionView, Judge0Failure> {
         let submitted = self.submitted(who, token).await?;
         if !fields.contains(&"additional_files") {
             return Ok(submitted);
@@ -633,26 +645,34 @@ impl Face {
     }
 
     /// One of this caller's submissions, with everything that belongs to it.
-    async fn submitted(&self, who: &Principal, token: &str) -> Result<Submitted, Failure> {
+    async fn submitted(
+        &self,
+        who: &Principal,
+        token: &str,
+    ) -> Result<SubmissionView, Judge0Failure> {
         let parts = Parts { request: true, result: true };
         let id = token::id(token);
         let fetched =
             self.jobs.fetch(Some(&who.token_id), &id, parts, AnswerPatience::Caller).await;
         let job = match fetched {
-            Ok((job, room)) => Submitted::of(job).map(|submitted| submitted.holding(room)),
+            Ok((job, room)) => SubmissionView::of(job).map(|submitted| submitted.holding(room)),
             Err(error) if error.code() == ErrorCode::NotFound => None,
             Err(error) => return Err(error.into()),
         };
         job.ok_or_else(|| {
             let message = format!("there is no submission with the token {:?}", shown(token));
-            Failure::new(StatusCode::NOT_FOUND, message)
+            Judge0Failure::new(StatusCode::NOT_FOUND, message)
         })
     }
 
     /// Judge0's number of a submission's language; none where it is gone.
-    async fn language_of(&self, who: &Principal, id: &ExecutionId) -> Result<Option<u64>, Failure> {
+    async fn language_of(
+        &self,
+        who: &Principal,
+        id: &ExecutionId,
+    ) -> Result<Option<u64>, Judge0Failure> {
         match self.jobs.job(&who.token_id, id, Parts::default()).await {
-            Ok(job) => Ok(Remembered::of(&job).map(|remembered| remembered.language_id)),
+            Ok(job) => Ok(SubmissionRecord::of(&job).map(|remembered| remembered.language_id)),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -664,8 +684,8 @@ impl Face {
         &self,
         who: &Principal,
         max: usize,
-        mut look: impl FnMut(&crate::queue::Job),
-    ) -> Result<(), Failure> {
+        mut look: impl FnMut(&crate::queue::QueuedJob),
+    ) -> Result<(), Judge0Failure> {
         let mut before = None;
         let mut left = max;
         while left > 0 {

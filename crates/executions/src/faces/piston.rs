@@ -22,22 +22,22 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
 use node::http::Json;
-use node::http::{Routes, get, post};
+use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::stage::Together;
-pub(super) use self::version::Version;
+use self::stage::CombinedOutput;
+pub(super) use self::version::RuntimeVersion;
 use crate::answers::AnswerDocument;
-use crate::error::Error;
-use crate::service::{Io, Service};
+use crate::error::ExecutionError;
+use crate::service::{ExecutionService, ProgramIo};
 
 /// The `[compat.piston]` table of cove.toml. As in Piston, a limit is what holds when a request
 /// names none, and also the most that a request may name. What exceeds the server's own limits is
 /// refused all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct PistonConfig {
     /// Wall time of the compile stage, in milliseconds.
     pub compile_timeout: u64,
     /// Wall time of the run stage, in milliseconds.
@@ -56,9 +56,9 @@ pub struct Config {
     pub stream_max_size: u64,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for PistonConfig {
+    fn default() -> PistonConfig {
+        PistonConfig {
             // Piston's own.
             compile_timeout: 10_000,
             run_timeout: 3_000,
@@ -75,14 +75,14 @@ impl Default for Config {
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
-struct Face {
-    service: Service,
-    config: Arc<Config>,
+struct PistonContext {
+    service: ExecutionService,
+    config: Arc<PistonConfig>,
 }
 
 /// An error in Piston's shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Failure {
+struct PistonFailure {
     status: StatusCode,
     message: String,
     /// In seconds.
@@ -90,15 +90,15 @@ struct Failure {
 }
 
 /// Piston's own paths, for [`node::http::Shell`] to wrap.
-pub fn routes(service: Service, config: Config) -> Router {
-    let face = Face { service, config: Arc::new(config) };
+pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
+    let face = PistonContext { service, config: Arc::new(config) };
     let v2 = Router::new()
         .at("/runtimes", get(runtimes))
         .at("/packages", get(packages).post(install).delete(uninstall))
         .at("/execute", post(execute))
         .at("/connect", get(connect::connect))
         .method_not_allowed_fallback(|| async {
-            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+            PistonFailure::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
         })
         .layer(middleware::from_fn(require_json))
         .with_state(face);
@@ -111,43 +111,43 @@ pub fn routes(service: Service, config: Config) -> Router {
         .at("/", get(about))
         .nest("/api/v2/piston", v2.clone())
         .nest("/api/v2", v2)
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "Not Found") })
+        .fallback(|| async { PistonFailure::new(StatusCode::NOT_FOUND, "Not Found") })
 }
 
 /// What the shell says by itself (no token, too large, shutting down), in Piston's shape: for
 /// [`node::http::Face::render`].
 pub fn render_error(error: &node::http::Error) -> Response {
-    Failure::from(error.clone()).into_response()
+    PistonFailure::from(error.clone()).into_response()
 }
 
-impl Failure {
-    fn new(status: StatusCode, message: impl Into<String>) -> Failure {
-        Failure { status, message: message.into(), retry_after: None }
+impl PistonFailure {
+    fn new(status: StatusCode, message: impl Into<String>) -> PistonFailure {
+        PistonFailure { status, message: message.into(), retry_after: None }
     }
 
-    fn bad(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::BAD_REQUEST, message)
+    fn bad(message: impl Into<String>) -> PistonFailure {
+        PistonFailure::new(StatusCode::BAD_REQUEST, message)
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        if let Error::Refused(refusal) = &error {
-            return Failure::bad(request::refusal(refusal));
+impl From<ExecutionError> for PistonFailure {
+    fn from(error: ExecutionError) -> PistonFailure {
+        if let ExecutionError::Refused(refusal) = &error {
+            return PistonFailure::bad(request::refusal(refusal));
         }
         let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
         let native = node::http::Error::from(error);
-        Failure { retry_after, ..Failure::from(native) }
+        PistonFailure { retry_after, ..PistonFailure::from(native) }
     }
 }
 
-impl From<node::http::Error> for Failure {
-    fn from(error: node::http::Error) -> Failure {
-        Failure::new(error.status(), error.to_string())
+impl From<node::http::Error> for PistonFailure {
+    fn from(error: node::http::Error) -> PistonFailure {
+        PistonFailure::new(error.status(), error.to_string())
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for PistonFailure {
     fn into_response(self) -> Response {
         let body = axum::Json(json!({ "message": self.message }));
         let mut response = (self.status, body).into_response();
@@ -170,26 +170,27 @@ async fn require_json(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let message = "requests must be of type application/json";
-    Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response()
+    PistonFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response()
 }
 
-async fn runtimes(State(face): State<Face>, _who: Principal) -> axum::Json<Value> {
+async fn runtimes(State(face): State<PistonContext>, _who: Principal) -> axum::Json<Value> {
     let languages = face.service.languages().await.languages;
     axum::Json(runtimes::all(&languages).iter().map(runtimes::entry).collect())
 }
 
 async fn execute(
-    State(face): State<Face>,
+    State(face): State<PistonContext>,
     who: Principal,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, PistonFailure> {
     let body = body(request).await?;
     let languages = face.service.languages().await.languages;
-    let mut job = request::parse(&body, &languages, &face.config).map_err(Failure::bad)?;
+    let mut job = request::parse(&body, &languages, &face.config).map_err(PistonFailure::bad)?;
     drop(body);
     let request = std::mem::take(&mut job.request);
-    let mut together = Together::default();
-    let execution = face.service.execute_held(&who.token_id, request, Io::default(), &mut together);
+    let mut together = CombinedOutput::default();
+    let execution =
+        face.service.execute_held(&who.token_id, request, ProgramIo::default(), &mut together);
     // Boxed: it holds a request and its result, and stays where it is while it waits.
     let (execution, room) = Box::pin(execution).await?;
     let answer = stage::answer(&job, &execution, &together);
@@ -197,50 +198,50 @@ async fn execute(
     Ok(AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK))
 }
 
-async fn body(request: Request) -> Result<Value, Failure> {
+async fn body(request: Request) -> Result<Value, PistonFailure> {
     let Json(body) = Json::<Value>::from_request(request, &()).await?;
     Ok(body)
 }
 
-async fn packages(State(face): State<Face>, _who: Principal) -> axum::Json<Value> {
+async fn packages(State(face): State<PistonContext>, _who: Principal) -> axum::Json<Value> {
     let languages = face.service.languages().await.languages;
     axum::Json(runtimes::all(&languages).iter().map(runtimes::package).collect())
 }
 
 /// Languages are the host's: what is there is installed, and nothing else can be.
 async fn install(
-    State(face): State<Face>,
+    State(face): State<PistonContext>,
     _who: Principal,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, PistonFailure> {
     face.package(request).await?;
-    Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "Already installed"))
+    Err(PistonFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "Already installed"))
 }
 
 async fn uninstall(
-    State(face): State<Face>,
+    State(face): State<PistonContext>,
     _who: Principal,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, PistonFailure> {
     face.package(request).await?;
     let message = "languages are the host's; they are removed there";
-    Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+    Err(PistonFailure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
 }
 
-impl Face {
+impl PistonContext {
     /// Whether the package that a body names is there.
-    async fn package(&self, request: Request) -> Result<(), Failure> {
+    async fn package(&self, request: Request) -> Result<(), PistonFailure> {
         let body = body(request).await?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);
         let required = |name: &str| format!("{name} is required as a string");
-        let language = text("language").ok_or_else(|| Failure::bad(required("language")))?;
-        let version = text("version").ok_or_else(|| Failure::bad(required("version")))?;
+        let language = text("language").ok_or_else(|| PistonFailure::bad(required("language")))?;
+        let version = text("version").ok_or_else(|| PistonFailure::bad(required("version")))?;
         let languages = self.service.languages().await.languages;
         if runtimes::choose(&languages, language, version).is_some() {
             return Ok(());
         }
         let (language, version) = (super::shown(language), super::shown(version));
         let message = format!("Requested package {language}-{version} does not exist");
-        Err(Failure::new(StatusCode::NOT_FOUND, message))
+        Err(PistonFailure::new(StatusCode::NOT_FOUND, message))
     }
 }

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ClientMessage, Event, ExecutionId};
+use api::{ClientMessage, ExecutionEvent, ExecutionId};
 use axum::body::Body;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, Request, State, WebSocketUpgrade};
@@ -27,10 +27,10 @@ use sandbox::{ProgramControl, TerminalDimensions};
 use serde::Deserialize;
 use tokio::time;
 
-use super::Id;
+use super::ExecutionIdPath;
 use crate::answers::AnswerDocument;
-use crate::events::Log;
-use crate::jobs::{Attachment, Jobs, Subscription, is_interactive};
+use crate::events::ExecutionLog;
+use crate::jobs::{CallerAttachment, ExecutionSubscription, Jobs, is_interactive};
 use crate::queue::Parts;
 use crate::verdict;
 
@@ -52,7 +52,7 @@ const CLOSE_CONFLICT: u16 = 4409;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Following {
+struct FollowQuery {
     /// Number of the last event that was seen.
     after: Option<u64>,
     /// Whether the execution ends with this connection.
@@ -64,10 +64,10 @@ pub(super) async fn events(
     State(jobs): State<Jobs>,
     who: Principal,
     drain: Drain,
-    Id(id): Id,
+    ExecutionIdPath(id): ExecutionIdPath,
     request: Request,
 ) -> Result<Response, http::Error> {
-    let following: Following = http::query(request.uri())?;
+    let following: FollowQuery = http::query(request.uri())?;
     let after = match following.after {
         Some(after) => after,
         None => http::last_event_id(request.headers())?.unwrap_or(0),
@@ -97,7 +97,8 @@ pub(super) async fn events(
             },
         };
         let attached = attachment.is_some();
-        let incoming = Incoming { jobs: jobs.clone(), tenant: Arc::clone(&tenant), id: id.clone() };
+        let incoming =
+            ClientMessages { jobs: jobs.clone(), tenant: Arc::clone(&tenant), id: id.clone() };
         Box::pin(talk(socket, incoming, subscription, attachment, drain)).await;
         if attached {
             // Also what has not started yet. An end that came first is as good.
@@ -106,7 +107,7 @@ pub(super) async fn events(
     }))
 }
 
-fn server_sent(subscription: Subscription, drain: Drain) -> Response {
+fn server_sent(subscription: ExecutionSubscription, drain: Drain) -> Response {
     let following = EventFeed { subscription, drain, events: VecDeque::new(), open: None };
     let pieces = stream::unfold(following, |mut following| async move {
         let piece = following.next().await?;
@@ -123,9 +124,9 @@ fn server_sent(subscription: Subscription, drain: Drain) -> Response {
 
 /// Server-sent events of one client, which are written down one by one as it takes them.
 struct EventFeed {
-    subscription: Subscription,
+    subscription: ExecutionSubscription,
     drain: Drain,
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Arc<ExecutionEvent>>,
     /// The rest of the event that is being sent.
     open: Option<AnswerDocument>,
 }
@@ -154,7 +155,7 @@ impl EventFeed {
 }
 
 /// An event in the text that server-sent events have.
-fn as_sse(event: &Event) -> Option<AnswerDocument> {
+fn as_sse(event: &ExecutionEvent) -> Option<AnswerDocument> {
     let before = format!("id: {}\nevent: {}\ndata: ", event.seq, event.kind.name());
     // JSON has no line ends outside of its texts, and writes those within as escapes.
     AnswerDocument::between(&before, event, "\n\n").ok()
@@ -175,7 +176,7 @@ fn goodbye(code: u16, reason: &str) -> Message {
 }
 
 /// Why a conversation is over.
-enum Over {
+enum ConversationEnd {
     /// The last event was sent.
     Done,
     /// The client is gone.
@@ -189,9 +190,9 @@ enum Over {
 /// Sends events and takes messages, each without waiting for the other.
 async fn talk(
     socket: WebSocket,
-    incoming: Incoming,
-    subscription: Subscription,
-    mut attachment: Option<Attachment>,
+    incoming: ClientMessages,
+    subscription: ExecutionSubscription,
+    mut attachment: Option<CallerAttachment>,
     drain: Drain,
 ) {
     let attached = attachment.is_some();
@@ -202,10 +203,10 @@ async fn talk(
         } else {
             drain.begun().await
         }
-        Over::Away
+        ConversationEnd::Away
     };
     let (mut sink, stream) = socket.split();
-    let log = attachment.as_ref().map(Attachment::log);
+    let log = attachment.as_ref().map(CallerAttachment::log);
     let over = tokio::select! {
         over = send_events(&mut sink, subscription, log) => over,
         over = incoming.run(stream, attachment.as_mut()) => over,
@@ -214,10 +215,10 @@ async fn talk(
     // Before the goodbye, which a client may leave unread.
     drop(attachment);
     let goodbye = match over {
-        Over::Done => goodbye(close_code::NORMAL, ""),
-        Over::Away => goodbye(close_code::AWAY, "the server shuts down"),
-        Over::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
-        Over::Gone => return,
+        ConversationEnd::Done => goodbye(close_code::NORMAL, ""),
+        ConversationEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
+        ConversationEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
+        ConversationEnd::Gone => return,
     };
     let _gone = send(&mut sink, goodbye).await;
 }
@@ -225,20 +226,20 @@ async fn talk(
 /// Sends every event, and a ping now and then.
 async fn send_events(
     sink: &mut SplitSink<WebSocket, Message>,
-    mut subscription: Subscription,
-    log: Option<Arc<Log>>,
-) -> Over {
+    mut subscription: ExecutionSubscription,
+    log: Option<Arc<ExecutionLog>>,
+) -> ConversationEnd {
     // Not at once: who answers a ping of a socket that was closed meanwhile finds it broken, with
     // events in it that are not read yet.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     loop {
         tokio::select! {
             events = subscription.next() => {
-                let Some(events) = events else { return Over::Done };
+                let Some(events) = events else { return ConversationEnd::Done };
                 for event in &events {
                     let text = serde_json::to_string(&**event).unwrap_or_default();
                     if !send(sink, Message::Text(text.into())).await {
-                        return Over::Gone;
+                        return ConversationEnd::Gone;
                     }
                 }
                 if let Some(log) = &log {
@@ -247,7 +248,7 @@ async fn send_events(
             }
             _ = heartbeat.tick() => {
                 if !send(sink, Message::Ping(Vec::new().into())).await {
-                    return Over::Gone;
+                    return ConversationEnd::Gone;
                 }
             }
         }
@@ -260,7 +261,7 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> boo
 }
 
 /// What comes from the client.
-struct Incoming {
+struct ClientMessages {
     jobs: Jobs,
     tenant: Arc<str>,
     id: ExecutionId,
@@ -268,7 +269,7 @@ struct Incoming {
 
 /// What waits to reach the program, in order.
 #[derive(Default)]
-struct Pending {
+struct PendingInput {
     /// Chunks of input, none of them empty.
     input: VecDeque<Vec<u8>>,
     /// What they take, with [`CHUNK_BYTES`] for each.
@@ -277,18 +278,18 @@ struct Pending {
     ended: bool,
 }
 
-impl Incoming {
+impl ClientMessages {
     async fn run(
         self,
         mut stream: SplitStream<WebSocket>,
-        mut attachment: Option<&mut Attachment>,
-    ) -> Over {
-        let mut pending = Pending::default();
+        mut attachment: Option<&mut CallerAttachment>,
+    ) -> ConversationEnd {
+        let mut pending = PendingInput::default();
         loop {
             tokio::select! {
                 message = stream.next(), if pending.bytes < PENDING_BYTES_MAX => {
                     let taken = match message {
-                        None | Some(Err(_) | Ok(Message::Close(_))) => return Over::Gone,
+                        None | Some(Err(_) | Ok(Message::Close(_))) => return ConversationEnd::Gone,
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
                         // Bytes for standard input, as they are.
                         Some(Ok(Message::Binary(bytes))) => {
@@ -300,11 +301,11 @@ impl Incoming {
                         }
                     };
                     if let Err(why) = taken {
-                        return Over::Malformed(why);
+                        return ConversationEnd::Malformed(why);
                     }
                     if attachment.is_none() {
                         // Nobody reads it.
-                        pending = Pending::default();
+                        pending = PendingInput::default();
                     }
                 }
                 () = pending.hand_on(attachment.as_deref_mut()) => {}
@@ -315,8 +316,8 @@ impl Incoming {
     async fn take(
         &self,
         text: &str,
-        pending: &mut Pending,
-        attachment: Option<&Attachment>,
+        pending: &mut PendingInput,
+        attachment: Option<&CallerAttachment>,
     ) -> Result<(), String> {
         let message: ClientMessage =
             http::parse_json("the message", text.as_bytes()).map_err(|error| error.to_string())?;
@@ -360,7 +361,7 @@ impl Incoming {
     }
 }
 
-impl Pending {
+impl PendingInput {
     /// What comes after the end is dropped.
     fn push(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() && !self.ended {
@@ -370,12 +371,12 @@ impl Pending {
     }
 
     /// Hands the first chunk to the program, or the end; waits while there is neither. Cancel-safe.
-    async fn hand_on(&mut self, attachment: Option<&mut Attachment>) {
+    async fn hand_on(&mut self, attachment: Option<&mut CallerAttachment>) {
         match (attachment, self.input.front()) {
             (Some(attachment), Some(first)) => {
                 let Some(room) = attachment.room().await else {
                     // A program that has closed its input is within its rights.
-                    *self = Pending { ended: self.ended, ..Pending::default() };
+                    *self = PendingInput { ended: self.ended, ..PendingInput::default() };
                     return;
                 };
                 self.bytes -= first.len() + CHUNK_BYTES;
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn no_flood_of_short_input_is_free() {
-        let mut pending = Pending::default();
+        let mut pending = PendingInput::default();
         for _ in 0..1000 {
             pending.push(Vec::new());
         }

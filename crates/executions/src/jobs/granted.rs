@@ -15,7 +15,7 @@ const ABOUT: &[u8] = b"cove: grants of an execution";
 /// What is stored of a request with grants.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Granted {
+struct StoredGrants {
     /// The proof, in hexadecimal digits.
     granted: String,
     /// The request, as text: a back end may write JSON down anew, and text stays as it is.
@@ -36,7 +36,7 @@ pub(super) fn stored(
     }
     let request = serde_json::to_string(request)?;
     let granted = digits(&proof(key, tenant, &request));
-    serde_json::to_vec(&Granted { granted, request })
+    serde_json::to_vec(&StoredGrants { granted, request })
 }
 
 /// The request of a text that was stored for this tenant.
@@ -49,7 +49,7 @@ pub(super) fn request(
     stored: &[u8],
 ) -> Result<ExecutionRequest, String> {
     let malformed = |error| format!("its request is malformed: {error}");
-    let Ok(Granted { granted, request }) = serde_json::from_slice(stored) else {
+    let Ok(StoredGrants { granted, request }) = serde_json::from_slice(stored) else {
         let request: ExecutionRequest = serde_json::from_slice(stored).map_err(malformed)?;
         return match request.grants.is_empty() {
             true => Ok(request),
@@ -70,11 +70,11 @@ pub(super) fn request(
 pub(crate) fn is_interactive(stored: &[u8]) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Shape {
+    struct GrantedShape {
         interactive: bool,
     }
     let shape = match serde_json::from_slice(stored) {
-        Ok(Granted { request, .. }) => serde_json::from_str::<Shape>(&request),
+        Ok(StoredGrants { request, .. }) => serde_json::from_str::<GrantedShape>(&request),
         Err(_) => serde_json::from_slice(stored),
     };
     shape.is_ok_and(|shape| shape.interactive)

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{Event, EventKind, ExecutionId, State};
+use api::{EventKind, ExecutionEvent, ExecutionId, State};
 use node::clock;
 use parking_lot::Mutex;
 use sandbox::{ProgramControl, StdinSource};
@@ -14,10 +14,10 @@ use tokio::time;
 
 use super::{Jobs, POLL_INTERVAL};
 use crate::answers::AnswerMemory;
-use crate::error::Error;
-use crate::events::{self, Listener, Log};
-use crate::queue::Job;
-use crate::service::Io;
+use crate::error::ExecutionError;
+use crate::events::{self, ExecutionLog, LogListener};
+use crate::queue::QueuedJob;
+use crate::service::ProgramIo;
 
 /// How long the events of what has ended are kept for those who come late.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(60);
@@ -30,28 +30,28 @@ const INPUTS_MAX: usize = 16;
 
 /// All of them, by id.
 #[derive(Debug, Default)]
-pub(super) struct Lives {
-    table: Mutex<Table>,
+pub(super) struct LiveExecutions {
+    table: Mutex<LiveTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    lives: HashMap<ExecutionId, Arc<Live>>,
-    ended: VecDeque<Ended>,
+struct LiveTable {
+    lives: HashMap<ExecutionId, Arc<LiveExecution>>,
+    ended: VecDeque<EndedExecution>,
     /// What those hold together.
     ended_bytes: usize,
 }
 
 /// An execution that has ended and is still kept.
 #[derive(Debug)]
-struct Ended {
+struct EndedExecution {
     since: Instant,
     id: ExecutionId,
-    live: Arc<Live>,
+    live: Arc<LiveExecution>,
     bytes: usize,
 }
 
-impl Table {
+impl LiveTable {
     /// Drops the one that ended first.
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.ended.pop_front() else { return };
@@ -65,21 +65,21 @@ impl Table {
 
 /// One execution.
 #[derive(Debug)]
-pub(crate) struct Live {
-    pub(super) log: Arc<Log>,
+pub(crate) struct LiveExecution {
+    pub(super) log: Arc<ExecutionLog>,
     /// Why it is to end, once somebody wants that.
     cancel: watch::Sender<Option<String>>,
     /// Whether somebody is, or was, attached.
     attached: watch::Sender<bool>,
     /// What they send; taken by the worker.
-    io: Mutex<Option<Box<Io>>>,
+    io: Mutex<Option<Box<ProgramIo>>>,
 }
 
-impl Live {
-    fn new(attempt: u32) -> Live {
-        let log = Arc::new(Log::new(attempt));
+impl LiveExecution {
+    fn new(attempt: u32) -> LiveExecution {
+        let log = Arc::new(ExecutionLog::new(attempt));
         log.push(EventKind::Queued { position: None });
-        Live {
+        LiveExecution {
             log,
             cancel: watch::Sender::new(None),
             attached: watch::Sender::new(false),
@@ -96,7 +96,7 @@ impl Live {
     }
 
     /// Waits until somebody is attached and takes what they send. Only once.
-    pub(super) async fn attached(&self) -> Io {
+    pub(super) async fn attached(&self) -> ProgramIo {
         until(&self.attached).await;
         self.io.lock().take().map(|io| *io).unwrap_or_default()
     }
@@ -118,15 +118,16 @@ async fn until(flag: &watch::Sender<bool>) {
     let _up = flag.subscribe().wait_for(|up| *up).await.is_ok();
 }
 
-impl Lives {
+impl LiveExecutions {
     /// The execution, known to this process from now on. `attempt` is its next or current one.
-    pub(super) fn get_or_create(&self, id: &ExecutionId, attempt: u32) -> Arc<Live> {
+    pub(super) fn get_or_create(&self, id: &ExecutionId, attempt: u32) -> Arc<LiveExecution> {
         let mut table = self.table.lock();
-        let live = table.lives.entry(id.clone()).or_insert_with(|| Arc::new(Live::new(attempt)));
+        let live =
+            table.lives.entry(id.clone()).or_insert_with(|| Arc::new(LiveExecution::new(attempt)));
         Arc::clone(live)
     }
 
-    pub(super) fn get(&self, id: &ExecutionId) -> Option<Arc<Live>> {
+    pub(super) fn get(&self, id: &ExecutionId) -> Option<Arc<LiveExecution>> {
         self.table.lock().lives.get(id).cloned()
     }
 
@@ -147,7 +148,7 @@ impl Lives {
         }
         let bytes = bytes + live.log.bytes();
         table.ended_bytes += bytes;
-        table.ended.push_back(Ended { since: clock::now(), id: id.clone(), live, bytes });
+        table.ended.push_back(EndedExecution { since: clock::now(), id: id.clone(), live, bytes });
         while table.ended_bytes > ENDED_BYTES_MAX || table.ended.len() > ENDED_MAX {
             table.drop_oldest();
         }
@@ -163,44 +164,51 @@ impl Lives {
     /// Drops what nobody holds and what has ended some time ago.
     pub(super) fn tidy(&self, now: Instant) {
         let mut table = self.table.lock();
-        let is_old = |ended: &Ended| now.saturating_duration_since(ended.since) > ENDED_AGE_MAX;
+        let is_old =
+            |ended: &EndedExecution| now.saturating_duration_since(ended.since) > ENDED_AGE_MAX;
         while table.ended.front().is_some_and(is_old) {
             table.drop_oldest();
         }
-        let Table { lives, .. } = &mut *table;
+        let LiveTable { lives, .. } = &mut *table;
         // What has ended is held by the list of those, too.
         lives.retain(|_, live| Arc::strong_count(live) > 1);
     }
 
     /// See [`Jobs::attach`].
-    pub(super) fn attach(&self, id: &ExecutionId, after: u64) -> Result<Attachment, Error> {
-        let live = self.get(id).ok_or(Error::NotFound)?;
+    pub(super) fn attach(
+        &self,
+        id: &ExecutionId,
+        after: u64,
+    ) -> Result<CallerAttachment, ExecutionError> {
+        let live = self.get(id).ok_or(ExecutionError::NotFound)?;
         let (stdin, input) = mpsc::channel(INPUTS_MAX);
         let (control, controls) = mpsc::channel(INPUTS_MAX);
-        let io = Io { stdin: Some(StdinSource::Live(input)), control: Some(controls) };
+        let io = ProgramIo { stdin: Some(StdinSource::Live(input)), control: Some(controls) };
         {
             // Held over both, so that of two who attach at once only one is let in.
             let mut place = live.io.lock();
             if *live.attached.borrow() {
-                return Err(Error::Conflict("somebody is attached to this execution".to_owned()));
+                return Err(ExecutionError::Conflict(
+                    "somebody is attached to this execution".to_owned(),
+                ));
             }
             *place = Some(Box::new(io));
             live.log.attach(after);
             live.attached.send_replace(true);
         }
-        Ok(Attachment { live, stdin: Some(stdin), control })
+        Ok(CallerAttachment { live, stdin: Some(stdin), control })
     }
 }
 
 /// The hold on an execution that ends with its caller.
 #[derive(Debug)]
-pub(crate) struct Attachment {
-    live: Arc<Live>,
+pub(crate) struct CallerAttachment {
+    live: Arc<LiveExecution>,
     stdin: Option<mpsc::Sender<Vec<u8>>>,
     control: mpsc::Sender<ProgramControl>,
 }
 
-impl Attachment {
+impl CallerAttachment {
     /// Waits until the program takes another chunk of input; `None` when it will not.
     pub(crate) async fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
         self.stdin.as_ref()?.reserve().await.ok()
@@ -225,12 +233,12 @@ impl Attachment {
     }
 
     /// The events, to be told how much of them has reached the caller.
-    pub(crate) fn log(&self) -> Arc<Log> {
+    pub(crate) fn log(&self) -> Arc<ExecutionLog> {
         Arc::clone(&self.live.log)
     }
 }
 
-impl Drop for Attachment {
+impl Drop for CallerAttachment {
     fn drop(&mut self) {
         self.live.cancel("its caller went away");
         self.live.log.detach();
@@ -239,20 +247,20 @@ impl Drop for Attachment {
 
 /// The events of one execution, wherever it runs.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub(crate) struct ExecutionSubscription {
     jobs: Jobs,
     id: ExecutionId,
     /// Number of the last event that was handed out.
     after: u64,
     /// Keeps the execution known here; `None` for one that had ended before anybody listened.
-    listening: Option<(Listener, Arc<Live>)>,
+    listening: Option<(LogListener, Arc<LiveExecution>)>,
     /// Memory of a result that was read for this subscription alone.
     room: Option<AnswerMemory>,
     over: bool,
 }
 
-impl Subscription {
-    pub(super) fn new(jobs: Jobs, job: &Job, after: u64) -> Subscription {
+impl ExecutionSubscription {
+    pub(super) fn new(jobs: Jobs, job: &QueuedJob, after: u64) -> ExecutionSubscription {
         let lives = &jobs.inner.lives;
         let live = match (lives.get(&job.id), job.state) {
             (Some(live), _) => Some(live),
@@ -261,11 +269,18 @@ impl Subscription {
             (None, _) => None,
         };
         let listening = live.map(|live| (live.log.listen(after), live));
-        Subscription { id: job.id.clone(), after, listening, room: None, over: false, jobs }
+        ExecutionSubscription {
+            id: job.id.clone(),
+            after,
+            listening,
+            room: None,
+            over: false,
+            jobs,
+        }
     }
 
     /// The next events; `None` after the last one. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<ExecutionEvent>>> {
         while !self.over {
             let events = match &mut self.listening {
                 // What ends elsewhere, or without anybody here noticing, is found by asking.
@@ -295,7 +310,7 @@ impl Subscription {
     }
 
     /// Looks into the queue for the end.
-    async fn ask(&mut self) -> Vec<Arc<Event>> {
+    async fn ask(&mut self) -> Vec<Arc<ExecutionEvent>> {
         match self.jobs.last_event(&self.id).await {
             Ok(Some((event, room))) if event.seq > self.after => {
                 self.room = Some(room);
@@ -305,7 +320,7 @@ impl Subscription {
                 events
             }
             // Seen already, or forgotten meanwhile.
-            Ok(Some(_)) | Err(Error::NotFound) => {
+            Ok(Some(_)) | Err(ExecutionError::NotFound) => {
                 self.over = true;
                 Vec::new()
             }

@@ -16,7 +16,7 @@ const TIME_DIGITS: usize = 10;
 const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct JobMetrics {
     pub(super) accepted: Counter,
     pub(super) requeued: Counter,
     /// In the hands of a worker of this server.
@@ -30,9 +30,9 @@ struct StateLabels {
     state: &'static str,
 }
 
-impl Metrics {
-    pub(super) fn new(registry: &mut Registry) -> Metrics {
-        let metrics = Metrics {
+impl JobMetrics {
+    pub(super) fn new(registry: &mut Registry) -> JobMetrics {
+        let metrics = JobMetrics {
             accepted: Counter::default(),
             requeued: Counter::default(),
             running: Gauge::default(),
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn an_id_tells_when_it_was_made() {
         let id = |text: &str| ExecutionId(text.to_owned());
-        let made = node::clock::Ids::new().unwrap().next("ex_");
+        let made = node::clock::IdGenerator::new().unwrap().next("ex_");
         let age = now_ms().checked_sub(made_ms(&id(&made)).unwrap());
         assert!(age.is_some_and(|age| age < 60_000), "{age:?}");
         for foreign in ["", "ex_", "17", "ex_bullmq-17", "ex_IIIIIIIIIIIIIIIIIIIIIIIIII"] {

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::{EventKind, Grant, ModelGrant, TerminalSize, Verdict, Webhook};
+use api::{EventKind, Grant, ModelGrant, TerminalSize, Verdict, WebhookTarget};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use node::drain::Drain;
-use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
 use sandbox::{ChunkStream, OutputSink, ProgramExit, SandboxCommand, StdinSource};
@@ -19,10 +19,10 @@ use testkit::Scratch;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::config::{Capacity, Config};
+use crate::config::{ExecutionsConfig, HostCapacity};
 use crate::queue::sql::SqlQueue;
-use crate::sandboxes::{Failure, Pending, Sandbox, Sandboxes};
-use crate::testing::{self, Directory};
+use crate::sandboxes::{LeasedSandbox, Pending, SandboxFailure, SandboxProvider};
+use crate::testing::{self, ScratchDirectory};
 
 const TENANT: &str = "tok_a";
 
@@ -35,13 +35,13 @@ struct Programs {
 
 struct Place(Programs);
 
-impl Sandboxes for Programs {
-    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>> {
-        let place: Box<dyn Sandbox> = Box::new(Place(self.clone()));
+impl SandboxProvider for Programs {
+    fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
+        let place: Box<dyn LeasedSandbox> = Box::new(Place(self.clone()));
         Box::pin(async { Ok(place) })
     }
 
-    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+    fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         self.sandbox()
     }
 
@@ -49,16 +49,16 @@ impl Sandboxes for Programs {
         &[]
     }
 
-    fn warm<'a>(&'a self, _name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn warm<'a>(&'a self, _name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         self.warm(name)
     }
 }
 
-impl Sandbox for Place {
+impl LeasedSandbox for Place {
     fn run<'a>(
         &'a mut self,
         command: SandboxCommand,
@@ -71,8 +71,8 @@ impl Sandbox for Place {
             let mut stdout = Vec::new();
             match words[0].as_str() {
                 "hang" => std::future::pending().await,
-                "lost" => return Err(Failure::Infrastructure("lost".into())),
-                "flaky" if count == 0 => return Err(Failure::Infrastructure("lost".into())),
+                "lost" => return Err(SandboxFailure::Infrastructure("lost".into())),
+                "flaky" if count == 0 => return Err(SandboxFailure::Infrastructure("lost".into())),
                 "cat" => {
                     if let StdinSource::Live(mut input) = command.stdin {
                         while let Some(bytes) = input.recv().await {
@@ -96,9 +96,9 @@ struct Fixture {
     drain: Drain,
     programs: Programs,
     working: Option<JoinHandle<()>>,
-    store: Store,
+    store: SqlStore,
     _scratch: Scratch,
-    _home: Directory,
+    _home: ScratchDirectory,
 }
 
 impl Fixture {
@@ -108,18 +108,19 @@ impl Fixture {
     }
 
     /// The same, with something done to the service before.
-    async fn idle_with(change: impl FnOnce(Service) -> Service) -> Fixture {
+    async fn idle_with(change: impl FnOnce(ExecutionService) -> ExecutionService) -> Fixture {
         let scratch = Scratch::new();
         let (home, languages) = testing::languages();
         let mut registry = Registry::default();
-        let config = Config { running_max: Some(2), ..Config::default() };
-        let capacity = Capacity { cores: 1, memory_bytes: 4 << 30 };
+        let config = ExecutionsConfig { running_max: Some(2), ..ExecutionsConfig::default() };
+        let capacity = HostCapacity { cores: 1, memory_bytes: 4 << 30 };
         let programs = Programs::default();
         let sandboxes = Box::new(programs.clone());
-        let service = Service::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
+        let service =
+            ExecutionService::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
         let service = change(service);
         let url = StoreUrl::Sqlite(scratch.path().join("db"));
-        let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+        let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
         let config = JobsConfig {
             webhook_allow: vec!["127.0.0.1".to_owned()],
             batch_max: 3,
@@ -223,11 +224,11 @@ async fn another_tenant_knows_nothing_of_it() {
     let id = fixture.submit(argv("echo x")).await.id;
     fixture.ended(&id).await;
     let jobs = &fixture.jobs;
-    assert_eq!(jobs.get("tok_b", &id).await.unwrap_err(), Error::NotFound);
-    assert_eq!(jobs.cancel("tok_b", &id).await.unwrap_err(), Error::NotFound);
-    assert_eq!(jobs.delete("tok_b", &id).await.unwrap_err(), Error::NotFound);
-    assert_eq!(jobs.replay(Some("tok_b"), Some(&id)).await.unwrap_err(), Error::NotFound);
-    assert_eq!(jobs.subscribe("tok_b", &id, 0).await.unwrap_err(), Error::NotFound);
+    assert_eq!(jobs.get("tok_b", &id).await.unwrap_err(), ExecutionError::NotFound);
+    assert_eq!(jobs.cancel("tok_b", &id).await.unwrap_err(), ExecutionError::NotFound);
+    assert_eq!(jobs.delete("tok_b", &id).await.unwrap_err(), ExecutionError::NotFound);
+    assert_eq!(jobs.replay(Some("tok_b"), Some(&id)).await.unwrap_err(), ExecutionError::NotFound);
+    assert_eq!(jobs.subscribe("tok_b", &id, 0).await.unwrap_err(), ExecutionError::NotFound);
     assert!(jobs.list("tok_b", Filter::default()).await.unwrap().executions.is_empty());
     fixture.stop().await;
 }
@@ -237,7 +238,7 @@ async fn bad_submissions_are_refused_before_they_are_stored() {
     let fixture = Fixture::idle().await;
     let submission = |request| Submission { request, ..Submission::default() };
     let webhook = |url: &str| ExecutionRequest {
-        webhook: Some(Webhook { url: url.to_owned(), secret: None }),
+        webhook: Some(WebhookTarget { url: url.to_owned(), secret: None }),
         ..argv("echo")
     };
     for (submissions, field) in [
@@ -302,7 +303,7 @@ async fn only_failures_of_cove_are_tried_again() {
     assert_eq!(fixture.jobs.replay(Some(TENANT), Some(&lost)).await.unwrap(), 1);
     assert_eq!(fixture.ended(&lost).await.state, State::Dead);
     let error = fixture.jobs.replay(Some(TENANT), Some(&flaky)).await.unwrap_err();
-    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    assert!(matches!(error, ExecutionError::Conflict(_)), "{error}");
     fixture.stop().await;
 }
 
@@ -324,9 +325,9 @@ async fn what_waits_and_what_runs_can_be_cancelled() {
         assert_eq!(fixture.events(id, 0).await.last().unwrap(), "ended cancelled");
     }
     let error = fixture.jobs.cancel(TENANT, &waiting).await.unwrap_err();
-    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    assert!(matches!(error, ExecutionError::Conflict(_)), "{error}");
     fixture.jobs.delete(TENANT, &waiting).await.unwrap();
-    assert_eq!(fixture.jobs.get(TENANT, &waiting).await.unwrap_err(), Error::NotFound);
+    assert_eq!(fixture.jobs.get(TENANT, &waiting).await.unwrap_err(), ExecutionError::NotFound);
     // There is room again.
     let last = fixture.submit(argv("echo")).await.id;
     assert_eq!(fixture.ended(&last).await.state, State::Finished);
@@ -355,7 +356,7 @@ async fn an_interactive_execution_lives_with_its_caller() {
     let id = fixture.submit(interactive("cat")).await.id;
     let mut subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
     let mut attachment = fixture.jobs.attach(&id, 0).unwrap();
-    assert!(matches!(fixture.jobs.attach(&id, 0), Err(Error::Conflict(_))));
+    assert!(matches!(fixture.jobs.attach(&id, 0), Err(ExecutionError::Conflict(_))));
     attachment.room().await.unwrap().send(b"one".to_vec());
     let mut seen = String::new();
     while !seen.contains("one") {
@@ -459,7 +460,7 @@ async fn webhooks_are_signed_and_tried_again() {
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let router = Router::new().route("/hook", post(receive)).with_state(received.clone());
     let receiver = tokio::spawn(async move { axum::serve(listener, router).await });
-    let webhook = Some(Webhook { url, secret: None });
+    let webhook = Some(WebhookTarget { url, secret: None });
     let id = fixture.submit(ExecutionRequest { webhook, ..argv("echo told") }).await.id;
     while received.0.lock().len() < 2 {
         tokio::task::yield_now().await;
@@ -484,12 +485,16 @@ async fn webhooks_are_signed_and_tried_again() {
 #[derive(Debug)]
 struct Generous(std::collections::BTreeMap<String, String>);
 
-impl Gateway for Generous {
+impl GrantGateway for Generous {
     fn authorize(&self, _: &node::auth::Principal, _: &[Grant]) -> Result<(), http::Error> {
         Ok(())
     }
 
-    fn resolve(&self, holder: &Holder, _: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+    fn resolve(
+        &self,
+        holder: &GrantHolder,
+        _: &[Grant],
+    ) -> Result<Box<dyn GrantOpening>, http::Error> {
         match &*holder.tenant {
             TENANT => Ok(Box::new(Generous(self.0.clone()))),
             _ => Err(http::Error::internal()),
@@ -497,7 +502,7 @@ impl Gateway for Generous {
     }
 }
 
-impl Opening for Generous {
+impl GrantOpening for Generous {
     fn ports(&self) -> &[u16] {
         &[8100]
     }
@@ -506,7 +511,7 @@ impl Opening for Generous {
         &self.0
     }
 
-    fn open(self: Box<Self>, _: Vec<tokio::net::TcpListener>) -> Box<dyn Gate> {
+    fn open(self: Box<Self>, _: Vec<tokio::net::TcpListener>) -> Box<dyn GrantGate> {
         unreachable!("no sandbox here has a port")
     }
 }
@@ -518,11 +523,12 @@ async fn a_job_has_the_grants_that_it_was_accepted_with_and_no_others() {
     let grants = vec![Grant::Model(ModelGrant::default())];
     let request = ExecutionRequest { grants, ..argv("echo granted") };
     let submission = Submission { request: request.clone(), ..Submission::default() };
-    let Checked(mut planted) = fixture.jobs.check(TENANT, submission.clone()).await.unwrap();
+    let CheckedSubmission(mut planted) =
+        fixture.jobs.check(TENANT, submission.clone()).await.unwrap();
     // Somebody who writes into the queue adds them to what he adds.
     planted.request = serde_json::to_vec(&request).unwrap();
     let planted_id = planted.id.clone();
-    fixture.jobs.accept(TENANT, vec![Checked(planted)]).await.unwrap();
+    fixture.jobs.accept(TENANT, vec![CheckedSubmission(planted)]).await.unwrap();
     let accepted = fixture.jobs.submit(TENANT, vec![submission]).await.unwrap().remove(0);
     fixture.work();
     let ended = fixture.ended(&accepted.id).await;

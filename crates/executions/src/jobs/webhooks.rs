@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
-use node::client::{Client, Request};
+use node::client::{HttpClient, Request};
 use node::clock::wall_ms as now_ms;
 use sha2::Sha256;
 use tokio::task::JoinSet;
@@ -23,9 +23,9 @@ use tokio::time;
 
 use super::{Jobs, granted};
 use crate::answers::AnswerPatience;
-use crate::error::Error;
+use crate::error::ExecutionError;
 use crate::faces::judge0;
-use crate::queue::{Delivery, Parts};
+use crate::queue::{Parts, WebhookDelivery};
 
 /// How often it is looked whether something is due that nobody here knows of.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,13 +42,13 @@ const SECRET_PREFIX: &str = "whsec_";
 
 /// What deliveries need besides the queue.
 #[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) client: Client,
+pub(super) struct WebhookSender {
+    pub(super) client: HttpClient,
     /// Keys of tenants follow from it.
     pub(super) key: [u8; 32],
 }
 
-impl Sender {
+impl WebhookSender {
     /// The key that a tenant's webhooks are signed with, unless a request has its own.
     pub(super) fn secret(&self, tenant: &str) -> String {
         let derived = mac(&self.key, &[b"webhook:", tenant.as_bytes()]);
@@ -110,8 +110,8 @@ impl Jobs {
     }
 
     /// Tries one delivery and settles it.
-    async fn deliver(&self, delivery: Delivery) {
-        let Delivery { id, attempt } = delivery;
+    async fn deliver(&self, delivery: WebhookDelivery) {
+        let WebhookDelivery { id, attempt } = delivery;
         let again = match self.send(&id, attempt).await {
             Ok(()) => None,
             Err(why) if attempt >= self.inner.config.webhook_attempts_max => {
@@ -137,7 +137,7 @@ impl Jobs {
         let (job, _room) = match self.fetch(None, id, parts, AnswerPatience::Caller).await {
             Ok(fetched) => fetched,
             // Forgotten meanwhile; then there is nothing to tell.
-            Err(Error::NotFound) => return Ok(()),
+            Err(ExecutionError::NotFound) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
         let request = job.request.as_deref().unwrap_or_default();

@@ -13,13 +13,15 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
-use super::live::Live;
-use super::{Inner, Jobs, granted};
+use super::live::LiveExecution;
+use super::{Jobs, JobsInner, granted};
 use crate::answers::AnswerMemory;
-use crate::error::Error;
-use crate::events::Recorder;
-use crate::queue::{Beat, Claim, ClaimQuota, Ended, Finish, Lease, QueueError};
-use crate::service::Io;
+use crate::error::ExecutionError;
+use crate::events::EventRecorder;
+use crate::queue::{
+    AttemptDisposition, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, QueueError,
+};
+use crate::service::ProgramIo;
 
 /// Jobs taken from the queue at one time.
 const CLAIMS_MAX: usize = 16;
@@ -46,11 +48,11 @@ const PACE_WEIGHT: f64 = 0.1;
 
 /// How long executions take lately.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct RecentPace {
     average_ms: Mutex<Option<f64>>,
 }
 
-impl Pace {
+impl RecentPace {
     fn note(&self, took: Duration) {
         let took = took.as_secs_f64() * 1000.0;
         let mut average = self.average_ms.lock();
@@ -73,27 +75,27 @@ impl Pace {
 
 /// Jobs that this process holds.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<HashMap<Lease, Holding>>);
+pub(super) struct HeldJobs(Mutex<HashMap<JobLease, HeldAttempt>>);
 
 /// One attempt. Another one of the same job shares its events, and nothing else.
 #[derive(Clone, Debug)]
-struct Holding {
-    live: Arc<Live>,
+struct HeldAttempt {
+    live: Arc<LiveExecution>,
     /// Whether somebody else has the job, so that what runs here is of no use.
     lost: watch::Sender<bool>,
 }
 
-impl Held {
+impl HeldJobs {
     /// Takes note of an attempt, and gives up an earlier one of the same job that still runs here:
     /// its lease must have been lost, or there would be no other.
-    fn begin(&self, lease: &Lease, live: Arc<Live>) -> Hold<'_> {
-        let holding = Holding { live, lost: watch::Sender::new(false) };
+    fn begin(&self, lease: &JobLease, live: Arc<LiveExecution>) -> JobHold<'_> {
+        let holding = HeldAttempt { live, lost: watch::Sender::new(false) };
         let mut held = self.0.lock();
         for (_, earlier) in held.iter().filter(|(other, _)| other.id == lease.id) {
             earlier.lost.send_replace(true);
         }
         held.insert(lease.clone(), holding.clone());
-        Hold { held: self, lease: lease.clone(), holding }
+        JobHold { held: self, lease: lease.clone(), holding }
     }
 
     /// Attempts that run here.
@@ -103,19 +105,19 @@ impl Held {
     }
 
     /// Whether another attempt of the same job runs here.
-    fn has_another(&self, lease: &Lease) -> bool {
+    fn has_another(&self, lease: &JobLease) -> bool {
         self.0.lock().keys().any(|other| other.id == lease.id && other != lease)
     }
 }
 
 /// A job in hand; no longer held once dropped.
-struct Hold<'a> {
-    held: &'a Held,
-    lease: Lease,
-    holding: Holding,
+struct JobHold<'a> {
+    held: &'a HeldJobs,
+    lease: JobLease,
+    holding: HeldAttempt,
 }
 
-impl Hold<'_> {
+impl JobHold<'_> {
     /// Returns when somebody else has the job.
     async fn lost(&self) {
         // The sender is our own, so that the wait ends in no other way.
@@ -123,7 +125,7 @@ impl Hold<'_> {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for JobHold<'_> {
     fn drop(&mut self) {
         self.held.0.lock().remove(&self.lease);
     }
@@ -131,14 +133,14 @@ impl Drop for Hold<'_> {
 
 /// Interactive executions that wait for their callers, by tenant.
 #[derive(Debug, Default)]
-pub(super) struct Attaching(Mutex<HashMap<String, usize>>);
+pub(super) struct AwaitedAttachments(Mutex<HashMap<String, usize>>);
 
 /// A place among them, given back on drop.
-struct Place<'a>(&'a Attaching, &'a str);
+struct AttachmentPlace<'a>(&'a AwaitedAttachments, &'a str);
 
-impl Attaching {
+impl AwaitedAttachments {
     /// A place; `Err` says whether it is this tenant that has all of its own.
-    fn enter<'a>(&'a self, tenant: &'a str) -> Result<Place<'a>, bool> {
+    fn enter<'a>(&'a self, tenant: &'a str) -> Result<AttachmentPlace<'a>, bool> {
         let mut waiting = self.0.lock();
         let of_tenant = waiting.get(tenant).copied().unwrap_or(0);
         if of_tenant >= ATTACHING_MAX_PER_TENANT {
@@ -148,11 +150,11 @@ impl Attaching {
             return Err(false);
         }
         waiting.insert(tenant.to_owned(), of_tenant + 1);
-        Ok(Place(self, tenant))
+        Ok(AttachmentPlace(self, tenant))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for AttachmentPlace<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.0.lock();
         if let Some(count) = waiting.get_mut(self.1) {
@@ -213,7 +215,7 @@ impl Drop for JobPlace {
 }
 
 /// How an attempt was left.
-enum Attempt {
+enum AttemptEnd {
     /// The memory of its output is held until its end is published.
     Ran(Box<Execution>, AnswerMemory),
     Cancelled(String),
@@ -272,7 +274,7 @@ impl Jobs {
                 let working = drain.work();
                 let place = places.place(permit, &claim.tenant);
                 let places = Arc::clone(&places);
-                let worker = Worker { jobs: self.clone(), places, drain: drain.clone() };
+                let worker = JobWorker { jobs: self.clone(), places, drain: drain.clone() };
                 running.spawn(async move {
                     Box::pin(worker.run(claim, place)).await;
                     drop(working);
@@ -318,7 +320,7 @@ impl Jobs {
 
     /// Tells whether it could.
     pub(super) async fn renew_leases(&self) -> bool {
-        let held: Vec<(Lease, Holding)> = {
+        let held: Vec<(JobLease, HeldAttempt)> = {
             let held = self.inner.held.0.lock();
             held.iter().map(|(lease, holding)| (lease.clone(), holding.clone())).collect()
         };
@@ -338,9 +340,9 @@ impl Jobs {
         };
         for ((_, holding), beat) in held.iter().zip(beats) {
             match beat {
-                Beat::Held => {}
-                Beat::CancelWanted => holding.live.cancel("cancelled by its owner"),
-                Beat::Lost => drop(holding.lost.send_replace(true)),
+                LeaseRenewal::Held => {}
+                LeaseRenewal::CancelWanted => holding.live.cancel("cancelled by its owner"),
+                LeaseRenewal::Lost => drop(holding.lost.send_replace(true)),
             }
         }
         true
@@ -376,19 +378,19 @@ impl Jobs {
 }
 
 /// What runs one job.
-struct Worker {
+struct JobWorker {
     jobs: Jobs,
     places: Arc<JobPlaces>,
     drain: Drain,
 }
 
-impl Worker {
-    fn inner(&self) -> &Inner {
+impl JobWorker {
+    fn inner(&self) -> &JobsInner {
         &self.jobs.inner
     }
 
     /// Runs a job to its end and publishes it.
-    async fn run(self, claim: Claim, place: JobPlace) {
+    async fn run(self, claim: JobClaim, place: JobPlace) {
         let live = self.inner().lives.get_or_create(&claim.lease.id, claim.attempt);
         let hold = self.inner().held.begin(&claim.lease, Arc::clone(&live));
         self.inner().metrics.running.inc();
@@ -400,19 +402,19 @@ impl Worker {
         drop(hold);
     }
 
-    async fn attempt(&self, hold: &Hold<'_>, claim: &Claim, place: JobPlace) -> Attempt {
+    async fn attempt(&self, hold: &JobHold<'_>, claim: &JobClaim, place: JobPlace) -> AttemptEnd {
         let live = &*hold.holding.live;
         let (id, attempt) = (&claim.lease.id, claim.attempt);
         let key = &self.inner().sender.key;
         let request = match granted::request(key, &claim.tenant, &claim.request) {
             Ok(request) => request,
-            Err(problem) => return Attempt::Failed(problem),
+            Err(problem) => return AttemptEnd::Failed(problem),
         };
         let interactive = request.interactive;
         let running = async {
             let mut place = Some(place);
             let io = match request.interactive {
-                false => Io::default(),
+                false => ProgramIo::default(),
                 true => {
                     // Whoever waits for a caller keeps nobody else from running.
                     place = None;
@@ -436,28 +438,28 @@ impl Worker {
             // In this order, so that a job that was cancelled while it waited does not start, and
             // that the end of the server, which takes callers with it, is called by its name.
             biased;
-            () = hold.lost() => Attempt::Lost,
-            () = self.drain.cancelled() => Attempt::Returned,
-            reason = live.cancelled() => Attempt::Cancelled(reason),
+            () = hold.lost() => AttemptEnd::Lost,
+            () = self.drain.cancelled() => AttemptEnd::Returned,
+            reason = live.cancelled() => AttemptEnd::Cancelled(reason),
             left = Box::pin(running) => left,
         };
         match left {
             // What its caller has sent is gone; it cannot begin anew.
-            Attempt::Failed(message) if interactive => Attempt::Cancelled(message),
-            Attempt::Returned if interactive => {
-                Attempt::Cancelled("the server shuts down".to_owned())
+            AttemptEnd::Failed(message) if interactive => AttemptEnd::Cancelled(message),
+            AttemptEnd::Returned if interactive => {
+                AttemptEnd::Cancelled("the server shuts down".to_owned())
             }
             left => left,
         }
     }
 
     /// Waits for the caller of an interactive execution.
-    async fn attached(&self, live: &Live, tenant: &str) -> Result<Io, Attempt> {
+    async fn attached(&self, live: &LiveExecution, tenant: &str) -> Result<ProgramIo, AttemptEnd> {
         let _place = loop {
             match self.inner().attaching.enter(tenant) {
                 Ok(place) => break place,
                 Err(true) => {
-                    return Err(Attempt::Cancelled(format!(
+                    return Err(AttemptEnd::Cancelled(format!(
                         "{ATTACHING_MAX_PER_TENANT} executions of this token wait for their \
                          callers already"
                     )));
@@ -469,38 +471,38 @@ impl Worker {
         tokio::select! {
             io = time::timeout(ATTACH_TIMEOUT, live.attached()) => io.map_err(|_| {
                 let seconds = ATTACH_TIMEOUT.as_secs();
-                Attempt::Cancelled(format!("nobody attached to it within {seconds} s"))
+                AttemptEnd::Cancelled(format!("nobody attached to it within {seconds} s"))
             }),
-            () = self.drain.begun() => Err(Attempt::Returned),
+            () = self.drain.begun() => Err(AttemptEnd::Returned),
         }
     }
 
     async fn execute(
         &self,
-        live: &Live,
+        live: &LiveExecution,
         id: &ExecutionId,
         tenant: &str,
         request: ExecutionRequest,
-        io: Io,
-    ) -> Attempt {
+        io: ProgramIo,
+    ) -> AttemptEnd {
         let service = &self.inner().service;
-        let mut recorder = Recorder::new(Arc::clone(&live.log));
+        let mut recorder = EventRecorder::new(Arc::clone(&live.log));
         match service.execute_as(id.clone(), tenant, request, io, &mut recorder).await {
             Ok((execution, _room)) if execution.outcome.verdict == Verdict::Ie => {
                 let message = execution.outcome.message;
-                Attempt::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
+                AttemptEnd::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
             }
-            Ok((execution, room)) => Attempt::Ran(Box::new(execution), room),
-            Err(error) => Attempt::Failed(refused(&error)),
+            Ok((execution, room)) => AttemptEnd::Ran(Box::new(execution), room),
+            Err(error) => AttemptEnd::Failed(refused(&error)),
         }
     }
 
     /// Tells the queue how the attempt was left, and then those who listen.
-    async fn publish(&self, lease: Lease, attempt: u32, live: &Live, left: Attempt) {
+    async fn publish(&self, lease: JobLease, attempt: u32, live: &LiveExecution, left: AttemptEnd) {
         let id = lease.id.clone();
         let mut held = None;
         let (finish, last) = match left {
-            Attempt::Ran(mut execution, room) => {
+            AttemptEnd::Ran(mut execution, room) => {
                 held = Some(room);
                 execution.last_seq = live.log.next_seq();
                 let verdict = execution.outcome.verdict;
@@ -514,13 +516,13 @@ impl Worker {
                     Err(error) => (Finish::Failed { message: error.to_string() }, None),
                 }
             }
-            Attempt::Cancelled(message) => {
+            AttemptEnd::Cancelled(message) => {
                 let (state, text) = (State::Cancelled, Some(message.clone()));
                 (Finish::Cancelled { message }, Some(EventKind::Ended { state, message: text }))
             }
-            Attempt::Failed(message) => (Finish::Failed { message }, None),
-            Attempt::Returned => (Finish::Returned, None),
-            Attempt::Lost => {
+            AttemptEnd::Failed(message) => (Finish::Failed { message }, None),
+            AttemptEnd::Returned => (Finish::Returned, None),
+            AttemptEnd::Lost => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; it runs elsewhere");
                 self.forget(&lease);
                 return;
@@ -539,24 +541,24 @@ impl Worker {
             _ => 0,
         };
         match self.finish(lease.clone(), finish).await {
-            Some(Ended::Now(State::Dead)) => {
+            Some(AttemptDisposition::Now(State::Dead)) => {
                 self.inner().metrics.ended(State::Dead);
                 tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
                 lives.end(&id, Some(EventKind::Ended { state: State::Dead, message }), 0);
             }
-            Some(Ended::Now(State::Queued | State::Running)) => {
+            Some(AttemptDisposition::Now(State::Queued | State::Running)) => {
                 self.inner().metrics.requeued.inc();
                 tracing::warn!(execution = %id, attempt, message, "failed; it is queued again");
                 live.log.push(EventKind::Queued { position: None });
             }
-            Some(Ended::Now(state)) => {
+            Some(AttemptDisposition::Now(state)) => {
                 self.inner().metrics.ended(state);
                 // A failure of what its owner wanted to end is an end, too.
                 let ended =
                     || (state != State::Finished).then_some(EventKind::Ended { state, message });
                 lives.end(&id, last.or_else(ended), bytes.min(FOLLOWED_BYTES_MAX));
             }
-            Some(Ended::Fenced) | None => {
+            Some(AttemptDisposition::Fenced) | None => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; its end is not ours");
                 self.forget(&lease);
             }
@@ -566,14 +568,14 @@ impl Worker {
     }
 
     /// Forgets the events of an attempt that is not ours any more, unless a later one goes on here.
-    fn forget(&self, lease: &Lease) {
+    fn forget(&self, lease: &JobLease) {
         if !self.inner().held.has_another(lease) {
             self.inner().lives.forget(&lease.id);
         }
     }
 
     /// Tells the queue until it has heard: a result that exists must not get lost.
-    async fn finish(&self, lease: Lease, finish: Finish) -> Option<Ended> {
+    async fn finish(&self, lease: JobLease, finish: Finish) -> Option<AttemptDisposition> {
         // One time for all tries: one whose answer was lost is the same when it is repeated.
         let now_ms = now_ms();
         for _ in 0..FINISH_TRIES {
@@ -596,7 +598,7 @@ impl Worker {
 }
 
 /// Why a request was refused that had been accepted.
-fn refused(error: &Error) -> String {
+fn refused(error: &ExecutionError) -> String {
     let detail = error.detail();
     match detail.field {
         Some(field) => format!("{field}: {}", detail.message),
@@ -610,7 +612,7 @@ mod tests {
 
     #[test]
     fn no_tenant_takes_all_the_places_of_those_who_wait_for_callers() {
-        let attaching = Attaching::default();
+        let attaching = AwaitedAttachments::default();
         let of = |tenant: &'static str| attaching.enter(tenant);
         let first: Vec<_> = (0..ATTACHING_MAX_PER_TENANT).map(|_| of("a").ok().unwrap()).collect();
         assert!(matches!(of("a"), Err(true)));
@@ -625,7 +627,7 @@ mod tests {
 
     #[test]
     fn the_estimate_follows_what_ran() {
-        let pace = Pace::default();
+        let pace = RecentPace::default();
         assert_eq!(pace.wait_ms(5, 4), None);
         pace.note(Duration::from_millis(100));
         assert_eq!((pace.wait_ms(0, 1), pace.wait_ms(9, 2)), (Some(100), Some(500)));

@@ -3,7 +3,7 @@
 
 /// How answers are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rule {
+pub(crate) enum ComparisonRule {
     /// Byte for byte.
     Exact,
     /// White space at the end of lines and empty lines at the end do not count.
@@ -21,14 +21,16 @@ pub(crate) enum Rule {
 
 /// Says where `actual` differs from `expected`, if it does. What is there is not repeated: both are
 /// in the caller's hands.
-pub(crate) fn difference(rule: Rule, actual: &[u8], expected: &[u8]) -> Option<String> {
+pub(crate) fn difference(rule: ComparisonRule, actual: &[u8], expected: &[u8]) -> Option<String> {
     match rule {
-        Rule::Exact => exact(actual, expected),
-        Rule::TrailingSpace => trailing_space(actual, expected),
-        Rule::Tokens => words(actual, expected, |actual, expected| actual == expected),
-        Rule::Float { absolute, relative } => words(actual, expected, |actual, expected| {
-            actual == expected || close(actual, expected, absolute, relative)
-        }),
+        ComparisonRule::Exact => exact(actual, expected),
+        ComparisonRule::TrailingSpace => trailing_space(actual, expected),
+        ComparisonRule::Tokens => words(actual, expected, |actual, expected| actual == expected),
+        ComparisonRule::Float { absolute, relative } => {
+            words(actual, expected, |actual, expected| {
+                actual == expected || close(actual, expected, absolute, relative)
+            })
+        }
     }
 }
 

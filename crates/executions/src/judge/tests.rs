@@ -3,8 +3,8 @@
 use super::*;
 use crate::verdict;
 
-fn outcome(verdict: Verdict, exit_code: Option<i32>, signal: Option<&str>) -> Outcome {
-    Outcome {
+fn outcome(verdict: Verdict, exit_code: Option<i32>, signal: Option<&str>) -> StageOutcome {
+    StageOutcome {
         verdict,
         exit_code,
         signal: signal.map(str::to_owned),
@@ -14,16 +14,17 @@ fn outcome(verdict: Verdict, exit_code: Option<i32>, signal: Option<&str>) -> Ou
 }
 
 /// From `OK`, `RE 3`, `SG SIGPIPE`, `TLE`, as the result has it.
-fn ended(text: &str) -> Outcome {
+fn ended(text: &str) -> StageOutcome {
     let (verdict, detail) = text.split_once(' ').unwrap_or((text, ""));
     match verdict {
         "OK" => outcome(Verdict::Ok, Some(0), None),
         "RE" => outcome(Verdict::Re, Some(detail.parse().unwrap()), None),
         "SG" => outcome(Verdict::Sg, None, Some(detail)),
-        "TLE" => {
-            Outcome { limit: Some(LimitHit::Wall), ..outcome(Verdict::Tle, None, Some("SIGKILL")) }
-        }
-        "MLE" => Outcome {
+        "TLE" => StageOutcome {
+            limit: Some(LimitHit::Wall),
+            ..outcome(Verdict::Tle, None, Some("SIGKILL"))
+        },
+        "MLE" => StageOutcome {
             limit: Some(LimitHit::Memory),
             ..outcome(Verdict::Mle, None, Some("SIGKILL"))
         },
@@ -53,7 +54,7 @@ fn a_checker_accepts_refuses_or_fails() {
 
 #[test]
 fn the_first_to_decide_decides() {
-    use First::{Interactor, Program, Together};
+    use FirstToEnd::{Interactor, Program, Together};
     for (program, interactor, first, expected) in [
         ("OK", "OK", Program, "OK"),
         ("OK", "OK", Interactor, "OK"),
@@ -100,14 +101,14 @@ fn the_first_to_decide_decides() {
 fn ends_have_an_order_when_they_are_far_enough_apart() {
     let ms = Duration::from_millis;
     for (program, interactor, by_limit, expected) in [
-        (100, 200, false, First::Program),
-        (200, 100, false, First::Interactor),
-        (100, 110, false, First::Together),
-        (110, 100, false, First::Together),
-        (100, 101, true, First::Program),
-        (101, 100, true, First::Interactor),
+        (100, 200, false, FirstToEnd::Program),
+        (200, 100, false, FirstToEnd::Interactor),
+        (100, 110, false, FirstToEnd::Together),
+        (110, 100, false, FirstToEnd::Together),
+        (100, 101, true, FirstToEnd::Program),
+        (101, 100, true, FirstToEnd::Interactor),
     ] {
-        let first = First::by_clock(ms(program), ms(interactor), by_limit);
+        let first = FirstToEnd::by_clock(ms(program), ms(interactor), by_limit);
         assert_eq!(first, expected, "{program} {interactor} {by_limit}");
     }
 }
@@ -116,8 +117,11 @@ fn ends_have_an_order_when_they_are_far_enough_apart() {
 fn a_program_that_goes_on_is_stopped_by_the_clock() {
     for (interactor, expected) in [("OK", "TLE"), ("RE 1", "WA"), ("RE 9", "JF")] {
         let mut program = ended("SG SIGKILL");
-        let ending =
-            TalkEnding { first: First::Interactor, stopped: true, said: TalkVolume::WithinLimit };
+        let ending = TalkEnding {
+            first: FirstToEnd::Interactor,
+            stopped: true,
+            said: TalkVolume::WithinLimit,
+        };
         apply_interactor(&mut program, &ended(interactor), ending);
         assert_eq!(program.verdict.as_str(), expected, "{interactor}");
         let limit = (expected == "TLE").then_some(LimitHit::Wall);
@@ -130,25 +134,25 @@ fn a_program_that_goes_on_is_stopped_by_the_clock() {
 fn a_program_that_says_too_much_fails_by_itself() {
     let (beyond, flood) = (TalkVolume::BeyondLimit(10), TalkVolume::TooMuch(20));
     for (program, interactor, first, stopped, said, expected) in [
-        ("SG SIGPIPE", "MLE", First::Interactor, false, beyond, "OLE"),
-        ("SG SIGKILL", "TLE", First::Interactor, true, beyond, "OLE"),
-        ("OK", "MLE", First::Program, false, beyond, "OLE"),
+        ("SG SIGPIPE", "MLE", FirstToEnd::Interactor, false, beyond, "OLE"),
+        ("SG SIGKILL", "TLE", FirstToEnd::Interactor, true, beyond, "OLE"),
+        ("OK", "MLE", FirstToEnd::Program, false, beyond, "OLE"),
         // Python does not die of a broken pipe, it fails at it.
-        ("RE 1", "MLE", First::Interactor, false, beyond, "OLE"),
-        ("RE 1", "MLE", First::Together, false, beyond, "OLE"),
-        ("SG SIGKILL", "OK", First::Program, true, flood, "OLE"),
-        ("SG SIGKILL", "RE 1", First::Program, true, flood, "OLE"),
-        ("TLE", "MLE", First::Program, false, flood, "OLE"),
+        ("RE 1", "MLE", FirstToEnd::Interactor, false, beyond, "OLE"),
+        ("RE 1", "MLE", FirstToEnd::Together, false, beyond, "OLE"),
+        ("SG SIGKILL", "OK", FirstToEnd::Program, true, flood, "OLE"),
+        ("SG SIGKILL", "RE 1", FirstToEnd::Program, true, flood, "OLE"),
+        ("TLE", "MLE", FirstToEnd::Program, false, flood, "OLE"),
         // It said no more than it may: what the interactor fails at is its own.
-        ("SG SIGPIPE", "MLE", First::Interactor, false, TalkVolume::WithinLimit, "JF"),
+        ("SG SIGPIPE", "MLE", FirstToEnd::Interactor, false, TalkVolume::WithinLimit, "JF"),
         // No limit made the interactor fail.
-        ("SG SIGPIPE", "RE 3", First::Interactor, false, beyond, "JF"),
-        ("OK", "SG SIGSEGV", First::Program, false, beyond, "JF"),
+        ("SG SIGPIPE", "RE 3", FirstToEnd::Interactor, false, beyond, "JF"),
+        ("OK", "SG SIGSEGV", FirstToEnd::Program, false, beyond, "JF"),
         // It was judged before, failed by itself, or did as it should.
-        ("SG SIGPIPE", "RE 1", First::Interactor, false, flood, "WA"),
-        ("RE 1", "MLE", First::Program, false, beyond, "RE"),
-        ("OK", "OK", First::Program, false, beyond, "OK"),
-        ("OK", "IE", First::Program, false, flood, "IE"),
+        ("SG SIGPIPE", "RE 1", FirstToEnd::Interactor, false, flood, "WA"),
+        ("RE 1", "MLE", FirstToEnd::Program, false, beyond, "RE"),
+        ("OK", "OK", FirstToEnd::Program, false, beyond, "OK"),
+        ("OK", "IE", FirstToEnd::Program, false, flood, "IE"),
     ] {
         let mut outcome = ended(program);
         apply_interactor(&mut outcome, &ended(interactor), TalkEnding { first, stopped, said });
@@ -163,7 +167,7 @@ fn the_message_is_what_the_judge_said() {
     let said = |judge: &str, stdout: &str, stderr: &str| {
         let mut program = ended("OK");
         let judge =
-            Outcome { stdout: stdout.to_owned(), stderr: stderr.to_owned(), ..ended(judge) };
+            StageOutcome { stdout: stdout.to_owned(), stderr: stderr.to_owned(), ..ended(judge) };
         apply_checker(&mut program, &judge);
         program.message
     };
@@ -178,7 +182,7 @@ fn the_message_is_what_the_judge_said() {
 #[test]
 fn an_answer_holds_so_much_output_and_no_more() {
     let mut left = 10;
-    let with = |text: &str| Outcome { stdout: text.to_owned(), ..ended("OK") };
+    let with = |text: &str| StageOutcome { stdout: text.to_owned(), ..ended("OK") };
     let mut first = with("12345678");
     bound_output(&mut first, &mut left);
     assert_eq!((first.stdout.as_str(), left), ("12345678", 2));

@@ -11,7 +11,7 @@ use super::table::ToolEntry;
 
 /// A tool that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundTool {
     /// Its program, on the host.
     pub(super) host_program: PathBuf,
     /// Its directory, on the host.
@@ -31,8 +31,8 @@ const SHOWN: &str = "/usr";
 pub(super) fn find_all(
     tools: &BTreeMap<String, ToolEntry>,
     home: Option<&Path>,
-) -> BTreeMap<String, Found> {
-    let mut all: BTreeMap<String, Found> = BTreeMap::new();
+) -> BTreeMap<String, FoundTool> {
+    let mut all: BTreeMap<String, FoundTool> = BTreeMap::new();
     for (name, tool) in tools {
         let Some(mut found) = find(name, tool, home) else { continue };
         // Tools of one directory share one view of it.
@@ -48,7 +48,7 @@ pub(super) fn find_all(
     all
 }
 
-fn find(name: &str, tool: &ToolEntry, home: Option<&Path>) -> Option<Found> {
+fn find(name: &str, tool: &ToolEntry, home: Option<&Path>) -> Option<FoundTool> {
     tool.directories
         .iter()
         .flat_map(|pattern| expand(pattern, home))
@@ -56,7 +56,12 @@ fn find(name: &str, tool: &ToolEntry, home: Option<&Path>) -> Option<Found> {
 }
 
 /// Whether the tool is in `directory`, followed to where it really is.
-fn usable(name: &str, tool: &ToolEntry, directory: &Path, home: Option<&Path>) -> Option<Found> {
+fn usable(
+    name: &str,
+    tool: &ToolEntry,
+    directory: &Path,
+    home: Option<&Path>,
+) -> Option<FoundTool> {
     let program = fs::canonicalize(directory.join(&tool.executable)).ok()?;
     if !fs::metadata(&program).ok()?.is_file() {
         return None;
@@ -74,7 +79,7 @@ fn usable(name: &str, tool: &ToolEntry, directory: &Path, home: Option<&Path>) -
         }
     };
     if host_directory.starts_with(SHOWN) && program.starts_with(SHOWN) {
-        return Some(Found {
+        return Some(FoundTool {
             program: host_program.to_str()?.to_owned(),
             directory: host_directory.to_str()?.to_owned(),
             host_program,
@@ -92,7 +97,7 @@ fn usable(name: &str, tool: &ToolEntry, directory: &Path, home: Option<&Path>) -
         return None;
     }
     let toolchain = sandbox::Toolchain { source: host_directory.clone(), name: name.to_owned() };
-    let found = Found {
+    let found = FoundTool {
         host_program: program,
         host_directory,
         program: String::new(),
@@ -102,8 +107,8 @@ fn usable(name: &str, tool: &ToolEntry, directory: &Path, home: Option<&Path>) -
     Some(found.shown_as(toolchain))
 }
 
-impl Found {
-    fn shown_as(mut self, toolchain: sandbox::Toolchain) -> Found {
+impl FoundTool {
+    fn shown_as(mut self, toolchain: sandbox::Toolchain) -> FoundTool {
         self.directory = format!("/opt/{}", toolchain.name);
         let below = self.host_program.strip_prefix(&toolchain.source).unwrap_or(Path::new(""));
         self.program = format!("{}/{}", self.directory, below.display());

@@ -11,9 +11,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use super::find::Found;
+use super::find::FoundTool;
 use super::table::{LoadError, ToolEntry, WayEntry};
-use super::template::{Located, Template, Values};
+use super::template::{ArgumentTemplate, LocatedTool, TemplateValues};
 
 /// Only against a tool that hangs: one that answers too late is not there until the next start, and
 /// a JVM needs more than ten seconds on a machine that is busy enough.
@@ -29,18 +29,22 @@ const COMPLETE: &str = ".complete";
 
 /// How to ask a tool for its version, and what it said.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct VersionProbe {
     argv: Vec<PathBuf>,
     version: OnceCell<Option<String>>,
 }
 
-impl Probe {
-    pub(super) fn new(name: &str, tool: &ToolEntry, tools: &BTreeMap<String, Found>) -> Probe {
+impl VersionProbe {
+    pub(super) fn new(
+        name: &str,
+        tool: &ToolEntry,
+        tools: &BTreeMap<String, FoundTool>,
+    ) -> VersionProbe {
         let programs = tool.interpreter.iter().map(String::as_str).chain([name]);
         let programs = programs.filter_map(|name| tools.get(name));
         let argv = programs.map(|found| found.host_program.clone());
         let argv = argv.chain(tool.version.iter().map(PathBuf::from)).collect();
-        Probe { argv, version: OnceCell::new() }
+        VersionProbe { argv, version: OnceCell::new() }
     }
 
     /// The version, asking for it if nobody did yet.
@@ -107,7 +111,7 @@ pub(super) fn at_least(version: &str, oldest: &str) -> bool {
 
 /// A directory that a tool of the host fills once and that sandboxes see read-only.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedDirectory {
     toolchain: sandbox::Toolchain,
     inside: String,
     argv: Vec<Vec<u8>>,
@@ -118,14 +122,14 @@ pub(crate) struct Prepared {
     filling: AtomicBool,
 }
 
-impl Prepared {
+impl PreparedDirectory {
     /// Makes the directory. Its name tells the version of the tool: a newer tool starts anew.
     pub(super) fn new(
         language: &str,
         way: &WayEntry,
-        tools: &BTreeMap<String, Found>,
+        tools: &BTreeMap<String, FoundTool>,
         cache: &Path,
-    ) -> Result<Prepared, LoadError> {
+    ) -> Result<PreparedDirectory, LoadError> {
         let tool = tools.get(&way.version).map(|found| found.host_program.as_path());
         let path = cache.join(format!("{language}-{}", fingerprint(tool.unwrap_or(Path::new("")))));
         let made = fs::create_dir_all(&path)
@@ -145,12 +149,17 @@ impl Prepared {
             })
             .collect();
         let locate = |name: &str| {
-            places.get(name).map(|(program, directory)| Located { program, directory })
+            places.get(name).map(|(program, directory)| LocatedTool { program, directory })
         };
-        let values =
-            Values { entry: "", files: &[], args: &[], memory_bytes: 0, prepared: directory };
+        let values = TemplateValues {
+            entry: "",
+            files: &[],
+            args: &[],
+            memory_bytes: 0,
+            prepared: directory,
+        };
         let fill = |words: &[String]| {
-            let template = Template::parse(words, &locate, &mut Default::default());
+            let template = ArgumentTemplate::parse(words, &locate, &mut Default::default());
             template.map(|template| template.fill(&values)).map_err(at)
         };
         let mut env = Vec::new();
@@ -158,7 +167,7 @@ impl Prepared {
             env.push((name.clone(), fill(std::slice::from_ref(value))?.concat()));
         }
         let name = format!("{language}-prepared");
-        Ok(Prepared {
+        Ok(PreparedDirectory {
             inside: format!("/opt/{name}"),
             argv: fill(way.prepare.as_deref().unwrap_or_default())?,
             rest: way.prepare_rest.as_deref().map(fill).transpose()?,
@@ -245,7 +254,7 @@ impl Prepared {
     }
 }
 
-impl Prepared {
+impl PreparedDirectory {
     /// Removes what was prepared by other versions of the tool.
     fn remove_older(&self, language: &str) {
         let own = &self.toolchain.source;

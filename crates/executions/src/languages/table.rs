@@ -58,7 +58,7 @@ impl LoadError {
 /// A whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Table {
+pub(super) struct LanguageTable {
     pub(super) tools: BTreeMap<String, ToolEntry>,
     pub(super) languages: BTreeMap<String, LanguageEntry>,
 }
@@ -109,14 +109,14 @@ pub(super) struct WayEntry {
     pub(super) at_least: BTreeMap<String, String>,
     pub(super) prepare: Option<Vec<String>>,
     pub(super) prepare_rest: Option<Vec<String>>,
-    pub(super) artifacts: Option<Artifacts>,
+    pub(super) artifacts: Option<CompileArtifacts>,
     pub(super) warm: Option<WarmEntry>,
 }
 
 /// What a compile stage makes for the run stage.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Artifacts {
+pub(crate) struct CompileArtifacts {
     /// Files that are started.
     pub(crate) programs: Vec<String>,
     /// Files that are read.
@@ -125,14 +125,14 @@ pub(crate) struct Artifacts {
     pub(crate) list: Vec<String>,
 }
 
-impl Table {
+impl LanguageTable {
     /// The built-in table with the user's entries in place of, or beside, its own.
-    pub(super) fn load(user_file: Option<&Path>) -> Result<Table, LoadError> {
-        let mut table = Table::parse(Path::new("languages.toml (built in)"), BUILT_IN)?;
+    pub(super) fn load(user_file: Option<&Path>) -> Result<LanguageTable, LoadError> {
+        let mut table = LanguageTable::parse(Path::new("languages.toml (built in)"), BUILT_IN)?;
         if let Some(path) = user_file {
             let text = std::fs::read_to_string(path)
                 .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-            let user = Table::parse(path, &text)?;
+            let user = LanguageTable::parse(path, &text)?;
             table.tools.extend(user.tools);
             table.languages.extend(user.languages);
         }
@@ -140,7 +140,7 @@ impl Table {
         Ok(table)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Table, LoadError> {
+    fn parse(path: &Path, text: &str) -> Result<LanguageTable, LoadError> {
         toml::from_str(text)
             .map_err(|source| LoadError::Parse { path: path.to_owned(), source: Box::new(source) })
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 /// A list of words with placeholders in them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Template {
-    words: Vec<Word>,
+pub(crate) struct ArgumentTemplate {
+    words: Vec<TemplateWord>,
 }
 
 #[derive(Clone, Debug)]
-enum Word {
+enum TemplateWord {
     /// Every file of the language, as words of their own.
     Files,
     /// Every argument of the caller, as words of their own.
@@ -17,11 +17,11 @@ enum Word {
     /// Every argument of the caller to the compiler, as words of their own.
     CompileArgs,
     /// One word.
-    Text(Vec<Piece>),
+    Text(Vec<TemplatePiece>),
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum TemplatePiece {
     Literal(String),
     Entry,
     EntryDir,
@@ -33,7 +33,7 @@ enum Piece {
 
 /// What the placeholders of one request stand for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Values<'a> {
+pub(crate) struct TemplateValues<'a> {
     /// Name of the first file.
     pub(crate) entry: &'a str,
     /// Names of all files of the language, the entry first.
@@ -47,33 +47,33 @@ pub(crate) struct Values<'a> {
 }
 
 /// Where a tool is, seen from where the words will be used.
-pub(super) struct Located<'a> {
+pub(super) struct LocatedTool<'a> {
     pub(super) program: &'a str,
     pub(super) directory: &'a str,
 }
 
-impl Template {
+impl ArgumentTemplate {
     /// Reads `words`; `tool` tells where a tool is, or `None` for a name that is not a tool.
     /// Names of the tools that occur are added to `used`.
     pub(super) fn parse<'t>(
         words: &[String],
-        tool: &dyn Fn(&str) -> Option<Located<'t>>,
+        tool: &dyn Fn(&str) -> Option<LocatedTool<'t>>,
         used: &mut BTreeSet<String>,
-    ) -> Result<Template, String> {
+    ) -> Result<ArgumentTemplate, String> {
         let words =
             words.iter().map(|word| parse_word(word, tool, used)).collect::<Result<_, _>>()?;
-        Ok(Template { words })
+        Ok(ArgumentTemplate { words })
     }
 
     /// The words of one request.
-    pub(crate) fn fill(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
+    pub(crate) fn fill(&self, values: &TemplateValues<'_>) -> Vec<Vec<u8>> {
         self.fill_compile(values, &[])
     }
 
     /// The same for a compiler; its arguments come last where no place is named for them.
     pub(crate) fn fill_compile(
         &self,
-        values: &Values<'_>,
+        values: &TemplateValues<'_>,
         compile_args: &[String],
     ) -> Vec<Vec<u8>> {
         let given = || compile_args.iter().map(|arg| arg.as_bytes().to_vec());
@@ -82,15 +82,17 @@ impl Template {
         let mut placed = false;
         for word in &self.words {
             match word {
-                Word::Files => {
+                TemplateWord::Files => {
                     filled.extend(values.files.iter().map(|name| plain(name).into_bytes()))
                 }
-                Word::Args => filled.extend(values.args.iter().map(|arg| arg.as_bytes().to_vec())),
-                Word::CompileArgs => {
+                TemplateWord::Args => {
+                    filled.extend(values.args.iter().map(|arg| arg.as_bytes().to_vec()))
+                }
+                TemplateWord::CompileArgs => {
                     placed = true;
                     filled.extend(given());
                 }
-                Word::Text(pieces) => filled.push(fill_word(pieces, values).into_bytes()),
+                TemplateWord::Text(pieces) => filled.push(fill_word(pieces, values).into_bytes()),
             }
         }
         if !placed {
@@ -102,13 +104,13 @@ impl Template {
 
 fn parse_word<'t>(
     word: &str,
-    tool: &dyn Fn(&str) -> Option<Located<'t>>,
+    tool: &dyn Fn(&str) -> Option<LocatedTool<'t>>,
     used: &mut BTreeSet<String>,
-) -> Result<Word, String> {
+) -> Result<TemplateWord, String> {
     match word {
-        "{files}" => return Ok(Word::Files),
-        "{args}" => return Ok(Word::Args),
-        "{compile_args}" => return Ok(Word::CompileArgs),
+        "{files}" => return Ok(TemplateWord::Files),
+        "{args}" => return Ok(TemplateWord::Args),
+        "{compile_args}" => return Ok(TemplateWord::CompileArgs),
         _ => {}
     }
     let mut pieces = Vec::new();
@@ -118,7 +120,7 @@ fn parse_word<'t>(
             return Err(format!("`{word}`: `{{` without `}}`"));
         };
         if !before.is_empty() {
-            pieces.push(Piece::Literal(before.to_owned()));
+            pieces.push(TemplatePiece::Literal(before.to_owned()));
         }
         pieces.push(parse_placeholder(name, tool, used).ok_or_else(|| match name {
             "files" | "args" | "compile_args" => {
@@ -129,23 +131,23 @@ fn parse_word<'t>(
         rest = after;
     }
     if !rest.is_empty() || pieces.is_empty() {
-        pieces.push(Piece::Literal(rest.to_owned()));
+        pieces.push(TemplatePiece::Literal(rest.to_owned()));
     }
-    Ok(Word::Text(pieces))
+    Ok(TemplateWord::Text(pieces))
 }
 
 fn parse_placeholder<'t>(
     name: &str,
-    tool: &dyn Fn(&str) -> Option<Located<'t>>,
+    tool: &dyn Fn(&str) -> Option<LocatedTool<'t>>,
     used: &mut BTreeSet<String>,
-) -> Option<Piece> {
+) -> Option<TemplatePiece> {
     let piece = match name {
-        "entry" => Piece::Entry,
-        "entry_dir" => Piece::EntryDir,
-        "stem" => Piece::Stem,
-        "class" => Piece::Class,
-        "heap_mib" => Piece::HeapMib,
-        "prepared" => Piece::Prepared,
+        "entry" => TemplatePiece::Entry,
+        "entry_dir" => TemplatePiece::EntryDir,
+        "stem" => TemplatePiece::Stem,
+        "class" => TemplatePiece::Class,
+        "heap_mib" => TemplatePiece::HeapMib,
+        "prepared" => TemplatePiece::Prepared,
         _ => {
             let (name, directory) = match name.strip_suffix(".dir") {
                 Some(name) => (name, true),
@@ -154,29 +156,29 @@ fn parse_placeholder<'t>(
             let located = tool(name)?;
             used.insert(name.to_owned());
             let text = if directory { located.directory } else { located.program };
-            Piece::Literal(text.to_owned())
+            TemplatePiece::Literal(text.to_owned())
         }
     };
     Some(piece)
 }
 
-fn fill_word(pieces: &[Piece], values: &Values<'_>) -> String {
+fn fill_word(pieces: &[TemplatePiece], values: &TemplateValues<'_>) -> String {
     let mut word = String::new();
     for piece in pieces {
         match piece {
-            Piece::Literal(text) => word.push_str(text),
-            Piece::Entry => word.push_str(&plain(values.entry)),
-            Piece::EntryDir => match values.entry.rsplit_once('/') {
+            TemplatePiece::Literal(text) => word.push_str(text),
+            TemplatePiece::Entry => word.push_str(&plain(values.entry)),
+            TemplatePiece::EntryDir => match values.entry.rsplit_once('/') {
                 Some((directory, _)) => {
                     word.push_str("./");
                     word.push_str(directory);
                 }
                 None => word.push('.'),
             },
-            Piece::Stem => word.push_str(&plain(stem(values.entry))),
-            Piece::Class => word.push_str(&stem(values.entry).replace('/', ".")),
-            Piece::HeapMib => word.push_str(&heap_mib(values.memory_bytes).to_string()),
-            Piece::Prepared => word.push_str(values.prepared),
+            TemplatePiece::Stem => word.push_str(&plain(stem(values.entry))),
+            TemplatePiece::Class => word.push_str(&stem(values.entry).replace('/', ".")),
+            TemplatePiece::HeapMib => word.push_str(&heap_mib(values.memory_bytes).to_string()),
+            TemplatePiece::Prepared => word.push_str(values.prepared),
         }
     }
     word
@@ -208,18 +210,19 @@ mod tests {
     fn check(words: &[&str], expected: Result<&[&str], &str>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let tool = |name: &str| {
-            (name == "cc").then_some(Located { program: "/opt/cc/bin/cc", directory: "/opt/cc" })
+            (name == "cc")
+                .then_some(LocatedTool { program: "/opt/cc/bin/cc", directory: "/opt/cc" })
         };
         let mut used = BTreeSet::new();
         let args = ["one".to_owned(), "-two".to_owned()];
-        let values = Values {
+        let values = TemplateValues {
             entry: "a/b.main.c",
             files: &["a/b.main.c", "-o.c"],
             args: &args,
             memory_bytes: 512 << 20,
             prepared: "/opt/x",
         };
-        let filled = Template::parse(&words, &tool, &mut used).map(|template| {
+        let filled = ArgumentTemplate::parse(&words, &tool, &mut used).map(|template| {
             let filled = template.fill(&values);
             filled.into_iter().map(|word| String::from_utf8(word).unwrap()).collect::<Vec<_>>()
         });
@@ -254,13 +257,15 @@ mod tests {
     #[test]
     fn a_compiler_s_arguments_have_a_place_or_come_last() {
         let args = ["-g".to_owned(), "-DX".to_owned()];
-        let values = Values { entry: "a", files: &[], args: &[], memory_bytes: 0, prepared: "" };
+        let values =
+            TemplateValues { entry: "a", files: &[], args: &[], memory_bytes: 0, prepared: "" };
         for (words, expected) in [
             (vec!["cc", "{compile_args}", "x"], vec!["cc", "-g", "-DX", "x"]),
             (vec!["cc", "x"], vec!["cc", "x", "-g", "-DX"]),
         ] {
             let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-            let template = Template::parse(&words, &|_| None, &mut BTreeSet::new()).unwrap();
+            let template =
+                ArgumentTemplate::parse(&words, &|_| None, &mut BTreeSet::new()).unwrap();
             let filled = template.fill_compile(&values, &args);
             assert_eq!(filled, expected.iter().map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>());
         }

@@ -1,22 +1,23 @@
 //! The built-in table holds together, users can extend it, and what is missing is said so.
 
 use super::*;
-use crate::testing::{self, Directory};
+use crate::testing::{self, ScratchDirectory};
 
 /// Loads `table` beside the built-in one; its tools are scripts of `home`.
-fn load(home: &Directory, table: &str) -> Result<Languages, LoadError> {
+fn load(home: &ScratchDirectory, table: &str) -> Result<Languages, LoadError> {
     home.write("table.toml", table.as_bytes(), 0o644);
-    let host = Host { home: Some(home.path().to_owned()), cache: Some(home.path().join("cache")) };
+    let host =
+        ToolHost { home: Some(home.path().to_owned()), cache: Some(home.path().join("cache")) };
     Languages::load(Some(&home.path().join("table.toml")), &host)
 }
 
-fn language(list: &api::LanguageList, name: &str) -> api::Language {
+fn language(list: &api::LanguageList, name: &str) -> api::LanguageView {
     list.languages.iter().find(|language| language.name == name).unwrap().clone()
 }
 
 #[test]
 fn the_built_in_table_has_every_promised_language() {
-    let languages = Languages::load(None, &Host::default()).unwrap();
+    let languages = Languages::load(None, &ToolHost::default()).unwrap();
     let list = languages.list();
     let names: Vec<&str> = list.languages.iter().map(|language| language.name.as_str()).collect();
     let promised = [
@@ -45,7 +46,7 @@ fn the_built_in_table_has_every_promised_language() {
 
 #[test]
 fn there_is_an_example_of_every_language() {
-    let languages = Languages::load(None, &Host::default()).unwrap();
+    let languages = Languages::load(None, &ToolHost::default()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut seen = BTreeSet::new();
     for entry in std::fs::read_dir(&examples).unwrap() {
@@ -66,7 +67,7 @@ fn there_is_an_example_of_every_language() {
 
 #[test]
 fn nothing_outside_of_usr_is_shown_without_a_home() {
-    let languages = Languages::load(None, &Host::default()).unwrap();
+    let languages = Languages::load(None, &ToolHost::default()).unwrap();
     for toolchain in languages.toolchains() {
         assert!(toolchain.source.starts_with("/opt"), "{toolchain:?}");
     }
@@ -82,7 +83,7 @@ async fn a_user_s_file_adds_and_replaces() {
     assert!(names.contains(&"interp".to_owned()) && names.contains(&"compiler".to_owned()));
     assert!(languages.path().starts_with(PATH) && languages.path().contains(":/opt/interp/bin"));
 
-    let home = Directory::new();
+    let home = ScratchDirectory::new();
     let table =
         "[languages.bash]\nentry = \"x\"\nways = [{ version = \"bash\", run = [\"true\"] }]";
     let list = load(&home, table).unwrap().list();
@@ -108,7 +109,7 @@ async fn a_language_that_is_missing_says_what_is_missing() {
 
 #[tokio::test]
 async fn a_way_whose_tool_is_too_old_is_passed_over() {
-    let home = Directory::new();
+    let home = ScratchDirectory::new();
     // The host's own `env` and `echo` are tools enough: what they print is their version.
     let table = |oldest: &str| {
         format!(
@@ -142,7 +143,7 @@ async fn a_way_whose_tool_is_too_old_is_passed_over() {
 
 #[tokio::test]
 async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
-    let home = Directory::new();
+    let home = ScratchDirectory::new();
     let table = r#"
         [tools.maker]
         executable = "bin/cp"
@@ -180,7 +181,7 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
 
 #[tokio::test]
 async fn a_preparation_that_fails_leaves_the_language_usable() {
-    let home = Directory::new();
+    let home = ScratchDirectory::new();
     let table = r#"
         [tools.maker]
         executable = "bin/false"
@@ -198,7 +199,7 @@ async fn a_preparation_that_fails_leaves_the_language_usable() {
 
 #[test]
 fn mistakes_in_a_user_s_file_are_errors_that_name_the_entry() {
-    let home = Directory::new();
+    let home = ScratchDirectory::new();
     let with = |fields: &str| format!("[languages.x]\nentry = \"x\"\n{fields}\n");
     for (table, says) in [
         (with("ways = []"), "`languages.x`: needs at least one of `ways`"),
@@ -236,6 +237,6 @@ fn mistakes_in_a_user_s_file_are_errors_that_name_the_entry() {
         let error = load(&home, &table).unwrap_err();
         assert!(error.to_string().contains(says), "{error} has no {says}");
     }
-    let missing = Languages::load(Some(Path::new("/nowhere.toml")), &Host::default());
+    let missing = Languages::load(Some(Path::new("/nowhere.toml")), &ToolHost::default());
     assert!(matches!(missing, Err(LoadError::Read { .. })));
 }

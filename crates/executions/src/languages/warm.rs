@@ -3,16 +3,16 @@
 //! Pure: the engine keeps the runtimes, this says what they are. A program is run by one only when
 //! it could not tell the difference; whatever the interpreter reads at its start must be the same.
 
-use api::{LimitSpec, Mode};
+use api::{ExecutionMode, LimitSpec};
 use sandbox::{
     OutputMode, ProgramLimits, SandboxCommand, SeccompProfile, StdinSource, WARM_STACK_BYTES_MAX,
     WarmKind, WarmRuntime,
 };
 use serde::Deserialize;
 
-use super::{ENVIRONMENT, Language, Languages, Values, has};
-use crate::config::{Config, ConfigError};
-use crate::limits::{Kind, Rules};
+use super::{ConfiguredLanguage, ENVIRONMENT, Languages, TemplateValues, has};
+use crate::config::{ConfigError, ExecutionsConfig};
+use crate::limits::{LimitRules, LimitTable};
 
 /// Copies of one zygote. Each replacement costs one start of the interpreter.
 const FORKS_MAX: u32 = 2000;
@@ -48,27 +48,32 @@ impl Languages {
     /// When the configured limits contradict each other.
     pub fn warm_runtimes(
         &self,
-        config: &Config,
+        config: &ExecutionsConfig,
         memory_budget_bytes: u64,
         ready: Option<usize>,
     ) -> Result<Vec<WarmRuntime>, ConfigError> {
-        let rules = Rules::new(Kind::Run, &config.limits, &config.limits_max, memory_budget_bytes)
-            .map_err(ConfigError)?;
+        let rules = LimitRules::new(
+            LimitTable::Run,
+            &config.limits,
+            &config.limits_max,
+            memory_budget_bytes,
+        )
+        .map_err(ConfigError)?;
         let languages = self.inner.languages.values();
         Ok(languages.filter_map(|language| self.warm_runtime(language, &rules, ready)).collect())
     }
 
     fn warm_runtime(
         &self,
-        language: &Language,
-        rules: &Rules,
+        language: &ConfiguredLanguage,
+        rules: &LimitRules,
         ready: Option<usize>,
     ) -> Option<WarmRuntime> {
         // One that is decided by a version is not known yet, and not worth a wait.
         let way = language.ways.get(*language.choice.get()?.as_ref().ok()?)?;
         let warm = way.warm?;
         let limits = rules.resolve("limits", &LimitSpec::default(), &language.limits).ok()?;
-        let values = Values {
+        let values = TemplateValues {
             entry: &language.entry,
             files: &[&language.entry],
             args: &[],
@@ -78,7 +83,7 @@ impl Languages {
         let argv = way.run.fill(&values);
         // The caller's arguments come after these, or it is none of those commands.
         let args = ["x".to_owned()];
-        let with_args = way.run.fill(&Values { args: &args, ..values });
+        let with_args = way.run.fill(&TemplateValues { args: &args, ..values });
         let (last, before) = with_args.split_last()?;
         if last != b"x" || before != argv {
             return None;
@@ -141,10 +146,10 @@ pub(crate) fn runtime_for<'r>(
 }
 
 /// What the answer says of a program that this runtime ran.
-pub(crate) fn mode(runtime: &WarmRuntime) -> Mode {
+pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
     match runtime.kind {
-        WarmKind::ForkPython => Mode::Zygote,
-        WarmKind::StartNode | WarmKind::StartJava => Mode::Prestarted,
+        WarmKind::ForkPython => ExecutionMode::Zygote,
+        WarmKind::StartNode | WarmKind::StartJava => ExecutionMode::Prestarted,
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use api::{Comparison, ExecutionRequest, SourceFile};
+use api::{ExecutionRequest, OutputComparison, SourceFile};
 use sandbox::WorkspaceFile;
 
-use crate::error::Refusal;
+use crate::error::RequestRefusal;
 
 /// One part of a path: Linux's `NAME_MAX`.
 const PATH_PART_BYTES_MAX: usize = 255;
@@ -29,7 +29,7 @@ const COMPILE_ARGS_MAX: usize = 256;
 
 /// What one program of a request consists of: the judged one, a checker or an interactor.
 #[derive(Debug, Default)]
-pub(super) struct Subject {
+pub(super) struct PlannedProgram {
     pub(super) language: Option<String>,
     pub(super) argv: Option<Vec<String>>,
     pub(super) source: Option<String>,
@@ -39,10 +39,10 @@ pub(super) struct Subject {
     pub(super) env: BTreeMap<String, String>,
 }
 
-impl Subject {
+impl PlannedProgram {
     /// Takes the program out of a request.
-    pub(super) fn of_request(request: &mut ExecutionRequest) -> Subject {
-        Subject {
+    pub(super) fn of_request(request: &mut ExecutionRequest) -> PlannedProgram {
+        PlannedProgram {
             language: request.language.take(),
             argv: request.argv.take(),
             source: request.source.take(),
@@ -53,43 +53,55 @@ impl Subject {
         }
     }
 
-    pub(super) fn of_companion(companion: api::Companion) -> Subject {
-        let api::Companion { language, argv, source, files, args, compile_args, env, .. } =
+    pub(super) fn of_companion(companion: api::JudgeProgram) -> PlannedProgram {
+        let api::JudgeProgram { language, argv, source, files, args, compile_args, env, .. } =
             companion;
-        Subject { language, argv, source, files, args, compile_args, env }
+        PlannedProgram { language, argv, source, files, args, compile_args, env }
     }
 
     /// Exactly one of language and argv, what belongs to each, and words that are words.
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), RequestRefusal> {
         self.check_shape()?;
         self.check_arguments()
     }
 
-    fn check_shape(&self) -> Result<(), Refusal> {
+    fn check_shape(&self) -> Result<(), RequestRefusal> {
         match (&self.language, &self.argv) {
             (None, None) => {
-                return Err(Refusal::invalid("language", "either language or argv is needed"));
+                return Err(RequestRefusal::invalid(
+                    "language",
+                    "either language or argv is needed",
+                ));
             }
             (Some(_), Some(_)) => {
-                return Err(Refusal::invalid("argv", "language and argv exclude each other"));
+                return Err(RequestRefusal::invalid(
+                    "argv",
+                    "language and argv exclude each other",
+                ));
             }
             (Some(_), None) => match (&self.source, &*self.files) {
                 (Some(_), [_, ..]) => {
-                    return Err(Refusal::invalid("files", "source and files exclude each other"));
+                    return Err(RequestRefusal::invalid(
+                        "files",
+                        "source and files exclude each other",
+                    ));
                 }
                 (None, []) => {
-                    return Err(Refusal::invalid("source", "either source or files is needed"));
+                    return Err(RequestRefusal::invalid(
+                        "source",
+                        "either source or files is needed",
+                    ));
                 }
                 (Some(_), []) | (None, [_, ..]) => {}
             },
             (None, Some(argv)) => {
                 if self.source.is_some() {
                     let message = "a source needs a language; give files along with argv";
-                    return Err(Refusal::invalid("source", message));
+                    return Err(RequestRefusal::invalid("source", message));
                 }
                 if argv.first().is_none_or(String::is_empty) {
                     let message = "must begin with the name of a program";
-                    return Err(Refusal::invalid("argv", message));
+                    return Err(RequestRefusal::invalid("argv", message));
                 }
             }
         }
@@ -97,18 +109,21 @@ impl Subject {
     }
 
     /// No NUL, which would end an argument early, and no name that is not one.
-    fn check_arguments(&self) -> Result<(), Refusal> {
+    fn check_arguments(&self) -> Result<(), RequestRefusal> {
         check_words("argv", self.argv.as_deref().unwrap_or_default())?;
         check_words("args", &self.args)?;
         check_words("compile_args", &self.compile_args)?;
         if self.compile_args.len() > COMPILE_ARGS_MAX {
             let message = format!("there may be at most {COMPILE_ARGS_MAX} arguments");
-            return Err(Refusal::invalid("compile_args", message));
+            return Err(RequestRefusal::invalid("compile_args", message));
         }
         for (name, value) in &self.env {
-            check_env_name(name).map_err(|problem| Refusal::invalid("env", problem))?;
+            check_env_name(name).map_err(|problem| RequestRefusal::invalid("env", problem))?;
             if value.contains('\0') {
-                return Err(Refusal::invalid(format!("env.{name}"), "contains a NUL character"));
+                return Err(RequestRefusal::invalid(
+                    format!("env.{name}"),
+                    "contains a NUL character",
+                ));
             }
         }
         Ok(())
@@ -116,10 +131,10 @@ impl Subject {
 }
 
 /// No NUL in any of `words`.
-pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), Refusal> {
+pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), RequestRefusal> {
     match words.iter().position(|word| word.contains('\0')) {
         Some(index) => {
-            Err(Refusal::invalid(format!("{field}[{index}]"), "contains a NUL character"))
+            Err(RequestRefusal::invalid(format!("{field}[{index}]"), "contains a NUL character"))
         }
         None => Ok(()),
     }
@@ -127,23 +142,26 @@ pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), Refusal> 
 
 /// What excludes what, and the values of the fields that are about the execution as a whole.
 /// `has_stdin` says whether standard input comes from elsewhere.
-pub(super) fn check_whole(request: &ExecutionRequest, has_stdin: bool) -> Result<(), Refusal> {
+pub(super) fn check_whole(
+    request: &ExecutionRequest,
+    has_stdin: bool,
+) -> Result<(), RequestRefusal> {
     check_exclusions(request, has_stdin)?;
     check_comparison(request)?;
     if let Some(size) = request.terminal {
         for (field, value) in [("terminal.rows", size.rows), ("terminal.cols", size.cols)] {
             if !(1..=TERMINAL_MAX).contains(&value) {
                 let message = format!("must be from 1 to {TERMINAL_MAX}");
-                return Err(Refusal::invalid(field, message));
+                return Err(RequestRefusal::invalid(field, message));
             }
         }
     }
     if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
         let message = format!("must be from -{PRIORITY_MAX} to {PRIORITY_MAX}");
-        return Err(Refusal::invalid("priority", message));
+        return Err(RequestRefusal::invalid("priority", message));
     }
     if request.deadline_ms == Some(0) {
-        return Err(Refusal::invalid("deadline_ms", "must be at least 1"));
+        return Err(RequestRefusal::invalid("deadline_ms", "must be at least 1"));
     }
     if let Some(label) = &request.label {
         check_label("label", label)?;
@@ -155,7 +173,10 @@ pub(super) fn check_whole(request: &ExecutionRequest, has_stdin: bool) -> Result
             ("webhook.secret", secret, SECRET_BYTES_MAX),
         ] {
             if text.is_empty() || text.len() > max {
-                return Err(Refusal::invalid(field, format!("must have from 1 to {max} bytes")));
+                return Err(RequestRefusal::invalid(
+                    field,
+                    format!("must have from 1 to {max} bytes"),
+                ));
             }
         }
     }
@@ -163,18 +184,18 @@ pub(super) fn check_whole(request: &ExecutionRequest, has_stdin: bool) -> Result
 }
 
 /// A name that people read: short, and on one line.
-pub(super) fn check_label(field: &str, label: &str) -> Result<(), Refusal> {
+pub(super) fn check_label(field: &str, label: &str) -> Result<(), RequestRefusal> {
     if label.chars().count() > LABEL_CHARS_MAX {
         let message = format!("must have at most {LABEL_CHARS_MAX} characters");
-        return Err(Refusal::invalid(field, message));
+        return Err(RequestRefusal::invalid(field, message));
     }
     if label.chars().any(char::is_control) {
-        return Err(Refusal::invalid(field, "contains a control character"));
+        return Err(RequestRefusal::invalid(field, "contains a control character"));
     }
     Ok(())
 }
 
-fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), Refusal> {
+fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), RequestRefusal> {
     let given = |is_given: bool, field: &'static str| is_given.then_some(field);
     let stdin = || {
         given(request.stdin.is_some() || has_stdin, "stdin")
@@ -184,7 +205,7 @@ fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), R
         given(request.terminal.is_some(), "terminal").or(given(request.interactive, "interactive"))
     };
     let refuse = |field: &'static str, other: &str| {
-        Err(Refusal::invalid(field, format!("cannot be given along with {other}")))
+        Err(RequestRefusal::invalid(field, format!("cannot be given along with {other}")))
     };
     if !request.tests.is_empty() {
         let outputs = given(!request.outputs.is_empty(), "outputs");
@@ -209,32 +230,36 @@ fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), R
     Ok(())
 }
 
-fn check_comparison(request: &ExecutionRequest) -> Result<(), Refusal> {
+fn check_comparison(request: &ExecutionRequest) -> Result<(), RequestRefusal> {
     if request.stop_at_first_failure && request.tests.is_empty() {
-        return Err(Refusal::invalid("stop_at_first_failure", "needs tests"));
+        return Err(RequestRefusal::invalid("stop_at_first_failure", "needs tests"));
     }
     let has_expected =
         || request.tests.iter().any(|it| it.expected.is_some() || it.expected_base64.is_some());
     match &request.comparison {
         None => Ok(()),
-        Some(_) if request.tests.is_empty() => Err(Refusal::invalid("comparison", "needs tests")),
-        // A checker may need nothing but the input.
-        Some(Comparison::Checker(_)) => Ok(()),
-        Some(_) if !has_expected() => {
-            Err(Refusal::invalid("comparison", "needs a test with expected output"))
+        Some(_) if request.tests.is_empty() => {
+            Err(RequestRefusal::invalid("comparison", "needs tests"))
         }
-        Some(Comparison::Float { absolute, relative }) => {
+        // A checker may need nothing but the input.
+        Some(OutputComparison::Checker(_)) => Ok(()),
+        Some(_) if !has_expected() => {
+            Err(RequestRefusal::invalid("comparison", "needs a test with expected output"))
+        }
+        Some(OutputComparison::Float { absolute, relative }) => {
             for (field, value) in
                 [("comparison.absolute", absolute), ("comparison.relative", relative)]
             {
                 if !value.is_finite() || *value < 0.0 {
                     let message = "must be a finite number that is not negative";
-                    return Err(Refusal::invalid(field, message));
+                    return Err(RequestRefusal::invalid(field, message));
                 }
             }
             Ok(())
         }
-        Some(Comparison::Exact | Comparison::TrailingSpace | Comparison::Tokens) => Ok(()),
+        Some(
+            OutputComparison::Exact | OutputComparison::TrailingSpace | OutputComparison::Tokens,
+        ) => Ok(()),
     }
 }
 
@@ -250,10 +275,10 @@ pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
     Err(format!("{shown:?} cannot be the name of an environment variable"))
 }
 
-pub(super) fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<(), Refusal> {
+pub(super) fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<(), RequestRefusal> {
     if outputs.len() > outputs_max {
         let message = format!("there may be at most {outputs_max} output files");
-        return Err(Refusal::invalid("outputs", message));
+        return Err(RequestRefusal::invalid("outputs", message));
     }
     check_names(outputs.iter().map(String::as_str), "outputs", "")
 }
@@ -263,10 +288,10 @@ pub(super) fn check_names<'a>(
     names: impl Iterator<Item = &'a str>,
     list: &str,
     field: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     let mut seen = HashSet::new();
     for (index, name) in names.enumerate() {
-        let refuse = |problem| Refusal::invalid(format!("{list}[{index}]{field}"), problem);
+        let refuse = |problem| RequestRefusal::invalid(format!("{list}[{index}]{field}"), problem);
         check_path(name).map_err(refuse)?;
         if !seen.insert(name) {
             return Err(refuse("is the name of an earlier one"));
@@ -304,7 +329,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
 }
 
 /// `a` and `a/b` cannot both be files.
-pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<(), Refusal> {
+pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<(), RequestRefusal> {
     if files.len() < 2 {
         return Ok(());
     }
@@ -312,7 +337,7 @@ pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<()
     for (index, file) in files.iter().enumerate() {
         if directories(&file.path).any(|directory| names.contains(directory)) {
             let message = "needs a directory where there is another file";
-            return Err(Refusal::invalid(format!("files[{index}].name"), message));
+            return Err(RequestRefusal::invalid(format!("files[{index}].name"), message));
         }
     }
     Ok(())

@@ -6,25 +6,30 @@ use std::task::{Context, Poll, Waker};
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Refusal;
+use crate::error::RequestRefusal;
 use crate::languages::Languages;
 use crate::testing;
 
 const BUDGET: u64 = 4 << 30;
 
-fn config() -> Config {
-    Config { files_max: 5, files_bytes_max: 1 << 20, stdin_bytes_max: 100, ..Config::default() }
+fn config() -> ExecutionsConfig {
+    ExecutionsConfig {
+        files_max: 5,
+        files_bytes_max: 1 << 20,
+        stdin_bytes_max: 100,
+        ..ExecutionsConfig::default()
+    }
 }
 
-fn plan(languages: &Languages, request: ExecutionRequest) -> Result<Plan, Refusal> {
-    let planner = Planner::new(config(), BUDGET, "/bin").unwrap();
+fn plan(languages: &Languages, request: ExecutionRequest) -> Result<ExecutionPlan, RequestRefusal> {
+    let planner = ExecutionPlanner::new(config(), BUDGET, "/bin").unwrap();
     let program = match &request.language {
         Some(name) => Some(at_once(languages.choose(name))?),
         None => None,
     };
     let companion = match (&request.interactor, &request.comparison) {
         (Some(interactor), _) => interactor.language.as_ref(),
-        (None, Some(Comparison::Checker(checker))) => checker.language.as_ref(),
+        (None, Some(OutputComparison::Checker(checker))) => checker.language.as_ref(),
         (None, _) => None,
     };
     let companion = match companion {
@@ -34,10 +39,10 @@ fn plan(languages: &Languages, request: ExecutionRequest) -> Result<Plan, Refusa
     planner.plan(request, program.as_ref(), companion.as_ref(), None)
 }
 
-fn single(plan: &Plan) -> &Single {
+fn single(plan: &ExecutionPlan) -> &SingleRun {
     match &plan.runs {
-        Runs::Single(single) => single,
-        Runs::Cases(..) => panic!("it has test cases"),
+        RunPlan::Single(single) => single,
+        RunPlan::Cases(..) => panic!("it has test cases"),
     }
 }
 
@@ -54,7 +59,7 @@ fn text(words: &[Vec<u8>]) -> String {
 }
 
 /// One line per stage: `name: argv | env | files | stdin`; the files stand with the first one.
-fn show(plan: &Plan) -> String {
+fn show(plan: &ExecutionPlan) -> String {
     let single = single(plan);
     let stdin = match &single.stdin {
         StdinSource::Empty => String::new(),
@@ -68,11 +73,11 @@ fn show(plan: &Plan) -> String {
     let files = files.map(|file| format!("{}={}", file.path, content(file)));
     let mut files = files.collect::<Vec<_>>().join(" ");
     let compile = plan.program.compile.as_ref().map(|compile| {
-        let Start { argv, env, .. } = &compile.start;
+        let ProgramStart { argv, env, .. } = &compile.start;
         let files = std::mem::take(&mut files);
         format!("compile: {} | {} | {files} | \n", text(argv), text(env))
     });
-    let Start { argv, env, .. } = &single.start;
+    let ProgramStart { argv, env, .. } = &single.start;
     let run = format!("run: {} | {} | {files} | {stdin}", text(argv), text(env));
     compile.unwrap_or_default() + &run
 }
@@ -308,7 +313,7 @@ fn sizes_are_limited_and_the_limit_is_named() {
 #[test]
 fn live_input_takes_the_place_of_the_request_s() {
     let (_home, _languages) = testing::languages();
-    let planner = Planner::new(config(), BUDGET, "/bin").unwrap();
+    let planner = ExecutionPlanner::new(config(), BUDGET, "/bin").unwrap();
     let request = || ExecutionRequest { argv: Some(vec!["x".to_owned()]), ..Default::default() };
     let (_sender, receiver) = tokio::sync::mpsc::channel(1);
     let plan = planner.plan(request(), None, None, Some(StdinSource::Live(receiver))).unwrap();
@@ -320,8 +325,8 @@ fn live_input_takes_the_place_of_the_request_s() {
 
 #[test]
 fn a_configuration_beyond_the_engine_is_refused() {
-    let config = Config { outputs_max: 65, ..Config::default() };
-    let error = Planner::new(config, BUDGET, "/bin").unwrap_err();
+    let config = ExecutionsConfig { outputs_max: 65, ..ExecutionsConfig::default() };
+    let error = ExecutionPlanner::new(config, BUDGET, "/bin").unwrap_err();
     assert!(error.to_string().contains("outputs_max is above 64"));
 }
 
@@ -349,7 +354,7 @@ fn request() -> impl Strategy<Value = ExecutionRequest> {
         |(name, content, base64, executable)| SourceFile {
             name,
             content,
-            encoding: if base64 { Encoding::Base64 } else { Encoding::Utf8 },
+            encoding: if base64 { BytesEncoding::Base64 } else { BytesEncoding::Utf8 },
             executable,
         },
     );
@@ -418,7 +423,7 @@ fn an_accepted_request_leaves_nothing_to_check() {
     assert!(accepted.get() > 200, "only {} accepted", accepted.get());
 }
 
-fn check_plan(plan: &Plan) -> Result<(), TestCaseError> {
+fn check_plan(plan: &ExecutionPlan) -> Result<(), TestCaseError> {
     let compile = plan.program.compile.as_ref().map(|compile| &compile.start);
     for start in compile.into_iter().chain([&single(plan).start]) {
         prop_assert!(start.argv.first().is_some_and(|program| !program.is_empty()));
@@ -556,17 +561,17 @@ fn test_cases_and_judges_are_checked_with_their_place() {
         ),
     ]);
     let (_home, languages) = testing::languages();
-    let refused = |config: Config, tests: Vec<TestCase>| {
+    let refused = |config: ExecutionsConfig, tests: Vec<TestCase>| {
         let request =
             ExecutionRequest { argv: Some(vec!["x".to_owned()]), tests, ..Default::default() };
-        let planner = Planner::new(config, BUDGET, "/bin").unwrap();
+        let planner = ExecutionPlanner::new(config, BUDGET, "/bin").unwrap();
         let refusal = planner.plan(request, None, None, None).unwrap_err();
         (refusal.field, refusal.message)
     };
-    let many = Config { tests_max: 2, ..Config::default() };
+    let many = ExecutionsConfig { tests_max: 2, ..ExecutionsConfig::default() };
     let (field, message) = refused(many, vec![TestCase::default(); 3]);
     assert!(field == "tests" && message.contains("at most 2 test cases"), "{field}: {message}");
-    let long = Config { tests_bytes_max: 5, ..Config::default() };
+    let long = ExecutionsConfig { tests_bytes_max: 5, ..ExecutionsConfig::default() };
     let test =
         TestCase { stdin: Some("abc".into()), expected: Some("de".into()), ..Default::default() };
     let (field, message) =
@@ -584,16 +589,17 @@ fn test_cases_differ_from_the_request_where_they_say_so() {
         "stop_at_first_failure": true,
         "comparison": {"mode": "checker", "language": "sc", "source": "s", "args": ["strict"]}}"#;
     let plan = plan(&languages, serde_json::from_str(request).unwrap()).unwrap();
-    let Runs::Cases(cases, Continue::WhileOk) = &plan.runs else { panic!("{:?}", plan.runs) };
+    let RunPlan::Cases(cases, CasePolicy::WhileOk) = &plan.runs else { panic!("{:?}", plan.runs) };
     let [one, two] = &**cases else { panic!("two cases") };
     assert_eq!((one.name.as_str(), two.name.as_str()), ("1", "n"));
     assert_eq!((&*one.stdin, one.expected.as_deref()), (&b"in"[..], Some(&b"\xff"[..])));
     assert!(text(&one.start.argv).ends_with("main.sc a"), "{one:?}");
     assert!(text(&two.start.argv).ends_with("main.sc b c"), "{two:?}");
     assert!(text(&two.start.env).contains("HEAP=1536"), "{two:?}");
-    let limits = |case: &Case| (case.start.limits.cpu.as_millis(), case.start.limits.processes);
+    let limits =
+        |case: &TestCasePlan| (case.start.limits.cpu.as_millis(), case.start.limits.processes);
     assert_eq!((limits(one), limits(two)), ((100, 3), (50, 3)));
-    let Judge::Checker(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
+    let JudgePlan::Checker(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
     assert!(text(&start.argv).ends_with("main.sc strict input.txt output.txt answer.txt"));
     assert_eq!(plan.memory_bytes, 2 << 30);
 }
@@ -605,6 +611,6 @@ fn a_program_and_its_interactor_are_admitted_together() {
         "interactor": {"argv": ["y"], "limits": {"memory_bytes": 2147483648}}}"#;
     let plan = plan(&languages, serde_json::from_str(request).unwrap()).unwrap();
     assert_eq!(plan.memory_bytes, 3 << 30);
-    let Judge::Interactor(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
+    let JudgePlan::Interactor(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
     assert_eq!(start.limits.wall, Duration::from_secs(30) + PEER_GRACE);
 }

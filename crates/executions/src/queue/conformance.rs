@@ -27,7 +27,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     config: fn(&mut QueueConfig),
-    run: fn(Arc<dyn Queue>) -> Running,
+    run: fn(Arc<dyn JobQueue>) -> Running,
 }
 
 macro_rules! scenario {
@@ -95,7 +95,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Runs all scenarios but those named in `except`, each on a queue that `make` makes for it.
-pub(crate) async fn check_all(make: impl AsyncFn(QueueConfig) -> Arc<dyn Queue>, except: &[&str]) {
+pub(crate) async fn check_all(
+    make: impl AsyncFn(QueueConfig) -> Arc<dyn JobQueue>,
+    except: &[&str],
+) {
     for name in except {
         assert!(SCENARIOS.iter().any(|it| it.name == *name), "no scenario {name}");
     }
@@ -153,25 +156,25 @@ pub(crate) fn job(number: u64, tenant: &str) -> NewJob {
 /// The same with an idempotency key.
 pub(crate) fn keyed(number: u64, tenant: &str, key: &str, fingerprint: u8) -> NewJob {
     let key = key.to_owned();
-    let idempotency = Some(Idempotency { key, fingerprint: [fingerprint; 32] });
+    let idempotency = Some(IdempotencyMark { key, fingerprint: [fingerprint; 32] });
     NewJob { idempotency, ..job(number, tenant) }
 }
 
 /// Pushes jobs that are all new.
-async fn push(queue: &dyn Queue, jobs: Vec<NewJob>) {
+async fn push(queue: &dyn JobQueue, jobs: Vec<NewJob>) {
     let count = jobs.len();
-    assert_eq!(queue.push(jobs).await.unwrap(), vec![Pushed::New; count]);
+    assert_eq!(queue.push(jobs).await.unwrap(), vec![PushOutcome::New; count]);
 }
 
 /// Claims up to `max` jobs, and their numbers.
-async fn claim(queue: &dyn Queue, max: usize, now_ms: u64) -> (Vec<Lease>, Vec<u64>) {
+async fn claim(queue: &dyn JobQueue, max: usize, now_ms: u64) -> (Vec<JobLease>, Vec<u64>) {
     let claims = queue.claim(max, ClaimQuota::unlimited(), now_ms).await.unwrap();
     let numbers = claims.iter().map(|claim| number(&claim.lease.id)).collect();
     (claims.into_iter().map(|claim| claim.lease).collect(), numbers)
 }
 
 /// Claims one job at a time until nothing is left; their numbers.
-async fn claim_out(queue: &dyn Queue, now_ms: u64) -> Vec<u64> {
+async fn claim_out(queue: &dyn JobQueue, now_ms: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     loop {
         match claim(queue, 1, now_ms).await.1.pop() {
@@ -182,21 +185,21 @@ async fn claim_out(queue: &dyn Queue, now_ms: u64) -> Vec<u64> {
 }
 
 /// Claims the one job that must be next.
-async fn claim_one(queue: &dyn Queue, expected: u64, now_ms: u64) -> Lease {
+async fn claim_one(queue: &dyn JobQueue, expected: u64, now_ms: u64) -> JobLease {
     let (mut leases, numbers) = claim(queue, 1, now_ms).await;
     assert_eq!(numbers, [expected]);
     leases.pop().unwrap()
 }
 
-async fn get(queue: &dyn Queue, number: u64) -> Job {
+async fn get(queue: &dyn JobQueue, number: u64) -> QueuedJob {
     queue.get(id(number), Parts::default()).await.unwrap().unwrap()
 }
 
-async fn state(queue: &dyn Queue, number: u64) -> State {
+async fn state(queue: &dyn JobQueue, number: u64) -> State {
     get(queue, number).await.state
 }
 
-async fn list(queue: &dyn Queue, filter: Filter) -> Vec<u64> {
+async fn list(queue: &dyn JobQueue, filter: Filter) -> Vec<u64> {
     queue.list(filter).await.unwrap().iter().map(|job| number(&job.id)).collect()
 }
 
@@ -212,7 +215,7 @@ fn failed(message: &str) -> Finish {
     Finish::Failed { message: message.to_owned() }
 }
 
-async fn cancel(queue: &dyn Queue, number: u64, now_ms: u64) -> CancelAnswer {
+async fn cancel(queue: &dyn JobQueue, number: u64, now_ms: u64) -> CancelAnswer {
     queue.cancel("a".to_owned(), id(number), "no need".to_owned(), now_ms).await.unwrap()
 }
 

@@ -31,10 +31,11 @@ use std::time::Duration;
 use api::{ExecutionId, QueueStats};
 use tokio::sync::Notify;
 
-use self::link::{Link, Operation};
+use self::link::{RedisLink, ScriptCall};
 use super::{
-    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Filter, Finish, Job, Lease, NewJob,
-    Parts, Pending, Pushed, Queue, QueueConfig, QueueError, Swept,
+    AttemptDisposition, CancelAnswer, ClaimQuota, Filter, Finish, JobClaim, JobLease, JobQueue,
+    LeaseRenewal, NewJob, Parts, Pending, PushOutcome, QueueConfig, QueueError, QueuedJob, Swept,
+    WebhookDelivery,
 };
 
 /// How often a queue is looked at that others may add to.
@@ -80,7 +81,7 @@ impl fmt::Debug for RedisConfig {
 
 /// A queue in Redis.
 pub struct RedisQueue {
-    link: Link,
+    link: RedisLink,
     place: RedisConfig,
     config: QueueConfig,
     changed: Notify,
@@ -102,9 +103,10 @@ impl RedisQueue {
         config: QueueConfig,
     ) -> Boxed<'static, Result<RedisQueue, QueueError>> {
         Box::pin(async move {
-            let link = Link::open(&place.url, &place.prefix, &place.name).await?;
+            let link = RedisLink::open(&place.url, &place.prefix, &place.name).await?;
             let queue = RedisQueue { link, place, config, changed: Notify::new() };
-            let enlist = Operation::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
+            let enlist =
+                ScriptCall::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
             queue.link.ask(enlist).await?;
             queue.link.queue(&queue.place.name).await?;
             queue.warn_of_settings().await;
@@ -146,16 +148,16 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Queue for RedisQueue {
+impl JobQueue for RedisQueue {
     fn backend(&self) -> &'static str {
         "redis"
     }
 
-    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>> {
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>> {
         Box::pin(self.accept(jobs))
     }
 
-    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>> {
         Box::pin(self.take(max, quota, now_ms))
     }
 
@@ -167,11 +169,16 @@ impl Queue for RedisQueue {
         })
     }
 
-    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>> {
+    fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>> {
         Box::pin(self.beat(leases, now_ms))
     }
 
-    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended> {
+    fn finish(
+        &self,
+        lease: JobLease,
+        finish: Finish,
+        now_ms: u64,
+    ) -> Pending<'_, AttemptDisposition> {
         Box::pin(self.end(lease, finish, now_ms))
     }
 
@@ -187,11 +194,11 @@ impl Queue for RedisQueue {
         )
     }
 
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>> {
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>> {
         Box::pin(self.show(id, parts))
     }
 
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>> {
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>> {
         Box::pin(self.search(filter))
     }
 
@@ -228,14 +235,19 @@ impl Queue for RedisQueue {
         Box::pin(self.look_after(now_ms))
     }
 
-    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>> {
+    fn due_webhooks(
+        &self,
+        max: usize,
+        hide: Duration,
+        now_ms: u64,
+    ) -> Pending<'_, Vec<WebhookDelivery>> {
         Box::pin(self.due(max, hide, now_ms))
     }
 
     fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()> {
         Box::pin(async move {
             let again = again_ms.map(|ms| ms.to_string()).unwrap_or_default();
-            self.link.ask(Operation::new("hooked").arg(id.0).arg(again)).await?;
+            self.link.ask(ScriptCall::new("hooked").arg(id.0).arg(again)).await?;
             Ok(())
         })
     }

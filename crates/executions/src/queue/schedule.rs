@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use api::ExecutionId;
 
-use self::ordered::Ordered;
+use self::ordered::OrderedRuns;
 use super::quota::ClaimQuota;
 
 /// What the schedule knows of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingJob {
     /// Its id.
     pub(crate) id: ExecutionId,
     /// Whose it is.
@@ -46,7 +46,7 @@ pub(crate) fn rank(priority: i32, created_ms: u64, ageing: Duration) -> i64 {
 
 /// A job's place among those of its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct JobPosition {
     rank: i64,
     created_ms: u64,
     id: Arc<str>,
@@ -55,7 +55,7 @@ struct Place {
 /// Jobs that were taken, in order.
 #[derive(Debug, Default)]
 pub(crate) struct TakenJobs {
-    pub(crate) jobs: Vec<Waiting>,
+    pub(crate) jobs: Vec<WaitingJob>,
     /// Turns that passed meanwhile, those of tenants that were passed over as well.
     pub(crate) turns: usize,
 }
@@ -63,10 +63,10 @@ pub(crate) struct TakenJobs {
 /// Everything that waits, in order. Every operation but [`Schedule::position`] takes time that
 /// grows at most with the logarithm of what waits, or with what it takes out.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct JobSchedule {
     ageing: Duration,
-    jobs: HashMap<Arc<str>, Entry>,
-    tenants: HashMap<Arc<str>, Tenant>,
+    jobs: HashMap<Arc<str>, ScheduleEntry>,
+    tenants: HashMap<Arc<str>, TenantSchedule>,
     /// Whose turn it is, the next one first. Each tenant is in it once; one that has nothing left
     /// stays until its turn comes.
     ring: VecDeque<Arc<str>>,
@@ -75,22 +75,22 @@ pub(crate) struct Schedule {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ScheduleEntry {
     tenant: Arc<str>,
-    place: Place,
+    place: JobPosition,
     priority: i32,
     deadline_ms: Option<u64>,
     bytes: u64,
 }
 
 #[derive(Debug, Default)]
-struct Tenant {
-    waiting: Ordered<Place>,
+struct TenantSchedule {
+    waiting: OrderedRuns<JobPosition>,
 }
 
-impl Schedule {
-    pub(crate) fn new(ageing: Duration) -> Schedule {
-        Schedule {
+impl JobSchedule {
+    pub(crate) fn new(ageing: Duration) -> JobSchedule {
+        JobSchedule {
             ageing,
             jobs: HashMap::new(),
             tenants: HashMap::new(),
@@ -100,8 +100,8 @@ impl Schedule {
     }
 
     /// A job begins to wait. One that waits already stays where it is.
-    pub(crate) fn insert(&mut self, job: Waiting) {
-        let Waiting { id, tenant, priority, created_ms, deadline_ms, bytes } = job;
+    pub(crate) fn insert(&mut self, job: WaitingJob) {
+        let WaitingJob { id, tenant, priority, created_ms, deadline_ms, bytes } = job;
         if self.jobs.contains_key(id.0.as_str()) {
             return;
         }
@@ -110,20 +110,20 @@ impl Schedule {
             Some((name, _)) => Arc::clone(name),
             None => {
                 let name: Arc<str> = tenant.into();
-                self.tenants.insert(Arc::clone(&name), Tenant::default());
+                self.tenants.insert(Arc::clone(&name), TenantSchedule::default());
                 self.ring.push_back(Arc::clone(&name));
                 name
             }
         };
         let rank = rank(priority, created_ms, self.ageing);
-        let place = Place { rank, created_ms, id: Arc::clone(&id) };
+        let place = JobPosition { rank, created_ms, id: Arc::clone(&id) };
         if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
             of_tenant.waiting.insert(place.clone());
         }
         if let Some(deadline_ms) = deadline_ms {
             self.deadlines.insert((deadline_ms, Arc::clone(&id)));
         }
-        self.jobs.insert(id, Entry { tenant, place, priority, deadline_ms, bytes });
+        self.jobs.insert(id, ScheduleEntry { tenant, place, priority, deadline_ms, bytes });
     }
 
     /// A job waits no more. Nothing happens when it did not wait.
@@ -157,10 +157,10 @@ impl Schedule {
         taken
     }
 
-    fn take_one(&mut self, quota: &mut ClaimQuota, turns: &mut usize) -> Option<Waiting> {
+    fn take_one(&mut self, quota: &mut ClaimQuota, turns: &mut usize) -> Option<WaitingJob> {
         let mut passed_over = 0;
         loop {
-            let is_left = |tenant: &Tenant| tenant.waiting.len() > 0;
+            let is_left = |tenant: &TenantSchedule| tenant.waiting.len() > 0;
             if let Some(name) = self.ring.front()
                 && self.tenants.get(name).is_some_and(is_left)
                 && !quota.charge(name)
@@ -186,7 +186,7 @@ impl Schedule {
                 if let Some(deadline_ms) = entry.deadline_ms {
                     self.deadlines.remove(&(deadline_ms, Arc::clone(&id)));
                 }
-                return Some(Waiting {
+                return Some(WaitingJob {
                     id: ExecutionId(id.as_ref().to_owned()),
                     tenant: entry.tenant.as_ref().to_owned(),
                     priority: entry.priority,
@@ -230,7 +230,7 @@ impl Schedule {
         self.jobs.clear();
         self.deadlines.clear();
         for tenant in self.tenants.values_mut() {
-            tenant.waiting = Ordered::default();
+            tenant.waiting = OrderedRuns::default();
         }
     }
 

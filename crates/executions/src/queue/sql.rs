@@ -30,12 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecutionId, QueueStats};
-use node::store::{Dialect, Store, StoreError};
+use node::store::{SqlStore, SqlStoreError, StoreDialect};
 
-use self::shared::Shared;
+use self::shared::SqlQueueShared;
 use super::{
-    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Filter, Finish, Job, Lease, NewJob,
-    Parts, Pending, Pushed, Queue, QueueConfig, QueueError, Swept,
+    AttemptDisposition, CancelAnswer, ClaimQuota, Filter, Finish, JobClaim, JobLease, JobQueue,
+    LeaseRenewal, NewJob, Parts, Pending, PushOutcome, QueueConfig, QueueError, QueuedJob, Swept,
+    WebhookDelivery,
 };
 
 /// Webhooks that one call takes at most.
@@ -43,7 +44,7 @@ const DELIVERIES_MAX: usize = 1_000;
 
 /// A queue in the server's store. Cheap to clone.
 #[derive(Clone)]
-pub struct SqlQueue(Arc<Shared>);
+pub struct SqlQueue(Arc<SqlQueueShared>);
 
 impl fmt::Debug for SqlQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,13 +59,13 @@ impl SqlQueue {
     /// # Errors
     /// When the tables cannot be brought up to date or read.
     pub fn open(
-        store: Store,
+        store: SqlStore,
         config: QueueConfig,
         now_ms: u64,
-    ) -> Boxed<'static, Result<SqlQueue, StoreError>> {
+    ) -> Boxed<'static, Result<SqlQueue, SqlStoreError>> {
         Box::pin(async move {
             store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
-            let shared = Shared::new(store, config);
+            let shared = SqlQueueShared::new(store, config);
             if shared.is_alone() {
                 shared.recover(now_ms).await?;
             }
@@ -73,7 +74,10 @@ impl SqlQueue {
     }
 
     /// Runs an operation to its end, whatever becomes of the future that waits for it.
-    fn whole<T, F>(&self, work: impl FnOnce(Arc<Shared>) -> F + Send + 'static) -> Pending<'_, T>
+    fn whole<T, F>(
+        &self,
+        work: impl FnOnce(Arc<SqlQueueShared>) -> F + Send + 'static,
+    ) -> Pending<'_, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, QueueError>> + Send + 'static,
@@ -86,19 +90,19 @@ impl SqlQueue {
     }
 }
 
-impl Queue for SqlQueue {
+impl JobQueue for SqlQueue {
     fn backend(&self) -> &'static str {
         match self.0.store.dialect() {
-            Dialect::Sqlite => "sqlite",
-            Dialect::Postgres => "postgresql",
+            StoreDialect::Sqlite => "sqlite",
+            StoreDialect::Postgres => "postgresql",
         }
     }
 
-    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>> {
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>> {
         self.whole(move |shared| async move { shared.push(jobs).await })
     }
 
-    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+    fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>> {
         self.whole(move |shared| async move { shared.claim(max, quota, now_ms).await })
     }
 
@@ -115,11 +119,16 @@ impl Queue for SqlQueue {
         })
     }
 
-    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>> {
+    fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>> {
         Box::pin(self.0.heartbeat(leases, now_ms))
     }
 
-    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended> {
+    fn finish(
+        &self,
+        lease: JobLease,
+        finish: Finish,
+        now_ms: u64,
+    ) -> Pending<'_, AttemptDisposition> {
         self.whole(move |shared| async move { shared.finish(lease, finish, now_ms).await })
     }
 
@@ -133,11 +142,11 @@ impl Queue for SqlQueue {
         self.whole(move |shared| async move { shared.cancel(tenant, id, message, now_ms).await })
     }
 
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>> {
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>> {
         Box::pin(self.0.read("queue.get", move |transaction| look::get(transaction, &id, parts)))
     }
 
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>> {
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>> {
         Box::pin(self.0.read("queue.list", move |transaction| look::list(transaction, &filter)))
     }
 
@@ -181,7 +190,12 @@ impl Queue for SqlQueue {
         self.whole(move |shared| async move { shared.sweep(now_ms).await })
     }
 
-    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>> {
+    fn due_webhooks(
+        &self,
+        max: usize,
+        hide: Duration,
+        now_ms: u64,
+    ) -> Pending<'_, Vec<WebhookDelivery>> {
         Box::pin(self.0.due_webhooks(max.min(DELIVERIES_MAX), hide, now_ms))
     }
 

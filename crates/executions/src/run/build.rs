@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cache::{Compiled, Ended, Leader, Lookup};
-use crate::languages::Artifacts;
-use crate::plan::{Compile, Recipe, check_path};
+use crate::cache::{CacheLookup, CompileEnd, CompileLeader, CompiledProgram};
+use crate::languages::CompileArtifacts;
+use crate::plan::{CompileStage, ProgramRecipe, check_path};
 use sandbox::{SharedFile, WorkspaceContent};
 
 /// Bytes of what one compilation makes. What is larger is run where it was compiled, once.
@@ -18,23 +18,23 @@ const LIST_OUTPUT_BYTES: u64 = 64 << 10;
 /// What became of a program that is to be run.
 pub(super) enum Built {
     /// What it needs can be placed anywhere, any number of times.
-    Ready(Ready),
+    Ready(ReadyProgram),
     /// It has to be run in the sandbox it was compiled in.
-    Here(Box<dyn Sandbox>),
+    Here(Box<dyn LeasedSandbox>),
     /// Its compiler refused it; the stage says so.
     Refused,
 }
 
-impl Run<'_> {
+impl ExecutionRun<'_> {
     /// Compiles a program where it has to be. `stage` says whose it is.
     pub(super) async fn build(
         &mut self,
-        recipe: Recipe,
+        recipe: ProgramRecipe,
         stage: StageName,
-    ) -> Result<Built, Failure> {
-        let Recipe { files, compile } = recipe;
-        let Some(Compile { start, program }) = compile else {
-            return Ok(Built::Ready(Ready { files, is_compiled: false }));
+    ) -> Result<Built, SandboxFailure> {
+        let ProgramRecipe { files, compile } = recipe;
+        let Some(CompileStage { start, program }) = compile else {
+            return Ok(Built::Ready(ReadyProgram { files, is_compiled: false }));
         };
         let artifacts = program.way().artifacts.as_ref();
         let mut command = command(start, Vec::new(), false);
@@ -51,15 +51,20 @@ impl Run<'_> {
         let machine = self.machine;
         let key = machine.cache.key(self.tenant, &program.tools(), &command, &files);
         match machine.cache.find(key).await {
-            Lookup::Hit(compiled) | Lookup::Joined(Ended::Compiled(compiled)) => {
+            CacheLookup::Hit(compiled) | CacheLookup::Joined(CompileEnd::Compiled(compiled)) => {
                 let outcome = self.cached(stage, &command, &compiled.exit);
-                Ok(self.built(stage, Mode::Cached, outcome, Some(placed(files, &compiled.files))))
+                Ok(self.built(
+                    stage,
+                    ExecutionMode::Cached,
+                    outcome,
+                    Some(placed(files, &compiled.files)),
+                ))
             }
-            Lookup::Joined(Ended::Refused(exit)) => {
+            CacheLookup::Joined(CompileEnd::Refused(exit)) => {
                 let outcome = self.cached(stage, &command, &exit);
-                Ok(self.built(stage, Mode::Cached, outcome, None))
+                Ok(self.built(stage, ExecutionMode::Cached, outcome, None))
             }
-            Lookup::Lead(leader) => {
+            CacheLookup::Lead(leader) => {
                 self.compile(stage, (command, files), Some(artifacts), Some(leader)).await
             }
         }
@@ -71,7 +76,7 @@ impl Run<'_> {
         stage: StageName,
         command: &SandboxCommand,
         exit: &ProgramExit,
-    ) -> Outcome {
+    ) -> StageOutcome {
         self.progress.stage(stage, None);
         for (stream, bytes) in
             [(ChunkStream::Stdout, &exit.stdout), (ChunkStream::Stderr, &exit.stderr)]
@@ -95,9 +100,9 @@ impl Run<'_> {
         &mut self,
         stage: StageName,
         (mut command, files): (SandboxCommand, Vec<WorkspaceFile>),
-        artifacts: Option<&Artifacts>,
-        leader: Option<Leader<'_>>,
-    ) -> Result<Built, Failure> {
+        artifacts: Option<&CompileArtifacts>,
+        leader: Option<CompileLeader<'_>>,
+    ) -> Result<Built, SandboxFailure> {
         let program = program_name(&command);
         let limits = command.limits;
         let env = command.env.clone();
@@ -106,12 +111,12 @@ impl Run<'_> {
         let may_stay = stage == StageName::Compile && !self.needs_artifacts;
         let mut sandbox = self.sandbox_with(may_stay && self.granted.is_some()).await?;
         self.progress.stage(stage, None);
-        let ran = sandbox.run(command, &mut Sink(&mut *self.progress)).await;
-        self.since = self.machine.metrics.observe(Part::Compile, self.since);
+        let ran = sandbox.run(command, &mut ProgramOutputSink(&mut *self.progress)).await;
+        self.since = self.machine.metrics.observe(TimedPart::Compile, self.since);
         let mut exit = match ran {
             Ok(exit) => exit,
             Err(failure) => {
-                self.push(stage, Mode::Fresh, verdict::infrastructure_failure());
+                self.push(stage, ExecutionMode::Fresh, verdict::infrastructure_failure());
                 return Err(failure);
             }
         };
@@ -119,9 +124,9 @@ impl Run<'_> {
         let outcome = self.judged(StageName::Compile, &program, exit.clone());
         if outcome.verdict != Verdict::Ok {
             if let (Some(leader), Verdict::Ce) = (leader, outcome.verdict) {
-                leader.publish(Ended::Refused(Arc::new(exit)));
+                leader.publish(CompileEnd::Refused(Arc::new(exit)));
             }
-            return Ok(self.built(stage, Mode::Fresh, outcome, None));
+            return Ok(self.built(stage, ExecutionMode::Fresh, outcome, None));
         }
         let collected = match artifacts {
             None => None,
@@ -140,10 +145,11 @@ impl Run<'_> {
                     sandbox::OUTPUTS_MAX,
                     ARTIFACTS_BYTES_MAX
                 );
-                let outcome = Outcome { verdict: Verdict::Ce, message: Some(message), ..outcome };
-                return Ok(self.built(stage, Mode::Fresh, outcome, None));
+                let outcome =
+                    StageOutcome { verdict: Verdict::Ce, message: Some(message), ..outcome };
+                return Ok(self.built(stage, ExecutionMode::Fresh, outcome, None));
             }
-            self.built(stage, Mode::Fresh, outcome, None);
+            self.built(stage, ExecutionMode::Fresh, outcome, None);
             return Ok(Built::Here(sandbox));
         };
         // Only one sandbox is held at a time.
@@ -152,20 +158,23 @@ impl Run<'_> {
             None => placed(files, &made),
             Some((leader, shared)) => {
                 let ready = placed(files, &shared);
-                leader.publish(Ended::Compiled(Arc::new(Compiled { exit, files: shared })));
+                leader.publish(CompileEnd::Compiled(Arc::new(CompiledProgram {
+                    exit,
+                    files: shared,
+                })));
                 ready
             }
         };
-        Ok(self.built(stage, Mode::Fresh, outcome, Some(ready)))
+        Ok(self.built(stage, ExecutionMode::Fresh, outcome, Some(ready)))
     }
 
     /// Says how a compile stage ended, and what there is to run.
     fn built(
         &mut self,
         stage: StageName,
-        mode: Mode,
-        outcome: Outcome,
-        ready: Option<Ready>,
+        mode: ExecutionMode,
+        outcome: StageOutcome,
+        ready: Option<ReadyProgram>,
     ) -> Built {
         let outcome = match (stage, outcome.verdict) {
             (StageName::Compile | StageName::Run, _) | (_, Verdict::Ok) => outcome,
@@ -175,7 +184,7 @@ impl Run<'_> {
         self.progress.exit(stage, None, mode, &outcome);
         let is_ok = outcome.verdict == Verdict::Ok;
         if stage == StageName::Compile {
-            self.is_cached = mode == Mode::Cached;
+            self.is_cached = mode == ExecutionMode::Cached;
             self.push(stage, mode, outcome);
         } else if !is_ok {
             self.push(stage, mode, outcome);
@@ -189,9 +198,9 @@ impl Run<'_> {
 
 /// Names and contents of the files that a command names; `None` when it does not succeed.
 async fn listed(
-    sandbox: &mut dyn Sandbox,
+    sandbox: &mut dyn LeasedSandbox,
     (argv, env, limits): (&[String], Vec<Vec<u8>>, ProgramLimits),
-) -> Result<Option<Vec<(String, Vec<u8>)>>, Failure> {
+) -> Result<Option<Vec<(String, Vec<u8>)>>, SandboxFailure> {
     if argv.is_empty() {
         return Ok(Some(Vec::new()));
     }
@@ -230,7 +239,7 @@ fn names(list: &[u8]) -> Option<Vec<String>> {
 
 /// What a compiler made; `None` when something is missing.
 fn collect(
-    artifacts: &Artifacts,
+    artifacts: &CompileArtifacts,
     contents: Vec<Result<Vec<u8>, String>>,
     listed: Vec<(String, Vec<u8>)>,
 ) -> Option<Vec<WorkspaceFile>> {
@@ -267,8 +276,8 @@ fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
 }
 
 /// A program's own files with what was made of them; that wins where both have the same name.
-fn placed(mut files: Vec<WorkspaceFile>, made: &[WorkspaceFile]) -> Ready {
+fn placed(mut files: Vec<WorkspaceFile>, made: &[WorkspaceFile]) -> ReadyProgram {
     files.retain(|file| made.iter().all(|made| made.path != file.path));
     files.extend_from_slice(made);
-    Ready { files, is_compiled: true }
+    ReadyProgram { files, is_compiled: true }
 }

@@ -10,10 +10,10 @@ use tokio::time;
 
 use super::dialogue::{SentBytes, pass_on};
 use super::*;
-use crate::judge::{First, PEER_GRACE, TalkEnding, TalkVolume, apply_interactor};
+use crate::judge::{FirstToEnd, PEER_GRACE, TalkEnding, TalkVolume, apply_interactor};
 
 /// How two programs ended.
-struct Ends {
+struct PairEnds {
     program: ProgramExit,
     interactor: ProgramExit,
     /// True when the program was stopped for what it sent to the interactor.
@@ -26,27 +26,27 @@ type AnswersRelay<'a> = Pin<Box<dyn Future<Output = io::Result<bool>> + Send + '
 /// What was asked for in `outputs`, as far as it is there.
 type Contents = Vec<Result<Vec<u8>, String>>;
 
-impl Run<'_> {
+impl ExecutionRun<'_> {
     /// The only run of a program, with its interactor.
     pub(super) async fn single_pair(
         &mut self,
-        ready: &Ready,
-        single: Single,
-        (other, other_start): (&Ready, &Start),
-    ) -> Result<(), Failure> {
-        let Single { start, outputs, outputs_bytes_max, .. } = single;
+        ready: &ReadyProgram,
+        single: SingleRun,
+        (other, other_start): (&ReadyProgram, &ProgramStart),
+    ) -> Result<(), SandboxFailure> {
+        let SingleRun { start, outputs, outputs_bytes_max, .. } = single;
         let asked = (outputs.clone(), outputs_bytes_max);
         let other = (other, other_start, Vec::new());
         let ran = self.pair((ready, start), other, asked, None).await;
         match ran {
             Ok(((program, contents), interactor)) => {
-                self.push(StageName::Interactor, Mode::Fresh, interactor);
-                self.push(StageName::Run, Mode::Fresh, program);
+                self.push(StageName::Interactor, ExecutionMode::Fresh, interactor);
+                self.push(StageName::Run, ExecutionMode::Fresh, program);
                 self.output_files(outputs, contents);
                 Ok(())
             }
             Err(failure) => {
-                self.push(StageName::Run, Mode::Fresh, verdict::infrastructure_failure());
+                self.push(StageName::Run, ExecutionMode::Fresh, verdict::infrastructure_failure());
                 Err(failure)
             }
         }
@@ -55,14 +55,14 @@ impl Run<'_> {
     /// Runs both to their ends. The outcome of the program takes the interactor's into account.
     pub(super) async fn pair(
         &mut self,
-        (ready, start): (&Ready, Start),
-        (other, other_start, files): (&Ready, &Start, Vec<WorkspaceFile>),
+        (ready, start): (&ReadyProgram, ProgramStart),
+        (other, other_start, files): (&ReadyProgram, &ProgramStart, Vec<WorkspaceFile>),
         (outputs, outputs_bytes_max): (Vec<String>, u64),
         test: Option<u32>,
-    ) -> Result<((Outcome, Contents), Outcome), Failure> {
+    ) -> Result<((StageOutcome, Contents), StageOutcome), SandboxFailure> {
         let mut program = self.command(start, ready.files.clone(), ready.is_compiled);
         let mut interactor = self.judge_command(other, other_start, files);
-        let pipe = || std::io::pipe().map_err(|error| Failure::Infrastructure(error.into()));
+        let pipe = || std::io::pipe().map_err(|error| SandboxFailure::Infrastructure(error.into()));
         let (reads_answers, writes_answers) = pipe()?;
         let (reads_passed, passes_on) = pipe()?;
         let (reads_questions, writes_questions) = pipe()?;
@@ -88,18 +88,18 @@ impl Run<'_> {
         };
         self.progress.stage(StageName::Interactor, test);
         self.progress.stage(StageName::Run, test);
-        let mut sink = Sink(&mut *self.progress);
+        let mut sink = ProgramOutputSink(&mut *self.progress);
         let ends = both(
             (&mut *one, program, serving, &mut sink),
             (&mut *two, interactor),
             Box::pin(answers),
         )
         .await;
-        self.since = self.machine.metrics.observe(Part::Run, self.since);
-        let Ends { program: mut exit, interactor, is_flood } = ends?;
+        self.since = self.machine.metrics.observe(TimedPart::Run, self.since);
+        let PairEnds { program: mut exit, interactor, is_flood } = ends?;
         // By the clock, not by who was heard of first: a report takes longer when there is
         // something left to end.
-        let first = First::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
+        let first = FirstToEnd::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
         let said = match sent.get() {
             _ if is_flood => TalkVolume::TooMuch(sent_max),
             sent if sent > allowed => TalkVolume::BeyondLimit(allowed),
@@ -110,8 +110,8 @@ impl Run<'_> {
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
         let interactor = self.judged(StageName::Interactor, &names.1, interactor);
         apply_interactor(&mut outcome, &interactor, ending);
-        self.progress.exit(StageName::Interactor, test, Mode::Fresh, &interactor);
-        self.progress.exit(StageName::Run, test, Mode::Fresh, &outcome);
+        self.progress.exit(StageName::Interactor, test, ExecutionMode::Fresh, &interactor);
+        self.progress.exit(StageName::Run, test, ExecutionMode::Fresh, &outcome);
         Ok(((outcome, contents), interactor))
     }
 }
@@ -119,14 +119,14 @@ impl Run<'_> {
 /// Runs two commands side by side. When one has ended, the other one has a moment left.
 async fn both(
     (one, mut program, serving, sink): (
-        &mut dyn Sandbox,
+        &mut dyn LeasedSandbox,
         SandboxCommand,
-        Option<Serving>,
+        Option<GrantSockets>,
         &mut dyn OutputSink,
     ),
-    (two, mut interactor): (&mut dyn Sandbox, SandboxCommand),
+    (two, mut interactor): (&mut dyn LeasedSandbox, SandboxCommand),
     mut answers: AnswersRelay<'_>,
-) -> Result<Ends, Failure> {
+) -> Result<PairEnds, SandboxFailure> {
     let (stop_program, control) = mpsc::channel(1);
     program.control = Some(control);
     let (stop_interactor, control) = mpsc::channel(1);
@@ -158,7 +158,7 @@ async fn both(
                 break (program, interactor);
             }
             passed = answers.as_mut() => {
-                is_flood = passed.map_err(|error| Failure::Infrastructure(error.into()))?;
+                is_flood = passed.map_err(|error| SandboxFailure::Infrastructure(error.into()))?;
                 // Its pipes are closed by now.
                 answers = Box::pin(std::future::pending());
                 if is_flood {
@@ -167,14 +167,14 @@ async fn both(
             }
         }
     };
-    Ok(Ends { program, interactor, is_flood })
+    Ok(PairEnds { program, interactor, is_flood })
 }
 
 /// Waits for the end, and brings it about after a moment.
 async fn finish(
-    mut run: Pin<&mut (dyn Future<Output = Result<ProgramExit, Failure>> + Send)>,
+    mut run: Pin<&mut (dyn Future<Output = Result<ProgramExit, SandboxFailure>> + Send)>,
     stop: &mpsc::Sender<ProgramControl>,
-) -> Result<ProgramExit, Failure> {
+) -> Result<ProgramExit, SandboxFailure> {
     if let Ok(ended) = time::timeout(PEER_GRACE, run.as_mut()).await {
         return ended;
     }

@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use api::{Companion, ErrorCode, LimitSpec, TestCase, Verdict};
+use api::{ErrorCode, JudgeProgram, LimitSpec, TestCase, Verdict};
 use node::telemetry;
 use parking_lot::Mutex;
 use sandbox::{OutputSink, ProgramExit, SandboxCommand};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::sandboxes::{Pending, Sandbox};
-use crate::testing::{self, Directory};
+use crate::sandboxes::{LeasedSandbox, Pending};
+use crate::testing::{self, ScratchDirectory};
 
 /// What one command does.
 enum Act {
     /// It ends so.
     End(ProgramExit),
     /// Cove fails at it.
-    Fail(Failure),
+    Fail(SandboxFailure),
     /// It says that it began, and never ends.
     Hang(oneshot::Sender<()>),
 }
@@ -42,14 +42,14 @@ struct Engine(Arc<Script>);
 /// One of its sandboxes; counted while it exists.
 struct Scripted(Arc<Script>);
 
-impl Sandboxes for Engine {
-    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>> {
+impl SandboxProvider for Engine {
+    fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         *self.0.sandboxes.lock() += 1;
-        let sandbox: Box<dyn Sandbox> = Box::new(Scripted(Arc::clone(&self.0)));
+        let sandbox: Box<dyn LeasedSandbox> = Box::new(Scripted(Arc::clone(&self.0)));
         Box::pin(async { Ok(sandbox) })
     }
 
-    fn connected(&self) -> Pending<'_, Box<dyn Sandbox>> {
+    fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         self.0.commands.lock().push(("connected".to_owned(), Vec::new()));
         self.sandbox()
     }
@@ -58,13 +58,13 @@ impl Sandboxes for Engine {
         &self.0.runtimes
     }
 
-    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         self.0.commands.lock().push((format!("warm {name}"), Vec::new()));
         let is_there = self.0.has_warm;
         Box::pin(async move { if is_there { Ok(Some(self.sandbox().await?)) } else { Ok(None) } })
     }
 
-    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+    fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>> {
         self.0.commands.lock().push(("connected".to_owned(), Vec::new()));
         self.warm(name)
     }
@@ -76,7 +76,7 @@ impl Drop for Scripted {
     }
 }
 
-impl Sandbox for Scripted {
+impl LeasedSandbox for Scripted {
     fn run<'a>(
         &'a mut self,
         command: SandboxCommand,
@@ -103,10 +103,10 @@ impl Sandbox for Scripted {
 }
 
 struct Fixture {
-    service: Service,
+    service: ExecutionService,
     script: Arc<Script>,
-    metrics: telemetry::Metrics,
-    _home: Directory,
+    metrics: telemetry::MetricsRegistry,
+    _home: ScratchDirectory,
 }
 
 fn fixture(acts: Vec<Act>) -> Fixture {
@@ -114,19 +114,21 @@ fn fixture(acts: Vec<Act>) -> Fixture {
 }
 
 fn fixture_with(script: Script) -> Fixture {
-    let config = Config { running_max: Some(1), queue_max: 1, ..Config::default() };
+    let config =
+        ExecutionsConfig { running_max: Some(1), queue_max: 1, ..ExecutionsConfig::default() };
     let (home, languages) = testing::languages();
     let script = Arc::new(script);
     let mut registry = Registry::default();
-    let capacity = Capacity { cores: 1, memory_bytes: 4 << 30 };
+    let capacity = HostCapacity { cores: 1, memory_bytes: 4 << 30 };
     let sandboxes = Box::new(Engine(Arc::clone(&script)));
-    let service = Service::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
-    Fixture { service, script, metrics: telemetry::Metrics::new(registry), _home: home }
+    let service =
+        ExecutionService::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
+    Fixture { service, script, metrics: telemetry::MetricsRegistry::new(registry), _home: home }
 }
 
 impl Fixture {
-    async fn run(&self, request: ExecutionRequest) -> Result<Execution, Error> {
-        self.service.execute("tenant", request, Io::default(), &mut ()).await
+    async fn run(&self, request: ExecutionRequest) -> Result<Execution, ExecutionError> {
+        self.service.execute("tenant", request, ProgramIo::default(), &mut ()).await
     }
 
     #[track_caller]
@@ -138,7 +140,7 @@ impl Fixture {
     /// Nothing is held by anybody.
     #[track_caller]
     fn check_idle(&self) {
-        assert_eq!(self.service.inner.admission.load(), crate::admission::Load::default());
+        assert_eq!(self.service.inner.admission.load(), crate::admission::AdmissionLoad::default());
         assert_eq!(*self.script.sandboxes.lock(), 0);
     }
 }
@@ -160,7 +162,7 @@ fn exit(code: i32, stdout: &str) -> Act {
 }
 
 fn infrastructure() -> Act {
-    Act::Fail(Failure::Infrastructure("/secret/path is broken".into()))
+    Act::Fail(SandboxFailure::Infrastructure("/secret/path is broken".into()))
 }
 
 /// `name verdict` of every stage, then the verdict of the whole.
@@ -183,7 +185,7 @@ async fn check(acts: Vec<Act>, expected: &str) -> Execution {
 #[tokio::test]
 async fn stages_run_in_order_until_one_is_not_ok() {
     let execution = check(vec![exit(0, "c"), exit(0, "r")], "Compile OK, Run OK, OK").await;
-    assert_eq!((execution.outcome.stdout.as_str(), execution.mode), ("r", Mode::Fresh));
+    assert_eq!((execution.outcome.stdout.as_str(), execution.mode), ("r", ExecutionMode::Fresh));
     assert_eq!(execution.stages[0].outcome.stdout, "c");
     check(vec![exit(0, ""), exit(3, "")], "Compile OK, Run RE, RE").await;
     check(vec![exit(1, "")], "Compile CE, CE").await;
@@ -199,7 +201,7 @@ async fn what_cove_fails_at_is_ie_and_tells_nothing() {
 
 #[tokio::test]
 async fn files_that_do_not_fit_are_the_caller_s_fault() {
-    let fixture = fixture(vec![Act::Fail(Failure::NoRoom)]);
+    let fixture = fixture(vec![Act::Fail(SandboxFailure::NoRoom)]);
     let error = fixture.run(argv()).await.unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("limits.disk_bytes"));
     fixture.check_idle();
@@ -223,11 +225,11 @@ async fn output_files_come_back_in_the_order_they_were_asked_for() {
 async fn progress_follows_stages_and_output() {
     #[derive(Default)]
     struct Log(String);
-    impl Progress for Log {
+    impl ProgressObserver for Log {
         fn stage(&mut self, stage: StageName, _test: Option<u32>) {
             self.0 += &format!("{stage:?} ");
         }
-        fn exit(&mut self, _: StageName, _: Option<u32>, _: Mode, outcome: &Outcome) {
+        fn exit(&mut self, _: StageName, _: Option<u32>, _: ExecutionMode, outcome: &StageOutcome) {
             self.0 += &format!("{} ", outcome.verdict);
         }
         fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
@@ -236,7 +238,11 @@ async fn progress_follows_stages_and_output() {
     }
     let fixture = fixture(vec![exit(0, "c"), exit(0, "r")]);
     let mut log = Log::default();
-    fixture.service.execute("tenant", source("built"), Io::default(), &mut log).await.unwrap();
+    fixture
+        .service
+        .execute("tenant", source("built"), ProgramIo::default(), &mut log)
+        .await
+        .unwrap();
     assert_eq!(log.0, "Compile Stdout c OK Run Stdout r OK ");
 }
 
@@ -258,7 +264,7 @@ async fn a_refused_request_takes_no_sandbox() {
 async fn hang(fixture: &Fixture, began: oneshot::Receiver<()>) -> tokio::task::JoinHandle<()> {
     let service = fixture.service.clone();
     let running = tokio::spawn(async move {
-        service.execute("tenant", argv(), Io::default(), &mut ()).await.unwrap();
+        service.execute("tenant", argv(), ProgramIo::default(), &mut ()).await.unwrap();
     });
     tokio::time::timeout(Duration::from_secs(10), began).await.unwrap().unwrap();
     running
@@ -316,7 +322,7 @@ async fn a_job_takes_its_turn_although_the_queue_of_callers_is_full() {
     assert_eq!(fixture.run(argv()).await.unwrap_err().code(), ErrorCode::Overloaded);
     let id = ExecutionId("ex_1".to_owned());
     let mut progress = ();
-    let job = fixture.service.execute_as(id, "other", argv(), Io::default(), &mut progress);
+    let job = fixture.service.execute_as(id, "other", argv(), ProgramIo::default(), &mut progress);
     let mut job = Box::pin(job);
     begin(&mut job).await;
     fixture.check_metric("cove_executions_waiting 2");
@@ -371,7 +377,7 @@ fn makes(outputs: &[&str]) -> Act {
     })
 }
 
-fn modes(execution: &Execution) -> (Mode, Vec<Mode>) {
+fn modes(execution: &Execution) -> (ExecutionMode, Vec<ExecutionMode>) {
     (execution.mode, execution.stages.iter().map(|stage| stage.mode).collect())
 }
 
@@ -384,17 +390,23 @@ async fn an_equal_compilation_is_done_once_for_each_tenant() {
     let again = fixture.run(source("made")).await.unwrap();
     let fresh = ExecutionRequest { fresh: true, ..source("made") };
     let fresh = fixture.run(fresh).await.unwrap();
-    let io = Io::default();
+    let io = ProgramIo::default();
     let other = fixture.service.execute("other", source("made"), io, &mut ()).await.unwrap();
     let compiled = ["compiler main.mk", "./program main.mk program data"];
     assert_eq!(commands(&fixture), [&compiled[..], &compiled[1..], &compiled, &compiled].concat());
-    assert_eq!(modes(&first), (Mode::Fresh, vec![Mode::Fresh, Mode::Fresh]));
-    assert_eq!(modes(&again), (Mode::Cached, vec![Mode::Cached, Mode::Fresh]));
+    assert_eq!(
+        modes(&first),
+        (ExecutionMode::Fresh, vec![ExecutionMode::Fresh, ExecutionMode::Fresh])
+    );
+    assert_eq!(
+        modes(&again),
+        (ExecutionMode::Cached, vec![ExecutionMode::Cached, ExecutionMode::Fresh])
+    );
     assert_eq!((modes(&fresh), modes(&other)), (modes(&first), modes(&first)));
     // What the compiler said is said again; its time was not taken again.
     let stage = |execution: &Execution| execution.stages[0].outcome.clone();
     assert_eq!((stage(&first).cpu_ms, stage(&again).cpu_ms), (1000.0, 0.0));
-    assert_eq!(Outcome { cpu_ms: 0.0, ..stage(&first) }, stage(&again));
+    assert_eq!(StageOutcome { cpu_ms: 0.0, ..stage(&first) }, stage(&again));
     fixture.check_idle();
     for (result, count) in [("hit", 1), ("joined", 0), ("miss", 2)] {
         let line = format!("cove_compile_cache_lookups_total{{result=\"{result}\"}} {count}");
@@ -482,7 +494,7 @@ async fn test_cases_share_one_compilation_and_nothing_else() {
         ExecutionRequest { stop_at_first_failure: true, ..with_tests("made", &tests[..3]) };
     let execution = fixture.run(request).await.unwrap();
     assert_eq!(test_verdicts(&execution), "1 OK, 2 WA, WA");
-    assert_eq!(execution.mode, Mode::Cached);
+    assert_eq!(execution.mode, ExecutionMode::Cached);
     let message = execution.outcome.message.unwrap();
     assert_eq!(message, "differs from what is expected in line 1");
 }
@@ -504,8 +516,8 @@ async fn test_cases_of_what_does_not_compile_are_not_run() {
     fixture.check_idle();
 }
 
-fn companion() -> Companion {
-    Companion { argv: Some(vec!["judge".to_owned()]), ..Default::default() }
+fn companion() -> JudgeProgram {
+    JudgeProgram { argv: Some(vec!["judge".to_owned()]), ..Default::default() }
 }
 
 #[tokio::test]
@@ -520,7 +532,7 @@ async fn a_checker_is_run_for_each_answer_that_came() {
         exit(3, ""),
     ]);
     let request = ExecutionRequest {
-        comparison: Some(Comparison::Checker(Box::new(companion()))),
+        comparison: Some(OutputComparison::Checker(Box::new(companion()))),
         ..with_tests("script", &[("", ""), ("", ""), ("", ""), ("", "")])
     };
     let execution = fixture.run(request).await.unwrap();
@@ -535,14 +547,14 @@ async fn a_checker_is_run_for_each_answer_that_came() {
 
 #[tokio::test]
 async fn a_judge_that_does_not_compile_is_its_author_s_failure() {
-    let checker = Companion {
+    let checker = JudgeProgram {
         language: Some("made".to_owned()),
         source: Some(String::new()),
         ..Default::default()
     };
     let fixture = fixture(vec![exit(1, "bad"), exit(1, "bad")]);
     let request = ExecutionRequest {
-        comparison: Some(Comparison::Checker(Box::new(checker.clone()))),
+        comparison: Some(OutputComparison::Checker(Box::new(checker.clone()))),
         ..with_tests("script", &[("", "")])
     };
     assert_eq!(verdicts(&fixture.run(request).await.unwrap()), "Checker JF, JF");
@@ -588,9 +600,11 @@ async fn a_runtime_that_waits_is_used_unless_it_is_absent_or_not_wanted() {
         ready: 1,
         forks_max: 1,
     };
-    for (has_warm, fresh, expected) in
-        [(true, false, Mode::Zygote), (false, false, Mode::Fresh), (true, true, Mode::Fresh)]
-    {
+    for (has_warm, fresh, expected) in [
+        (true, false, ExecutionMode::Zygote),
+        (false, false, ExecutionMode::Fresh),
+        (true, true, ExecutionMode::Fresh),
+    ] {
         let fixture = fixture_with(Script {
             acts: Mutex::new([exit(0, ""), exit(0, "")].into()),
             runtimes: vec![runtime()],

@@ -101,7 +101,7 @@ fn no_output_makes_an_answer_several_times_as_large() {
         let (top, is_moved) = move_to_top(&mut inner);
         assert_eq!(is_moved, !twice);
         assert_eq!(crate::judge::stdout_bytes(&top), bytes);
-        let json = |outcome: &Outcome| serde_json::to_vec(outcome).unwrap().len();
+        let json = |outcome: &StageOutcome| serde_json::to_vec(outcome).unwrap().len();
         let all = json(&top) + json(&inner);
         let most = if twice { 9 * length } else { 2 * length };
         assert!(all < most + (300 << 10), "{length} bytes became {all}");
@@ -162,9 +162,9 @@ fn signals_have_their_linux_names() {
 #[test]
 fn an_output_file_is_text_or_base64_or_a_reason() {
     let file = output_file("a".to_owned(), Ok(b"x".to_vec()));
-    assert_eq!((file.content.as_deref(), file.encoding), (Some("x"), Encoding::Utf8));
+    assert_eq!((file.content.as_deref(), file.encoding), (Some("x"), BytesEncoding::Utf8));
     let file = output_file("a".to_owned(), Ok(vec![255]));
-    assert_eq!((file.content.as_deref(), file.encoding), (Some("/w=="), Encoding::Base64));
+    assert_eq!((file.content.as_deref(), file.encoding), (Some("/w=="), BytesEncoding::Base64));
     let file = output_file("a".to_owned(), Err("missing".to_owned()));
     assert_eq!((file.content, file.error.as_deref()), (None, Some("missing")));
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::{ErrorCode, Grant};
 use node::auth::Principal;
-use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -24,7 +24,7 @@ pub(crate) struct Echo {
     pub(crate) gone_after: Mutex<Option<usize>>,
 }
 
-impl Gateway for Echo {
+impl GrantGateway for Echo {
     fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
         match grants.iter().position(|grant| matches!(grant, Grant::Model(_))) {
             Some(index) if !who.operator => {
@@ -35,7 +35,11 @@ impl Gateway for Echo {
         }
     }
 
-    fn resolve(&self, holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+    fn resolve(
+        &self,
+        holder: &GrantHolder,
+        grants: &[Grant],
+    ) -> Result<Box<dyn GrantOpening>, http::Error> {
         let before = self.resolved.fetch_add(1, Ordering::SeqCst);
         if self.gone_after.lock().is_some_and(|after| before >= after) {
             return Err(http::Error::invalid("is gone").at("grants[0].tenant"));
@@ -63,7 +67,7 @@ struct Sockets {
     open: Arc<AtomicUsize>,
 }
 
-impl Opening for Sockets {
+impl GrantOpening for Sockets {
     fn ports(&self) -> &[u16] {
         &self.ports
     }
@@ -72,7 +76,7 @@ impl Opening for Sockets {
         &self.environment
     }
 
-    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn GrantGate> {
         let mut serving = JoinSet::new();
         assert_eq!(listeners.len(), self.ports.len());
         for (listener, port) in listeners.into_iter().zip(&self.ports) {
@@ -96,14 +100,14 @@ struct Serving {
     _serving: JoinSet<()>,
 }
 
-impl Gate for Serving {
+impl GrantGate for Serving {
     fn missing(&self, _grants: &[Grant]) -> Vec<u16> {
         Vec::new()
     }
 
     fn retain(&self, _grants: &[Grant]) {}
 
-    fn add(&self, _opening: Box<dyn Opening>, _listeners: Vec<TcpListener>) {}
+    fn add(&self, _opening: Box<dyn GrantOpening>, _listeners: Vec<TcpListener>) {}
 
     fn rest(&self) {}
 }

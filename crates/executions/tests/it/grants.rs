@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{
-    Companion, Comparison, DatabaseGrant, ErrorCode, Execution, ExecutionRequest, Grant, Mode,
-    ModelGrant, TestCase, Verdict,
+    DatabaseGrant, ErrorCode, Execution, ExecutionMode, ExecutionRequest, Grant, JudgeProgram,
+    ModelGrant, OutputComparison, TestCase, Verdict,
 };
-use executions::{Error, Io, Service};
+use executions::{ExecutionError, ExecutionService, ProgramIo};
 use node::auth::Principal;
 use tokio::time;
 
@@ -39,14 +39,14 @@ tests![
 
 /// The service with a gateway, and one without.
 pub(crate) struct Fixture {
-    pub(crate) service: Service,
-    pub(crate) alone: Service,
+    pub(crate) service: ExecutionService,
+    pub(crate) alone: ExecutionService,
     pub(crate) gateway: Arc<Echo>,
 }
 
 impl Fixture {
-    async fn try_run(&self, request: ExecutionRequest) -> Result<Execution, Error> {
-        let ran = self.service.execute("somebody", request, Io::default(), &mut ()).await;
+    async fn try_run(&self, request: ExecutionRequest) -> Result<Execution, ExecutionError> {
+        let ran = self.service.execute("somebody", request, ProgramIo::default(), &mut ()).await;
         assert_eq!(self.gateway.open.load(Ordering::SeqCst), 0, "a gate outlives its program");
         ran
     }
@@ -108,7 +108,11 @@ async fn a_program_reaches_what_it_was_granted(fixture: Fixture) {
 async fn an_interpreter_that_waits_reaches_it_too(fixture: Fixture) {
     let text = "import os, socket\n\
                 s = socket.create_connection((os.environ['PGHOST'], 5432)); print(s.recv(4))";
-    for (fresh, mode) in [(false, Mode::Zygote), (false, Mode::Zygote), (true, Mode::Fresh)] {
+    for (fresh, mode) in [
+        (false, ExecutionMode::Zygote),
+        (false, ExecutionMode::Zygote),
+        (true, ExecutionMode::Fresh),
+    ] {
         let execution = fixture.run(ExecutionRequest { fresh, ..source("python", text) }).await;
         assert_eq!(execution.outcome.stdout, "b'5432'\n", "{execution:?}");
         assert_eq!(execution.mode, mode);
@@ -119,10 +123,10 @@ async fn test_cases_have_grants_and_their_checker_has_none(fixture: Fixture) {
     let case = |stdin: &str| TestCase { stdin: Some(stdin.to_owned()), ..TestCase::default() };
     let checker = "grep -q 5432 \"$1\" || exit 1; cat < /dev/tcp/127.0.0.1/5432 && exit 1; exit 0";
     let argv = ["/bin/bash", "-c", checker].map(str::to_owned);
-    let checker = Companion { argv: Some(argv.into()), ..Companion::default() };
+    let checker = JudgeProgram { argv: Some(argv.into()), ..JudgeProgram::default() };
     let request = ExecutionRequest {
         tests: vec![case("a"), case("b"), case("c")],
-        comparison: Some(Comparison::Checker(Box::new(checker))),
+        comparison: Some(OutputComparison::Checker(Box::new(checker))),
         ..shell(ASK)
     };
     let execution = fixture.run(request).await;
@@ -135,7 +139,7 @@ async fn an_interactor_has_none(fixture: Fixture) {
     let interactor = "cat < /dev/tcp/127.0.0.1/5432 && exit 1; echo $PGHOST; read line; \
                       [[ $line == 5432* ]]";
     let argv = ["/bin/bash", "-c", interactor].map(str::to_owned);
-    let interactor = Companion { argv: Some(argv.into()), ..Companion::default() };
+    let interactor = JudgeProgram { argv: Some(argv.into()), ..JudgeProgram::default() };
     let script = format!("read line; [[ -z $line ]] || exit 3; {ASK}");
     let request = ExecutionRequest { interactor: Some(interactor), ..shell(&script) };
     let execution = fixture.run(request).await;
@@ -157,7 +161,10 @@ async fn what_was_compiled_is_the_same_with_and_without(fixture: Fixture) {
     let first = fixture.run(without).await;
     assert_eq!(first.outcome.stdout, "none\n", "{first:?}");
     let second = fixture.run(source("c", text)).await;
-    assert_eq!((second.outcome.stdout.as_str(), second.mode), ("localhost\n", Mode::Cached));
+    assert_eq!(
+        (second.outcome.stdout.as_str(), second.mode),
+        ("localhost\n", ExecutionMode::Cached)
+    );
 }
 
 async fn what_cannot_be_given_is_refused(fixture: Fixture) {
@@ -173,7 +180,8 @@ async fn what_cannot_be_given_is_refused(fixture: Fixture) {
         assert_eq!(error.detail().field.as_deref(), Some(field));
     }
     let request = shell(ASK);
-    let error = fixture.alone.execute("somebody", request.clone(), Io::default(), &mut ()).await;
+    let error =
+        fixture.alone.execute("somebody", request.clone(), ProgramIo::default(), &mut ()).await;
     assert_eq!(error.unwrap_err().detail().field.as_deref(), Some("grants"));
     let who = Principal::without_token("somebody", "somebody");
     let error = fixture.alone.authorize(&who, &request).unwrap_err();
@@ -197,10 +205,9 @@ async fn what_is_gone_when_it_is_to_run_is_refused_then(fixture: Fixture) {
 async fn whoever_leaves_closes_the_gate(fixture: Fixture) {
     let service = fixture.service.clone();
     let request = shell(&format!("{ASK}; sleep 60"));
-    let running =
-        tokio::spawn(
-            async move { service.execute("somebody", request, Io::default(), &mut ()).await },
-        );
+    let running = tokio::spawn(async move {
+        service.execute("somebody", request, ProgramIo::default(), &mut ()).await
+    });
     while fixture.opened() == 0 {
         time::sleep(Duration::from_millis(5)).await;
     }

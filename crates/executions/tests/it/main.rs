@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use executions::{Capacity, Config, Host, Languages, Service};
+use executions::{ExecutionService, ExecutionsConfig, HostCapacity, Languages, ToolHost};
 use node::telemetry::Registry;
 use sandbox::{Engine, EngineConfig, HostImage};
 use tokio::time;
@@ -62,9 +62,9 @@ fn main() -> ExitCode {
 
 /// Runs the tests with these names; returns how many failed.
 fn run(table: &Path, is_wanted: impl Fn(&str) -> bool) -> usize {
-    let languages = Languages::load(Some(table), &Host { home: None, cache: None }).unwrap();
-    let capacity = Capacity { cores: 2, memory_bytes: 4 << 30 };
-    let config = Config::default();
+    let languages = Languages::load(Some(table), &ToolHost { home: None, cache: None }).unwrap();
+    let capacity = HostCapacity { cores: 2, memory_bytes: 4 << 30 };
+    let config = ExecutionsConfig::default();
     let runtimes = languages
         .warm_runtimes(&config, config.memory_budget(capacity.memory_bytes), Some(1))
         .unwrap();
@@ -86,7 +86,8 @@ fn run(table: &Path, is_wanted: impl Fn(&str) -> bool) -> usize {
         let engine = Engine::attach(launched).unwrap();
         let service = |registry: &mut Registry| {
             let engine = engine.clone();
-            Service::new(engine, languages.clone(), config.clone(), capacity, registry).unwrap()
+            ExecutionService::new(engine, languages.clone(), config.clone(), capacity, registry)
+                .unwrap()
         };
         let mut out = std::io::stdout();
         let mut failed = 0;

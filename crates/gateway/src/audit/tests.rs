@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
@@ -20,8 +20,8 @@ const LIMITS: GatewayAuditLimits = GatewayAuditLimits {
     per_s_per_grant: 1e-7,
 };
 
-async fn open(url: StoreUrl) -> (Store, GatewayAudit) {
-    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+async fn open(url: StoreUrl) -> (SqlStore, GatewayAudit) {
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     let kept = AuditStore::open(store.clone()).await.unwrap();
     (store, GatewayAudit::new(kept, LIMITS, AuditStatements::Normalised))
 }
@@ -43,8 +43,8 @@ fn of(tenant: &str, holder: &str) -> (String, String) {
     (tenant.to_owned(), holder.to_owned())
 }
 
-fn holder(id: &str, tenant: &str) -> Holder {
-    Holder { id: id.into(), tenant: tenant.into() }
+fn holder(id: &str, tenant: &str) -> GrantHolder {
+    GrantHolder { id: id.into(), tenant: tenant.into() }
 }
 
 fn statement(text: &str) -> Happening<'_> {

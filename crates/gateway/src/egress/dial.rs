@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::client::{Guard, Refused, Roots, connector};
+use node::client::{AddressGuard, Refused, TlsRoots, connector};
 use node::task::{self, Boxed};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -106,7 +106,7 @@ impl NameResolver for SystemResolver {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DialTerms<'a> {
     /// Which addresses are good.
-    pub(super) guard: &'a Guard,
+    pub(super) guard: &'a AddressGuard,
     /// Which of those are not.
     pub(super) networks: &'a DeniedNetworks,
     /// Whether ports that belong to other protocols than HTTP are good as well.
@@ -118,7 +118,7 @@ pub(super) struct DialTerms<'a> {
 /// Makes connections.
 pub struct EgressDialer {
     resolver: Arc<dyn NameResolver>,
-    roots: Roots,
+    roots: TlsRoots,
     /// Made when it is first needed: reading the machine's authorities takes milliseconds.
     tls: OnceCell<TlsConnector>,
 }
@@ -132,7 +132,7 @@ impl fmt::Debug for EgressDialer {
 impl EgressDialer {
     /// Connects where `resolver` says, and trusts whom `roots` name.
     #[must_use]
-    pub fn new(resolver: Arc<dyn NameResolver>, roots: Roots) -> EgressDialer {
+    pub fn new(resolver: Arc<dyn NameResolver>, roots: TlsRoots) -> EgressDialer {
         EgressDialer { resolver, roots, tls: OnceCell::new() }
     }
 

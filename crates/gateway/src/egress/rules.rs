@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 
 use api::{HeaderSource, HttpEffect, HttpRule};
 use hyper::header::{HeaderName, HeaderValue};
-use node::client::{Allowed, Guard, Refused};
+use node::client::{AddressGuard, AllowedNetwork, Refused};
 
 use super::echo::SecretScanner;
 use super::headers::{AddedHeader, InspectedParts, may_be_set};
@@ -54,7 +54,7 @@ pub(super) struct EgressRule {
     /// Whether the ports were named, and are meant then.
     pub(super) names_ports: bool,
     /// Which addresses its hosts may have.
-    pub(super) guard: Guard,
+    pub(super) guard: AddressGuard,
     /// Which of those they may not have.
     pub(super) networks: DeniedNetworks,
 }
@@ -62,8 +62,8 @@ pub(super) struct EgressRule {
 /// Addresses that the hosts of a rule may not have, public ones among them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedNetworks {
-    denied: Vec<Allowed>,
-    excepted: Vec<Allowed>,
+    denied: Vec<AllowedNetwork>,
+    excepted: Vec<AllowedNetwork>,
 }
 
 impl DeniedNetworks {
@@ -74,7 +74,8 @@ impl DeniedNetworks {
     pub(super) fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
         for address in addresses {
             let address = address.ip().to_canonical();
-            let has = |list: &[Allowed]| list.iter().any(|network| network.has_address(address));
+            let has =
+                |list: &[AllowedNetwork]| list.iter().any(|network| network.has_address(address));
             if has(&self.denied) && !has(&self.excepted) {
                 return Err(Refused::Address { host: host.to_owned(), class: DENIED });
             }
@@ -204,7 +205,7 @@ impl EgressRule {
             scanner,
             is_tls: rule.tls,
             names_ports,
-            guard: Guard::Public(internal),
+            guard: AddressGuard::Public(internal),
             networks,
         })
     }
@@ -281,10 +282,10 @@ fn entries<T>(
 }
 
 /// A network, and no name: that would be trusted with whatever addresses it has.
-fn network(text: &str) -> Option<Allowed> {
+fn network(text: &str) -> Option<AllowedNetwork> {
     let address = text.split('/').next().unwrap_or_default();
     address.parse::<IpAddr>().ok()?;
-    Allowed::from_str(text).ok()
+    AllowedNetwork::from_str(text).ok()
 }
 
 type Headers = (Vec<AddedHeader>, Option<SecretScanner>);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use api::HttpRule;
-use node::client::Roots;
+use node::client::TlsRoots;
 use testkit::{Certificate, Scratch};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -79,14 +79,14 @@ struct Setup {
     rules: String,
     limits: HttpLimits,
     names: Vec<Vec<&'static str>>,
-    roots: Roots,
+    roots: TlsRoots,
 }
 
 /// Rules that reach servers of these tests.
 fn setup(rules: &str) -> Setup {
     let limits = HttpLimits { connections: 0, requests: 0, bytes: 0 };
     let names = vec![vec!["127.0.0.1"]];
-    Setup { rules: rules.to_owned(), limits, names, roots: Roots::Machine }
+    Setup { rules: rules.to_owned(), limits, names, roots: TlsRoots::Machine }
 }
 
 #[derive(serde::Deserialize)]
@@ -666,7 +666,7 @@ async fn tls_in_a_tunnel_is_for_its_host() {
 }
 
 /// A server that speaks TLS as `localhost`, and whom to trust for that.
-async fn tls_origin(scratch: &Scratch, answer: &'static str) -> (Origin, Roots) {
+async fn tls_origin(scratch: &Scratch, answer: &'static str) -> (Origin, TlsRoots) {
     let certificate = Certificate::new(scratch);
     let chain = CertificateDer::pem_file_iter(&certificate.certificate).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
@@ -689,7 +689,7 @@ async fn tls_origin(scratch: &Scratch, answer: &'static str) -> (Origin, Roots) 
             }
         }
     });
-    (Origin { port, got }, Roots::File(certificate.certificate))
+    (Origin { port, got }, TlsRoots::File(certificate.certificate))
 }
 
 #[tokio::test]

@@ -10,19 +10,19 @@ use tokio::sync::watch;
 /// Credentials of all kinds have this in common: there is a moment when something about them may
 /// have changed, and a question whether they are still good, which is answered from memory.
 #[derive(Clone)]
-pub struct Revocation {
+pub struct RevocationSignal {
     changes: watch::Receiver<()>,
     is_valid: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl Revocation {
+impl RevocationSignal {
     /// Asks `is_valid` now and after each of the `changes`. It must not block.
     #[must_use]
     pub fn new(
         changes: watch::Receiver<()>,
         is_valid: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Revocation {
-        Revocation { changes, is_valid: Arc::new(is_valid) }
+    ) -> RevocationSignal {
+        RevocationSignal { changes, is_valid: Arc::new(is_valid) }
     }
 
     /// Returns when the credential is no longer valid, which may be at once.
@@ -41,7 +41,7 @@ impl Revocation {
     }
 }
 
-impl fmt::Debug for Revocation {
+impl fmt::Debug for RevocationSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Revocation").finish_non_exhaustive()
     }

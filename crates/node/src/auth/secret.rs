@@ -19,11 +19,11 @@ const E2B_PREFIX: &str = "e2b_";
 const E2B_BYTES: usize = E2B_PREFIX.len() + 64;
 
 /// The plain text of a token. It has no `Display`, so that no log line shows it by accident.
-pub struct Secret([u8; 32]);
+pub struct TokenSecret([u8; 32]);
 
-impl Secret {
-    pub(super) fn new(random: [u8; 32]) -> Secret {
-        Secret(random)
+impl TokenSecret {
+    pub(super) fn new(random: [u8; 32]) -> TokenSecret {
+        TokenSecret(random)
     }
 
     /// The text itself, for the one place that hands it to its owner.
@@ -39,7 +39,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -55,7 +55,7 @@ pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
     if digits.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
-    Some(Cow::Owned(Secret(crate::hex::decode_32(digits)?).expose()))
+    Some(Cow::Owned(TokenSecret(crate::hex::decode_32(digits)?).expose()))
 }
 
 /// The same token the other way round: a caller who has one spelling can be shown the other.
@@ -63,5 +63,5 @@ pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
 pub fn as_e2b(token: &str) -> Option<String> {
     let token = canonical(token)?;
     let random = URL_SAFE_NO_PAD.decode(token.strip_prefix(PREFIX)?).ok()?;
-    Some(Secret(random.try_into().ok()?).expose_as_e2b())
+    Some(TokenSecret(random.try_into().ok()?).expose_as_e2b())
 }

@@ -41,10 +41,10 @@ pub enum Refused {
 /// One entry of an allow list: a network, such as `10.1.0.0/16` or `10.1.2.3`, or the name of a
 /// host, which is then trusted with whatever addresses it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed(Entry);
+pub struct AllowedNetwork(AllowEntry);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
+enum AllowEntry {
     Network {
         address: IpAddr,
         /// Leading bits that count.
@@ -59,10 +59,10 @@ enum Entry {
 #[error("`{0}` is neither a network such as `10.0.0.0/8` nor the name of a host")]
 pub struct NotAllowed(String);
 
-impl FromStr for Allowed {
+impl FromStr for AllowedNetwork {
     type Err = NotAllowed;
 
-    fn from_str(text: &str) -> Result<Allowed, NotAllowed> {
+    fn from_str(text: &str) -> Result<AllowedNetwork, NotAllowed> {
         let wrong = || NotAllowed(text.to_owned());
         if let Some((address, bits)) = text.split_once('/') {
             let address: IpAddr = address.parse().map_err(|_| wrong())?;
@@ -73,36 +73,36 @@ impl FromStr for Allowed {
             if bits > bits_max || rest != 0 {
                 return Err(wrong());
             }
-            return Ok(Allowed(Entry::Network { address, bits }));
+            return Ok(AllowedNetwork(AllowEntry::Network { address, bits }));
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             let bits = if address.is_ipv4() { 32 } else { 128 };
-            return Ok(Allowed(Entry::Network { address, bits }));
+            return Ok(AllowedNetwork(AllowEntry::Network { address, bits }));
         }
-        if is_name(text) { Ok(Allowed(Entry::Host(plain(text)))) } else { Err(wrong()) }
+        if is_name(text) { Ok(AllowedNetwork(AllowEntry::Host(plain(text)))) } else { Err(wrong()) }
     }
 }
 
-impl fmt::Display for Allowed {
+impl fmt::Display for AllowedNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Entry::Network { address, bits } => write!(f, "{address}/{bits}"),
-            Entry::Host(name) => f.write_str(name),
+            AllowEntry::Network { address, bits } => write!(f, "{address}/{bits}"),
+            AllowEntry::Host(name) => f.write_str(name),
         }
     }
 }
 
-impl Allowed {
+impl AllowedNetwork {
     /// Whether an address is one of this network; never of the name of a host.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
-        matches!(&self.0, Entry::Network { .. }) && self.has("", address)
+        matches!(&self.0, AllowEntry::Network { .. }) && self.has("", address)
     }
 
     fn has(&self, host: &str, address: IpAddr) -> bool {
         match &self.0 {
-            Entry::Host(name) => *name == plain(host),
-            Entry::Network { address: network, bits } => {
+            AllowEntry::Host(name) => *name == plain(host),
+            AllowEntry::Network { address: network, bits } => {
                 let shift = 128 - u32::from(*bits);
                 network.is_ipv4() == address.is_ipv4()
                     && (number(*network) ^ number(address)).checked_shr(shift).unwrap_or(0) == 0
@@ -121,21 +121,21 @@ fn number(address: IpAddr) -> u128 {
 
 /// Where requests may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum AddressGuard {
     /// Anywhere: for a command line, whose user can reach whatever it reaches.
     Open,
     /// Into the public Internet, and to these.
-    Public(Vec<Allowed>),
+    Public(Vec<AllowedNetwork>),
 }
 
-impl Guard {
+impl AddressGuard {
     /// Decides about what a name leads to: all of it, since an answer that is half good is an
     /// attempt. Which address is used afterwards does not matter then.
     ///
     /// # Errors
     /// When one of the addresses, or the port, may not be reached.
     pub fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
-        let Guard::Public(allowed) = self else { return Ok(()) };
+        let AddressGuard::Public(allowed) = self else { return Ok(()) };
         for address in addresses {
             if allowed.iter().any(|entry| entry.has(host, address.ip())) {
                 continue;
@@ -157,7 +157,7 @@ impl Guard {
     /// # Errors
     /// When both ends have one address, which no entry names.
     pub fn check_ends(&self, host: &str, own: SocketAddr, peer: SocketAddr) -> Result<(), Refused> {
-        let Guard::Public(allowed) = self else { return Ok(()) };
+        let AddressGuard::Public(allowed) = self else { return Ok(()) };
         let [own, address] = [own.ip().to_canonical(), peer.ip().to_canonical()];
         if own != address || allowed.iter().any(|entry| entry.has(host, peer.ip())) {
             return Ok(());
@@ -256,11 +256,11 @@ fn inner_class_v6(address: Ipv6Addr) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn public(allowed: &[&str]) -> Guard {
-        Guard::Public(allowed.iter().map(|entry| entry.parse().unwrap()).collect())
+    fn public(allowed: &[&str]) -> AddressGuard {
+        AddressGuard::Public(allowed.iter().map(|entry| entry.parse().unwrap()).collect())
     }
 
-    fn check(guard: &Guard, host: &str, addresses: &[&str]) -> Result<(), Refused> {
+    fn check(guard: &AddressGuard, host: &str, addresses: &[&str]) -> Result<(), Refused> {
         let addresses: Vec<SocketAddr> =
             addresses.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 443)).collect();
         guard.check(host, &addresses)
@@ -349,7 +349,7 @@ mod tests {
             assert_eq!(check(&public(&[]), "h", &[address]), Err(expected), "{address}");
             // One that is good does not help.
             assert!(check(&public(&[]), "h", &["8.8.8.8", address]).is_err(), "{address}");
-            assert_eq!(check(&Guard::Open, "h", &[address]), Ok(()), "{address}");
+            assert_eq!(check(&AddressGuard::Open, "h", &[address]), Ok(()), "{address}");
         }
         for address in OUTER {
             assert_eq!(check(&public(&[]), "h", &[address]), Ok(()), "{address}");
@@ -381,7 +381,7 @@ mod tests {
         }
         for wrong in ["", "10.0.0.0/33", "10.0.0.1/8", "::1/64", "10.0.0.0/", "/8", "a b", "300.1"]
         {
-            assert!(wrong.parse::<Allowed>().is_err(), "{wrong}");
+            assert!(wrong.parse::<AllowedNetwork>().is_err(), "{wrong}");
         }
     }
 
@@ -399,7 +399,7 @@ mod tests {
             let (own, peer) = (own.parse().unwrap(), peer.parse().unwrap());
             let found = public(allowed).check_ends("h", own, peer);
             assert_eq!(found.is_ok(), good, "{allowed:?} {own} {peer}");
-            assert_eq!(Guard::Open.check_ends("h", own, peer), Ok(()));
+            assert_eq!(AddressGuard::Open.check_ends("h", own, peer), Ok(()));
         }
     }
 

@@ -43,12 +43,14 @@ fn get(url: String) -> Request {
     Request { timeout: DEADLINE, ..Request::new(Method::GET, url) }
 }
 
-fn open() -> Client {
-    Client::new(Guard::Open)
+fn open() -> HttpClient {
+    HttpClient::new(AddressGuard::Open)
 }
 
-fn guarded(allowed: &[&str]) -> Client {
-    Client::new(Guard::Public(allowed.iter().map(|entry| entry.parse().unwrap()).collect()))
+fn guarded(allowed: &[&str]) -> HttpClient {
+    HttpClient::new(AddressGuard::Public(
+        allowed.iter().map(|entry| entry.parse().unwrap()).collect(),
+    ))
 }
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nX-A: b\r\n\r\nhello";
@@ -277,7 +279,9 @@ async fn secure(certificate: &Certificate) -> (SocketAddr, JoinHandle<Option<Str
 async fn tls_is_spoken_with_those_who_are_trusted() {
     let scratch = Scratch::new();
     let certificate = Certificate::new(&scratch);
-    let trusting = || Client::with_roots(Guard::Open, Roots::File(certificate.certificate.clone()));
+    let trusting = || {
+        HttpClient::with_roots(AddressGuard::Open, TlsRoots::File(certificate.certificate.clone()))
+    };
     for host in ["localhost", "127.0.0.1"] {
         let (address, server) = secure(&certificate).await;
         let url = format!("https://{host}:{}/", address.port());
@@ -288,8 +292,8 @@ async fn tls_is_spoken_with_those_who_are_trusted() {
     // A stranger's certificate, or a certificate for somebody else.
     let (address, server) = secure(&certificate).await;
     let other = Scratch::new();
-    let stranger = Roots::File(Certificate::new(&other).certificate);
-    let client = Client::with_roots(Guard::Open, stranger);
+    let stranger = TlsRoots::File(Certificate::new(&other).certificate);
+    let client = HttpClient::with_roots(AddressGuard::Open, stranger);
     let error = client.send(get(format!("https://localhost:{}/", address.port()))).await;
     assert!(matches!(error, Err(ClientError::Tls { .. })), "{error:?}");
     assert_eq!(server.await.unwrap(), None);

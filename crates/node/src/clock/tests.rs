@@ -19,7 +19,7 @@ fn dates_are_gregorian() {
 
 #[test]
 fn an_id_is_a_prefix_and_26_characters_of_base_32() {
-    let id = Ids::new().unwrap().next("ex_");
+    let id = IdGenerator::new().unwrap().next("ex_");
     let (prefix, rest) = id.split_at(3);
     assert_eq!(prefix, "ex_");
     assert_eq!(rest.len(), 26);
@@ -28,7 +28,7 @@ fn an_id_is_a_prefix_and_26_characters_of_base_32() {
 
 #[test]
 fn ids_increase_even_when_the_clock_steps_back() {
-    let ids = Ids::new().unwrap();
+    let ids = IdGenerator::new().unwrap();
     let mut last = 0;
     for ms in [5_000, 5_000, 5_001, 10, 10, 5_001, 9_000] {
         let number = ids.next_number(UNIX_EPOCH + Duration::from_millis(ms));
@@ -40,7 +40,10 @@ fn ids_increase_even_when_the_clock_steps_back() {
 #[test]
 fn two_generators_make_different_ids() {
     let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    assert_ne!(Ids::new().unwrap().next_number(at), Ids::new().unwrap().next_number(at));
+    assert_ne!(
+        IdGenerator::new().unwrap().next_number(at),
+        IdGenerator::new().unwrap().next_number(at)
+    );
 }
 
 #[test]

@@ -6,10 +6,10 @@ use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
 
-use super::connection::Peer;
+use super::connection::ConnectionPeer;
 use super::error::Error;
 use super::stream::is_websocket;
-use crate::auth::{self, Principal, Revocation, Scope, Tokens};
+use crate::auth::{self, Principal, RevocationSignal, Scope, Tokens};
 
 /// Judge0's header for a token.
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -39,7 +39,7 @@ pub enum Access {
 
 /// How a face differs from the native one, as far as the shell is concerned.
 #[derive(Clone, Debug)]
-pub struct Face {
+pub struct CompatFace {
     /// Who may use it.
     pub access: Access,
     /// How the errors of the shell and of its extractors look there; `retry-after` and
@@ -49,22 +49,22 @@ pub struct Face {
     pub scope: Option<Scope>,
 }
 
-impl Face {
+impl CompatFace {
     /// The native one: tokens, and Cove's own errors.
-    pub const NATIVE: Face = Face { access: Access::Token, render: None, scope: None };
+    pub const NATIVE: CompatFace = CompatFace { access: Access::Token, render: None, scope: None };
 
     /// The native one, below a path that is about one thing.
     #[must_use]
-    pub const fn native_for(scope: Scope) -> Face {
-        Face { scope: Some(scope), ..Face::NATIVE }
+    pub const fn native_for(scope: Scope) -> CompatFace {
+        CompatFace { scope: Some(scope), ..CompatFace::NATIVE }
     }
 }
 
 /// Who makes a request.
-pub(super) struct Admitted {
+pub(super) struct AdmittedCaller {
     pub(super) principal: Principal,
     /// None where no token was needed.
-    pub(super) revocation: Option<Revocation>,
+    pub(super) revocation: Option<RevocationSignal>,
     /// The protocol that the token came as, to be chosen when the handler chooses none: browsers
     /// give up a WebSocket that accepts nothing of what they offered.
     pub(super) protocol: Option<HeaderValue>,
@@ -72,11 +72,11 @@ pub(super) struct Admitted {
 
 /// Finds out who makes a request, and whether it is for him.
 pub(super) fn admit(
-    face: &Face,
+    face: &CompatFace,
     tokens: &Tokens,
     headers: &HeaderMap,
-    peer: Option<Peer>,
-) -> Result<Admitted, Error> {
+    peer: Option<ConnectionPeer>,
+) -> Result<AdmittedCaller, Error> {
     let admitted = identify(&face.access, tokens, headers, peer)?;
     face.scope.map_or(Ok(()), |scope| admitted.principal.require(scope))?;
     Ok(admitted)
@@ -102,14 +102,14 @@ fn identify(
     access: &Access,
     tokens: &Tokens,
     headers: &HeaderMap,
-    peer: Option<Peer>,
-) -> Result<Admitted, Error> {
+    peer: Option<ConnectionPeer>,
+) -> Result<AdmittedCaller, Error> {
     let found = find(headers)?;
     if let Some((token, protocol)) = found {
         // A token that is wrong is not as good as none: its owner would not learn of it.
         let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
         let revocation = Some(tokens.revocation(&principal));
-        return Ok(Admitted { principal, revocation, protocol });
+        return Ok(AdmittedCaller { principal, revocation, protocol });
     }
     let principal = match access {
         Access::Token | Access::Own => None,
@@ -118,7 +118,7 @@ fn identify(
     };
     let principal = principal.cloned().ok_or_else(Error::unauthenticated)?;
     refuse_form(headers)?;
-    Ok(Admitted { principal, revocation: None, protocol: None })
+    Ok(AdmittedCaller { principal, revocation: None, protocol: None })
 }
 
 /// The one token of a request. Two would let a proxy check one and the server use the other.
@@ -155,8 +155,9 @@ fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Erro
 /// Whether a program of this machine makes the request. A page in a browser of this machine could
 /// be made to, by its own script or under a name that leads to this machine; it says so in `origin`
 /// or is given away by `host`.
-fn is_local(headers: &HeaderMap, peer: Option<Peer>) -> bool {
-    let from_here = peer.is_some_and(|Peer(address)| address.ip().to_canonical().is_loopback());
+fn is_local(headers: &HeaderMap, peer: Option<ConnectionPeer>) -> bool {
+    let from_here =
+        peer.is_some_and(|ConnectionPeer(address)| address.ip().to_canonical().is_loopback());
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     from_here
@@ -250,13 +251,13 @@ mod tests {
         let (_, secret) = tokens.create_as(&new).unwrap();
         let (token, e2b) = (secret.expose(), secret.expose_as_e2b());
         let nobody = || Principal::without_token("compat_x", "x");
-        let foreign = || Face {
+        let foreign = || CompatFace {
             access: Access::Open(nobody()),
             scope: Some(Scope::Executions),
             render: None,
         };
         let unknown = Err(ErrorCode::Unauthenticated);
-        let sessions = || Face::native_for(Scope::Sessions);
+        let sessions = || CompatFace::native_for(Scope::Sessions);
         for (face, sent, expected) in [
             (sessions(), vec![("x-api-key", &*e2b)], Ok("team")),
             (sessions(), vec![("x-api-key", &token)], Ok("team")),
@@ -266,8 +267,12 @@ mod tests {
             (sessions(), vec![("x-api-key", &e2b), ("x-api-key", &e2b)], unknown),
             (sessions(), vec![("x-api-key", "e2b_00")], unknown),
             (sessions(), vec![], unknown),
-            (Face::NATIVE, vec![("x-api-key", &e2b)], Ok("team")),
-            (Face::native_for(Scope::Agents), vec![("x-api-key", &e2b)], Err(ErrorCode::Forbidden)),
+            (CompatFace::NATIVE, vec![("x-api-key", &e2b)], Ok("team")),
+            (
+                CompatFace::native_for(Scope::Agents),
+                vec![("x-api-key", &e2b)],
+                Err(ErrorCode::Forbidden),
+            ),
             // Where strangers may come, a token that is not for this is still none for this.
             (foreign(), vec![("x-api-key", &e2b)], Err(ErrorCode::Forbidden)),
             (foreign(), vec![], Ok("compat_x")),
@@ -326,7 +331,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
             headers.extend(origin.map(|origin| (header::ORIGIN, origin.parse().unwrap())));
-            let found = is_local(&headers, Some(Peer(peer.parse().unwrap())));
+            let found = is_local(&headers, Some(ConnectionPeer(peer.parse().unwrap())));
             assert_eq!(found, local, "{peer} {host} {origin:?}");
             assert!(!is_local(&headers, None));
         }
@@ -356,7 +361,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "localhost:2000".parse().unwrap());
             headers.insert(name, value.parse().unwrap());
-            let peer = Some(Peer("127.0.0.1:5".parse().unwrap()));
+            let peer = Some(ConnectionPeer("127.0.0.1:5".parse().unwrap()));
             assert_eq!(is_local(&headers, peer), local, "{name}: {value}");
         }
     }
@@ -366,7 +371,7 @@ mod tests {
         let temp = TempDir::new();
         let tokens = Tokens::open(temp.path()).unwrap();
         let access = Access::Open(Principal::without_token("compat_x", "x"));
-        let face = Face { access, scope: None, render: None };
+        let face = CompatFace { access, scope: None, render: None };
         for (kind, expected) in [
             ("application/x-www-form-urlencoded", Err(ErrorCode::UnsupportedMediaType)),
             (

@@ -20,27 +20,27 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::fast::{Memory, Site};
-use super::refusal::{Refusal, Render};
-use super::room::Seat;
+use super::fast::{ListenerSite, Memory};
+use super::refusal::{EarlyRefusal, Render};
+use super::room::ConnectionPlace;
 use super::server::Limits;
-use super::socket::{Socket, Watch};
+use super::socket::{SocketWatch, WatchedSocket};
 use super::stream::UpgradedRequest;
 use crate::task::Boxed;
 
 /// Who is at the other end of a request's connection: an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub struct ConnectionPeer(pub SocketAddr);
 
 /// Serves one connection until either side ends it. Told that the server is `closing`, it finishes
 /// the request it is in.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    site: Site,
+    site: ListenerSite,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
-    seat: Seat,
+    seat: ConnectionPlace,
 ) {
     // Answers are written at once; waiting to fill a segment only adds latency.
     if let Err(error) = stream.set_nodelay(true) {
@@ -60,7 +60,7 @@ pub(super) async fn serve(
     };
     let service = service_fn(move |request| requests.answer(request));
     let presence = Arc::clone(seat.presence());
-    let (socket, mut watch) = Socket::new(stream, limits.write_stall_max, presence);
+    let (socket, mut watch) = WatchedSocket::new(stream, limits.write_stall_max, presence);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_max)
@@ -89,13 +89,13 @@ pub(super) async fn serve(
             tracing::debug!(%error, "not a request");
             // Hyper itself leaves the preface of HTTP/2 unanswered.
             if !watch.take_withheld().is_empty() || error.is_parse_version_h2() {
-                let refusal = Refusal::of(&error, watch.is_tls(), &limits);
+                let refusal = EarlyRefusal::of(&error, watch.is_tls(), &limits);
                 watch.send_last(&refusal.bytes(render));
             }
         }
         Some(Err(error)) if error.is_timeout() && seat.presence().is_begun() => {
             tracing::debug!(%error, "half a request");
-            watch.send_last(&Refusal::timeout(&limits).bytes(render));
+            watch.send_last(&EarlyRefusal::timeout(&limits).bytes(render));
         }
         // The client went away or was too slow. Dropping the connection drops its handler.
         Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
@@ -115,11 +115,11 @@ pub(super) async fn serve(
 
 /// The service that answers the requests of a connection.
 struct ConnectionService {
-    site: Site,
+    site: ListenerSite,
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
     memory: Memory,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionPlace>,
     /// What a handler that takes the connection over keeps of its request, for as long as it does.
     kept: Arc<Mutex<Option<UpgradedRequest>>>,
 }
@@ -134,7 +134,7 @@ impl ConnectionService {
             self.seat.presence().prove();
             return Either::Left(ready(Ok(answer)));
         }
-        request.extensions_mut().insert(Peer(self.peer));
+        request.extensions_mut().insert(ConnectionPeer(self.peer));
         let answering = self.seat.begin();
         request.extensions_mut().insert(Arc::clone(&answering));
         let (answer, keep) = (self.router.call(request), Arc::clone(&self.kept));
@@ -150,7 +150,7 @@ impl ConnectionService {
 }
 
 /// Returns when a handler that has taken the connection over is done with it, or may not go on.
-async fn until_over(watch: Watch, kept: Option<UpgradedRequest>) {
+async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
     let revoked = async {
         match &kept {
             Some(kept) => kept.revoked().await,
@@ -167,12 +167,12 @@ async fn until_over(watch: Watch, kept: Option<UpgradedRequest>) {
 /// Serves one connection that somebody else has accepted, to its end or until the future is
 /// dropped. No shell is around the site: whoever calls this knows whose connection it is, and
 /// bounds how many there are. Of the limits those of one connection hold.
-pub fn serve_one(stream: TcpStream, site: Site, limits: Limits) -> Boxed<'static, ()> {
+pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: Limits) -> Boxed<'static, ()> {
     Box::pin(async move {
         let Ok(peer) = stream.peer_addr() else { return };
         // UpgradedRequest, so that it never closes.
         let (_open, closing) = watch::channel(false);
-        serve(stream, peer, site, limits, closing, Seat::unbounded()).await;
+        serve(stream, peer, site, limits, closing, ConnectionPlace::unbounded()).await;
     })
 }
 
@@ -185,7 +185,7 @@ pub(super) fn refuse(stream: &TcpStream, limits: &Limits, render: Render) {
     );
     let error = super::Error::new(api::ErrorCode::Overloaded, message)
         .retry_after(std::time::Duration::from_secs(1));
-    let answer = Refusal::new(error).bytes(render);
+    let answer = EarlyRefusal::new(error).bytes(render);
     if let Err(error) = stream.try_write(&answer) {
         tracing::debug!(%error, "refuse a connection");
     }

@@ -8,7 +8,7 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use tokio::sync::Notify;
 
-use crate::auth::Revocation;
+use crate::auth::RevocationSignal;
 
 /// Binds a request to its credential: an extension of every request. When the credential is
 /// revoked, the shell gives up the handler, cuts the answer and closes the WebSocket.
@@ -20,7 +20,7 @@ pub struct CredentialBinding(Arc<BindingState>);
 
 #[derive(Debug, Default)]
 struct BindingState {
-    revocation: OnceLock<Revocation>,
+    revocation: OnceLock<RevocationSignal>,
     bound: Notify,
 }
 
@@ -32,7 +32,7 @@ impl CredentialBinding {
     }
 
     /// Binds the request. Only the first credential counts.
-    pub fn bind(&self, revocation: Revocation) {
+    pub fn bind(&self, revocation: RevocationSignal) {
         if self.0.revocation.set(revocation).is_ok() {
             self.0.bound.notify_waiters();
         }

@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 
 use super::json::content_length;
 use super::refusal::Render;
-use super::shell::Shell;
+use super::shell::HttpShell;
 
 /// Headers of requests that have more to them than a path: a body, another protocol, a condition
 /// on a body being sent at all.
@@ -28,7 +28,7 @@ const NOT_PLAIN: [header::HeaderName; 3] =
 
 /// A request that has no body.
 #[derive(Clone, Copy, Debug)]
-pub struct Head<'a> {
+pub struct FastHead<'a> {
     /// Its method.
     pub method: &'a Method,
     /// Its target.
@@ -54,65 +54,65 @@ pub type Memory = Cell<Option<Box<dyn Any + Send>>>;
 pub trait FastPath: Send + Sync {
     /// The answer, which is the one that the routed handler would give, or none: then the request
     /// is routed. It must not block.
-    fn answer(&self, head: Head<'_>, memory: &Memory) -> Option<AtOnce>;
+    fn answer(&self, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce>;
 }
 
 /// What is served at a listener: routes in their shell, and what may answer before them.
 #[derive(Clone)]
-pub struct Site {
+pub struct ListenerSite {
     pub(super) router: Router,
-    fast: Option<Fast>,
+    fast: Option<FastService>,
     /// How errors look on what never becomes a request.
     pub(super) render: Render,
 }
 
 #[derive(Clone)]
-struct Fast {
-    shell: Shell,
+struct FastService {
+    shell: HttpShell,
     path: Arc<dyn FastPath>,
 }
 
-impl fmt::Debug for Site {
+impl fmt::Debug for ListenerSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Site").field("is_fast", &self.fast.is_some()).finish_non_exhaustive()
     }
 }
 
-impl From<Router> for Site {
-    fn from(router: Router) -> Site {
-        Site { router, fast: None, render: None }
+impl From<Router> for ListenerSite {
+    fn from(router: Router) -> ListenerSite {
+        ListenerSite { router, fast: None, render: None }
     }
 }
 
-impl Site {
+impl ListenerSite {
     /// Has `path` asked first. `shell` is the one around the routes: requests that are answered at
     /// once have ids, are counted and are refused in a drain like all others.
     #[must_use]
-    pub fn with_fast_path(self, shell: &Shell, path: Arc<dyn FastPath>) -> Site {
-        Site { fast: Some(Fast { shell: shell.clone(), path }), ..self }
+    pub fn with_fast_path(self, shell: &HttpShell, path: Arc<dyn FastPath>) -> ListenerSite {
+        ListenerSite { fast: Some(FastService { shell: shell.clone(), path }), ..self }
     }
 
     /// Shows errors as this interface does also where there is no request yet.
     #[must_use]
-    pub fn with_errors(self, render: Option<fn(&super::Error) -> Response>) -> Site {
-        Site { render, ..self }
+    pub fn with_errors(self, render: Option<fn(&super::Error) -> Response>) -> ListenerSite {
+        ListenerSite { render, ..self }
     }
 
     /// The answer to a request, where there is one at hand.
     pub(super) fn answer(&self, request: &Request<Incoming>, memory: &Memory) -> Option<Response> {
-        let Fast { shell, path } = self.fast.as_ref()?;
+        let FastService { shell, path } = self.fast.as_ref()?;
         let headers = request.headers();
         let has_body = content_length(headers).is_some_and(|length| length > 0);
         if has_body || NOT_PLAIN.iter().any(|name| headers.contains_key(name)) {
             return None;
         }
-        let head = Head { method: request.method(), uri: request.uri(), headers };
+        let head = FastHead { method: request.method(), uri: request.uri(), headers };
         shell.at_once(head, || answer(&**path, head, memory))
     }
 }
 
 /// Asks a path. One that panics has nothing at hand, and the server goes on.
-fn answer(path: &dyn FastPath, head: Head<'_>, memory: &Memory) -> Option<AtOnce> {
+fn answer(path: &dyn FastPath, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce> {
     // What is behind the path guards its state by locks that do not outlive a panic.
     catch_unwind(AssertUnwindSafe(|| path.answer(head, memory))).unwrap_or_else(|panic| {
         let message = panic_message(&*panic);

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::Instant;
 
-use self::objects::Objects;
+use self::objects::ObjectsOnly;
 pub(super) use self::words::plain_text;
 use super::error::Error;
 use super::shares::{Share, ShareRefusal};
@@ -209,7 +209,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Er
         }
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(Objects(&mut json)).map_err(|error| {
+    let value = serde_path_to_error::deserialize(ObjectsOnly(&mut json)).map_err(|error| {
         let path = error.path().to_string();
         describe(error.inner(), &path)
     })?;

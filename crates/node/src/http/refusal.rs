@@ -20,18 +20,18 @@ pub(super) type Render = Option<fn(&Error) -> Response>;
 pub(super) const TLS_HANDSHAKE: u8 = 22;
 
 /// What is answered.
-pub(super) struct Refusal {
+pub(super) struct EarlyRefusal {
     status: StatusCode,
     error: Error,
 }
 
-impl Refusal {
+impl EarlyRefusal {
     /// A refusal of a head that hyper does not understand.
-    pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &Limits) -> Refusal {
+    pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &Limits) -> EarlyRefusal {
         if is_tls {
             let message = "this port speaks HTTP and not TLS: use `http://`, or a proxy that ends \
                            TLS before it";
-            return Refusal::bad(message.to_owned());
+            return EarlyRefusal::bad(message.to_owned());
         }
         if error.is_parse_too_large() {
             let max = limits.header_bytes_max;
@@ -39,29 +39,29 @@ impl Refusal {
                 "the head of the request has more than {max} bytes, or more than 100 lines"
             );
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            return Refusal { status, error: Error::invalid(message) };
+            return EarlyRefusal { status, error: Error::invalid(message) };
         }
         // Hyper says which part it is: `invalid HTTP method parsed`.
         let part = error.to_string();
         let part = part.strip_prefix("invalid ").unwrap_or(&part);
         let part = part.strip_suffix(" parsed").unwrap_or(part);
-        Refusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
+        EarlyRefusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
     }
 
     /// A refusal of a head that does not come to its end.
-    pub(super) fn timeout(limits: &Limits) -> Refusal {
+    pub(super) fn timeout(limits: &Limits) -> EarlyRefusal {
         let seconds = limits.header_read_max.as_secs();
         let message = format!("the head of the request did not arrive within {seconds} s");
-        Refusal { status: StatusCode::REQUEST_TIMEOUT, error: Error::invalid(message) }
+        EarlyRefusal { status: StatusCode::REQUEST_TIMEOUT, error: Error::invalid(message) }
     }
 
     /// A refusal with the status that goes with an error.
-    pub(super) fn new(error: Error) -> Refusal {
-        Refusal { status: error.status(), error }
+    pub(super) fn new(error: Error) -> EarlyRefusal {
+        EarlyRefusal { status: error.status(), error }
     }
 
-    fn bad(message: String) -> Refusal {
-        Refusal { status: StatusCode::BAD_REQUEST, error: Error::invalid(message) }
+    fn bad(message: String) -> EarlyRefusal {
+        EarlyRefusal { status: StatusCode::BAD_REQUEST, error: Error::invalid(message) }
     }
 
     /// The whole answer. The connection ends with it.

@@ -17,37 +17,37 @@ use super::server::Limits;
 
 /// Room for the connections of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Room(Arc<Shared>);
+pub(super) struct ConnectionRoom(Arc<ConnectionRoomShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct ConnectionRoomShared {
     connections_max: usize,
     per_address_max: usize,
     /// Counts what happens, so that it is known what came first.
     moments: AtomicU64,
     /// The connections that are open, by number.
-    places: Mutex<HashMap<u64, Occupied>>,
+    places: Mutex<HashMap<u64, OccupiedRoom>>,
 }
 
 #[derive(Debug)]
-struct Occupied {
+struct OccupiedRoom {
     address: IpAddr,
-    presence: Arc<Presence>,
+    presence: Arc<ConnectionUse>,
     /// None until its task is there.
     task: Option<AbortHandle>,
 }
 
 /// A connection's place, free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ConnectionPlace {
     number: u64,
-    presence: Arc<Presence>,
-    room: Option<Room>,
+    presence: Arc<ConnectionUse>,
+    room: Option<ConnectionRoom>,
 }
 
 /// Present use of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
+pub(super) struct ConnectionUse {
     /// Requests that are being answered.
     requests: AtomicUsize,
     /// Whether a part of an answer waits for the client.
@@ -62,14 +62,14 @@ pub(super) struct Presence {
 
 /// A request of a connection that is being answered.
 #[derive(Debug)]
-pub(super) struct Answering {
-    presence: Arc<Presence>,
-    room: Option<Room>,
+pub(super) struct AnsweringRequest {
+    presence: Arc<ConnectionUse>,
+    room: Option<ConnectionRoom>,
 }
 
-impl Room {
-    pub(super) fn new(limits: &Limits) -> Room {
-        Room(Arc::new(Shared {
+impl ConnectionRoom {
+    pub(super) fn new(limits: &Limits) -> ConnectionRoom {
+        ConnectionRoom(Arc::new(ConnectionRoomShared {
             connections_max: limits.connections_max,
             per_address_max: limits.connections_per_address_max,
             moments: AtomicU64::new(0),
@@ -78,7 +78,7 @@ impl Room {
     }
 
     /// Takes a place for a connection from this address; none when all are in use.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Seat> {
+    pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionPlace> {
         let address = network(address);
         let mut places = self.0.places.lock();
         let of_address = places.values().filter(|it| it.address == address).count();
@@ -88,10 +88,11 @@ impl Room {
             make_way(&mut places, None)?;
         }
         let number = self.moment();
-        let presence = Arc::new(Presence { since: AtomicU64::new(number), ..Presence::default() });
-        let occupied = Occupied { address, presence: Arc::clone(&presence), task: None };
+        let presence =
+            Arc::new(ConnectionUse { since: AtomicU64::new(number), ..ConnectionUse::default() });
+        let occupied = OccupiedRoom { address, presence: Arc::clone(&presence), task: None };
         places.insert(number, occupied);
-        Some(Seat { number, presence, room: Some(self.clone()) })
+        Some(ConnectionPlace { number, presence, room: Some(self.clone()) })
     }
 
     /// Says which task serves a connection, so that it can be ended.
@@ -106,29 +107,29 @@ impl Room {
     }
 }
 
-impl Seat {
+impl ConnectionPlace {
     /// A place where connections are bounded by somebody else.
-    pub(super) fn unbounded() -> Seat {
-        Seat { number: 0, presence: Arc::default(), room: None }
+    pub(super) fn unbounded() -> ConnectionPlace {
+        ConnectionPlace { number: 0, presence: Arc::default(), room: None }
     }
 
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    pub(super) fn presence(&self) -> &Arc<Presence> {
+    pub(super) fn presence(&self) -> &Arc<ConnectionUse> {
         &self.presence
     }
 
     /// Notes that a request is being answered.
-    pub(super) fn begin(&self) -> Arc<Answering> {
+    pub(super) fn begin(&self) -> Arc<AnsweringRequest> {
         self.presence.set_begun(false);
         self.presence.requests.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Answering { presence: Arc::clone(&self.presence), room: self.room.clone() })
+        Arc::new(AnsweringRequest { presence: Arc::clone(&self.presence), room: self.room.clone() })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         if let Some(room) = &self.room {
             room.0.places.lock().remove(&self.number);
@@ -136,14 +137,14 @@ impl Drop for Seat {
     }
 }
 
-impl Answering {
+impl AnsweringRequest {
     /// Notes that the connection has shown a credential.
     pub(super) fn prove(&self) {
         self.presence.prove();
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnsweringRequest {
     fn drop(&mut self) {
         if let Some(room) = &self.room {
             self.presence.since.store(room.moment(), Ordering::Relaxed);
@@ -153,7 +154,7 @@ impl Drop for Answering {
     }
 }
 
-impl Presence {
+impl ConnectionUse {
     pub(super) fn prove(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
     }
@@ -177,7 +178,7 @@ impl Presence {
 }
 
 /// Ends one silent connection, of this address or of that which has most; none where there is none.
-fn make_way(places: &mut HashMap<u64, Occupied>, address: Option<IpAddr>) -> Option<()> {
+fn make_way(places: &mut HashMap<u64, OccupiedRoom>, address: Option<IpAddr>) -> Option<()> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for occupied in places.values() {
         *counts.entry(occupied.address).or_default() += 1;
@@ -216,11 +217,11 @@ mod tests {
 
     /// A connection of a test.
     struct Guest {
-        seat: Seat,
+        seat: ConnectionPlace,
         task: tokio::task::JoinHandle<()>,
     }
 
-    fn enter(room: &Room, address: &str) -> Option<Guest> {
+    fn enter(room: &ConnectionRoom, address: &str) -> Option<Guest> {
         let seat = room.enter(address.parse().unwrap())?;
         let task = tokio::spawn(pending());
         room.serves(seat.number(), task.abort_handle());
@@ -238,8 +239,12 @@ mod tests {
         !still_there
     }
 
-    fn room(connections_max: usize, connections_per_address_max: usize) -> Room {
-        Room::new(&Limits { connections_max, connections_per_address_max, ..Limits::default() })
+    fn room(connections_max: usize, connections_per_address_max: usize) -> ConnectionRoom {
+        ConnectionRoom::new(&Limits {
+            connections_max,
+            connections_per_address_max,
+            ..Limits::default()
+        })
     }
 
     #[tokio::test]

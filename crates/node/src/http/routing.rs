@@ -20,18 +20,18 @@ use axum::routing::MethodRouter;
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A handler without its type.
-struct Shared<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
+struct SharedHandler<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
 
-impl<S> Clone for Shared<S> {
+impl<S> Clone for SharedHandler<S> {
     fn clone(&self) -> Self {
-        Shared(Arc::clone(&self.0))
+        SharedHandler(Arc::clone(&self.0))
     }
 }
 
 /// Marks [`Shared`] among handlers.
-struct Erased;
+struct ErasedHandler;
 
-impl<S: 'static> Handler<Erased, S> for Shared<S> {
+impl<S: 'static> Handler<ErasedHandler, S> for SharedHandler<S> {
     type Future = Answering;
 
     fn call(self, request: Request, state: S) -> Answering {
@@ -39,24 +39,24 @@ impl<S: 'static> Handler<Erased, S> for Shared<S> {
     }
 }
 
-fn shared<H, T, S>(handler: H) -> Shared<S>
+fn shared<H, T, S>(handler: H) -> SharedHandler<S>
 where
     H: Handler<T, S, Future = Answering>,
 {
-    Shared(Arc::new(move |request, state| handler.clone().call(request, state)))
+    SharedHandler(Arc::new(move |request, state| handler.clone().call(request, state)))
 }
 
 /// What is done at a path, by method.
-pub struct Methods<S>(MethodRouter<S>);
+pub struct PathMethods<S>(MethodRouter<S>);
 
-impl<S> fmt::Debug for Methods<S> {
+impl<S> fmt::Debug for PathMethods<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Methods").field(&self.0).finish()
     }
 }
 
-impl<S> From<Methods<S>> for MethodRouter<S> {
-    fn from(methods: Methods<S>) -> MethodRouter<S> {
+impl<S> From<PathMethods<S>> for MethodRouter<S> {
+    fn from(methods: PathMethods<S>) -> MethodRouter<S> {
         methods.0
     }
 }
@@ -65,24 +65,24 @@ macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident)*) => {
         $(
             $(#[$doc])*
-            pub fn $name<H, T, S>(handler: H) -> Methods<S>
+            pub fn $name<H, T, S>(handler: H) -> PathMethods<S>
             where
                 H: Handler<T, S, Future = Answering>,
                 S: Clone + Send + Sync + 'static,
             {
-                Methods(axum::routing::$name(shared(handler)))
+                PathMethods(axum::routing::$name(shared(handler)))
             }
         )*
 
-        impl<S: Clone + Send + Sync + 'static> Methods<S> {
+        impl<S: Clone + Send + Sync + 'static> PathMethods<S> {
             $(
                 $(#[$doc])*
                 #[must_use]
-                pub fn $name<H, T>(self, handler: H) -> Methods<S>
+                pub fn $name<H, T>(self, handler: H) -> PathMethods<S>
                 where
                     H: Handler<T, S, Future = Answering>,
                 {
-                    Methods(self.0.$name(shared(handler)))
+                    PathMethods(self.0.$name(shared(handler)))
                 }
             )*
         }
@@ -103,15 +103,15 @@ methods! {
 }
 
 /// A router that takes [`Methods`].
-pub trait Routes<S>: Sized {
+pub trait RouteTable<S>: Sized {
     /// Does at `path` what `methods` say. Panics where [`Router::route`] does: when there is such
     /// a path already, or it is none.
     #[must_use]
-    fn at(self, path: &str, methods: Methods<S>) -> Self;
+    fn at(self, path: &str, methods: PathMethods<S>) -> Self;
 }
 
-impl<S: Clone + Send + Sync + 'static> Routes<S> for Router<S> {
-    fn at(self, path: &str, methods: Methods<S>) -> Self {
+impl<S: Clone + Send + Sync + 'static> RouteTable<S> for Router<S> {
+    fn at(self, path: &str, methods: PathMethods<S>) -> Self {
         self.route(path, methods.0)
     }
 }

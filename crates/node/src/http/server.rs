@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connection;
-use super::fast::Site;
-use super::room::Room;
+use super::fast::ListenerSite;
+use super::room::ConnectionRoom;
 use crate::drain::Drain;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
@@ -89,21 +89,21 @@ pub struct BindError {
 
 /// A bound socket that nobody is served at yet.
 #[derive(Debug)]
-pub struct Listener {
+pub struct BoundListener {
     tcp: TcpListener,
     address: SocketAddr,
 }
 
-impl Listener {
+impl BoundListener {
     /// Binds `host:port`; with port 0 the kernel chooses one.
     ///
     /// # Errors
     /// When the address is malformed, taken or not ours.
-    pub async fn bind(address: &str) -> Result<Listener, BindError> {
+    pub async fn bind(address: &str) -> Result<BoundListener, BindError> {
         let error = |source| BindError { address: address.to_owned(), source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
         let address = tcp.local_addr().map_err(error)?;
-        Ok(Listener { tcp, address })
+        Ok(BoundListener { tcp, address })
     }
 
     /// Where it listens.
@@ -115,7 +115,7 @@ impl Listener {
     /// connection is closed.
     pub fn serve(
         self,
-        site: impl Into<Site>,
+        site: impl Into<ListenerSite>,
         limits: Limits,
         drain: Drain,
         patience: Duration,
@@ -126,22 +126,26 @@ impl Listener {
 
 /// Serves at several listeners, each with a site of its own, as [`Listener::serve`] does at one.
 pub fn serve_all(
-    listeners: Vec<(Listener, Site)>,
+    listeners: Vec<(BoundListener, ListenerSite)>,
     limits: Limits,
     drain: Drain,
     patience: Duration,
 ) -> Boxed<'static, ()> {
     Box::pin(async move {
         // What one listener has to bear takes nothing from another.
-        let open = |(listener, site)| Open { listener, site, room: Room::new(&limits) };
-        let mut listeners: Vec<Open> = listeners.into_iter().map(open).collect();
+        let open = |(listener, site)| ServedListener {
+            listener,
+            site,
+            room: ConnectionRoom::new(&limits),
+        };
+        let mut listeners: Vec<ServedListener> = listeners.into_iter().map(open).collect();
         let mut connections = JoinSet::new();
         let (close, closing) = watch::channel(false);
         let finished = drain.finished(patience);
         tokio::pin!(finished);
         loop {
             tokio::select! {
-                Accepted { stream, peer, site, room } = accept(&mut listeners) => {
+                AcceptedSocket { stream, peer, site, room } = accept(&mut listeners) => {
                     if let Some(seat) = room.enter(peer.ip()) {
                         let (number, closing) = (seat.number(), closing.clone());
                         let serving = connection::serve(stream, peer, site, limits, closing, seat);
@@ -166,22 +170,22 @@ pub fn serve_all(
 }
 
 /// A listener that is served.
-struct Open {
-    listener: Listener,
-    site: Site,
-    room: Room,
+struct ServedListener {
+    listener: BoundListener,
+    site: ListenerSite,
+    room: ConnectionRoom,
 }
 
 /// A connection, with what serves it.
-struct Accepted {
+struct AcceptedSocket {
     stream: TcpStream,
     peer: SocketAddr,
-    site: Site,
-    room: Room,
+    site: ListenerSite,
+    room: ConnectionRoom,
 }
 
 /// The next connection of any listener.
-async fn accept(listeners: &mut [Open]) -> Accepted {
+async fn accept(listeners: &mut [ServedListener]) -> AcceptedSocket {
     loop {
         let accepted = poll_fn(|cx| {
             // Who was served last is asked last, so that a busy listener does not starve another.
@@ -191,7 +195,7 @@ async fn accept(listeners: &mut [Open]) -> Accepted {
                     let (site, room) = (open.site.clone(), open.room.clone());
                     listeners[index..].rotate_left(1);
                     let accepted =
-                        accepted.map(|(stream, peer)| Accepted { stream, peer, site, room });
+                        accepted.map(|(stream, peer)| AcceptedSocket { stream, peer, site, room });
                     return Poll::Ready(accepted);
                 }
             }

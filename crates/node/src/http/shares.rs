@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// Owner of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Caller {
+pub(super) enum ShareOwner {
     /// Callers with a token of this tenant.
     Tenant(Arc<str>),
     /// Callers without one, or with one that the shell does not know, by address.
@@ -26,20 +26,20 @@ pub(super) enum Caller {
 pub(super) struct Shares {
     /// How many times what is free a caller may have.
     weight: usize,
-    state: Mutex<Division>,
+    state: Mutex<ShareTable>,
 }
 
 #[derive(Debug)]
-struct Division {
+struct ShareTable {
     free: usize,
-    held: HashMap<Caller, usize>,
+    held: HashMap<ShareOwner, usize>,
 }
 
 /// A part of it, free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: Arc<Shares>,
-    caller: Caller,
+    caller: ShareOwner,
     units: usize,
 }
 
@@ -54,14 +54,14 @@ pub(super) enum ShareRefusal {
 
 impl Shares {
     pub(super) fn new(units: usize, weight: usize) -> Arc<Shares> {
-        let state = Mutex::new(Division { free: units, held: HashMap::new() });
+        let state = Mutex::new(ShareTable { free: units, held: HashMap::new() });
         Arc::new(Shares { weight, state })
     }
 
     /// Gives a caller so many units. The first that he asks for are bounded by what there is alone.
     pub(super) fn take(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: ShareOwner,
         units: usize,
     ) -> Result<Share, ShareRefusal> {
         let mut share = Share::none(self, caller);
@@ -72,7 +72,7 @@ impl Shares {
 
 impl Share {
     /// Nothing so far.
-    pub(super) fn none(shares: &Arc<Shares>, caller: Caller) -> Share {
+    pub(super) fn none(shares: &Arc<Shares>, caller: ShareOwner) -> Share {
         Share { shares: Arc::clone(shares), caller, units: 0 }
     }
 
@@ -81,7 +81,7 @@ impl Share {
         let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else {
             return Ok(());
         };
-        let Division { free, held } = &mut *self.shares.state.lock();
+        let ShareTable { free, held } = &mut *self.shares.state.lock();
         let left = free.checked_sub(more).ok_or(ShareRefusal::Exhausted)?;
         let has = held.get(&self.caller).copied().unwrap_or(0);
         let is_only = has == self.units;
@@ -97,7 +97,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let Division { free, held } = &mut *self.shares.state.lock();
+        let ShareTable { free, held } = &mut *self.shares.state.lock();
         *free += self.units;
         if let Some(has) = held.get_mut(&self.caller) {
             *has -= self.units;
@@ -112,8 +112,8 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    fn tenant(name: &str) -> Caller {
-        Caller::Tenant(name.into())
+    fn tenant(name: &str) -> ShareOwner {
+        ShareOwner::Tenant(name.into())
     }
 
     /// Takes single units until no more are given.

@@ -17,19 +17,19 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 
-use super::access::{self, Access, Face};
-use super::connection::Peer;
+use super::access::{self, Access, CompatFace};
+use super::connection::ConnectionPeer;
 use super::credential::CredentialBinding;
 use super::error::Error;
-use super::fast::{AtOnce, Head, Site, panic_message};
+use super::fast::{AtOnce, FastHead, ListenerSite, panic_message};
 use super::json::{BodyBudget, content_length};
-use super::room::Answering;
+use super::room::AnsweringRequest;
 use super::server::Limits;
-use super::shares::{Caller, Share, Shares};
-use super::stream::{Ends, Place, Streams, is_websocket};
+use super::shares::{Share, ShareOwner, Shares};
+use super::stream::{StreamEnds, StreamPlace, StreamPlaces, is_websocket};
 use crate::auth::Tokens;
-use crate::clock::{self, Ids};
-use crate::drain::{Drain, Working};
+use crate::clock::{self, IdGenerator};
+use crate::drain::{Drain, WorkInProgress};
 use crate::telemetry::HttpMetrics;
 
 /// The header that names a request, in the answer and in the log.
@@ -62,58 +62,58 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 
 /// Marks an answer that is somebody else's, such as of a program in a sandbox: an extension of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Verbatim;
+pub struct VerbatimAnswer;
 
 /// What a request passes through. Cheap to clone; clones share their limits.
 #[derive(Clone, Debug)]
-pub struct Shell {
-    shared: Arc<Shared>,
+pub struct HttpShell {
+    shared: Arc<ShellShared>,
     /// Routes whose bodies are taken as they come.
     streaming: Arc<[&'static str]>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ShellShared {
     limits: Limits,
     tokens: Tokens,
     drain: Drain,
     metrics: HttpMetrics,
-    ids: Ids,
+    ids: IdGenerator,
     bodies: Arc<Shares>,
-    streams: Streams,
+    streams: StreamPlaces,
 }
 
 /// A shell around the routes of one listener.
 #[derive(Clone)]
-struct Wrapped {
-    shared: Arc<Shared>,
+struct ShellService {
+    shared: Arc<ShellShared>,
     streaming: Arc<[&'static str]>,
     /// What is protected, by the beginning of the path, the longest first.
-    faces: Arc<[(&'static str, Face)]>,
+    faces: Arc<[(&'static str, CompatFace)]>,
 }
 
-impl Shell {
+impl HttpShell {
     /// Brings together what a request meets.
     pub fn new(
         limits: Limits,
         tokens: Tokens,
         drain: Drain,
         metrics: HttpMetrics,
-        ids: Ids,
-    ) -> Shell {
+        ids: IdGenerator,
+    ) -> HttpShell {
         let units = usize::try_from(BodyBudget::units(limits.bodies_bytes_max));
         let bodies = Shares::new(units.unwrap_or(usize::MAX), BODIES_WEIGHT);
-        let streams = Streams::new(limits.streams_max, metrics.clone());
-        let shared = Shared { limits, tokens, drain, metrics, ids, bodies, streams };
-        Shell { shared: Arc::new(shared), streaming: Arc::new([]) }
+        let streams = StreamPlaces::new(limits.streams_max, metrics.clone());
+        let shared = ShellShared { limits, tokens, drain, metrics, ids, bodies, streams };
+        HttpShell { shared: Arc::new(shared), streaming: Arc::new([]) }
     }
 
     /// The same, knowing routes, as their paths are matched, whose handlers take bodies of any
     /// length with [`Upload`](super::Upload).
     #[must_use]
-    pub fn streaming(self, routes: &[&'static str]) -> Shell {
+    pub fn streaming(self, routes: &[&'static str]) -> HttpShell {
         let all = self.streaming.iter().chain(routes).copied().collect();
-        Shell { streaming: all, ..self }
+        HttpShell { streaming: all, ..self }
     }
 
     /// Puts the shell around the routes of all services.
@@ -123,22 +123,22 @@ impl Shell {
 
     /// The same with faces of other systems, or parts of the native one with rules of their own:
     /// each is everything below a path, such as `/compat/piston`.
-    pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, Face)>) -> Router {
-        let native = (PROTECTED, Face::NATIVE);
+    pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, CompatFace)>) -> Router {
+        let native = (PROTECTED, CompatFace::NATIVE);
         self.layer(routes, faces.into_iter().chain([native]).collect())
     }
 
     /// Puts the shell around the routes of one face that has a listener of its own: all of it is
     /// protected as the face says.
-    pub fn wrap_face(&self, routes: Router, face: Face) -> Site {
+    pub fn wrap_face(&self, routes: Router, face: CompatFace) -> ListenerSite {
         let render = face.render;
-        Site::from(self.layer(routes, vec![("", face)])).with_errors(render)
+        ListenerSite::from(self.layer(routes, vec![("", face)])).with_errors(render)
     }
 
     /// Answers with what is at hand, as [`handle`] does with what a handler makes.
     pub(super) fn at_once(
         &self,
-        head: Head<'_>,
+        head: FastHead<'_>,
         answer: impl FnOnce() -> Option<AtOnce>,
     ) -> Option<Response> {
         let started = clock::now();
@@ -152,9 +152,9 @@ impl Shell {
         Some(response)
     }
 
-    fn layer(&self, routes: Router, mut faces: Vec<(&'static str, Face)>) -> Router {
+    fn layer(&self, routes: Router, mut faces: Vec<(&'static str, CompatFace)>) -> Router {
         faces.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let wrapped = Wrapped {
+        let wrapped = ShellService {
             shared: Arc::clone(&self.shared),
             streaming: Arc::clone(&self.streaming),
             faces: faces.into(),
@@ -166,10 +166,10 @@ impl Shell {
     }
 }
 
-impl Wrapped {
+impl ShellService {
     /// The face that a path belongs to. Routes are matched on the path as it was sent, without
     /// decoding, so comparing it is exact.
-    fn face(&self, path: &str) -> Option<&Face> {
+    fn face(&self, path: &str) -> Option<&CompatFace> {
         let is_below = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -178,37 +178,38 @@ impl Wrapped {
 }
 
 /// What an admitted request holds.
-struct Admission {
-    caller: Caller,
+struct RequestAdmission {
+    caller: ShareOwner,
     /// None for what is not protected.
-    working: Option<Working>,
+    working: Option<WorkInProgress>,
     /// For a request that takes its connection over.
-    place: Option<Place>,
+    place: Option<StreamPlace>,
     protocol: Option<HeaderValue>,
     binding: CredentialBinding,
 }
 
-impl Shared {
+impl ShellShared {
     /// Decides whether a request may reach its handler, in the order of who is to blame last: no
     /// token is reported before anything about the request, so that strangers learn nothing.
     fn admit(
         &self,
         request: &mut Request,
-        face: Option<&Face>,
+        face: Option<&CompatFace>,
         is_streaming: bool,
-    ) -> Result<Admission, Error> {
+    ) -> Result<RequestAdmission, Error> {
         let binding = CredentialBinding::default();
-        let caller = Caller::Address(None);
+        let caller = ShareOwner::Address(None);
         let mut admission =
-            Admission { caller, working: None, place: None, protocol: None, binding };
-        let address = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
-        let mut caller = Caller::Address(address);
+            RequestAdmission { caller, working: None, place: None, protocol: None, binding };
+        let address =
+            request.extensions().get::<ConnectionPeer>().map(|ConnectionPeer(peer)| peer.ip());
+        let mut caller = ShareOwner::Address(address);
         if let Some(face) = face {
             if face.access != Access::Own {
-                let peer = request.extensions().get::<Peer>().copied();
+                let peer = request.extensions().get::<ConnectionPeer>().copied();
                 let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
                 if admitted.revocation.is_some() {
-                    caller = Caller::Tenant(Arc::clone(&admitted.principal.tenant));
+                    caller = ShareOwner::Tenant(Arc::clone(&admitted.principal.tenant));
                 }
                 request.extensions_mut().insert(admitted.principal);
                 admitted.revocation.into_iter().for_each(|it| admission.binding.bind(it));
@@ -254,7 +255,7 @@ impl Shared {
         if let Ok(value) = HeaderValue::from_str(id) {
             response.headers_mut().insert(REQUEST_ID, value);
         }
-        if response.extensions_mut().remove::<Verbatim>().is_none() {
+        if response.extensions_mut().remove::<VerbatimAnswer>().is_none() {
             // Browsers take an answer for what it says it is.
             let headers = response.headers_mut();
             let no_sniffing = HeaderValue::from_static("nosniff");
@@ -265,12 +266,12 @@ impl Shared {
     /// Runs the handler of an admitted request.
     async fn answer(
         &self,
-        admission: Admission,
+        admission: RequestAdmission,
         handler: impl Future<Output = Response>,
-        answering: Option<Arc<Answering>>,
+        answering: Option<Arc<AnsweringRequest>>,
         id: &str,
     ) -> Response {
-        let Admission { caller, working, place, protocol, binding } = admission;
+        let RequestAdmission { caller, working, place, protocol, binding } = admission;
         let mut response = if working.is_some() {
             tokio::select! {
                 response = run(handler, id) => response,
@@ -291,14 +292,14 @@ impl Shared {
         {
             answering.prove();
         }
-        let ends = Ends { caller, working, answering, binding, drain: &self.drain };
+        let ends = StreamEnds { caller, working, answering, binding, drain: &self.drain };
         let kept = self.streams.keep(response, place, ends);
         kept.unwrap_or_else(IntoResponse::into_response)
     }
 }
 
-async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next) -> Response {
-    let Wrapped { shared, .. } = &wrapped;
+async fn handle(State(wrapped): State<ShellService>, mut request: Request, next: Next) -> Response {
+    let ShellService { shared, .. } = &wrapped;
     let started = clock::now();
     let in_flight = shared.metrics.enter();
     let id: Arc<str> = shared.ids.next("req_").into();
@@ -315,7 +316,7 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
     let response = match admitted {
         Err(error) => error.into_response(),
         Ok(admission) => {
-            let answering = request.extensions_mut().remove::<Arc<Answering>>();
+            let answering = request.extensions_mut().remove::<Arc<AnsweringRequest>>();
             shared.answer(admission, next.run(request), answering, &id).await
         }
     };
@@ -328,7 +329,7 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
 }
 
 /// Gives an error the shape of the face it is for. What a face answers itself has it already.
-fn rendered(mut response: Response, face: Option<&Face>) -> Response {
+fn rendered(mut response: Response, face: Option<&CompatFace>) -> Response {
     let Some(error) = response.extensions_mut().remove::<Error>() else { return response };
     let Some(render) = face.and_then(|face| face.render) else { return response };
     let mut shown = render(&error);

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
 use super::refusal::TLS_HANDSHAKE;
-use super::room::Presence;
+use super::room::ConnectionUse;
 
 /// Longest refusal that hyper writes by itself.
 const REFUSAL_BYTES_MAX: usize = 256;
@@ -29,12 +29,12 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Both directions of a connection, as hyper sees it, or whoever takes it over from hyper.
 #[derive(Debug)]
-pub(super) struct Socket {
-    shared: Arc<Shared>,
+pub(super) struct WatchedSocket {
+    shared: Arc<SocketShared>,
     /// Longest time in which the client takes nothing of its answer.
     stall_max: Duration,
     /// Told while a part of an answer waits.
-    presence: Arc<Presence>,
+    presence: Arc<ConnectionUse>,
     /// Runs while a write waits.
     stall: Option<Pin<Box<Sleep>>>,
     /// Dropped with the socket, which [`Watch`] notices.
@@ -42,7 +42,7 @@ pub(super) struct Socket {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SocketShared {
     read: Mutex<ReadSide>,
     write: Mutex<OwnedWriteHalf>,
     /// A handler has taken the connection over, and closes it as it sees fit.
@@ -69,19 +69,19 @@ struct ReadSide {
 /// Hyper looks for the end of the stream while a handler runs, but stops looking once the client
 /// has sent anything behind its request, be it a pipelined request or a stray line end.
 #[derive(Debug)]
-pub(super) struct Watch {
-    shared: Arc<Shared>,
+pub(super) struct SocketWatch {
+    shared: Arc<SocketShared>,
     alive: oneshot::Receiver<Infallible>,
 }
 
-impl Socket {
+impl WatchedSocket {
     pub(super) fn new(
         stream: TcpStream,
         stall_max: Duration,
-        presence: Arc<Presence>,
-    ) -> (Socket, Watch) {
+        presence: Arc<ConnectionUse>,
+    ) -> (WatchedSocket, SocketWatch) {
         let (tcp, write) = stream.into_split();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SocketShared {
             read: Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false, is_new: true }),
             write: Mutex::new(write),
             upgraded: AtomicBool::new(false),
@@ -89,8 +89,8 @@ impl Socket {
             withheld: Mutex::default(),
         });
         let (sender, alive) = oneshot::channel();
-        let watch = Watch { shared: Arc::clone(&shared), alive };
-        (Socket { shared, stall_max, presence, stall: None, _alive: sender }, watch)
+        let watch = SocketWatch { shared: Arc::clone(&shared), alive };
+        (WatchedSocket { shared, stall_max, presence, stall: None, _alive: sender }, watch)
     }
 
     /// Holds back a whole answer that is a refusal without a body and the end of the connection, as
@@ -148,7 +148,7 @@ async fn read_some(side: &Mutex<ReadSide>, scrap: &mut [u8]) -> io::Result<usize
     .await
 }
 
-impl Watch {
+impl SocketWatch {
     /// Ready when the client has closed its side. Poll it after hyper, on the same task.
     pub(super) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut side = self.shared.read.lock();
@@ -195,7 +195,7 @@ impl Watch {
     /// Returns when the handler has dropped the socket. Dropping this future cuts the connection,
     /// which the handler then sees as its end.
     pub(super) async fn until_dropped(mut self) {
-        let cut = Cut(Arc::clone(&self.shared));
+        let cut = SocketCut(Arc::clone(&self.shared));
         // Nothing is ever sent.
         drop((&mut self.alive).await);
         drop(cut);
@@ -224,9 +224,9 @@ impl Watch {
 }
 
 /// Ends both directions of a connection when dropped.
-struct Cut(Arc<Shared>);
+struct SocketCut(Arc<SocketShared>);
 
-impl Drop for Cut {
+impl Drop for SocketCut {
     fn drop(&mut self) {
         let side = self.0.read.lock();
         let tcp: &TcpStream = side.tcp.as_ref();
@@ -235,7 +235,7 @@ impl Drop for Cut {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for WatchedSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -263,7 +263,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

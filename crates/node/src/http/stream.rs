@@ -22,9 +22,9 @@ use hyper::body::{Frame, SizeHint};
 
 use super::credential::CredentialBinding;
 use super::error::Error;
-use super::room::Answering;
-use super::shares::{Caller, Share, ShareRefusal, Shares};
-use crate::drain::{Drain, Working};
+use super::room::AnsweringRequest;
+use super::shares::{Share, ShareOwner, ShareRefusal, Shares};
+use crate::drain::{Drain, WorkInProgress};
 use crate::telemetry::{HttpMetrics, InFlight};
 
 /// Bytes of an answer of known length that goes out in one piece.
@@ -38,7 +38,7 @@ const PART_BYTES_MAX: usize = 256 << 10;
 
 /// Places for answers that outlast their handler.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(super) struct StreamPlaces {
     places: Arc<Shares>,
     streams_max: usize,
     metrics: HttpMetrics,
@@ -46,7 +46,7 @@ pub(super) struct Streams {
 
 /// A place, and the work it stands for.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamPlace {
     _share: Share,
     _counted: InFlight,
 }
@@ -57,8 +57,8 @@ pub(super) struct UpgradedRequest(Arc<UpgradedRequestState>);
 
 #[derive(Debug)]
 struct UpgradedRequestState {
-    _place: Place,
-    _working: Option<Working>,
+    _place: StreamPlace,
+    _working: Option<WorkInProgress>,
     binding: CredentialBinding,
 }
 
@@ -70,25 +70,25 @@ impl UpgradedRequest {
 }
 
 /// Things that end an answer before its time, and those that wait for its end.
-pub(super) struct Ends<'a> {
-    pub(super) caller: Caller,
-    pub(super) answering: Option<Arc<Answering>>,
-    pub(super) working: Option<Working>,
+pub(super) struct StreamEnds<'a> {
+    pub(super) caller: ShareOwner,
+    pub(super) answering: Option<Arc<AnsweringRequest>>,
+    pub(super) working: Option<WorkInProgress>,
     pub(super) binding: CredentialBinding,
     pub(super) drain: &'a Drain,
 }
 
-impl Streams {
-    pub(super) fn new(streams_max: usize, metrics: HttpMetrics) -> Streams {
+impl StreamPlaces {
+    pub(super) fn new(streams_max: usize, metrics: HttpMetrics) -> StreamPlaces {
         let places = Shares::new(streams_max, STREAMS_WEIGHT);
-        Streams { places, streams_max, metrics }
+        StreamPlaces { places, streams_max, metrics }
     }
 
     /// Takes a place, or says that there is none.
-    pub(super) fn enter(&self, caller: &Caller) -> Result<Place, Error> {
+    pub(super) fn enter(&self, caller: &ShareOwner) -> Result<StreamPlace, Error> {
         let refusal = match self.places.take(caller.clone(), 1) {
             Ok(share) => {
-                return Ok(Place { _share: share, _counted: self.metrics.enter_stream() });
+                return Ok(StreamPlace { _share: share, _counted: self.metrics.enter_stream() });
             }
             Err(refusal) => refusal,
         };
@@ -109,10 +109,10 @@ impl Streams {
     pub(super) fn keep(
         &self,
         response: Response,
-        place: Option<Place>,
-        ends: Ends<'_>,
+        place: Option<StreamPlace>,
+        ends: StreamEnds<'_>,
     ) -> Result<Response, Error> {
-        let Ends { caller, answering, working, binding, drain } = ends;
+        let StreamEnds { caller, answering, working, binding, drain } = ends;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let place = place.map_or_else(|| self.enter(&caller), Ok)?;
             let state = UpgradedRequestState { _place: place, _working: working, binding };
@@ -127,7 +127,7 @@ impl Streams {
             Some(bytes) if bytes <= AT_ONCE_BYTES_MAX => Ok(response),
             // It ends by itself, and a drain does not wait for it.
             Some(_) => Ok(response.map(|body| {
-                let rest = Rest::new(body, None, answering);
+                let rest = StreamRest::new(body, None, answering);
                 let cancelled = Box::pin(std::future::pending());
                 Body::new(RevocableBody { cancelled, revoked, rest: Some(rest) })
             })),
@@ -137,7 +137,7 @@ impl Streams {
                 let cancelled = Box::pin(async move { drain.cancelled().await });
                 Ok(response.map(|body| {
                     let kept = Some((place, working));
-                    let rest = Rest::new(body, kept, answering);
+                    let rest = StreamRest::new(body, kept, answering);
                     Body::new(RevocableBody { cancelled, revoked, rest: Some(rest) })
                 }))
             }
@@ -158,17 +158,17 @@ struct RevocableBody {
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
     revoked: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// None when it has ended, so that whatever it holds is free.
-    rest: Option<Rest>,
+    rest: Option<StreamRest>,
 }
 
-struct Rest {
+struct StreamRest {
     body: Body,
     /// What the body gave and was not handed on: a large piece goes out in parts, so that there is
     /// a moment between them in which it can end.
     piece: Bytes,
-    _kept: Option<(Place, Option<Working>)>,
+    _kept: Option<(StreamPlace, Option<WorkInProgress>)>,
     /// The connection is in use until the end.
-    _answering: Option<Arc<Answering>>,
+    _answering: Option<Arc<AnsweringRequest>>,
 }
 
 /// Why a body ends in the middle, for the log.
@@ -224,13 +224,13 @@ impl HttpBody for RevocableBody {
     }
 }
 
-impl Rest {
+impl StreamRest {
     fn new(
         body: Body,
-        kept: Option<(Place, Option<Working>)>,
-        answering: Option<Arc<Answering>>,
-    ) -> Rest {
-        Rest { body, piece: Bytes::new(), _kept: kept, _answering: answering }
+        kept: Option<(StreamPlace, Option<WorkInProgress>)>,
+        answering: Option<Arc<AnsweringRequest>>,
+    ) -> StreamRest {
+        StreamRest { body, piece: Bytes::new(), _kept: kept, _answering: answering }
     }
 
     /// The next part of a large piece.

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::auth::{Principal, Tokens};
-use crate::clock::{self, Ids};
+use crate::clock::{self, IdGenerator};
 use crate::drain::Drain;
 use crate::telemetry::{HttpMetrics, Registry};
 use crate::testing::TempDir;
@@ -105,11 +105,12 @@ async fn start_with(limits: Limits, patience: Duration) -> Server {
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
     let drain = Drain::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
-    let shell = Shell::new(limits, tokens.clone(), drain.clone(), metrics, Ids::new().unwrap());
+    let shell =
+        HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, IdGenerator::new().unwrap());
     let (sender, waiting) = mpsc::unbounded_channel();
-    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let listener = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address();
-    let site = Site::from(shell.wrap(routes(sender)));
+    let site = ListenerSite::from(shell.wrap(routes(sender)));
     let site = site.with_fast_path(&shell, Arc::new(OneAnswer));
     let task = tokio::spawn(listener.serve(site, limits, drain.clone(), patience));
     Server { address, token, drain, tokens, waiting, task, _directory: directory }
@@ -620,7 +621,7 @@ async fn many_clients_leave_nothing_behind() {
 struct OneAnswer;
 
 impl FastPath for OneAnswer {
-    fn answer(&self, head: Head<'_>, _: &Memory) -> Option<AtOnce> {
+    fn answer(&self, head: FastHead<'_>, _: &Memory) -> Option<AtOnce> {
         match head.uri.path() {
             "/at-hand" => Some(AtOnce { response: "at once".into_response(), route: "/at-hand" }),
             "/panics" => panic!("on purpose"),

@@ -21,7 +21,7 @@ use super::json::{BodyBudget, content_length};
 
 /// A body in pieces.
 #[derive(Debug)]
-pub struct Upload {
+pub struct UploadBody {
     body: Body,
     declared: Option<u64>,
     budget: BodyBudget,
@@ -31,7 +31,7 @@ pub struct Upload {
     pause: Pin<Box<Sleep>>,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Upload {
+impl<S: Send + Sync> FromRequest<S> for UploadBody {
     type Rejection = Error;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
@@ -42,11 +42,11 @@ impl<S: Send + Sync> FromRequest<S> for Upload {
         };
         let declared = content_length(&parts.headers);
         let pause = Box::pin(sleep(budget.pause_max));
-        Ok(Upload { body, declared, budget, piece: Bytes::new(), pause })
+        Ok(UploadBody { body, declared, budget, piece: Bytes::new(), pause })
     }
 }
 
-impl Upload {
+impl UploadBody {
     /// The length that the client declared, if it did.
     pub fn declared(&self) -> Option<u64> {
         self.declared
@@ -91,7 +91,7 @@ impl Upload {
     }
 
     /// What is there of the body; nothing at its end.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, UploadError>> {
         if !self.piece.is_empty() {
             return Poll::Ready(Ok(std::mem::take(&mut self.piece)));
         }
@@ -99,10 +99,10 @@ impl Upload {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Pending => {
                     ready!(self.pause.as_mut().poll(cx));
-                    return Poll::Ready(Err(Broken::Paused(self.budget.pause_max)));
+                    return Poll::Ready(Err(UploadError::Paused(self.budget.pause_max)));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(Bytes::new())),
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(Broken::Incomplete)),
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(UploadError::Incomplete)),
                 Poll::Ready(Some(Ok(frame))) => {
                     let until = Instant::now() + self.budget.pause_max;
                     self.pause.as_mut().reset(until);
@@ -120,20 +120,20 @@ impl Upload {
 
 /// Why a body is not whole.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-enum Broken {
+enum UploadError {
     #[error("nothing of the request body arrived for {} s", .0.as_secs())]
     Paused(Duration),
     #[error("the request body is incomplete")]
     Incomplete,
 }
 
-impl From<Broken> for Error {
-    fn from(broken: Broken) -> Error {
+impl From<UploadError> for Error {
+    fn from(broken: UploadError) -> Error {
         Error::invalid(broken.to_string())
     }
 }
 
-impl AsyncRead for Upload {
+impl AsyncRead for UploadBody {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{OBJECT_BYTES_MAX, ObjectsError, Placed, check_key, check_prefix};
-use crate::clock::{self, Ids};
+use super::{OBJECT_BYTES_MAX, ObjectsError, PutOutcome, check_key, check_prefix};
+use crate::clock::{self, IdGenerator};
 use crate::data_dir::open_private;
-use crate::store::Durability;
+use crate::store::CommitDurability;
 
 /// Where files are written before they have their name. No part of a key begins with a dot.
 const BESIDE: &str = ".new";
@@ -31,17 +31,20 @@ const LEFT_OVER: Duration = Duration::from_secs(3600);
 const RACES_MAX: u32 = 16;
 
 #[derive(Clone, Debug)]
-pub(super) struct Directory(Arc<Shared>);
+pub(super) struct DirectoryObjects(Arc<DirectoryObjectsShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct DirectoryObjectsShared {
     root: PathBuf,
-    ids: Ids,
-    durability: Durability,
+    ids: IdGenerator,
+    durability: CommitDurability,
 }
 
-impl Directory {
-    pub(super) fn open(root: &Path, durability: Durability) -> Result<Directory, ObjectsError> {
+impl DirectoryObjects {
+    pub(super) fn open(
+        root: &Path,
+        durability: CommitDurability,
+    ) -> Result<DirectoryObjects, ObjectsError> {
         let beside = root.join(BESIDE);
         fs::create_dir_all(&beside).map_err(error("create", &beside))?;
         sync_directory(root)?;
@@ -54,8 +57,12 @@ impl Directory {
                 fs::remove_file(&path).map_err(error("remove", &path))?;
             }
         }
-        let ids = Ids::new().map_err(error("draw random bytes for", root))?;
-        Ok(Directory(Arc::new(Shared { root: root.to_owned(), ids, durability })))
+        let ids = IdGenerator::new().map_err(error("draw random bytes for", root))?;
+        Ok(DirectoryObjects(Arc::new(DirectoryObjectsShared {
+            root: root.to_owned(),
+            ids,
+            durability,
+        })))
     }
 
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
@@ -67,10 +74,10 @@ impl Directory {
         &self,
         key: &str,
         bytes: Bytes,
-    ) -> Result<Placed, ObjectsError> {
+    ) -> Result<PutOutcome, ObjectsError> {
         // Before the work of writing, which most content that is named by its hash spares itself.
         if self.exists(key).await? {
-            return Ok(Placed::Present);
+            return Ok(PutOutcome::Present);
         }
         // Unlike a rename, a link takes no one's place.
         let place = |beside: &Path, path: &Path| {
@@ -138,7 +145,7 @@ impl Directory {
         let (shared, prefix, after) = (Arc::clone(&self.0), prefix.to_owned(), after.to_owned());
         blocking(move || {
             let mut found = Vec::new();
-            let wanted = Wanted { prefix: &prefix, after: &after, limit };
+            let wanted = DirectoryListRequest { prefix: &prefix, after: &after, limit };
             wanted.collect(&shared.root, "", &mut found)?;
             Ok(found)
         })
@@ -150,13 +157,13 @@ impl Directory {
         key: &str,
         bytes: Bytes,
         place: fn(&Path, &Path) -> io::Result<()>,
-    ) -> Result<Placed, ObjectsError> {
+    ) -> Result<PutOutcome, ObjectsError> {
         let (shared, path) = (Arc::clone(&self.0), self.0.file(key));
         blocking(move || {
             let beside = shared.root.join(BESIDE).join(shared.ids.next(""));
             let written = shared.write(&beside, &bytes);
             let placed = written.and_then(|()| shared.place(&beside, &path, place));
-            if !matches!(placed, Ok(Placed::New)) {
+            if !matches!(placed, Ok(PutOutcome::New)) {
                 // Nobody looks at it; a later start would remove it as well.
                 drop(fs::remove_file(&beside));
             }
@@ -166,7 +173,7 @@ impl Directory {
     }
 }
 
-impl Shared {
+impl DirectoryObjectsShared {
     /// Where an object is. The key has been checked: none of its parts leads elsewhere.
     fn file(&self, key: &str) -> PathBuf {
         self.root.join(format!("{key}{MARK}"))
@@ -177,8 +184,8 @@ impl Shared {
             let mut file = open_private(path, true)?;
             file.write_all(bytes)?;
             match self.durability {
-                Durability::Process => Ok(()),
-                Durability::Power => file.sync_all(),
+                CommitDurability::Process => Ok(()),
+                CommitDurability::Power => file.sync_all(),
             }
         };
         write().map_err(error("write", path))
@@ -187,8 +194,8 @@ impl Shared {
     /// Makes names in a directory as durable as they are to be.
     fn settle(&self, directory: &Path) -> Result<(), ObjectsError> {
         match self.durability {
-            Durability::Process => Ok(()),
-            Durability::Power => sync_directory(directory),
+            CommitDurability::Process => Ok(()),
+            CommitDurability::Power => sync_directory(directory),
         }
     }
 
@@ -198,7 +205,7 @@ impl Shared {
         beside: &Path,
         path: &Path,
         place: fn(&Path, &Path) -> io::Result<()>,
-    ) -> Result<Placed, ObjectsError> {
+    ) -> Result<PutOutcome, ObjectsError> {
         let directory = path.parent().unwrap_or(&self.root);
         let mut races = 0;
         loop {
@@ -206,7 +213,7 @@ impl Shared {
             match place(beside, path) {
                 Ok(()) => break,
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
-                    return Ok(Placed::Present);
+                    return Ok(PutOutcome::Present);
                 }
                 // The last object beside it was deleted in between, and the directory with it.
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound && races < RACES_MAX => {
@@ -216,7 +223,7 @@ impl Shared {
             }
         }
         self.settle(directory)?;
-        Ok(Placed::New)
+        Ok(PutOutcome::New)
     }
 
     /// Makes a directory below the root. Each new one is durable once the one above it is.
@@ -241,13 +248,13 @@ impl Shared {
 }
 
 /// What is listed.
-struct Wanted<'a> {
+struct DirectoryListRequest<'a> {
     prefix: &'a str,
     after: &'a str,
     limit: usize,
 }
 
-impl Wanted<'_> {
+impl DirectoryListRequest<'_> {
     /// Whether there can be keys of this list that begin so.
     fn may_be_below(&self, beginning: &str) -> bool {
         let fits = self.prefix.starts_with(beginning) || beginning.starts_with(self.prefix);

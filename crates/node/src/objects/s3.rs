@@ -9,13 +9,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use super::sign::{self, Credentials, Signed};
+use super::sign::{self, SignedParts, SigningCredentials};
 use super::url::decoded;
 use super::{
-    ATTEMPTS_MAX, LIST_MAX, OBJECT_BYTES_MAX, ObjectsError, Placed, REQUESTS_MAX, S3Location,
-    Style, TIMEOUT, check_key,
+    ATTEMPTS_MAX, BucketStyle, LIST_MAX, OBJECT_BYTES_MAX, ObjectsError, PutOutcome, REQUESTS_MAX,
+    S3Location, TIMEOUT, check_key,
 };
-use crate::client::{Client, ClientError, Guard, Request, Roots};
+use crate::client::{AddressGuard, ClientError, HttpClient, Request, TlsRoots};
 use crate::clock;
 
 /// The first pause between two attempts; each one after it is twice as long.
@@ -32,25 +32,25 @@ const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const X_AMZ_CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
-pub(super) struct S3 {
+pub(super) struct S3Objects {
     location: S3Location,
-    credentials: Credentials,
+    credentials: SigningCredentials,
     /// `http` or `https`.
     scheme: String,
     /// As it stands in the signature: without a port that is the usual one.
     host: String,
-    client: Client,
+    client: HttpClient,
     places: Semaphore,
 }
 
-impl fmt::Debug for S3 {
+impl fmt::Debug for S3Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("S3").field(&self.location.to_string()).finish()
     }
 }
 
 /// What is asked of the service, to be sent more than once if need be.
-struct Ask<'a> {
+struct S3Request<'a> {
     action: &'static str,
     method: Method,
     /// Without the prefix; empty for the bucket itself.
@@ -62,13 +62,13 @@ struct Ask<'a> {
     answer_bytes_max: u64,
 }
 
-struct Answer {
+struct S3Answer {
     status: StatusCode,
     body: Vec<u8>,
 }
 
-impl S3 {
-    pub(super) fn new(location: S3Location, credentials: Credentials) -> S3 {
+impl S3Objects {
+    pub(super) fn new(location: S3Location, credentials: SigningCredentials) -> S3Objects {
         // Checked where the location was parsed.
         let uri: Uri = location.endpoint.parse().unwrap_or_default();
         let scheme = uri.scheme_str().unwrap_or("https").to_owned();
@@ -77,17 +77,17 @@ impl S3 {
         let port = port.map_or(String::new(), |port| format!(":{port}"));
         let name = uri.host().unwrap_or_default();
         let host = match location.style {
-            Style::Path => format!("{name}{port}"),
-            Style::Virtual => format!("{}.{name}{port}", location.bucket),
+            BucketStyle::Path => format!("{name}{port}"),
+            BucketStyle::Virtual => format!("{}.{name}{port}", location.bucket),
         };
-        let roots = location.ca.clone().map_or(Roots::Machine, Roots::File);
-        let client = Client::with_roots(Guard::Open, roots);
+        let roots = location.ca.clone().map_or(TlsRoots::Machine, TlsRoots::File);
+        let client = HttpClient::with_roots(AddressGuard::Open, roots);
         let places = Semaphore::new(REQUESTS_MAX);
-        S3 { location, credentials, scheme, host, client, places }
+        S3Objects { location, credentials, scheme, host, client, places }
     }
 
     pub(super) async fn put(&self, key: &str, body: Bytes) -> Result<(), ObjectsError> {
-        let ask = Ask { body, ..Ask::new("write", Method::PUT, key) };
+        let ask = S3Request { body, ..S3Request::new("write", Method::PUT, key) };
         let answer = self.ask(&ask).await?;
         if answer.status.is_success() { Ok(()) } else { Err(ask.refused(&answer)) }
     }
@@ -96,22 +96,25 @@ impl S3 {
         &self,
         key: &str,
         body: Bytes,
-    ) -> Result<Placed, ObjectsError> {
+    ) -> Result<PutOutcome, ObjectsError> {
         // Before the object travels, which most content that is named by its hash spares itself.
         if self.exists(key).await? {
-            return Ok(Placed::Present);
+            return Ok(PutOutcome::Present);
         }
-        let ask = Ask { body, if_absent: true, ..Ask::new("write", Method::PUT, key) };
+        let ask = S3Request { body, if_absent: true, ..S3Request::new("write", Method::PUT, key) };
         let answer = self.ask(&ask).await?;
         match answer.status {
-            StatusCode::PRECONDITION_FAILED => Ok(Placed::Present),
-            status if status.is_success() => Ok(Placed::New),
+            StatusCode::PRECONDITION_FAILED => Ok(PutOutcome::Present),
+            status if status.is_success() => Ok(PutOutcome::New),
             _ => Err(ask.refused(&answer)),
         }
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
-        let ask = Ask { answer_bytes_max: OBJECT_BYTES_MAX, ..Ask::new("read", Method::GET, key) };
+        let ask = S3Request {
+            answer_bytes_max: OBJECT_BYTES_MAX,
+            ..S3Request::new("read", Method::GET, key)
+        };
         let answer = self.ask(&ask).await;
         if let Err(ObjectsError::Request { source: ClientError::TooLarge(_), .. }) = answer {
             return Err(ObjectsError::TooLarge(key.to_owned()));
@@ -126,7 +129,7 @@ impl S3 {
     }
 
     pub(super) async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
-        let ask = Ask::new("look for", Method::HEAD, key);
+        let ask = S3Request::new("look for", Method::HEAD, key);
         let answer = self.ask(&ask).await?;
         match answer.status {
             StatusCode::OK => Ok(true),
@@ -136,7 +139,7 @@ impl S3 {
     }
 
     pub(super) async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
-        let ask = Ask::new("delete", Method::DELETE, key);
+        let ask = S3Request::new("delete", Method::DELETE, key);
         let answer = self.ask(&ask).await?;
         match answer.status {
             status if status.is_success() => Ok(()),
@@ -161,7 +164,7 @@ impl S3 {
             if !position.is_empty() {
                 query.push_str(&format!("&start-after={}", sign::escaped(&position)));
             }
-            let ask = Ask { query, ..Ask::new("list", Method::GET, "") };
+            let ask = S3Request { query, ..S3Request::new("list", Method::GET, "") };
             let answer = self.ask(&ask).await?;
             if answer.status != StatusCode::OK {
                 return Err(ask.refused(&answer));
@@ -183,7 +186,7 @@ impl S3 {
     }
 
     /// Asks until there is an answer that counts, or no attempt is left.
-    async fn ask(&self, ask: &Ask<'_>) -> Result<Answer, ObjectsError> {
+    async fn ask(&self, ask: &S3Request<'_>) -> Result<S3Answer, ObjectsError> {
         let place = self.places.acquire().await.map_err(|_| ObjectsError::Stopped)?;
         let mut pause = PAUSE_MIN;
         let mut attempt = 1;
@@ -207,7 +210,7 @@ impl S3 {
         })
     }
 
-    async fn try_once(&self, ask: &Ask<'_>) -> Result<Answer, ClientError> {
+    async fn try_once(&self, ask: &S3Request<'_>) -> Result<S3Answer, ClientError> {
         let response = self.client.send(self.request(ask)?).await?;
         let status = response.status;
         let length = response.headers.get(header::CONTENT_LENGTH);
@@ -218,15 +221,15 @@ impl S3 {
             return Err(ClientError::TooLarge(max));
         }
         let body = response.bytes().await?;
-        Ok(Answer { status, body })
+        Ok(S3Answer { status, body })
     }
 
     /// Signed anew for every attempt: a signature is good for some minutes.
-    fn request(&self, ask: &Ask<'_>) -> Result<Request, ClientError> {
+    fn request(&self, ask: &S3Request<'_>) -> Result<Request, ClientError> {
         let S3Location { bucket, prefix, region, style, .. } = &self.location;
         let mut path = match style {
-            Style::Path => format!("/{bucket}"),
-            Style::Virtual => String::new(),
+            BucketStyle::Path => format!("/{bucket}"),
+            BucketStyle::Virtual => String::new(),
         };
         if !ask.key.is_empty() || path.is_empty() {
             path.push('/');
@@ -240,7 +243,7 @@ impl S3 {
             vec![("host", &*self.host), ("x-amz-content-sha256", &payload), ("x-amz-date", &time)];
         let token = self.credentials.session_token.as_deref();
         headers.extend(token.map(|token| ("x-amz-security-token", token)));
-        let signed = Signed {
+        let signed = SignedParts {
             method: ask.method.as_str(),
             path: &path,
             query: &ask.query,
@@ -278,9 +281,9 @@ impl S3 {
     }
 }
 
-impl<'a> Ask<'a> {
-    fn new(action: &'static str, method: Method, key: &'a str) -> Ask<'a> {
-        Ask {
+impl<'a> S3Request<'a> {
+    fn new(action: &'static str, method: Method, key: &'a str) -> S3Request<'a> {
+        S3Request {
             action,
             method,
             key,
@@ -291,7 +294,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    fn refused(&self, answer: &Answer) -> ObjectsError {
+    fn refused(&self, answer: &S3Answer) -> ObjectsError {
         ObjectsError::Refused {
             action: self.action,
             key: self.key.to_owned(),
@@ -301,7 +304,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-impl Answer {
+impl S3Answer {
     /// The service's word for what is wrong.
     fn code(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
@@ -335,14 +338,14 @@ pub(super) fn is_worth_another(error: &ClientError) -> bool {
     }
 }
 
-struct Page {
+struct S3Page {
     keys: Vec<String>,
     is_truncated: bool,
 }
 
 /// Reads a list. Keys come escaped as in addresses, which the request asked for, so that no rule of
 /// XML beyond where an element begins and ends matters.
-fn page(body: &[u8]) -> Option<Page> {
+fn page(body: &[u8]) -> Option<S3Page> {
     let text = std::str::from_utf8(body).ok()?;
     let (mut inside, _) = element(text, "ListBucketResult")?;
     let is_truncated = element(inside, "IsTruncated").is_some_and(|(text, _)| text == "true");
@@ -354,7 +357,7 @@ fn page(body: &[u8]) -> Option<Page> {
         keys.push(decoded(key)?);
         inside = rest;
     }
-    Some(Page { keys, is_truncated })
+    Some(S3Page { keys, is_truncated })
 }
 
 /// What the first element of a name holds, and what follows it. The name is one that no element

@@ -15,7 +15,7 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Who asks.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct SigningCredentials {
     /// Names the key.
     pub access_key_id: String,
     /// The key.
@@ -24,7 +24,7 @@ pub struct Credentials {
     pub session_token: Option<String>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for SigningCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").finish_non_exhaustive()
     }
@@ -32,7 +32,7 @@ impl fmt::Debug for Credentials {
 
 /// What is signed of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed<'a> {
+pub struct SignedParts<'a> {
     /// As it is sent.
     pub method: &'a str,
     /// With everything escaped that a path may not hold: see [`escaped_path`].
@@ -59,7 +59,7 @@ pub fn stamp(time: SystemTime) -> String {
 
 /// The value of `authorization`.
 #[must_use]
-pub fn authorization(credentials: &Credentials, request: &Signed<'_>) -> String {
+pub fn authorization(credentials: &SigningCredentials, request: &SignedParts<'_>) -> String {
     let date = request.time.get(..8).unwrap_or_default();
     let scope = format!("{date}/{}/{}/aws4_request", request.region, request.service);
     let names: Vec<&str> = request.headers.iter().map(|(name, _)| *name).collect();
@@ -125,7 +125,7 @@ mod tests {
     /// The examples that the specification has, with its key and its time.
     #[test]
     fn signatures_are_those_of_the_specification() {
-        let credentials = Credentials {
+        let credentials = SigningCredentials {
             access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
             secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
             session_token: None,
@@ -179,7 +179,7 @@ mod tests {
         ] {
             let (region, service) = ("us-east-1", "s3");
             let request =
-                Signed { method, path, query, headers, payload, time: date, region, service };
+                SignedParts { method, path, query, headers, payload, time: date, region, service };
             let text = authorization(&credentials, &request);
             assert!(text.ends_with(&format!("Signature={expected}")), "{path}?{query}: {text}");
             let scope = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request";

@@ -7,21 +7,26 @@ use testkit::S3 as Service;
 use super::*;
 use crate::testing::TempDir;
 
-fn s3(service: &Service, prefix: &str, secret: &str) -> Objects {
+fn s3(service: &Service, prefix: &str, secret: &str) -> ObjectStore {
     let Ok(ObjectsUrl::S3(location)) = service.url(prefix).parse() else { panic!("no location") };
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: service.access_key_id.clone(),
         secret_access_key: secret.to_owned(),
         session_token: None,
     };
-    Objects::in_s3(location, credentials)
+    ObjectStore::in_s3(location, credentials)
 }
 
-async fn list(objects: &Objects, prefix: &str, after: Option<&str>, limit: usize) -> Vec<String> {
+async fn list(
+    objects: &ObjectStore,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Vec<String> {
     objects.list(prefix, after, limit).await.unwrap()
 }
 
-async fn what_is_written_is_read(objects: &Objects) {
+async fn what_is_written_is_read(objects: &ObjectStore) {
     let text = |text: &'static str| Bytes::from_static(text.as_bytes());
     let read = async |key: &str| objects.get(key).await.unwrap();
     assert_eq!(read("a").await, None);
@@ -61,10 +66,10 @@ async fn what_is_written_is_read(objects: &Objects) {
     assert_eq!(list(objects, "", None, 10).await, [""; 0]);
 }
 
-async fn who_is_first_stays(objects: &Objects) {
+async fn who_is_first_stays(objects: &ObjectStore) {
     let bytes = |n: u8| Bytes::from(vec![n; 1000]);
-    assert_eq!(objects.put_if_absent("x/first", bytes(1)).await.unwrap(), Placed::New);
-    assert_eq!(objects.put_if_absent("x/first", bytes(2)).await.unwrap(), Placed::Present);
+    assert_eq!(objects.put_if_absent("x/first", bytes(1)).await.unwrap(), PutOutcome::New);
+    assert_eq!(objects.put_if_absent("x/first", bytes(2)).await.unwrap(), PutOutcome::Present);
     assert_eq!(objects.get("x/first").await.unwrap(), Some(bytes(1)));
     // Several at once, and every one of them whole.
     let tasks: Vec<_> = (0..8)
@@ -83,7 +88,7 @@ async fn who_is_first_stays(objects: &Objects) {
     let mut winners = Vec::new();
     for task in tasks {
         let (n, placed) = task.await.unwrap();
-        winners.extend((placed == Placed::New).then_some(n));
+        winners.extend((placed == PutOutcome::New).then_some(n));
     }
     assert_eq!(winners.len(), 1);
     assert_eq!(objects.get("x/y/race").await.unwrap(), Some(bytes(winners[0])));
@@ -94,7 +99,7 @@ async fn who_is_first_stays(objects: &Objects) {
     }
 }
 
-async fn lists_are_in_the_order_of_bytes(objects: &Objects) {
+async fn lists_are_in_the_order_of_bytes(objects: &ObjectStore) {
     let mut keys = vec![
         "c/0",
         "c/1",
@@ -148,7 +153,7 @@ async fn lists_are_in_the_order_of_bytes(objects: &Objects) {
     }
 }
 
-async fn what_can_be_no_key_is_refused(objects: &Objects) {
+async fn what_can_be_no_key_is_refused(objects: &ObjectStore) {
     let long = ["x".repeat(201), ["x".repeat(100).as_str(); 6].join("/")];
     for key in ["/a", "a//b", "../a", "a/..", "a/.b", ".new/x", "a b", "a\0", "ä", "a*b", "a@"]
         .into_iter()
@@ -172,7 +177,7 @@ async fn what_can_be_no_key_is_refused(objects: &Objects) {
     assert!(matches!(error, ObjectsError::TooLarge(_)) && !error.is_temporary());
 }
 
-async fn conformance(objects: &Objects) {
+async fn conformance(objects: &ObjectStore) {
     what_is_written_is_read(objects).await;
     who_is_first_stays(objects).await;
     lists_are_in_the_order_of_bytes(objects).await;
@@ -183,7 +188,7 @@ async fn conformance(objects: &Objects) {
 async fn a_directory_keeps_what_is_promised() {
     let temp = TempDir::new();
     let root = temp.path().join("deep/objects");
-    conformance(&Objects::in_directory(&root, Durability::Process).unwrap()).await;
+    conformance(&ObjectStore::in_directory(&root, CommitDurability::Process).unwrap()).await;
     // Nothing is left behind, neither files that were being written nor directories.
     let left: Vec<_> = fs::read_dir(&root).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, [".new"]);
@@ -213,12 +218,12 @@ async fn a_service_keeps_what_is_promised() {
 
     let Ok(ObjectsUrl::S3(mut location)) = service.url("").parse() else { panic!("no location") };
     location.bucket = "no-such-bucket".to_owned();
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: service.access_key_id.clone(),
         secret_access_key: service.secret_access_key.clone(),
         session_token: None,
     };
-    let nowhere = Objects::in_s3(location, credentials);
+    let nowhere = ObjectStore::in_s3(location, credentials);
     for result in [
         nowhere.put("a", Bytes::new()).await,
         nowhere.get("a").await.map(drop),
@@ -233,7 +238,7 @@ async fn a_service_keeps_what_is_promised() {
 #[tokio::test]
 async fn objects_outlive_the_server_and_leftovers_do_not() {
     let temp = TempDir::new();
-    let first = Objects::in_directory(temp.path(), Durability::Power).unwrap();
+    let first = ObjectStore::in_directory(temp.path(), CommitDurability::Power).unwrap();
     first.put("a/b", Bytes::from_static(b"kept")).await.unwrap();
     let beside = temp.path().join(".new");
     let (old, young) = (beside.join("OLD"), beside.join("YOUNG"));
@@ -246,7 +251,7 @@ async fn objects_outlive_the_server_and_leftovers_do_not() {
     fs::write(temp.path().join("notes"), "text").unwrap();
     drop(first);
 
-    let second = Objects::in_directory(temp.path(), Durability::Power).unwrap();
+    let second = ObjectStore::in_directory(temp.path(), CommitDurability::Power).unwrap();
     assert_eq!(second.get("a/b").await.unwrap(), Some(Bytes::from_static(b"kept")));
     assert_eq!(list(&second, "", None, 9).await, ["a/b"]);
     assert!(!old.exists() && young.exists());

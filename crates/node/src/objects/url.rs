@@ -33,14 +33,14 @@ pub struct S3Location {
     /// For the signature.
     pub region: String,
     /// Where the bucket stands in addresses.
-    pub style: Style,
+    pub style: BucketStyle,
     /// Certificate authorities to trust in place of the machine's, in PEM.
     pub ca: Option<PathBuf>,
 }
 
 /// Where the bucket stands in addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum BucketStyle {
     /// `https://endpoint/bucket/key`: most services of one's own.
     Path,
     /// `https://bucket.endpoint/key`: Amazon's own.
@@ -113,17 +113,17 @@ impl FromStr for S3Location {
             return bad("region", "it has letters, digits and `-`");
         }
         let style = match (style.as_deref(), &endpoint) {
-            (Some("path"), _) | (None, Some(_)) => Style::Path,
+            (Some("path"), _) | (None, Some(_)) => BucketStyle::Path,
             // No certificate is good for two labels in place of one.
-            (None, None) if bucket.contains('.') => Style::Path,
-            (Some("virtual"), _) | (None, None) => Style::Virtual,
+            (None, None) if bucket.contains('.') => BucketStyle::Path,
+            (Some("virtual"), _) | (None, None) => BucketStyle::Virtual,
             (Some(_), _) => return bad("style", "there are `path` and `virtual`"),
         };
         let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         check_endpoint(&endpoint)?;
         let with_bucket = endpoint.replacen("://", &format!("://{bucket}."), 1);
-        if style == Style::Virtual && client::check_url(&with_bucket).is_err() {
+        if style == BucketStyle::Virtual && client::check_url(&with_bucket).is_err() {
             return bad("style", "the bucket and the endpoint are no name of a host together");
         }
         let ca = ca.map(PathBuf::from);

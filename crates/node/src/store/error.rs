@@ -10,7 +10,7 @@ const SQL_CHARS_MAX: usize = 200;
 
 /// Why a transaction did not happen. Unless the variant says otherwise, nothing of it was written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum SqlStoreError {
     /// The address of the store is none.
     #[error("`store`: {0}")]
     Url(String),
@@ -119,26 +119,26 @@ pub enum StoreError {
         /// The version that was to be reached.
         version: usize,
         /// Why.
-        source: Box<StoreError>,
+        source: Box<SqlStoreError>,
     },
 }
 
-impl StoreError {
+impl SqlStoreError {
     /// Rolls the transaction back for a reason of the caller's, who gets it back by
     /// [`StoreError::refusal`].
-    pub fn refuse(reason: impl Error + Send + Sync + 'static) -> StoreError {
-        StoreError::Refused(Box::new(reason))
+    pub fn refuse(reason: impl Error + Send + Sync + 'static) -> SqlStoreError {
+        SqlStoreError::Refused(Box::new(reason))
     }
 
     /// The reason the transaction itself gave, when it is an `E`.
     ///
     /// # Errors
     /// Itself, when it is anything else.
-    pub fn refusal<E: Error + 'static>(self) -> Result<E, StoreError> {
+    pub fn refusal<E: Error + 'static>(self) -> Result<E, SqlStoreError> {
         match self {
-            StoreError::Refused(reason) => match reason.downcast() {
+            SqlStoreError::Refused(reason) => match reason.downcast() {
                 Ok(reason) => Ok(*reason),
-                Err(reason) => Err(StoreError::Refused(reason)),
+                Err(reason) => Err(SqlStoreError::Refused(reason)),
             },
             other => Err(other),
         }
@@ -147,24 +147,24 @@ impl StoreError {
     /// Whether the same transaction may succeed later, and trying again does no harm.
     pub fn is_temporary(&self) -> bool {
         match self {
-            StoreError::Busy { .. }
-            | StoreError::Contended { .. }
-            | StoreError::Unavailable(_)
-            | StoreError::Full(_) => true,
-            StoreError::Url(_)
-            | StoreError::Open { .. }
-            | StoreError::Statement { .. }
-            | StoreError::Constraint { .. }
-            | StoreError::Parameters { .. }
-            | StoreError::TooManyRows { .. }
-            | StoreError::Column { .. }
-            | StoreError::Spoiled
-            | StoreError::Refused(_)
-            | StoreError::Panicked(_)
-            | StoreError::OutcomeUnknown(_)
-            | StoreError::Closed
-            | StoreError::TooNew { .. }
-            | StoreError::Migrate { .. } => false,
+            SqlStoreError::Busy { .. }
+            | SqlStoreError::Contended { .. }
+            | SqlStoreError::Unavailable(_)
+            | SqlStoreError::Full(_) => true,
+            SqlStoreError::Url(_)
+            | SqlStoreError::Open { .. }
+            | SqlStoreError::Statement { .. }
+            | SqlStoreError::Constraint { .. }
+            | SqlStoreError::Parameters { .. }
+            | SqlStoreError::TooManyRows { .. }
+            | SqlStoreError::Column { .. }
+            | SqlStoreError::Spoiled
+            | SqlStoreError::Refused(_)
+            | SqlStoreError::Panicked(_)
+            | SqlStoreError::OutcomeUnknown(_)
+            | SqlStoreError::Closed
+            | SqlStoreError::TooNew { .. }
+            | SqlStoreError::Migrate { .. } => false,
         }
     }
 }

@@ -22,21 +22,21 @@ const GROUP_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// What is counted of transactions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct StoreMetrics {
-    duration: Family<Labels, Histogram, fn() -> Histogram>,
-    errors: Family<Labels, Counter>,
-    retries: Family<Labels, Counter>,
+    duration: Family<StoreLabels, Histogram, fn() -> Histogram>,
+    errors: Family<StoreLabels, Counter>,
+    retries: Family<StoreLabels, Counter>,
     group: Histogram,
 }
 
 /// The name is one of those in the code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct StoreLabels {
     name: &'static str,
 }
 
 impl StoreMetrics {
     pub(super) fn new(registry: &mut Registry) -> StoreMetrics {
-        let duration: Family<Labels, Histogram, fn() -> Histogram> =
+        let duration: Family<StoreLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         let metrics = StoreMetrics {
             duration,
@@ -69,7 +69,7 @@ impl StoreMetrics {
     }
 
     pub(super) fn finished(&self, name: &'static str, took: Duration, committed: bool) {
-        let labels = Labels { name };
+        let labels = StoreLabels { name };
         self.duration.get_or_create(&labels).observe(took.as_secs_f64());
         if !committed {
             self.errors.get_or_create(&labels).inc();
@@ -77,7 +77,7 @@ impl StoreMetrics {
     }
 
     pub(super) fn retried(&self, name: &'static str) {
-        self.retries.get_or_create(&Labels { name }).inc();
+        self.retries.get_or_create(&StoreLabels { name }).inc();
     }
 
     pub(super) fn committed_together(&self, count: usize) {

@@ -1,11 +1,11 @@
 //! Migrations: numbered for each service, forward only, each in a transaction of its own.
 
-use super::error::StoreError;
-use super::{Dialect, Store, Transaction};
+use super::error::SqlStoreError;
+use super::{SqlStore, StoreDialect, StoreTransaction};
 
 /// One step from a version of the tables to the next.
 #[derive(Clone, Copy, Debug)]
-pub enum Migration {
+pub enum MigrationStep {
     /// Statements that both engines understand.
     Same(&'static str),
     /// Statements for each.
@@ -17,12 +17,12 @@ pub enum Migration {
     },
 }
 
-impl Migration {
-    fn sql(&self, dialect: Dialect) -> &'static str {
+impl MigrationStep {
+    fn sql(&self, dialect: StoreDialect) -> &'static str {
         match (self, dialect) {
-            (Migration::Same(sql), _)
-            | (Migration::Each { sqlite: sql, .. }, Dialect::Sqlite)
-            | (Migration::Each { postgres: sql, .. }, Dialect::Postgres) => sql,
+            (MigrationStep::Same(sql), _)
+            | (MigrationStep::Each { sqlite: sql, .. }, StoreDialect::Sqlite)
+            | (MigrationStep::Each { postgres: sql, .. }, StoreDialect::Postgres) => sql,
         }
     }
 }
@@ -39,18 +39,19 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
 const ATTEMPTS_MAX: usize = 5;
 
 pub(super) async fn migrate(
-    store: &Store,
+    store: &SqlStore,
     service: &'static str,
-    steps: &[Migration],
-) -> Result<(), StoreError> {
-    let failed =
-        |version| move |source| StoreError::Migrate { service, version, source: Box::new(source) };
-    attempt(store, || |transaction: &mut dyn Transaction| transaction.batch(TABLE))
+    steps: &[MigrationStep],
+) -> Result<(), SqlStoreError> {
+    let failed = |version| {
+        move |source| SqlStoreError::Migrate { service, version, source: Box::new(source) }
+    };
+    attempt(store, || |transaction: &mut dyn StoreTransaction| transaction.batch(TABLE))
         .await
         .map_err(failed(0))?;
     let found = version(store, service).await.map_err(failed(0))?;
     if found > steps.len() {
-        return Err(StoreError::TooNew { service, found, known: steps.len() });
+        return Err(SqlStoreError::TooNew { service, found, known: steps.len() });
     }
     let dialect = store.dialect();
     let in_pieces = is_cockroach(store).await.map_err(failed(found))?;
@@ -61,8 +62,9 @@ pub(super) async fn migrate(
         }
         // What was made in pieces is only counted here.
         let sql = if in_pieces { "" } else { sql };
-        let step =
-            || move |transaction: &mut dyn Transaction| apply(transaction, service, number, sql);
+        let step = || {
+            move |transaction: &mut dyn StoreTransaction| apply(transaction, service, number, sql)
+        };
         attempt(store, step).await.map_err(failed(number))?;
         tracing::info!(service, version = number, "migrated the store");
     }
@@ -70,8 +72,8 @@ pub(super) async fn migrate(
 }
 
 /// Whether it is CockroachDB, which speaks PostgreSQL's protocol.
-async fn is_cockroach(store: &Store) -> Result<bool, StoreError> {
-    if store.dialect() == Dialect::Sqlite {
+async fn is_cockroach(store: &SqlStore) -> Result<bool, SqlStoreError> {
+    if store.dialect() == StoreDialect::Sqlite {
         return Ok(false);
     }
     store
@@ -90,17 +92,17 @@ async fn is_cockroach(store: &Store) -> Result<bool, StoreError> {
 /// CockroachDB does not let one transaction use a column that it has added, or make an index by the
 /// name of one that it has dropped.
 pub(super) async fn apply_pieces(
-    store: &Store,
+    store: &SqlStore,
     service: &'static str,
     number: usize,
     sql: &str,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let name = format!("{service}/{number}");
     for (index, piece) in (1_i64..).zip(pieces(sql)) {
         let step = || {
             let parameters = [name.as_str().into(), index.into()];
             let piece = piece.clone();
-            move |transaction: &mut dyn Transaction| {
+            move |transaction: &mut dyn StoreTransaction| {
                 let done = "SELECT version FROM cove_migrations \
                     WHERE service = $1 AND version = $2";
                 if transaction.query_one(done, &parameters)?.is_some() {
@@ -127,7 +129,7 @@ fn pieces(sql: &str) -> Vec<String> {
     pieces.map(str::to_owned).collect()
 }
 
-async fn version(store: &Store, service: &'static str) -> Result<usize, StoreError> {
+async fn version(store: &SqlStore, service: &'static str) -> Result<usize, SqlStoreError> {
     let sql = "SELECT COALESCE(MAX(version), 0) FROM cove_migrations WHERE service = $1";
     store
         .read("store.version", move |transaction| {
@@ -139,11 +141,11 @@ async fn version(store: &Store, service: &'static str) -> Result<usize, StoreErr
 
 /// Makes one version, unless another server has done so meanwhile.
 fn apply(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     service: &'static str,
     number: usize,
     sql: &str,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let version = i64::try_from(number).unwrap_or(i64::MAX);
     // First, because another server that does the same waits for this row.
     let mine = transaction.execute(
@@ -153,14 +155,14 @@ fn apply(
     if mine == 0 { Ok(()) } else { transaction.batch(sql) }
 }
 
-async fn attempt<F>(store: &Store, body: impl Fn() -> F) -> Result<(), StoreError>
+async fn attempt<F>(store: &SqlStore, body: impl Fn() -> F) -> Result<(), SqlStoreError>
 where
-    F: FnMut(&mut dyn Transaction) -> Result<(), StoreError> + Send + 'static,
+    F: FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send + 'static,
 {
     for _ in 1..ATTEMPTS_MAX {
         match store.transact_idempotent("store.migrate", body()).await {
             // Two servers made the same table at the same moment: the next attempt finds it.
-            Err(StoreError::Constraint { .. } | StoreError::Contended { .. }) => {}
+            Err(SqlStoreError::Constraint { .. } | SqlStoreError::Contended { .. }) => {}
             other => return other,
         }
     }

@@ -14,11 +14,11 @@ use ::postgres::error::SqlState;
 use ::postgres::{Client, IsolationLevel};
 use tokio::sync::oneshot;
 
-use self::tls::{Settings, parse};
-use self::transaction::{PostgresTransaction, Statements};
-use super::error::{Cause, StoreError, shown};
-use super::queue::{Access, Job, Queue};
-use super::{Context, StoreConfig};
+use self::tls::{PostgresTls, parse};
+use self::transaction::{PostgresTransaction, PreparedStatements};
+use super::error::{Cause, SqlStoreError, shown};
+use super::queue::{TransactionAccess, TransactionJob, TransactionQueue};
+use super::{StoreConfig, StoreContext};
 use crate::clock;
 
 /// How often a transaction is run that loses its connection before the commit.
@@ -37,22 +37,22 @@ const BACKOFF_MAX: Duration = Duration::from_millis(20);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Whether the address can be understood.
-pub(super) fn check_url(url: &str) -> Result<(), StoreError> {
+pub(super) fn check_url(url: &str) -> Result<(), SqlStoreError> {
     parse(url).map(drop)
 }
 
 /// Connects once, to find out whether that works, and starts the threads.
 pub(super) async fn start(
     url: &str,
-    context: Context,
-    queue: &Arc<Queue>,
-) -> Result<(), StoreError> {
+    context: StoreContext,
+    queue: &Arc<TransactionQueue>,
+) -> Result<(), SqlStoreError> {
     let settings = Arc::new(parse(url)?);
     let context = Arc::new(context);
     for number in 0..context.config.connections.max(1) {
         let (opened, is_open) = oneshot::channel();
         let (queue, context) = (Arc::clone(queue), Arc::clone(&context));
-        let mut engine = Engine {
+        let mut engine = PostgresEngine {
             settings: Arc::clone(&settings),
             context: Arc::clone(&context),
             connection: None,
@@ -69,7 +69,8 @@ pub(super) async fn start(
                 engine.run_all(&queue);
             }
         };
-        let open_error = |source: Cause| StoreError::Open { name: settings.name.clone(), source };
+        let open_error =
+            |source: Cause| SqlStoreError::Open { name: settings.name.clone(), source };
         let thread = thread::Builder::new().name("cove-store".to_owned()).spawn(body);
         thread.map_err(|error| open_error(error.into()))?;
         let result = is_open.await.map_err(|error| open_error(error.into()))?;
@@ -79,33 +80,33 @@ pub(super) async fn start(
 }
 
 /// One connection's thread.
-struct Engine {
-    settings: Arc<Settings>,
-    context: Arc<Context>,
-    connection: Option<Connection>,
+struct PostgresEngine {
+    settings: Arc<PostgresTls>,
+    context: Arc<StoreContext>,
+    connection: Option<PostgresConnection>,
     /// When connecting failed last, and how.
     failed: Option<(Instant, String)>,
 }
 
-struct Connection {
+struct PostgresConnection {
     client: Client,
-    statements: Statements,
+    statements: PreparedStatements,
 }
 
 /// How an attempt at a transaction ended.
-enum Attempt {
+enum TransactionAttempt {
     /// For good, one way or the other.
-    Done(Result<(), StoreError>),
+    Done(Result<(), SqlStoreError>),
     /// Rolled back, because of others.
-    Conflict(StoreError),
+    Conflict(SqlStoreError),
     /// Rolled back, because the connection is gone.
-    Lost(StoreError),
+    Lost(SqlStoreError),
     /// The connection went while it was committed.
     Unknown(Cause),
 }
 
-impl Engine {
-    fn run_all(&mut self, queue: &Queue) {
+impl PostgresEngine {
+    fn run_all(&mut self, queue: &TransactionQueue) {
         while let Some(jobs) = queue.take(1) {
             for mut job in jobs {
                 if !job.is_abandoned() {
@@ -116,14 +117,18 @@ impl Engine {
         }
     }
 
-    fn run(&mut self, job: &mut Job, queue: &Queue) -> Result<(), StoreError> {
+    fn run(
+        &mut self,
+        job: &mut TransactionJob,
+        queue: &TransactionQueue,
+    ) -> Result<(), SqlStoreError> {
         let (mut conflicts, mut lost) = (0, 0);
         loop {
             self.connect()?;
             let attempt = self.attempt(job);
             let gone = match attempt {
-                Attempt::Done(result) => return result,
-                Attempt::Conflict(error) => {
+                TransactionAttempt::Done(result) => return result,
+                TransactionAttempt::Conflict(error) => {
                     conflicts += 1;
                     if conflicts >= self.context.config.attempts_max {
                         return Err(contended(error, conflicts));
@@ -132,12 +137,12 @@ impl Engine {
                     self.context.metrics.retried(job.name);
                     continue;
                 }
-                Attempt::Unknown(source) if job.access == Access::Write => {
+                TransactionAttempt::Unknown(source) if job.access == TransactionAccess::Write => {
                     self.connection = None;
-                    return Err(StoreError::OutcomeUnknown(source));
+                    return Err(SqlStoreError::OutcomeUnknown(source));
                 }
-                Attempt::Unknown(source) => StoreError::Unavailable(source),
-                Attempt::Lost(error) => error,
+                TransactionAttempt::Unknown(source) => SqlStoreError::Unavailable(source),
+                TransactionAttempt::Lost(error) => error,
             };
             self.connection = None;
             lost += 1;
@@ -149,7 +154,7 @@ impl Engine {
     }
 
     /// Makes sure that there is a connection.
-    fn connect(&mut self) -> Result<(), StoreError> {
+    fn connect(&mut self) -> Result<(), SqlStoreError> {
         if self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed()) {
             return Ok(());
         }
@@ -157,12 +162,12 @@ impl Engine {
         if let Some((at, message)) = &self.failed
             && clock::now().duration_since(*at) < RECONNECT_PAUSE
         {
-            return Err(StoreError::Unavailable(message.clone().into()));
+            return Err(SqlStoreError::Unavailable(message.clone().into()));
         }
         match open(&self.settings, &self.context.config) {
             Ok(client) => {
-                let statements = Statements::default();
-                self.connection = Some(Connection { client, statements });
+                let statements = PreparedStatements::default();
+                self.connection = Some(PostgresConnection { client, statements });
                 self.failed = None;
                 Ok(())
             }
@@ -173,17 +178,17 @@ impl Engine {
                     tracing::warn!(error = message, store = self.settings.name, "lost the store");
                 }
                 self.failed = Some((clock::now(), message));
-                Err(StoreError::Unavailable(error.into()))
+                Err(SqlStoreError::Unavailable(error.into()))
             }
         }
     }
 
-    fn attempt(&mut self, job: &mut Job) -> Attempt {
-        let Some(Connection { client, statements }) = &mut self.connection else {
-            return Attempt::Done(Err(StoreError::Closed));
+    fn attempt(&mut self, job: &mut TransactionJob) -> TransactionAttempt {
+        let Some(PostgresConnection { client, statements }) = &mut self.connection else {
+            return TransactionAttempt::Done(Err(SqlStoreError::Closed));
         };
         let begin = client.build_transaction().isolation_level(IsolationLevel::Serializable);
-        let inner = match begin.read_only(job.access == Access::Read).start() {
+        let inner = match begin.read_only(job.access == TransactionAccess::Read).start() {
             Ok(inner) => inner,
             Err(error) => return ended(failure("BEGIN", error)),
         };
@@ -194,16 +199,24 @@ impl Engine {
         let result = match (result, fate) {
             (Ok(()), None) => return commit(inner),
             // Whatever the closure made of it: the transaction did not fail by itself.
-            (Err(error), Some(Fate::Conflict | Fate::StalePlan)) => Attempt::Conflict(error),
-            (Ok(()), Some(Fate::Conflict | Fate::StalePlan)) => {
-                Attempt::Conflict(StoreError::Spoiled)
+            (Err(error), Some(TransactionFate::Conflict | TransactionFate::StalePlan)) => {
+                TransactionAttempt::Conflict(error)
             }
-            (Err(error), Some(Fate::Lost)) => return Attempt::Lost(error),
-            (Ok(()), Some(Fate::Lost)) => return Attempt::Lost(StoreError::Spoiled),
-            (Ok(()), Some(Fate::Failed)) => Attempt::Done(Err(StoreError::Spoiled)),
-            (Err(error), Some(Fate::Failed) | None) => Attempt::Done(Err(error)),
+            (Ok(()), Some(TransactionFate::Conflict | TransactionFate::StalePlan)) => {
+                TransactionAttempt::Conflict(SqlStoreError::Spoiled)
+            }
+            (Err(error), Some(TransactionFate::Lost)) => return TransactionAttempt::Lost(error),
+            (Ok(()), Some(TransactionFate::Lost)) => {
+                return TransactionAttempt::Lost(SqlStoreError::Spoiled);
+            }
+            (Ok(()), Some(TransactionFate::Failed)) => {
+                TransactionAttempt::Done(Err(SqlStoreError::Spoiled))
+            }
+            (Err(error), Some(TransactionFate::Failed) | None) => {
+                TransactionAttempt::Done(Err(error))
+            }
         };
-        if fate == Some(Fate::StalePlan) {
+        if fate == Some(TransactionFate::StalePlan) {
             statements.clear();
         }
         if let Err(error) = inner.rollback() {
@@ -215,23 +228,27 @@ impl Engine {
     }
 }
 
-fn commit(transaction: ::postgres::Transaction<'_>) -> Attempt {
-    let Err(error) = transaction.commit() else { return Attempt::Done(Ok(())) };
+fn commit(transaction: ::postgres::Transaction<'_>) -> TransactionAttempt {
+    let Err(error) = transaction.commit() else { return TransactionAttempt::Done(Ok(())) };
     match fate(&error) {
-        Fate::Lost => Attempt::Unknown(error.into()),
-        Fate::Conflict | Fate::StalePlan | Fate::Failed => ended(failure("COMMIT", error)),
+        TransactionFate::Lost => TransactionAttempt::Unknown(error.into()),
+        TransactionFate::Conflict | TransactionFate::StalePlan | TransactionFate::Failed => {
+            ended(failure("COMMIT", error))
+        }
     }
 }
 
-fn ended((fate, error): (Fate, StoreError)) -> Attempt {
+fn ended((fate, error): (TransactionFate, SqlStoreError)) -> TransactionAttempt {
     match fate {
-        Fate::Conflict | Fate::StalePlan => Attempt::Conflict(error),
-        Fate::Lost => Attempt::Lost(error),
-        Fate::Failed => Attempt::Done(Err(error)),
+        TransactionFate::Conflict | TransactionFate::StalePlan => {
+            TransactionAttempt::Conflict(error)
+        }
+        TransactionFate::Lost => TransactionAttempt::Lost(error),
+        TransactionFate::Failed => TransactionAttempt::Done(Err(error)),
     }
 }
 
-fn open(settings: &Settings, config: &StoreConfig) -> Result<Client, ::postgres::Error> {
+fn open(settings: &PostgresTls, config: &StoreConfig) -> Result<Client, ::postgres::Error> {
     let mut options = settings.options.clone();
     options.connect_timeout(config.connect_max);
     options.tcp_user_timeout(SILENCE_MAX).keepalives_idle(SILENCE_MAX / 3);
@@ -249,7 +266,7 @@ fn open(settings: &Settings, config: &StoreConfig) -> Result<Client, ::postgres:
 
 /// What an error means for the transaction it happened in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum TransactionFate {
     /// It lost against others.
     Conflict,
     /// A prepared statement does not fit the tables any more, which somebody has changed.
@@ -260,47 +277,53 @@ enum Fate {
     Failed,
 }
 
-fn fate(error: &::postgres::Error) -> Fate {
+fn fate(error: &::postgres::Error) -> TransactionFate {
     let Some(state) = error.code() else {
         let io =
             std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>());
-        return if io || error.is_closed() { Fate::Lost } else { Fate::Failed };
+        return if io || error.is_closed() {
+            TransactionFate::Lost
+        } else {
+            TransactionFate::Failed
+        };
     };
     let message = error.as_db_error().map_or("", |error| error.message());
     match state.code() {
-        "40001" | "40P01" => Fate::Conflict,
-        "0A000" if message.contains("cached plan") => Fate::StalePlan,
+        "40001" | "40P01" => TransactionFate::Conflict,
+        "0A000" if message.contains("cached plan") => TransactionFate::StalePlan,
         // Shut down by the administrator, crashed, starting; CockroachDB: completion not known.
-        "57P01" | "57P02" | "57P03" | "40003" => Fate::Lost,
-        code if code.starts_with("08") => Fate::Lost,
-        _ => Fate::Failed,
+        "57P01" | "57P02" | "57P03" | "40003" => TransactionFate::Lost,
+        code if code.starts_with("08") => TransactionFate::Lost,
+        _ => TransactionFate::Failed,
     }
 }
 
 /// The error of a statement, as others see it, and what it means for the transaction.
-fn failure(sql: &str, error: ::postgres::Error) -> (Fate, StoreError) {
+fn failure(sql: &str, error: ::postgres::Error) -> (TransactionFate, SqlStoreError) {
     let fate = fate(&error);
     let constraint = error.code().is_some_and(|state| state.code().starts_with("23"))
         || error.code() == Some(&SqlState::DUPLICATE_TABLE);
     let sql = shown(sql);
     let shown = match fate {
-        Fate::Conflict | Fate::StalePlan => {
-            StoreError::Contended { attempts: 1, source: error.into() }
+        TransactionFate::Conflict | TransactionFate::StalePlan => {
+            SqlStoreError::Contended { attempts: 1, source: error.into() }
         }
-        Fate::Lost => StoreError::Unavailable(error.into()),
-        Fate::Failed if constraint => StoreError::Constraint { sql, source: error.into() },
-        Fate::Failed if error.code() == Some(&SqlState::DISK_FULL) => {
-            StoreError::Full(error.into())
+        TransactionFate::Lost => SqlStoreError::Unavailable(error.into()),
+        TransactionFate::Failed if constraint => {
+            SqlStoreError::Constraint { sql, source: error.into() }
         }
-        Fate::Failed => StoreError::Statement { sql, source: error.into() },
+        TransactionFate::Failed if error.code() == Some(&SqlState::DISK_FULL) => {
+            SqlStoreError::Full(error.into())
+        }
+        TransactionFate::Failed => SqlStoreError::Statement { sql, source: error.into() },
     };
     (fate, shown)
 }
 
-fn contended(error: StoreError, attempts: u32) -> StoreError {
+fn contended(error: SqlStoreError, attempts: u32) -> SqlStoreError {
     match error {
-        StoreError::Contended { source, .. } => StoreError::Contended { attempts, source },
-        other => StoreError::Contended { attempts, source: other.into() },
+        SqlStoreError::Contended { source, .. } => SqlStoreError::Contended { attempts, source },
+        other => SqlStoreError::Contended { attempts, source: other.into() },
     }
 }
 

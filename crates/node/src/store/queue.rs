@@ -8,12 +8,12 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::Transaction;
-use super::error::StoreError;
+use super::StoreTransaction;
+use super::error::SqlStoreError;
 
 /// What a transaction needs of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum TransactionAccess {
     /// Only looks.
     Read,
     /// Writes; run at most once to its end.
@@ -24,36 +24,40 @@ pub(super) enum Access {
 
 /// What a transaction does, leaving its value where its caller will look for it: behind a pointer,
 /// so that nothing of the store is compiled for each transaction there is.
-pub(super) type Body = Box<dyn FnMut(&mut dyn Transaction) -> Result<(), StoreError> + Send>;
+pub(super) type Body =
+    Box<dyn FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send>;
 
 /// One transaction on its way, with whoever waits for it.
-pub(super) struct Job {
+pub(super) struct TransactionJob {
     /// Names it in metrics.
     pub(super) name: &'static str,
     /// What it needs.
-    pub(super) access: Access,
+    pub(super) access: TransactionAccess,
     body: Body,
-    answer: oneshot::Sender<Result<(), StoreError>>,
+    answer: oneshot::Sender<Result<(), SqlStoreError>>,
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+fn panicked(panic: &(dyn Any + Send)) -> SqlStoreError {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    StoreError::Panicked(text.unwrap_or("not a text").to_owned())
+    SqlStoreError::Panicked(text.unwrap_or("not a text").to_owned())
 }
 
-impl Job {
+impl TransactionJob {
     pub(super) fn new(
         name: &'static str,
-        access: Access,
+        access: TransactionAccess,
         body: Body,
-    ) -> (Job, oneshot::Receiver<Result<(), StoreError>>) {
+    ) -> (TransactionJob, oneshot::Receiver<Result<(), SqlStoreError>>) {
         let (answer, receiver) = oneshot::channel();
-        (Job { name, access, body, answer }, receiver)
+        (TransactionJob { name, access, body, answer }, receiver)
     }
 
     /// Runs its statements. May be called again after a roll-back.
-    pub(super) fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError> {
+    pub(super) fn run(
+        &mut self,
+        transaction: &mut dyn StoreTransaction,
+    ) -> Result<(), SqlStoreError> {
         // The transaction is rolled back, and the body is not run again.
         let result = catch_unwind(AssertUnwindSafe(|| (self.body)(transaction)));
         result.unwrap_or_else(|panic| Err(panicked(&*panic)))
@@ -65,8 +69,8 @@ impl Job {
     }
 
     /// Answers it.
-    pub(super) fn finish(self, committed: Result<(), StoreError>) {
-        let Job { body, answer, .. } = self;
+    pub(super) fn finish(self, committed: Result<(), SqlStoreError>) {
+        let TransactionJob { body, answer, .. } = self;
         // Nobody waits any more, which changes nothing about what is written.
         drop(answer.send(committed));
         // After the answer: what the body holds is not what its caller waits for.
@@ -75,8 +79,8 @@ impl Job {
 }
 
 /// Jobs in the order they came, for one or more threads.
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct TransactionQueue {
+    state: Mutex<TransactionQueueState>,
     /// There is work, or the queue is closed.
     changed: Condvar,
     /// The queue is closed. Apart from the other, so that a pause takes nobody's wake-up.
@@ -85,14 +89,14 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Job>,
+struct TransactionQueueState {
+    waiting: VecDeque<TransactionJob>,
     closed: bool,
 }
 
-impl Queue {
-    pub(super) fn new(waiting_max: usize) -> Queue {
-        Queue {
+impl TransactionQueue {
+    pub(super) fn new(waiting_max: usize) -> TransactionQueue {
+        TransactionQueue {
             state: Mutex::default(),
             changed: Condvar::new(),
             closing: Condvar::new(),
@@ -101,13 +105,13 @@ impl Queue {
     }
 
     /// Adds a job, or says why not.
-    pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
+    pub(super) fn push(&self, job: TransactionJob) -> Result<(), SqlStoreError> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(StoreError::Closed);
+            return Err(SqlStoreError::Closed);
         }
         if state.waiting.len() >= self.waiting_max {
-            return Err(StoreError::Busy { waiting_max: self.waiting_max });
+            return Err(SqlStoreError::Busy { waiting_max: self.waiting_max });
         }
         state.waiting.push_back(job);
         drop(state);
@@ -117,7 +121,7 @@ impl Queue {
 
     /// Waits for work and takes up to `count_max` jobs of it. None when the queue is closed and
     /// empty.
-    pub(super) fn take(&self, count_max: usize) -> Option<Vec<Job>> {
+    pub(super) fn take(&self, count_max: usize) -> Option<Vec<TransactionJob>> {
         let mut state = self.state.lock();
         loop {
             if !state.waiting.is_empty() {

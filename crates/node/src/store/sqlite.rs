@@ -9,10 +9,10 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
 use tokio::sync::oneshot;
 
-use super::error::{Cause, StoreError, shown};
-use super::queue::{Job, Queue};
-use super::value::{Row, Value};
-use super::{Context, Dialect, Durability, Transaction};
+use super::error::{Cause, SqlStoreError, shown};
+use super::queue::{TransactionJob, TransactionQueue};
+use super::value::{SqlRow, Value};
+use super::{CommitDurability, StoreContext, StoreDialect, StoreTransaction};
 use crate::data_dir;
 
 /// How long a statement waits for a lock. Only another process could hold one, such as a backup.
@@ -27,19 +27,20 @@ const WAL_BYTES_KEPT: u32 = 64 << 20;
 /// Opens the database and starts its threads.
 pub(super) async fn start(
     path: &Path,
-    context: Context,
-    reads: &Arc<Queue>,
-    writes: &Arc<Queue>,
-) -> Result<(), StoreError> {
-    let open_error = |source: Cause| StoreError::Open { name: path.display().to_string(), source };
+    context: StoreContext,
+    reads: &Arc<TransactionQueue>,
+    writes: &Arc<TransactionQueue>,
+) -> Result<(), SqlStoreError> {
+    let open_error =
+        |source: Cause| SqlStoreError::Open { name: path.display().to_string(), source };
     // SQLite gives its other files the mode of this one.
     data_dir::open_private(path, false).map_err(|error| open_error(error.into()))?;
     let context = Arc::new(context);
     // The writer first: it makes the file a database, and readers need one.
-    let roles = std::iter::once(Role::Writer);
-    for role in roles.chain((0..context.config.readers.max(1)).map(|_| Role::Reader)) {
+    let roles = std::iter::once(SqliteRole::Writer);
+    for role in roles.chain((0..context.config.readers.max(1)).map(|_| SqliteRole::Reader)) {
         let (opened, is_open) = oneshot::channel();
-        let queue = Arc::clone(if role == Role::Writer { writes } else { reads });
+        let queue = Arc::clone(if role == SqliteRole::Writer { writes } else { reads });
         let (path, context) = (path.to_owned(), Arc::clone(&context));
         let body = move || {
             // Counts this thread for as long as it is there.
@@ -48,15 +49,15 @@ pub(super) async fn start(
                 Err(error) => drop(opened.send(Err(error))),
                 Ok(connection) => {
                     drop(opened.send(Ok(())));
-                    let engine = Engine { connection, context: Arc::clone(&context) };
+                    let engine = SqliteEngine { connection, context: Arc::clone(&context) };
                     match role {
-                        Role::Writer => engine.write_all(&queue),
-                        Role::Reader => engine.read_all(&queue),
+                        SqliteRole::Writer => engine.write_all(&queue),
+                        SqliteRole::Reader => engine.read_all(&queue),
                     }
                 }
             }
         };
-        let name = if role == Role::Writer { "cove-store-w" } else { "cove-store-r" };
+        let name = if role == SqliteRole::Writer { "cove-store-w" } else { "cove-store-r" };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
         thread.map_err(|error| open_error(error.into()))?;
         let result = is_open.await;
@@ -67,25 +68,29 @@ pub(super) async fn start(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum SqliteRole {
     Writer,
     Reader,
 }
 
-fn open(path: &Path, role: Role, durability: Durability) -> rusqlite::Result<Connection> {
+fn open(
+    path: &Path,
+    role: SqliteRole,
+    durability: CommitDurability,
+) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_MAX)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    if role == Role::Reader {
+    if role == SqliteRole::Reader {
         connection.pragma_update(None, "query_only", true)?;
         return Ok(connection);
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let synchronous = match durability {
         // The log is written, not flushed: the kernel has it when the process dies.
-        Durability::Process => "NORMAL",
-        Durability::Power => "FULL",
+        CommitDurability::Process => "NORMAL",
+        CommitDurability::Power => "FULL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -96,20 +101,20 @@ fn open(path: &Path, role: Role, durability: Durability) -> rusqlite::Result<Con
     Ok(connection)
 }
 
-struct Engine {
+struct SqliteEngine {
     connection: Connection,
-    context: Arc<Context>,
+    context: Arc<StoreContext>,
 }
 
-impl Engine {
-    fn write_all(&self, queue: &Queue) {
+impl SqliteEngine {
+    fn write_all(&self, queue: &TransactionQueue) {
         while let Some(jobs) = queue.take(self.context.config.group_max.max(1)) {
             self.write_group(jobs);
         }
     }
 
     /// Runs jobs in one transaction and answers them when it is committed.
-    fn write_group(&self, mut jobs: Vec<Job>) {
+    fn write_group(&self, mut jobs: Vec<TransactionJob>) {
         jobs.retain(|job| !job.is_abandoned());
         if jobs.is_empty() {
             return;
@@ -129,7 +134,10 @@ impl Engine {
     /// One transaction with a savepoint for each job, so that one that fails takes back only
     /// itself. None when the whole transaction was rolled back, as by a full disk: then each job
     /// has to try alone, and learns its own error.
-    fn commit_together(&self, jobs: &mut [Job]) -> Option<Vec<Result<(), StoreError>>> {
+    fn commit_together(
+        &self,
+        jobs: &mut [TransactionJob],
+    ) -> Option<Vec<Result<(), SqlStoreError>>> {
         self.statement("BEGIN IMMEDIATE").ok()?;
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -152,7 +160,7 @@ impl Engine {
         }
     }
 
-    fn in_savepoint(&self, job: &mut Job) -> Option<Result<(), StoreError>> {
+    fn in_savepoint(&self, job: &mut TransactionJob) -> Option<Result<(), SqlStoreError>> {
         self.statement("SAVEPOINT job").ok()?;
         let result = self.statements_of(job);
         if result.is_err() {
@@ -162,7 +170,11 @@ impl Engine {
         Some(result)
     }
 
-    fn commit_alone(&self, begin: &'static str, job: &mut Job) -> Result<(), StoreError> {
+    fn commit_alone(
+        &self,
+        begin: &'static str,
+        job: &mut TransactionJob,
+    ) -> Result<(), SqlStoreError> {
         self.statement(begin)?;
         let result = self.statements_of(job).and_then(|()| self.statement("COMMIT"));
         if result.is_err() {
@@ -171,12 +183,12 @@ impl Engine {
         result
     }
 
-    fn statements_of(&self, job: &mut Job) -> Result<(), StoreError> {
+    fn statements_of(&self, job: &mut TransactionJob) -> Result<(), SqlStoreError> {
         let rows_max = self.context.config.rows_max;
         let mut transaction =
             SqliteTransaction { connection: &self.connection, rows_max, spoiled: false };
         job.run(&mut transaction)?;
-        if transaction.spoiled { Err(StoreError::Spoiled) } else { Ok(()) }
+        if transaction.spoiled { Err(SqlStoreError::Spoiled) } else { Ok(()) }
     }
 
     /// Ends a transaction that is to leave nothing. SQLite may have ended it already.
@@ -189,7 +201,7 @@ impl Engine {
         }
     }
 
-    fn read_all(&self, queue: &Queue) {
+    fn read_all(&self, queue: &TransactionQueue) {
         while let Some(jobs) = queue.take(1) {
             for mut job in jobs {
                 if !job.is_abandoned() {
@@ -200,7 +212,7 @@ impl Engine {
         }
     }
 
-    fn statement(&self, sql: &'static str) -> Result<(), StoreError> {
+    fn statement(&self, sql: &'static str) -> Result<(), SqlStoreError> {
         let run = || self.connection.prepare_cached(sql)?.raw_execute();
         run().map(drop).map_err(|error| failure(sql, error))
     }
@@ -218,10 +230,10 @@ impl SqliteTransaction<'_> {
         &mut self,
         sql: &str,
         parameters: &[Value],
-        run: impl FnOnce(&mut Statement<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        run: impl FnOnce(&mut Statement<'_>) -> Result<T, SqlStoreError>,
+    ) -> Result<T, SqlStoreError> {
         if self.spoiled {
-            return Err(StoreError::Spoiled);
+            return Err(SqlStoreError::Spoiled);
         }
         // Stays so when anything below fails.
         self.spoiled = true;
@@ -234,15 +246,15 @@ impl SqliteTransaction<'_> {
     }
 }
 
-impl Transaction for SqliteTransaction<'_> {
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+impl StoreTransaction for SqliteTransaction<'_> {
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError> {
         self.run(sql, parameters, |statement| {
             let changed = statement.raw_execute().map_err(|error| failure(sql, error))?;
             Ok(u64::try_from(changed).unwrap_or(u64::MAX))
         })
     }
 
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError> {
         let rows_max = self.rows_max;
         self.run(sql, parameters, |statement| {
             let columns = statement.column_count();
@@ -250,38 +262,42 @@ impl Transaction for SqliteTransaction<'_> {
             let mut rows = statement.raw_query();
             while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
                 if found.len() == rows_max {
-                    return Err(StoreError::TooManyRows { sql: shown(sql), rows_max });
+                    return Err(SqlStoreError::TooManyRows { sql: shown(sql), rows_max });
                 }
                 let mut values = Vec::with_capacity(columns);
                 for index in 0..columns {
                     let value = row.get_ref(index).map_err(|error| failure(sql, error))?;
                     values.push(owned(value));
                 }
-                found.push(Row::new(values));
+                found.push(SqlRow::new(values));
             }
             Ok(found)
         })
     }
 
-    fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+    fn batch(&mut self, sql: &str) -> Result<(), SqlStoreError> {
         if self.spoiled {
-            return Err(StoreError::Spoiled);
+            return Err(SqlStoreError::Spoiled);
         }
         let result = self.connection.execute_batch(sql).map_err(|error| failure(sql, error));
         self.spoiled = result.is_err();
         result
     }
 
-    fn dialect(&self) -> Dialect {
-        Dialect::Sqlite
+    fn dialect(&self) -> StoreDialect {
+        StoreDialect::Sqlite
     }
 }
 
 /// Binds `$1` to the first parameter and so on, whatever order they come in.
 ///
 /// SQLite takes `$1` as a name and numbers names by their first occurrence.
-fn bind(statement: &mut Statement<'_>, sql: &str, parameters: &[Value]) -> Result<(), StoreError> {
-    let wrong = |problem| StoreError::Parameters { sql: shown(sql), problem };
+fn bind(
+    statement: &mut Statement<'_>,
+    sql: &str,
+    parameters: &[Value],
+) -> Result<(), SqlStoreError> {
+    let wrong = |problem| SqlStoreError::Parameters { sql: shown(sql), problem };
     let mut highest = 0;
     for place in 1..=statement.parameter_count() {
         let name = statement.parameter_name(place).unwrap_or("?");
@@ -302,8 +318,8 @@ pub(super) fn check_parameters(
     sql: &str,
     wanted: usize,
     parameters: &[Value],
-) -> Result<(), StoreError> {
-    let wrong = |problem| Err(StoreError::Parameters { sql: shown(sql), problem });
+) -> Result<(), SqlStoreError> {
+    let wrong = |problem| Err(SqlStoreError::Parameters { sql: shown(sql), problem });
     if wanted != parameters.len() {
         return wrong(format!("it has {wanted} parameters and was given {}", parameters.len()));
     }
@@ -340,17 +356,17 @@ fn owned(value: ValueRef<'_>) -> Value {
     }
 }
 
-fn failure(sql: &str, error: rusqlite::Error) -> StoreError {
+fn failure(sql: &str, error: rusqlite::Error) -> SqlStoreError {
     let sql = shown(sql);
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {
-            StoreError::Constraint { sql, source: error.into() }
+            SqlStoreError::Constraint { sql, source: error.into() }
         }
         // Another process, such as a backup, held the file for all of `BUSY_MAX`.
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            StoreError::Contended { attempts: 1, source: error.into() }
+            SqlStoreError::Contended { attempts: 1, source: error.into() }
         }
-        Some(ErrorCode::DiskFull) => StoreError::Full(error.into()),
-        _ => StoreError::Statement { sql, source: error.into() },
+        Some(ErrorCode::DiskFull) => SqlStoreError::Full(error.into()),
+        _ => SqlStoreError::Statement { sql, source: error.into() },
     }
 }

@@ -7,10 +7,10 @@ use testkit::Postgres;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::telemetry::Metrics;
+use crate::telemetry::MetricsRegistry;
 use crate::testing::TempDir;
 
-const TABLES: &[Migration] = &[Migration::Same(
+const TABLES: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE things (
         id BIGINT PRIMARY KEY,
         real DOUBLE PRECISION,
@@ -23,7 +23,7 @@ const TABLES: &[Migration] = &[Migration::Same(
 
 /// A store on a fresh database, and what keeps the database alive.
 struct Fresh {
-    store: Store,
+    store: SqlStore,
     config: StoreConfig,
     registry: Registry,
     /// Nothing else refers to it.
@@ -32,11 +32,11 @@ struct Fresh {
 }
 
 impl Fresh {
-    async fn open(dialect: Dialect, adjust: impl FnOnce(&mut StoreConfig)) -> Fresh {
+    async fn open(dialect: StoreDialect, adjust: impl FnOnce(&mut StoreConfig)) -> Fresh {
         let temp = TempDir::new();
         let (url, server) = match dialect {
-            Dialect::Sqlite => (StoreUrl::Sqlite(temp.path().join("cove.db")), None),
-            Dialect::Postgres => {
+            StoreDialect::Sqlite => (StoreUrl::Sqlite(temp.path().join("cove.db")), None),
+            StoreDialect::Postgres => {
                 let starting = tokio::task::spawn_blocking(|| {
                     let server = Postgres::shared();
                     (server.database().parse().unwrap(), server)
@@ -48,13 +48,13 @@ impl Fresh {
         let mut config = StoreConfig::new(url);
         adjust(&mut config);
         let mut registry = Registry::default();
-        let store = Store::open(config.clone(), &mut registry).await.unwrap();
+        let store = SqlStore::open(config.clone(), &mut registry).await.unwrap();
         store.migrate("things", TABLES).await.unwrap();
         Fresh { store, config, registry, _temp: temp, server }
     }
 
-    async fn again(&self) -> Result<Store, StoreError> {
-        Store::open(self.config.clone(), &mut Registry::default()).await
+    async fn again(&self) -> Result<SqlStore, SqlStoreError> {
+        SqlStore::open(self.config.clone(), &mut Registry::default()).await
     }
 }
 
@@ -64,7 +64,7 @@ async fn check(claim: impl AsyncFn(&Fresh)) {
 }
 
 async fn check_with(adjust: impl Fn(&mut StoreConfig), claim: impl AsyncFn(&Fresh)) {
-    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+    for dialect in [StoreDialect::Sqlite, StoreDialect::Postgres] {
         let fresh = Fresh::open(dialect, &adjust).await;
         assert_eq!(fresh.store.dialect(), dialect);
         claim(&fresh).await;
@@ -73,28 +73,28 @@ async fn check_with(adjust: impl Fn(&mut StoreConfig), claim: impl AsyncFn(&Fres
 }
 
 async fn write(
-    store: &Store,
+    store: &SqlStore,
     sql: &'static str,
     parameters: Vec<Value>,
-) -> Result<u64, StoreError> {
+) -> Result<u64, SqlStoreError> {
     store.transact("test", move |transaction| transaction.execute(sql, &parameters)).await
 }
 
 async fn ask(
-    store: &Store,
+    store: &SqlStore,
     sql: &'static str,
     parameters: Vec<Value>,
-) -> Result<Vec<Row>, StoreError> {
+) -> Result<Vec<SqlRow>, SqlStoreError> {
     store.read("test", move |transaction| transaction.query(sql, &parameters)).await
 }
 
-async fn count(store: &Store) -> i64 {
+async fn count(store: &SqlStore) -> i64 {
     ask(store, "SELECT COUNT(*) FROM things", vec![]).await.unwrap()[0].get(0).unwrap()
 }
 
 const INSERT: &str = "INSERT INTO things (id, number) VALUES ($1, $2)";
 
-fn add(transaction: &mut dyn Transaction, id: i64, number: i64) -> Result<u64, StoreError> {
+fn add(transaction: &mut dyn StoreTransaction, id: i64, number: i64) -> Result<u64, SqlStoreError> {
     transaction.execute(INSERT, &[id.into(), number.into()])
 }
 
@@ -120,7 +120,7 @@ async fn values_come_back_as_they_went_in() {
         let sql = "SELECT id, real, text, blob, number FROM things ORDER BY id";
         let found = ask(store, sql, vec![]).await.unwrap();
         assert_eq!(
-            found.iter().map(Row::values).collect::<Vec<_>>(),
+            found.iter().map(SqlRow::values).collect::<Vec<_>>(),
             rows.iter().collect::<Vec<_>>()
         );
         let sql = "SELECT id FROM things WHERE text = $1 OR blob = $2 ORDER BY id";
@@ -172,10 +172,10 @@ async fn constraints_are_told_from_mistakes() {
     check(async |Fresh { store, .. }| {
         write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
         let error = write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap_err();
-        assert!(matches!(error, StoreError::Constraint { .. }), "{error:?}");
+        assert!(matches!(error, SqlStoreError::Constraint { .. }), "{error:?}");
         let sql = "INSERT INTO things (id, number) VALUES ($1, $2)
                    ON CONFLICT (id) DO UPDATE SET number = excluded.number RETURNING number";
-        let body = move |transaction: &mut dyn Transaction| {
+        let body = move |transaction: &mut dyn StoreTransaction| {
             transaction.query_one(sql, &[1.into(), 2.into()])
         };
         let row = store.transact("test", body).await.unwrap().unwrap();
@@ -187,16 +187,16 @@ async fn constraints_are_told_from_mistakes() {
 #[tokio::test]
 async fn a_failed_statement_spoils_its_transaction() {
     check(async |Fresh { store, .. }| {
-        let body = |transaction: &mut dyn Transaction| {
+        let body = |transaction: &mut dyn StoreTransaction| {
             add(transaction, 1, 1)?;
             drop(add(transaction, 1, 1).unwrap_err());
-            assert!(matches!(add(transaction, 2, 1), Err(StoreError::Spoiled)));
-            assert!(matches!(transaction.query("SELECT 1", &[]), Err(StoreError::Spoiled)));
-            assert!(matches!(transaction.batch("SELECT 1"), Err(StoreError::Spoiled)));
+            assert!(matches!(add(transaction, 2, 1), Err(SqlStoreError::Spoiled)));
+            assert!(matches!(transaction.query("SELECT 1", &[]), Err(SqlStoreError::Spoiled)));
+            assert!(matches!(transaction.batch("SELECT 1"), Err(SqlStoreError::Spoiled)));
             Ok(())
         };
         let error = store.transact("test", body).await.unwrap_err();
-        assert!(matches!(error, StoreError::Spoiled), "{error:?}");
+        assert!(matches!(error, SqlStoreError::Spoiled), "{error:?}");
         assert_eq!(count(store).await, 0);
     })
     .await;
@@ -209,13 +209,13 @@ struct Enough(u8);
 #[tokio::test]
 async fn a_transaction_that_refuses_or_panics_leaves_nothing() {
     check(async |Fresh { store, .. }| {
-        let refuse = |transaction: &mut dyn Transaction| {
+        let refuse = |transaction: &mut dyn StoreTransaction| {
             add(transaction, 1, 1)?;
-            Err::<(), _>(StoreError::refuse(Enough(3)))
+            Err::<(), _>(SqlStoreError::refuse(Enough(3)))
         };
         let error = store.transact("test", refuse).await.unwrap_err();
         assert_eq!(error.refusal::<Enough>().unwrap(), Enough(3));
-        let panic = |transaction: &mut dyn Transaction| -> Result<(), StoreError> {
+        let panic = |transaction: &mut dyn StoreTransaction| -> Result<(), SqlStoreError> {
             add(transaction, 1, 1)?;
             panic!("oh");
         };
@@ -229,9 +229,9 @@ async fn a_transaction_that_refuses_or_panics_leaves_nothing() {
 #[tokio::test]
 async fn who_reads_cannot_write() {
     check(async |Fresh { store, .. }| {
-        let body = |transaction: &mut dyn Transaction| add(transaction, 1, 1);
+        let body = |transaction: &mut dyn StoreTransaction| add(transaction, 1, 1);
         let error = store.read("test", body).await.unwrap_err();
-        assert!(matches!(error, StoreError::Statement { .. }), "{error:?}");
+        assert!(matches!(error, SqlStoreError::Statement { .. }), "{error:?}");
         assert_eq!(count(store).await, 0);
     })
     .await;
@@ -248,7 +248,7 @@ async fn rows_are_bounded() {
             let sql = "SELECT id FROM things WHERE id < $1";
             assert_eq!(ask(store, sql, vec![10_i64.into()]).await.unwrap().len(), 10);
             let error = ask(store, sql, vec![11_i64.into()]).await.unwrap_err();
-            assert!(matches!(error, StoreError::TooManyRows { rows_max: 10, .. }), "{error:?}");
+            assert!(matches!(error, SqlStoreError::TooManyRows { rows_max: 10, .. }), "{error:?}");
         },
     )
     .await;
@@ -265,7 +265,7 @@ async fn transactions_side_by_side_lose_nothing() {
                 let store = store.clone();
                 tasks.spawn(async move {
                     // Reads, then writes what it read: only serialisable transactions count right.
-                    let body = |transaction: &mut dyn Transaction| {
+                    let body = |transaction: &mut dyn StoreTransaction| {
                         let sql = "SELECT number FROM things WHERE id = 0";
                         let row = transaction.query_one(sql, &[])?.unwrap();
                         let next = row.get::<i64>(0)? + 1;
@@ -284,12 +284,12 @@ async fn transactions_side_by_side_lose_nothing() {
 }
 
 /// Keeps the only thread busy until the sender is dropped.
-async fn block(store: &Store) -> mpsc::Sender<()> {
+async fn block(store: &SqlStore) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel::<()>();
     let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
     let blocking = store.clone();
     tokio::spawn(async move {
-        let body = move |_: &mut dyn Transaction| {
+        let body = move |_: &mut dyn StoreTransaction| {
             entered.send(()).unwrap();
             released.recv().ok();
             Ok(())
@@ -311,7 +311,7 @@ async fn one_that_fails_in_a_group_fails_alone() {
             // All of these wait together, so that they are one group in SQLite.
             let waiting: Vec<_> = (0..20_i64)
                 .map(|id| {
-                    let body = move |transaction: &mut dyn Transaction| {
+                    let body = move |transaction: &mut dyn StoreTransaction| {
                         add(transaction, id, 1)?;
                         add(transaction, if id % 3 == 0 { 0 } else { 100 + id }, 1)
                     };
@@ -333,7 +333,7 @@ async fn one_that_fails_in_a_group_fails_alone() {
     .await;
 }
 
-async fn until_waiting(store: &Store, count: usize) {
+async fn until_waiting(store: &SqlStore, count: usize) {
     let reached = async {
         while store.0.writes.waiting() != count {
             tokio::task::yield_now().await;
@@ -356,7 +356,7 @@ async fn waiting_is_bounded_and_who_leaves_is_not_run() {
         });
         until_waiting(store, 1).await;
         let error = write(store, INSERT, vec![2.into(), 1.into()]).await.unwrap_err();
-        assert!(matches!(error, StoreError::Busy { waiting_max: 1 }) && error.is_temporary());
+        assert!(matches!(error, SqlStoreError::Busy { waiting_max: 1 }) && error.is_temporary());
         leaver.abort();
         leaver.await.unwrap_err();
         drop(release);
@@ -381,7 +381,7 @@ async fn closing_finishes_what_waits_and_keeps_it() {
             let closing = store.clone();
             let closed = tokio::spawn(async move { closing.close().await });
             let refused = async {
-                while !matches!(ask(store, "SELECT 1", vec![]).await, Err(StoreError::Closed)) {}
+                while !matches!(ask(store, "SELECT 1", vec![]).await, Err(SqlStoreError::Closed)) {}
             };
             // One thread serves both in PostgreSQL, so that asking may wait for the release.
             drop(release);
@@ -409,11 +409,11 @@ async fn threads_end_with_the_last_clone() {
 
 #[tokio::test]
 async fn transactions_are_measured() {
-    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+    for dialect in [StoreDialect::Sqlite, StoreDialect::Postgres] {
         let fresh = Fresh::open(dialect, |_| {}).await;
         write(&fresh.store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
         write(&fresh.store, INSERT, vec![1.into(), 1.into()]).await.unwrap_err();
-        let text = Metrics::new(fresh.registry).render().unwrap();
+        let text = MetricsRegistry::new(fresh.registry).render().unwrap();
         for line in [
             "cove_store_transaction_duration_seconds_count{name=\"test\"} 2",
             "cove_store_transaction_errors_total{name=\"test\"} 1",
@@ -424,16 +424,16 @@ async fn transactions_are_measured() {
     }
 }
 
-const STEPS: &[Migration] = &[
-    Migration::Same("CREATE TABLE a (x BIGINT); INSERT INTO a VALUES (1)"),
-    Migration::Each {
+const STEPS: &[MigrationStep] = &[
+    MigrationStep::Same("CREATE TABLE a (x BIGINT); INSERT INTO a VALUES (1)"),
+    MigrationStep::Each {
         sqlite: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'sqlite'",
         postgres: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'postgres'",
     },
-    Migration::Same("UPDATE a SET x = x + 10; CREATE TABLE b (z BIGINT)"),
+    MigrationStep::Same("UPDATE a SET x = x + 10; CREATE TABLE b (z BIGINT)"),
 ];
 
-async fn check_migrated(store: &Store, name: &'static str) {
+async fn check_migrated(store: &SqlStore, name: &'static str) {
     let rows = ask(store, "SELECT x, y FROM a", vec![]).await.unwrap();
     assert_eq!(rows[0].values(), [Value::Int(11), name.into()]);
     assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
@@ -448,8 +448,8 @@ async fn migrations_lead_from_every_version_to_the_newest() {
             store.migrate("a", STEPS).await.unwrap();
             store.migrate("a", STEPS).await.unwrap();
             let name = match store.dialect() {
-                Dialect::Sqlite => "sqlite",
-                Dialect::Postgres => "postgres",
+                StoreDialect::Sqlite => "sqlite",
+                StoreDialect::Postgres => "postgres",
             };
             check_migrated(store, name).await;
         })
@@ -462,7 +462,7 @@ async fn a_newer_database_is_refused() {
     check(async |Fresh { store, .. }| {
         store.migrate("a", STEPS).await.unwrap();
         let error = store.migrate("a", &STEPS[..2]).await.unwrap_err();
-        assert!(matches!(error, StoreError::TooNew { service: "a", found: 3, known: 2 }));
+        assert!(matches!(error, SqlStoreError::TooNew { service: "a", found: 3, known: 2 }));
         // Services do not share numbers.
         store.migrate("b", &[]).await.unwrap();
     })
@@ -472,9 +472,10 @@ async fn a_newer_database_is_refused() {
 #[tokio::test]
 async fn a_step_that_fails_leaves_the_version_before() {
     check(async |Fresh { store, .. }| {
-        let broken = [STEPS[0], Migration::Same("CREATE TABLE b (z BIGINT); DROP TABLE nothing")];
+        let broken =
+            [STEPS[0], MigrationStep::Same("CREATE TABLE b (z BIGINT); DROP TABLE nothing")];
         let error = store.migrate("a", &broken).await.unwrap_err();
-        assert!(matches!(error, StoreError::Migrate { version: 2, .. }), "{error:?}");
+        assert!(matches!(error, SqlStoreError::Migrate { version: 2, .. }), "{error:?}");
         store.migrate("a", STEPS).await.unwrap();
     })
     .await;
@@ -482,7 +483,7 @@ async fn a_step_that_fails_leaves_the_version_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_start_together_migrate_once() {
-    let fresh = Fresh::open(Dialect::Postgres, |_| {}).await;
+    let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
         let store = fresh.again().await.unwrap();
@@ -497,14 +498,14 @@ async fn servers_that_start_together_migrate_once() {
 /// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
 #[tokio::test]
 async fn a_migration_in_pieces_makes_each_piece_once() {
-    let Fresh { store, .. } = &Fresh::open(Dialect::Postgres, |_| {}).await;
+    let Fresh { store, .. } = &Fresh::open(StoreDialect::Postgres, |_| {}).await;
     let whole = "CREATE TABLE a (x TEXT COLLATE \"C\" NOT NULL); -- a comment; with that
         CREATE INDEX a_x ON a (x);
         INSERT INTO a VALUES ('once');
         DROP INDEX a_x; CREATE INDEX a_x ON a (x) ;";
     let (before, broken) = whole.split_once("DROP").unwrap();
     let failed = migrate::apply_pieces(store, "a", 1, &format!("{before}{broken}")).await;
-    assert!(matches!(failed, Err(StoreError::Statement { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(SqlStoreError::Statement { .. })), "{failed:?}");
     for _ in 0..2 {
         migrate::apply_pieces(store, "a", 1, whole).await.unwrap();
     }
@@ -544,14 +545,14 @@ async fn a_file_that_is_no_database_is_refused() {
     let path = temp.path().join("cove.db");
     std::fs::write(&path, "something else, and longer than a header ".repeat(100)).unwrap();
     let config = StoreConfig::new(StoreUrl::Sqlite(path));
-    let error = Store::open(config, &mut Registry::default()).await.unwrap_err();
-    assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
+    let error = SqlStore::open(config, &mut Registry::default()).await.unwrap_err();
+    assert!(matches!(error, SqlStoreError::Open { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn the_files_of_sqlite_are_their_owners_alone() {
     use std::os::unix::fs::PermissionsExt as _;
-    let fresh = Fresh::open(Dialect::Sqlite, |_| {}).await;
+    let fresh = Fresh::open(StoreDialect::Sqlite, |_| {}).await;
     let files = std::fs::read_dir(fresh._temp.path()).unwrap();
     let modes: Vec<_> =
         files.map(|file| file.unwrap().metadata().unwrap().permissions().mode() & 0o777).collect();
@@ -562,7 +563,7 @@ async fn the_files_of_sqlite_are_their_owners_alone() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_no_store() {
     let url: StoreUrl = "postgres://cove:secret@127.0.0.1:1/cove".parse().unwrap();
-    let error = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap_err();
+    let error = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "open the store `postgres://127.0.0.1/cove`");
 }
 
@@ -572,7 +573,7 @@ async fn a_connection_that_was_cut_is_made_again() {
     let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
     let mut config = StoreConfig::new(server.url("postgres").parse().unwrap());
     config.connections = 1;
-    let store = Store::open(config, &mut Registry::default()).await.unwrap();
+    let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
     store.migrate("things", TABLES).await.unwrap();
     // While nothing happens, ...
     server.cut_connections();
@@ -581,7 +582,7 @@ async fn a_connection_that_was_cut_is_made_again() {
     let runs = Arc::new(AtomicU32::new(0));
     let (server, counted) = (Arc::new(server), Arc::clone(&runs));
     let cutting = Arc::clone(&server);
-    let body = move |transaction: &mut dyn Transaction| {
+    let body = move |transaction: &mut dyn StoreTransaction| {
         add(transaction, 2, 1)?;
         if counted.fetch_add(1, Ordering::Relaxed) == 0 {
             cutting.cut_connections();
@@ -593,7 +594,7 @@ async fn a_connection_that_was_cut_is_made_again() {
 
     drop(server);
     let error = write(&store, INSERT, vec![9.into(), 1.into()]).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable(_)) && error.is_temporary(), "{error:?}");
+    assert!(matches!(error, SqlStoreError::Unavailable(_)) && error.is_temporary(), "{error:?}");
     store.close().await;
 }
 
@@ -613,17 +614,17 @@ const DIE_AT_COMMIT: &str = "
 #[tokio::test]
 async fn a_commit_whose_outcome_is_unknown_is_said_or_repeated() {
     for repeat in [false, true] {
-        let fresh = Fresh::open(Dialect::Postgres, |_| {}).await;
+        let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
         let store = &fresh.store;
-        let body = |transaction: &mut dyn Transaction| transaction.batch(DIE_AT_COMMIT);
+        let body = |transaction: &mut dyn StoreTransaction| transaction.batch(DIE_AT_COMMIT);
         store.transact("test", body).await.unwrap();
-        let body = |transaction: &mut dyn Transaction| add(transaction, 1, 1);
+        let body = |transaction: &mut dyn StoreTransaction| add(transaction, 1, 1);
         if repeat {
             store.transact_idempotent("test", body).await.unwrap();
             assert_eq!(count(store).await, 1);
         } else {
             let error = store.transact("test", body).await.unwrap_err();
-            assert!(matches!(error, StoreError::OutcomeUnknown(_)), "{error:?}");
+            assert!(matches!(error, SqlStoreError::OutcomeUnknown(_)), "{error:?}");
             assert!(!error.is_temporary());
         }
         assert!(fresh.server.is_some());
@@ -632,13 +633,14 @@ async fn a_commit_whose_outcome_is_unknown_is_said_or_repeated() {
 
 #[tokio::test]
 async fn a_table_that_changes_under_a_prepared_statement_does_no_harm() {
-    let fresh = Fresh::open(Dialect::Postgres, |config| config.connections = 1).await;
+    let fresh = Fresh::open(StoreDialect::Postgres, |config| config.connections = 1).await;
     let store = &fresh.store;
     let sql = "SELECT * FROM things";
     write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
     assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 5);
-    let body =
-        |transaction: &mut dyn Transaction| transaction.batch("ALTER TABLE things ADD z BIGINT");
+    let body = |transaction: &mut dyn StoreTransaction| {
+        transaction.batch("ALTER TABLE things ADD z BIGINT")
+    };
     store.transact("test", body).await.unwrap();
     assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 6);
 }
@@ -663,7 +665,7 @@ async fn tls_is_spoken_as_the_address_says() {
         (format!("{stranger}?{trusting}&hostaddr=127.0.0.1"), None),
     ] {
         let config = StoreConfig::new(url.parse().unwrap());
-        let Ok(store) = Store::open(config, &mut Registry::default()).await else {
+        let Ok(store) = SqlStore::open(config, &mut Registry::default()).await else {
             assert_eq!(encrypted, None, "{url}");
             continue;
         };

@@ -1,6 +1,6 @@
 //! What goes into a statement and what comes out: values, rows and their conversions.
 
-use super::error::StoreError;
+use super::error::SqlStoreError;
 
 /// A parameter of a statement, or one column of a row.
 ///
@@ -177,24 +177,24 @@ impl<T: FromValue> FromValue for Option<T> {
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row(Vec<Value>);
+pub struct SqlRow(Vec<Value>);
 
-impl Row {
-    pub(super) fn new(values: Vec<Value>) -> Row {
-        Row(values)
+impl SqlRow {
+    pub(super) fn new(values: Vec<Value>) -> SqlRow {
+        SqlRow(values)
     }
 
     /// The column at `index`, from 0, as `T`; an `Option` takes null.
     ///
     /// # Errors
     /// When there is no such column, or it holds something else.
-    pub fn get<T: FromValue>(&self, index: usize) -> Result<T, StoreError> {
-        let value = self.0.get(index).ok_or(StoreError::Column {
+    pub fn get<T: FromValue>(&self, index: usize) -> Result<T, SqlStoreError> {
+        let value = self.0.get(index).ok_or(SqlStoreError::Column {
             index,
             expected: T::EXPECTED,
             found: "no such column",
         })?;
-        T::from_value(value).ok_or(StoreError::Column {
+        T::from_value(value).ok_or(SqlStoreError::Column {
             index,
             expected: T::EXPECTED,
             found: value.kind(),
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_column_is_read_as_what_it_is_and_as_nothing_else() {
-        let row = Row::new(vec![
+        let row = SqlRow::new(vec![
             Value::from(300_i64),
             Value::from("text"),
             Value::from(b"\x00\xff".as_slice()),
@@ -235,7 +235,7 @@ mod tests {
             row.get::<bool>(0).unwrap_err(),
             row.get::<i64>(6).unwrap_err(),
         ] {
-            assert!(matches!(error, StoreError::Column { .. }), "{error}");
+            assert!(matches!(error, SqlStoreError::Column { .. }), "{error}");
         }
         let message = row.get::<u8>(0).unwrap_err().to_string();
         assert_eq!(message, "column 0 is a whole number, expected a whole number (u8)");

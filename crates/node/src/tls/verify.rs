@@ -17,7 +17,7 @@ use super::provider;
 
 /// How much a certificate has to prove, by libpq's modes.
 #[derive(Debug)]
-pub enum Trust {
+pub enum CertificateTrust {
     /// Nothing: what is sent is encrypted, but who reads it is not known.
     Anybody,
     /// That an authority has signed it (`verify-ca`).
@@ -28,19 +28,19 @@ pub enum Trust {
 
 /// Believes as much as its trust allows. That the peer has the certificate's key is always checked.
 #[derive(Debug)]
-pub struct Verifier {
-    trust: Trust,
+pub struct CertificateVerifier {
+    trust: CertificateTrust,
     provider: Arc<CryptoProvider>,
 }
 
-impl Verifier {
+impl CertificateVerifier {
     /// One that believes no more than that.
-    pub fn new(trust: Trust) -> Verifier {
-        Verifier { trust, provider: provider() }
+    pub fn new(trust: CertificateTrust) -> CertificateVerifier {
+        CertificateVerifier { trust, provider: provider() }
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -49,13 +49,13 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let (Trust::Chain(roots) | Trust::Name(roots)) = &self.trust else {
+        let (CertificateTrust::Chain(roots) | CertificateTrust::Name(roots)) = &self.trust else {
             return Ok(ServerCertVerified::assertion());
         };
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
-        if let Trust::Name(_) = self.trust {
+        if let CertificateTrust::Name(_) = self.trust {
             verify_server_name(&parsed, server_name)?;
         }
         Ok(ServerCertVerified::assertion())

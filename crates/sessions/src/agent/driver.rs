@@ -52,7 +52,7 @@ pub(crate) struct LaunchSpec<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LaunchPlan {
     /// Which kind it is.
-    pub(crate) driver: Driver,
+    pub(crate) driver: AgentDriver,
     /// Program and arguments.
     pub(crate) argv: Vec<String>,
     /// Environment, unless the agent's or the session's own says otherwise.
@@ -75,7 +75,7 @@ pub(crate) struct LaunchPlan {
 
 /// The kinds of agents that are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
+pub(crate) enum AgentDriver {
     /// Claude's command line.
     Claude,
     /// A program that speaks the agent protocol.
@@ -84,7 +84,7 @@ pub(crate) enum Driver {
 
 /// What it takes to change the options of an agent that runs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum OptionChange {
     /// Nothing.
     None,
     /// Requests, for [`super::AgentHandle::apply`].
@@ -113,7 +113,7 @@ impl LaunchPlan {
         Some(plan)
     }
 
-    fn bare(driver: Driver, argv: Vec<String>, spec: &LaunchSpec<'_>) -> LaunchPlan {
+    fn bare(driver: AgentDriver, argv: Vec<String>, spec: &LaunchSpec<'_>) -> LaunchPlan {
         LaunchPlan {
             driver,
             argv,
@@ -139,28 +139,33 @@ impl LaunchPlan {
     /// What it takes until an agent that was started by this plan does what `options` say. For one
     /// that was started ahead this is asked once, when it is claimed, and before its first turn.
     /// `has_control` is what the agent says of itself.
-    pub(crate) fn change(&self, options: &AgentOptions, has_control: bool) -> Change {
+    pub(crate) fn change(&self, options: &AgentOptions, has_control: bool) -> OptionChange {
         match self.driver {
-            Driver::Claude => self.change_claude(options),
-            Driver::Command if self.options == *options => Change::None,
-            Driver::Command if has_control => {
+            AgentDriver::Claude => self.change_claude(options),
+            AgentDriver::Command if self.options == *options => OptionChange::None,
+            AgentDriver::Command if has_control => {
                 let options = serde_json::to_value(options).unwrap_or_default();
-                Change::Requests(vec![request("set_options", &[("options", options)])])
+                OptionChange::Requests(vec![request("set_options", &[("options", options)])])
             }
-            Driver::Command => Change::NewProcess("options"),
+            AgentDriver::Command => OptionChange::NewProcess("options"),
         }
     }
 
     /// What it takes until an agent that was started by this plan has these variables as well. What
     /// has been read at its start already, such as `PATH`, needs another process.
-    pub(crate) fn add_env(&self, env: &BTreeMap<String, String>) -> Change {
+    pub(crate) fn add_env(&self, env: &BTreeMap<String, String>) -> OptionChange {
         match self.driver {
-            _ if env.is_empty() => Change::None,
-            Driver::Claude if !env.keys().any(|name| READ_AT_START.contains(&name.as_str())) => {
+            _ if env.is_empty() => OptionChange::None,
+            AgentDriver::Claude
+                if !env.keys().any(|name| READ_AT_START.contains(&name.as_str())) =>
+            {
                 let settings = json!({"env": env});
-                Change::Requests(vec![request("apply_flag_settings", &[("settings", settings)])])
+                OptionChange::Requests(vec![request(
+                    "apply_flag_settings",
+                    &[("settings", settings)],
+                )])
             }
-            Driver::Claude | Driver::Command => Change::NewProcess("env"),
+            AgentDriver::Claude | AgentDriver::Command => OptionChange::NewProcess("env"),
         }
     }
 
@@ -171,22 +176,22 @@ impl LaunchPlan {
         self
     }
 
-    fn change_claude(&self, new: &AgentOptions) -> Change {
+    fn change_claude(&self, new: &AgentOptions) -> OptionChange {
         let old = &self.options;
         let mut requests = Vec::new();
         if self.is_ahead {
             requests.extend(initialize(new));
         } else if old.system_prompt != new.system_prompt {
-            return Change::NewProcess("options.system_prompt");
+            return OptionChange::NewProcess("options.system_prompt");
         }
         if old.allowed_tools != new.allowed_tools {
-            return Change::NewProcess("options.allowed_tools");
+            return OptionChange::NewProcess("options.allowed_tools");
         }
         if old.disallowed_tools != new.disallowed_tools {
-            return Change::NewProcess("options.disallowed_tools");
+            return OptionChange::NewProcess("options.disallowed_tools");
         }
         if old.model != new.model {
-            let Some(model) = &new.model else { return Change::NewProcess("options.model") };
+            let Some(model) = &new.model else { return OptionChange::NewProcess("options.model") };
             requests.push(set_model(model));
         }
         if old.permission_mode != new.permission_mode {
@@ -196,14 +201,14 @@ impl LaunchPlan {
         if old.mcp_servers != new.mcp_servers {
             requests.push(set_mcp_servers(new.mcp_servers.clone().unwrap_or_default()));
         }
-        if requests.is_empty() { Change::None } else { Change::Requests(requests) }
+        if requests.is_empty() { OptionChange::None } else { OptionChange::Requests(requests) }
     }
 }
 
-impl Driver {
+impl AgentDriver {
     /// Whether it takes requests, as far as is known before it has said anything.
     pub(super) fn has_control(self) -> bool {
-        self == Driver::Claude
+        self == AgentDriver::Claude
     }
 
     /// The line that tells a message.
@@ -214,7 +219,7 @@ impl Driver {
         line.insert("message".to_owned(), message);
         line.insert("parent_tool_use_id".to_owned(), Value::Null);
         line.insert("uuid".to_owned(), json!(uuid));
-        if self == Driver::Command {
+        if self == AgentDriver::Command {
             line.insert("session".to_owned(), json!(session));
             line.insert("turn".to_owned(), json!(&*input.turn));
             line.insert("partial".to_owned(), json!(input.partial));
@@ -318,7 +323,7 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
     // Nothing else tells that it has started: it says nothing until it is asked something.
     requests.push(request("mcp_status", &[]));
     let quiet = ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
-    let mut plan = LaunchPlan::bare(Driver::Claude, argv, spec);
+    let mut plan = LaunchPlan::bare(AgentDriver::Claude, argv, spec);
     plan.env = quiet.map(|name| (name.to_owned(), "1".to_owned())).into();
     plan.requests = requests;
     plan
@@ -326,7 +331,7 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
 
 /// A program that speaks the agent protocol (`docs/agents.md`).
 fn command(spec: &LaunchSpec<'_>, argv: &[String]) -> LaunchPlan {
-    let mut plan = LaunchPlan::bare(Driver::Command, argv.to_vec(), spec);
+    let mut plan = LaunchPlan::bare(AgentDriver::Command, argv.to_vec(), spec);
     plan.start_line = Some(json!({
         "type": "start",
         "session": spec.session,
@@ -407,11 +412,11 @@ mod tests {
     /// What changes from no options to `options` take, of a plan.
     fn check(plan: &LaunchPlan, has_control: bool, options: &AgentOptions, expected: &[&str]) {
         let found = match plan.change(options, has_control) {
-            Change::None => vec![],
-            Change::Requests(requests) => {
+            OptionChange::None => vec![],
+            OptionChange::Requests(requests) => {
                 subtypes(&requests).into_iter().map(str::to_owned).collect()
             }
-            Change::NewProcess(why) => vec![format!("new: {why}")],
+            OptionChange::NewProcess(why) => vec![format!("new: {why}")],
         };
         assert_eq!(found, expected, "{options:?}");
     }
@@ -463,9 +468,9 @@ mod tests {
     fn variables_are_added_where_they_are_not_read_already() {
         let claude = plan(&AgentRuntime::Claude, &AgentOptions::default(), true);
         let env = |name: &str| [(name.to_owned(), "1".to_owned())].into();
-        assert!(matches!(claude.add_env(&env("FOO")), Change::Requests(_)));
-        assert_eq!(claude.add_env(&env("PATH")), Change::NewProcess("env"));
-        assert_eq!(claude.add_env(&BTreeMap::new()), Change::None);
+        assert!(matches!(claude.add_env(&env("FOO")), OptionChange::Requests(_)));
+        assert_eq!(claude.add_env(&env("PATH")), OptionChange::NewProcess("env"));
+        assert_eq!(claude.add_env(&BTreeMap::new()), OptionChange::None);
     }
 
     #[test]

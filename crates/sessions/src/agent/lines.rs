@@ -13,17 +13,17 @@ pub(super) struct TooLong;
 
 /// Bytes that were read and are no whole line yet.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     bytes: BytesMut,
     /// Bytes at the beginning that have no end of a line in them.
     searched: usize,
     line_bytes_max: usize,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Nothing read, and a longest line.
-    pub(super) fn new(line_bytes_max: usize) -> Lines {
-        Lines { bytes: BytesMut::new(), searched: 0, line_bytes_max }
+    pub(super) fn new(line_bytes_max: usize) -> LineBuffer {
+        LineBuffer { bytes: BytesMut::new(), searched: 0, line_bytes_max }
     }
 
     /// Where to read to.
@@ -66,7 +66,7 @@ mod tests {
 
     /// What comes out of pieces, with `!` where a line is too long.
     fn cut(pieces: &[&[u8]], line_bytes_max: usize) -> Vec<String> {
-        let mut lines = Lines::new(line_bytes_max);
+        let mut lines = LineBuffer::new(line_bytes_max);
         let mut out = Vec::new();
         for piece in pieces {
             lines.room().extend_from_slice(piece);

@@ -17,14 +17,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::driver::{Driver, line_of, set_model, uuid_of};
-use super::lines::{Lines, TooLong};
-use super::translate::{Said, Translator};
+use super::driver::{AgentDriver, line_of, set_model, uuid_of};
+use super::lines::{LineBuffer, TooLong};
+use super::translate::{LineMeaning, LineTranslator};
 use super::{
-    AgentEnd, AgentLimits, AgentProcess, AgentSignal, LaunchPlan, Outlet, Status, TurnId,
-    TurnInput, TurnOutcome, Usage,
+    AgentEnd, AgentLimits, AgentOutlet, AgentProcess, AgentSignal, AgentStatus, LaunchPlan,
+    TurnCost, TurnId, TurnInput, TurnOutcome,
 };
-use crate::turn::{Act, Input, State, Step, StopReason, TurnEnd};
+use crate::turn::{AgentAction, AgentInput, AgentState, AgentStep, StopReason, TurnEnd};
 
 /// Bytes of the end of its standard error that are kept for an error.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
@@ -41,7 +41,7 @@ const REQUESTS_MAX: usize = 256;
 type Told = oneshot::Sender<Result<(), String>>;
 
 /// What a handle asks for.
-pub(super) enum Command {
+pub(super) enum AgentTaskCommand {
     /// Tell a message.
     Turn(Box<TurnInput>, oneshot::Sender<TurnOutcome>),
     /// Stop the turn.
@@ -55,7 +55,7 @@ pub(super) enum Command {
 }
 
 /// The turn that is running.
-struct Turn {
+struct RunningTurn {
     id: TurnId,
     told: oneshot::Sender<TurnOutcome>,
     time: Duration,
@@ -63,28 +63,28 @@ struct Turn {
     rounds_max: Option<u64>,
     /// What came of it, once its result is there.
     error: Option<String>,
-    usage: Usage,
+    usage: TurnCost,
 }
 
 /// When which wait is over.
 #[derive(Default)]
-struct Timers {
+struct AgentTimers {
     start: Option<Instant>,
     turn: Option<Instant>,
     grace: Option<Instant>,
     last_words: Option<Instant>,
 }
 
-pub(super) struct Task {
+pub(super) struct AgentTask {
     process: AgentProcess,
-    driver: Driver,
+    driver: AgentDriver,
     session: String,
     limits: AgentLimits,
-    outlet: Arc<Outlet>,
-    status: watch::Sender<Status>,
-    state: State,
-    translator: Translator,
-    lines: Lines,
+    outlet: Arc<AgentOutlet>,
+    status: watch::Sender<AgentStatus>,
+    state: AgentState,
+    translator: LineTranslator,
+    lines: LineBuffer,
     stderr: BytesMut,
     stderr_tail: BytesMut,
     /// What is to be written to it.
@@ -98,8 +98,8 @@ pub(super) struct Task {
     ended: Option<String>,
     /// What it did wrong.
     fault: Option<String>,
-    turn: Option<Turn>,
-    timers: Timers,
+    turn: Option<RunningTurn>,
+    timers: AgentTimers,
     /// Who waits for which answer. Those of the start have nobody.
     requests: HashMap<String, Option<Told>>,
     request_number: u64,
@@ -108,24 +108,24 @@ pub(super) struct Task {
     model: Option<String>,
 }
 
-impl Task {
+impl AgentTask {
     pub(super) fn new(
         process: AgentProcess,
         plan: &LaunchPlan,
         limits: AgentLimits,
-        outlet: Arc<Outlet>,
-        status: watch::Sender<Status>,
-    ) -> Task {
-        let mut task = Task {
+        outlet: Arc<AgentOutlet>,
+        status: watch::Sender<AgentStatus>,
+    ) -> AgentTask {
+        let mut task = AgentTask {
             process,
             driver: plan.driver,
             session: plan.session.clone(),
             limits,
             outlet,
             status,
-            state: State::Idle,
-            translator: Translator::new(plan.driver),
-            lines: Lines::new(limits.line_bytes_max),
+            state: AgentState::Idle,
+            translator: LineTranslator::new(plan.driver),
+            lines: LineBuffer::new(limits.line_bytes_max),
             stderr: BytesMut::new(),
             stderr_tail: BytesMut::new(),
             out: BytesMut::new(),
@@ -136,7 +136,7 @@ impl Task {
             ended: None,
             fault: None,
             turn: None,
-            timers: Timers::default(),
+            timers: AgentTimers::default(),
             requests: HashMap::new(),
             request_number: 0,
             ready_request: None,
@@ -153,7 +153,7 @@ impl Task {
     }
 
     /// Looks after the process until it is no more.
-    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<AgentTaskCommand>) {
         let mut is_wanted = true;
         while !self.is_over() {
             tokio::select! {
@@ -162,7 +162,7 @@ impl Task {
                     Some(command) => self.command(command),
                     None => {
                         is_wanted = false;
-                        self.input(Input::Kill);
+                        self.input(AgentInput::Kill);
                     }
                 },
                 () = at(self.timers.next()) => self.time_is_up(),
@@ -199,7 +199,7 @@ impl Task {
                     self.take_lines();
                     if !self.is_stdout_open && self.ended.is_none() {
                         // There is nothing to be had from an agent that says nothing any more.
-                        self.input(Input::Close);
+                        self.input(AgentInput::Close);
                     }
                 }
             }
@@ -210,14 +210,14 @@ impl Task {
     /// Whether there is nothing left to wait for.
     fn is_over(&self) -> bool {
         let has_said_all = !self.is_stdout_open && !self.is_stderr_open;
-        self.state == State::Ended || (self.ended.is_some() && has_said_all)
+        self.state == AgentState::Ended || (self.ended.is_some() && has_said_all)
     }
 
     fn finish(mut self) {
         if let Some(line) = self.lines.rest() {
             self.line(&line);
         }
-        self.input(Input::Gone);
+        self.input(AgentInput::Gone);
         let reason = match (self.fault.take(), self.ended.take()) {
             (Some(fault), _) => fault,
             (None, Some(how)) => format!("the agent {how}"),
@@ -229,14 +229,14 @@ impl Task {
             conversation_lost: self.translator.conversation_lost,
         };
         // Before the inbox is dropped: whoever waits for an answer looks here then.
-        self.status.send_replace(Status::Ended(end));
+        self.status.send_replace(AgentStatus::Ended(end));
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: AgentTaskCommand) {
         match command {
-            Command::Turn(input, told) => self.begin(*input, told),
-            Command::Stop(reason) => self.input(Input::Stop(reason)),
-            Command::Control(request, told) => {
+            AgentTaskCommand::Turn(input, told) => self.begin(*input, told),
+            AgentTaskCommand::Stop(reason) => self.input(AgentInput::Stop(reason)),
+            AgentTaskCommand::Control(request, told) => {
                 if !self.translator.has_control {
                     told.send(Err("the agent takes no requests".to_owned())).ok();
                 } else if self.requests.len() >= REQUESTS_MAX {
@@ -245,23 +245,23 @@ impl Task {
                     self.request(request, Some(told));
                 }
             }
-            Command::Close => self.input(Input::Close),
-            Command::Kill => self.input(Input::Kill),
+            AgentTaskCommand::Close => self.input(AgentInput::Close),
+            AgentTaskCommand::Kill => self.input(AgentInput::Kill),
         }
     }
 
     fn begin(&mut self, input: TurnInput, told: oneshot::Sender<TurnOutcome>) {
-        let Ok(step) = self.state.next(Input::Begin) else {
+        let Ok(step) = self.state.next(AgentInput::Begin) else {
             let is_ending = match self.state {
-                State::Running | State::Stopping(..) => false,
-                State::Idle | State::Closing { .. } | State::Ended => true,
+                AgentState::Running | AgentState::Stopping(..) => false,
+                AgentState::Idle | AgentState::Closing { .. } | AgentState::Ended => true,
             };
             // Dropping the sender has the handle wait for the end.
             if !is_ending {
                 let outcome = TurnOutcome {
                     end: TurnEnd::Died,
                     error: Some("the agent is at work on another message".to_owned()),
-                    usage: Usage::default(),
+                    usage: TurnCost::default(),
                     conversation_lost: false,
                     is_untold: true,
                 };
@@ -269,7 +269,7 @@ impl Task {
             }
             return;
         };
-        if self.driver == Driver::Claude
+        if self.driver == AgentDriver::Claude
             && let Some(model) = &input.model
             && self.model.as_ref() != Some(model)
         {
@@ -282,10 +282,10 @@ impl Task {
         self.translator.begin(uuid, input.partial);
         self.timers.turn = Some(Instant::now() + input.time);
         let rounds_max = input.extra.get("max_turns").and_then(Value::as_u64);
-        let rounds_max = rounds_max.filter(|_| self.driver == Driver::Claude);
+        let rounds_max = rounds_max.filter(|_| self.driver == AgentDriver::Claude);
         let (id, time) = (input.turn, input.time);
-        let usage = Usage::default();
-        self.turn = Some(Turn { id, told, time, rounds_max, error: None, usage });
+        let usage = TurnCost::default();
+        self.turn = Some(RunningTurn { id, told, time, rounds_max, error: None, usage });
         self.perform(step);
     }
 
@@ -300,40 +300,42 @@ impl Task {
     }
 
     /// Nothing but messages can be refused, and those have a way of their own.
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: AgentInput) {
         if let Ok(step) = self.state.next(input) {
             self.perform(step);
         }
     }
 
-    fn perform(&mut self, step: Step) {
+    fn perform(&mut self, step: AgentStep) {
         match step.act {
-            None | Some(Act::WriteTurn) => {}
-            Some(Act::Ask) if self.translator.has_control => {
+            None | Some(AgentAction::WriteTurn) => {}
+            Some(AgentAction::Ask) if self.translator.has_control => {
                 let interrupt = [("subtype".to_owned(), json!("interrupt"))];
                 self.request(interrupt.into_iter().collect(), None);
             }
-            Some(Act::Ask | Act::Signal) => (self.process.signal)(AgentSignal::Interrupt),
-            Some(Act::Kill) => (self.process.signal)(AgentSignal::Kill),
-            Some(Act::CloseInput) => {}
+            Some(AgentAction::Ask | AgentAction::Signal) => {
+                (self.process.signal)(AgentSignal::Interrupt)
+            }
+            Some(AgentAction::Kill) => (self.process.signal)(AgentSignal::Kill),
+            Some(AgentAction::CloseInput) => {}
         }
-        if step.act.is_some_and(|act| act != Act::WriteTurn) {
+        if step.act.is_some_and(|act| act != AgentAction::WriteTurn) {
             self.timers.grace = Some(Instant::now() + self.limits.grace);
         }
         if let Some(end) = step.finish {
             self.end_turn(end);
         }
         match self.state {
-            State::Stopping(..) => {}
-            State::Idle | State::Running => self.timers.grace = None,
-            State::Closing { killed: false, .. } => {
+            AgentState::Stopping(..) => {}
+            AgentState::Idle | AgentState::Running => self.timers.grace = None,
+            AgentState::Closing { killed: false, .. } => {
                 self.timers.start = None;
                 self.is_input_ending = true;
                 if self.out.is_empty() {
                     self.close_input();
                 }
             }
-            State::Closing { killed: true, .. } | State::Ended => {
+            AgentState::Closing { killed: true, .. } | AgentState::Ended => {
                 self.timers.start = None;
                 self.close_input();
             }
@@ -390,13 +392,13 @@ impl Task {
     }
 
     fn fault(&mut self, fault: String) {
-        if self.fault.is_none() && self.state != State::Ended {
+        if self.fault.is_none() && self.state != AgentState::Ended {
             if self.turn.is_none() {
                 self.outlet.event(None, Kind::Error, json!({"error": fault}));
             }
             self.fault = Some(fault);
         }
-        self.input(Input::Fault);
+        self.input(AgentInput::Fault);
     }
 
     fn time_is_up(&mut self) {
@@ -404,13 +406,13 @@ impl Task {
         let over = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
         if over(&mut self.timers.start) {
             self.fault = Some(self.never_ready());
-            self.input(Input::StartOver);
+            self.input(AgentInput::StartOver);
         }
         if over(&mut self.timers.turn) {
-            self.input(Input::Stop(StopReason::TimedOut));
+            self.input(AgentInput::Stop(StopReason::TimedOut));
         }
         if over(&mut self.timers.grace) {
-            self.input(Input::GraceOver);
+            self.input(AgentInput::GraceOver);
         }
         if over(&mut self.timers.last_words) {
             self.is_stdout_open = false;
@@ -460,22 +462,22 @@ impl Task {
         }
         let rounds_max = self.turn.as_ref().and_then(|turn| turn.rounds_max);
         if rounds_max.is_some_and(|max| self.translator.rounds() > max) {
-            self.input(Input::Stop(StopReason::Exhausted));
+            self.input(AgentInput::Stop(StopReason::Exhausted));
         }
         match said {
-            Said::Nothing => {}
-            Said::Ready => self.ready(),
-            Said::Result(outcome) => {
+            LineMeaning::Nothing => {}
+            LineMeaning::Ready => self.ready(),
+            LineMeaning::Result(outcome) => {
                 let is_ok = outcome.error.is_none();
                 if let Some(turn) = &mut self.turn {
                     turn.error = outcome.error;
                     turn.usage = outcome.usage;
                 }
-                self.input(Input::Result { is_ok });
+                self.input(AgentInput::Result { is_ok });
             }
-            Said::Answer(id, answer) => self.answered(&id, answer),
-            Said::Request(id, what) => self.refuse(&id, &what),
-            Said::Malformed(what) => self.fault(format!("the agent wrote {what}")),
+            LineMeaning::Answer(id, answer) => self.answered(&id, answer),
+            LineMeaning::Request(id, what) => self.refuse(&id, &what),
+            LineMeaning::Malformed(what) => self.fault(format!("the agent wrote {what}")),
         }
     }
 
@@ -483,9 +485,9 @@ impl Task {
         self.timers.start = None;
         let has_control = self.translator.has_control;
         self.status.send_if_modified(|status| {
-            let is_new = *status == Status::Starting;
+            let is_new = *status == AgentStatus::Starting;
             if is_new {
-                *status = Status::Ready { has_control };
+                *status = AgentStatus::Ready { has_control };
             }
             is_new
         });
@@ -528,7 +530,7 @@ impl Task {
     }
 }
 
-impl Timers {
+impl AgentTimers {
     fn next(&self) -> Option<Instant> {
         [self.start, self.turn, self.grace, self.last_words].into_iter().flatten().min()
     }

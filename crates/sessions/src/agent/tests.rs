@@ -43,7 +43,7 @@ impl Told {
     }
 }
 
-impl Sink for Told {
+impl AgentSink for Told {
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
         if kind != SessionEventKind::Message {
             let turn = turn.map_or("-", |turn| &**turn);

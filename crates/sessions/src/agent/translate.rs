@@ -6,7 +6,7 @@
 use api::SessionEventKind as Kind;
 use serde_json::{Map, Value, json};
 
-use super::driver::Driver;
+use super::driver::AgentDriver;
 
 /// Longest name of a conversation.
 const CONVERSATION_BYTES_MAX: usize = 128;
@@ -15,7 +15,7 @@ const NO_CONVERSATION: &str = "No conversation found";
 
 /// What a turn cost, as the agent says.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Usage {
+pub(crate) struct TurnCost {
     /// Tokens that the model read, without those from its cache.
     pub(crate) input_tokens: u64,
     /// Tokens that it wrote.
@@ -30,13 +30,13 @@ pub(crate) struct Usage {
 
 /// What a line is, beside the events that it makes.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum LineMeaning {
     /// Nothing that matters to a turn.
     Nothing,
     /// The agent is ready to take messages.
     Ready,
     /// The result of the turn that is running.
-    Result(Outcome),
+    Result(AgentTurnResult),
     /// The answer to a request: its number, and why it was refused.
     Answer(String, Result<(), String>),
     /// A request of the agent's: its number, and what it wants.
@@ -47,11 +47,11 @@ pub(super) enum Said {
 
 /// The result of a turn.
 #[derive(Debug, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct AgentTurnResult {
     /// Why the turn failed, where it did.
     pub(super) error: Option<String>,
     /// What it cost.
-    pub(super) usage: Usage,
+    pub(super) usage: TurnCost,
 }
 
 /// Where events go: `true` for those of the turn that is running, `false` for those of none.
@@ -59,10 +59,10 @@ pub(super) type Emit<'a> = dyn FnMut(bool, Kind, Value) + 'a;
 
 /// What is known of the conversation so far.
 #[derive(Debug)]
-pub(super) struct Translator {
-    driver: Driver,
+pub(super) struct LineTranslator {
+    driver: AgentDriver,
     /// The turn that is running.
-    turn: Option<Current>,
+    turn: Option<CurrentMessage>,
     /// The agent says of each message when it begins with it.
     says_lifecycle: bool,
     /// Takes requests.
@@ -77,7 +77,7 @@ pub(super) struct Translator {
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentMessage {
     /// As in the line that began it.
     uuid: String,
     partial: bool,
@@ -89,10 +89,10 @@ struct Current {
     rounds: u64,
 }
 
-impl Translator {
+impl LineTranslator {
     /// For a process that has said nothing.
-    pub(super) fn new(driver: Driver) -> Translator {
-        Translator {
+    pub(super) fn new(driver: AgentDriver) -> LineTranslator {
+        LineTranslator {
             driver,
             turn: None,
             says_lifecycle: false,
@@ -108,7 +108,7 @@ impl Translator {
     pub(super) fn begin(&mut self, uuid: String, partial: bool) {
         // An agent that says when it begins may be at something else, of its own, until then.
         let is_taken = !self.says_lifecycle;
-        self.turn = Some(Current { uuid, partial, is_taken, message: None, rounds: 0 });
+        self.turn = Some(CurrentMessage { uuid, partial, is_taken, message: None, rounds: 0 });
     }
 
     /// Messages of the model's in the turn that is running.
@@ -127,17 +127,17 @@ impl Translator {
     }
 
     /// Takes one line.
-    pub(super) fn line(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Said {
+    pub(super) fn line(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineMeaning {
         // What is not UTF-8 is replaced, as everywhere. Nesting is bounded by the parser.
         let parsed = match std::str::from_utf8(line) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_str(&String::from_utf8_lossy(line)),
         };
         let Ok(Value::Object(mut line)) = parsed else {
-            return Said::Malformed("a line that is no JSON object");
+            return LineMeaning::Malformed("a line that is no JSON object");
         };
         let Some(Value::String(kind)) = line.get("type") else {
-            return Said::Malformed("a line without a `type`");
+            return LineMeaning::Malformed("a line without a `type`");
         };
         match kind.as_str() {
             "stream_event" => self.partial(&mut line, emit),
@@ -149,10 +149,10 @@ impl Translator {
             "control_response" => answer(&mut line),
             "control_request" => asked(&line),
             // Signs of life, and of an agent that takes its request back: it was answered at once.
-            "keep_alive" | "control_cancel_request" => Said::Nothing,
+            "keep_alive" | "control_cancel_request" => LineMeaning::Nothing,
             _ => {
                 emit(self.is_in_turn(), Kind::Message, Value::Object(line));
-                Said::Nothing
+                LineMeaning::Nothing
             }
         }
     }
@@ -162,20 +162,20 @@ impl Translator {
         self.turn.as_ref().is_some_and(|turn| turn.is_taken)
     }
 
-    fn partial(&self, line: &mut Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+    fn partial(&self, line: &mut Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
         let wanted = self.turn.as_ref().is_some_and(|turn| turn.is_taken && turn.partial);
         // What an agent's own agents write is told when it is whole: two texts must not mix.
         if !wanted || !line.get("parent_tool_use_id").is_none_or(Value::is_null) {
-            return Said::Nothing;
+            return LineMeaning::Nothing;
         }
         let Some(delta) = line.get_mut("event").and_then(|event| event.get_mut("delta")) else {
-            return Said::Nothing;
+            return LineMeaning::Nothing;
         };
         let (kind, field) = match delta.get("type").and_then(Value::as_str) {
             Some("text_delta") => (Kind::TextDelta, "text"),
             Some("thinking_delta") => (Kind::ThinkingDelta, "thinking"),
             Some("input_json_delta") => (Kind::InputJsonDelta, "partial_json"),
-            _ => return Said::Nothing,
+            _ => return LineMeaning::Nothing,
         };
         match delta.get_mut(field).map(Value::take) {
             Some(Value::String(text)) if !text.is_empty() => {
@@ -183,14 +183,14 @@ impl Translator {
             }
             _ => {}
         }
-        Said::Nothing
+        LineMeaning::Nothing
     }
 
     /// A whole message, of the agent or of its tools.
-    fn blocks(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+    fn blocks(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
         // The message that began the turn, said back.
         if line.get("isReplay") == Some(&Value::Bool(true)) {
-            return Said::Nothing;
+            return LineMeaning::Nothing;
         }
         let in_turn = self.is_in_turn();
         let is_agent = line.get("type").and_then(Value::as_str) == Some("assistant");
@@ -231,24 +231,24 @@ impl Translator {
             emit(in_turn, kind, data);
         }
         emit(in_turn, Kind::Message, Value::Object(line));
-        Said::Nothing
+        LineMeaning::Nothing
     }
 
-    fn result(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+    fn result(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
         let is_ours = self.is_of_turn(&line);
         let (outcome, data) = self.outcome(&line);
-        if self.driver == Driver::Claude
+        if self.driver == AgentDriver::Claude
             && outcome.error.as_deref().is_some_and(|error| error.starts_with(NO_CONVERSATION))
         {
             // The process ends now; whoever started it starts another one.
             self.conversation_lost = true;
-            return Said::Nothing;
+            return LineMeaning::Nothing;
         }
         if is_ours {
             emit(true, Kind::TurnComplete, data);
         }
         emit(is_ours, Kind::Message, Value::Object(line));
-        if is_ours { Said::Result(outcome) } else { Said::Nothing }
+        if is_ours { LineMeaning::Result(outcome) } else { LineMeaning::Nothing }
     }
 
     /// Whether a result is that of the turn that is running, and not one of something that the
@@ -265,7 +265,7 @@ impl Translator {
     }
 
     /// What a result says, and the event of it.
-    fn outcome(&mut self, line: &Map<String, Value>) -> (Outcome, Value) {
+    fn outcome(&mut self, line: &Map<String, Value>) -> (AgentTurnResult, Value) {
         let text = |name: &str| line.get(name).and_then(Value::as_str);
         let is_error = line.get("is_error").and_then(Value::as_bool).unwrap_or(false);
         let first = line.get("errors").and_then(|errors| errors.get(0)?.as_str());
@@ -279,7 +279,7 @@ impl Translator {
         // It counts from the beginning of the process, or of the conversation.
         let total = line.get("total_cost_usd").and_then(Value::as_f64).unwrap_or(self.cost_usd);
         let cost_usd = since_last(line).unwrap_or(total - self.cost_usd).max(0.0);
-        let usage = Usage {
+        let usage = TurnCost {
             input_tokens: count("input_tokens"),
             output_tokens: count("output_tokens"),
             cache_creation_tokens: count("cache_creation_input_tokens"),
@@ -296,10 +296,10 @@ impl Translator {
             ("cost_usd", json!(usage.cost_usd)),
             ("duration_ms", field("duration_ms")),
         ]);
-        (Outcome { error, usage }, data)
+        (AgentTurnResult { error, usage }, data)
     }
 
-    fn system(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+    fn system(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
         let is_init = line.get("subtype").and_then(Value::as_str) == Some("init");
         if is_init {
             if let Some(id) = line.get("session_id").and_then(Value::as_str)
@@ -315,16 +315,20 @@ impl Translator {
         }
         emit(self.is_in_turn(), Kind::Message, Value::Object(line));
         // Claude says this with its first turn only, long after it was ready.
-        if is_init && self.driver == Driver::Command { Said::Ready } else { Said::Nothing }
+        if is_init && self.driver == AgentDriver::Command {
+            LineMeaning::Ready
+        } else {
+            LineMeaning::Nothing
+        }
     }
 
-    fn lifecycle(&mut self, line: &Map<String, Value>) -> Said {
+    fn lifecycle(&mut self, line: &Map<String, Value>) -> LineMeaning {
         self.says_lifecycle = true;
         let uuid = line.get("command_uuid").and_then(Value::as_str);
         if let Some(turn) = self.turn.as_mut().filter(|turn| uuid == Some(&turn.uuid)) {
             turn.is_taken = line.get("state").and_then(Value::as_str) != Some("queued");
         }
-        Said::Nothing
+        LineMeaning::Nothing
     }
 }
 
@@ -335,25 +339,25 @@ fn since_last(line: &Map<String, Value>) -> Option<f64> {
 }
 
 /// The answer to one of our requests.
-fn answer(line: &mut Map<String, Value>) -> Said {
+fn answer(line: &mut Map<String, Value>) -> LineMeaning {
     let Some(Value::Object(response)) = line.get_mut("response") else {
-        return Said::Malformed("a `control_response` without `response`");
+        return LineMeaning::Malformed("a `control_response` without `response`");
     };
     let Some(Value::String(id)) = response.get_mut("request_id").map(Value::take) else {
-        return Said::Malformed("a `control_response` without `request_id`");
+        return LineMeaning::Malformed("a `control_response` without `request_id`");
     };
     let is_error = response.get("subtype").and_then(Value::as_str) == Some("error");
     let reason = response.get("error").and_then(Value::as_str).unwrap_or("refused");
-    Said::Answer(id, if is_error { Err(reason.to_owned()) } else { Ok(()) })
+    LineMeaning::Answer(id, if is_error { Err(reason.to_owned()) } else { Ok(()) })
 }
 
 /// A request of the agent's.
-fn asked(line: &Map<String, Value>) -> Said {
+fn asked(line: &Map<String, Value>) -> LineMeaning {
     let Some(id) = line.get("request_id").and_then(Value::as_str) else {
-        return Said::Malformed("a `control_request` without `request_id`");
+        return LineMeaning::Malformed("a `control_request` without `request_id`");
     };
     let subtype = line.get("request").and_then(|request| request.get("subtype")?.as_str());
-    Said::Request(id.to_owned(), subtype.unwrap_or_default().to_owned())
+    LineMeaning::Request(id.to_owned(), subtype.unwrap_or_default().to_owned())
 }
 
 /// Whether a name is one that may stand on a command line.

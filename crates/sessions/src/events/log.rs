@@ -12,26 +12,28 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::subscription::Subscription;
-use super::writer::Shared;
+use super::subscription::SessionSubscription;
+use super::writer::EventWriterShared;
 use super::{EVENT_BYTES, LOG_WAITING_MAX, RING_BYTES_MAX, TAKE_MAX, WAITING_MAX};
 use crate::error::Error;
-use crate::store::{EventRow, MessageRow, Part, SEQ_BLOCK, SEQ_BLOCK_MAX, SessionRow, UsageRow};
+use crate::store::{
+    EventRow, MessageRow, SEQ_BLOCK, SEQ_BLOCK_MAX, SessionBatch, SessionRow, UsageRow,
+};
 
 /// The events of one session, from [`super::Writer::log`] or [`super::Writer::follow`].
-pub(crate) struct Log {
+pub(crate) struct SessionLog {
     session: String,
     /// Itself, for the writer to hold while there is something to write.
-    itself: Weak<Log>,
-    shared: Arc<Shared>,
-    state: Mutex<State>,
+    itself: Weak<SessionLog>,
+    shared: Arc<EventWriterShared>,
+    state: Mutex<SessionLogState>,
     /// Counts changes of what can be told or is durable, for those who wait to look again.
     changed: watch::Sender<u64>,
 }
 
 /// Whether this server may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum LogLife {
     /// The session is this server's, at this epoch.
     Here(u64),
     /// It is another server's, or nobody's. What happens to it is in the store.
@@ -40,8 +42,8 @@ enum Life {
     Over,
 }
 
-struct State {
-    life: Life,
+struct SessionLogState {
+    life: LogLife,
     /// Number of the latest event before this life.
     begun: u64,
     /// Number of the next event.
@@ -55,12 +57,12 @@ struct State {
     /// Numbers of beginnings and ends of turns that are not durable: nothing from the first one on
     /// is told.
     held: VecDeque<u64>,
-    ring: VecDeque<Entry>,
+    ring: VecDeque<LoggedEvent>,
     ring_bytes: usize,
     /// The latest number that is not in the ring any more.
     evicted: u64,
     /// What the writer has not taken yet, and whether it knows that there is something.
-    pending: Part,
+    pending: SessionBatch,
     is_queued: bool,
     /// Bytes that are pending or being written.
     waiting: usize,
@@ -73,36 +75,36 @@ struct State {
     row_asked: u64,
 }
 
-struct Entry {
+struct LoggedEvent {
     event: Arc<SessionEvent>,
     bytes: usize,
     is_kept: bool,
 }
 
 /// What the writer takes of a log, and has to say when it is written.
-pub(super) struct Taken {
-    pub(super) part: Part,
+pub(super) struct PendingWrite {
+    pub(super) part: SessionBatch,
     pub(super) bytes: usize,
     up_to: u64,
     asked: u64,
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for SessionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("session", &self.session).finish_non_exhaustive()
     }
 }
 
-impl Drop for Log {
+impl Drop for SessionLog {
     fn drop(&mut self) {
         self.shared.forget(&self.session);
     }
 }
 
-impl Log {
-    pub(super) fn new(session: String, shared: Arc<Shared>) -> Arc<Log> {
-        let state = State {
-            life: Life::Elsewhere,
+impl SessionLog {
+    pub(super) fn new(session: String, shared: Arc<EventWriterShared>) -> Arc<SessionLog> {
+        let state = SessionLogState {
+            life: LogLife::Elsewhere,
             begun: 0,
             next: 1,
             ceiling: 0,
@@ -112,7 +114,7 @@ impl Log {
             ring: VecDeque::new(),
             ring_bytes: 0,
             evicted: 0,
-            pending: Part::default(),
+            pending: SessionBatch::default(),
             is_queued: false,
             waiting: 0,
             pending_bytes: 0,
@@ -120,7 +122,7 @@ impl Log {
             written: 0,
             row_asked: 0,
         };
-        Arc::new_cyclic(|itself| Log {
+        Arc::new_cyclic(|itself| SessionLog {
             session,
             itself: Weak::clone(itself),
             shared,
@@ -134,7 +136,7 @@ impl Log {
         {
             let mut state = self.state.lock();
             state.drop_pending(&self.shared);
-            state.life = Life::Here(row.epoch);
+            state.life = LogLife::Here(row.epoch);
             state.begun = row.seq_start;
             state.next = row.seq_start + 1;
             state.ceiling = row.seq_ceiling;
@@ -174,7 +176,7 @@ impl Log {
                 return state.next.saturating_sub(1);
             };
             let event = Arc::new(SessionEvent { seq, ..event });
-            state.ring.push_back(Entry { event: Arc::clone(&event), bytes, is_kept });
+            state.ring.push_back(LoggedEvent { event: Arc::clone(&event), bytes, is_kept });
             state.ring_bytes += bytes;
             if is_kept {
                 let row = EventRow {
@@ -231,7 +233,7 @@ impl Log {
     /// Keeps what a turn used, once for each turn.
     pub(crate) fn usage(&self, usage: UsageRow) {
         let mut state = self.state.lock();
-        if let Life::Here(_) = state.life {
+        if let LogLife::Here(_) = state.life {
             state.pending.usage.push(usage);
             self.ask(&mut state, EVENT_BYTES, false);
         }
@@ -254,7 +256,7 @@ impl Log {
 
     fn change_row(&self, row: Arc<SessionRow>, is_whole: bool) {
         let mut state = self.state.lock();
-        if let Life::Here(_) = state.life {
+        if let LogLife::Here(_) = state.life {
             state.pending.row = Some(row);
             state.pending.is_whole |= is_whole;
             self.ask(&mut state, EVENT_BYTES, is_whole);
@@ -265,7 +267,7 @@ impl Log {
     /// Tells whether the row was changed and is not written yet.
     pub(crate) fn has_row_to_write(&self) -> bool {
         let state = self.state.lock();
-        matches!(state.life, Life::Here(_)) && state.written < state.row_asked
+        matches!(state.life, LogLife::Here(_)) && state.written < state.row_asked
     }
 
     /// Returns when the row is written as it is now: before somebody asks the store which sessions
@@ -314,7 +316,7 @@ impl Log {
         self.wait(|state| state.written >= asked).await
     }
 
-    async fn wait(&self, is_reached: impl Fn(&State) -> bool) -> Result<(), Error> {
+    async fn wait(&self, is_reached: impl Fn(&SessionLogState) -> bool) -> Result<(), Error> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -323,7 +325,7 @@ impl Log {
                 if is_reached(&state) {
                     return Ok(());
                 }
-                if !matches!(state.life, Life::Here(_)) {
+                if !matches!(state.life, LogLife::Here(_)) {
                     return Err(Error::Conflict(TAKEN.to_owned()));
                 }
             }
@@ -348,14 +350,14 @@ impl Log {
 
     fn has_room(&self) -> bool {
         let state = self.state.lock();
-        !matches!(state.life, Life::Here(_))
+        !matches!(state.life, LogLife::Here(_))
             || (state.waiting < LOG_WAITING_MAX
                 && self.shared.waiting.load(Ordering::Acquire) < WAITING_MAX)
     }
 
     /// Listens to what comes after the event `after`: what the store has of it first.
-    pub(crate) fn subscribe(self: &Arc<Log>, after: u64) -> Subscription {
-        Subscription::new(Arc::clone(self), self.changed.subscribe(), after)
+    pub(crate) fn subscribe(self: &Arc<SessionLog>, after: u64) -> SessionSubscription {
+        SessionSubscription::new(Arc::clone(self), self.changed.subscribe(), after)
     }
 
     /// Ends turns that a server left behind when it died: each gets an `error` and its `done`.
@@ -374,18 +376,18 @@ impl Log {
     /// Stops appending, because the session goes to rest: after [`Log::settle`], before its row is
     /// released. Who listens goes on listening.
     pub(crate) fn leave(&self) {
-        self.stop(Life::Elsewhere);
+        self.stop(LogLife::Elsewhere);
     }
 
     /// Stops appending for ever. Who listens is told what there is, and that it is over.
     pub(crate) fn close(&self) {
-        self.stop(Life::Over);
+        self.stop(LogLife::Over);
     }
 
-    fn stop(&self, life: Life) {
+    fn stop(&self, life: LogLife) {
         {
             let mut state = self.state.lock();
-            if state.life != Life::Over {
+            if state.life != LogLife::Over {
                 state.life = life;
             }
             state.drop_pending(&self.shared);
@@ -396,30 +398,30 @@ impl Log {
 
     /// What a listener is told next who has seen everything up to `after`; a number that does not
     /// exist yet becomes the latest one.
-    pub(super) fn next(&self, after: &mut u64) -> Next {
+    pub(super) fn next(&self, after: &mut u64) -> NextEvent {
         let state = self.state.lock();
         match state.life {
-            Life::Here(_) => {}
-            Life::Elsewhere => return Next::Stored { up_to: None, is_over: false },
-            Life::Over => return Next::Stored { up_to: None, is_over: true },
+            LogLife::Here(_) => {}
+            LogLife::Elsewhere => return NextEvent::Stored { up_to: None, is_over: false },
+            LogLife::Over => return NextEvent::Stored { up_to: None, is_over: true },
         }
         *after = state.next.saturating_sub(1).min(*after);
         if *after < state.evicted {
-            return Next::Stored { up_to: Some(state.evicted), is_over: false };
+            return NextEvent::Stored { up_to: Some(state.evicted), is_over: false };
         }
         let visible = state.visible();
         let from = state.ring.partition_point(|entry| entry.event.seq <= *after);
         let told = state.ring.range(from..).take(TAKE_MAX);
         let told = told.take_while(|entry| entry.event.seq <= visible);
-        Next::Live(told.map(|entry| Arc::clone(&entry.event)).collect())
+        NextEvent::Live(told.map(|entry| Arc::clone(&entry.event)).collect())
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &EventWriterShared {
         &self.shared
     }
 
     /// Adds to what the writer has to do.
-    fn ask(&self, state: &mut State, bytes: usize, is_urgent: bool) {
+    fn ask(&self, state: &mut SessionLogState, bytes: usize, is_urgent: bool) {
         if bytes > 0 {
             state.asked += 1;
             state.pending_bytes += bytes;
@@ -432,7 +434,7 @@ impl Log {
 
     /// Asks for a higher ceiling when half of the numbers are gone, so that nobody waits for it:
     /// for as many as were used, so that there are few writes and no large gaps.
-    fn ask_ceiling(&self, state: &mut State) {
+    fn ask_ceiling(&self, state: &mut SessionLogState) {
         let block = state.next.saturating_sub(state.begun).clamp(SEQ_BLOCK, SEQ_BLOCK_MAX);
         if state.next + block / 2 > state.ceiling_asked {
             state.ceiling_asked = state.next + block;
@@ -447,10 +449,10 @@ impl Log {
     }
 
     /// What there is to write, if anything.
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take(&self) -> Option<PendingWrite> {
         let mut state = self.state.lock();
         state.is_queued = false;
-        let Life::Here(epoch) = state.life else { return None };
+        let LogLife::Here(epoch) = state.life else { return None };
         if state.pending_bytes == 0 {
             return None;
         }
@@ -458,15 +460,15 @@ impl Log {
         part.session.clone_from(&self.session);
         part.epoch = epoch;
         let bytes = std::mem::take(&mut state.pending_bytes);
-        Some(Taken { part, bytes, up_to: state.next.saturating_sub(1), asked: state.asked })
+        Some(PendingWrite { part, bytes, up_to: state.next.saturating_sub(1), asked: state.asked })
     }
 
     /// What was taken is in the store.
-    pub(super) fn written(&self, taken: &Taken, part: &Part) {
+    pub(super) fn written(&self, taken: &PendingWrite, part: &SessionBatch) {
         {
             let mut state = self.state.lock();
             state.waiting = state.waiting.saturating_sub(taken.bytes);
-            if state.life != Life::Here(part.epoch) {
+            if state.life != LogLife::Here(part.epoch) {
                 return;
             }
             state.written = state.written.max(taken.asked);
@@ -484,14 +486,14 @@ impl Log {
     }
 
     /// What was taken is not in the store and never will be: the session is not this server's.
-    pub(super) fn lost(&self, taken: &Taken, part: &Part) {
+    pub(super) fn lost(&self, taken: &PendingWrite, part: &SessionBatch) {
         {
             let mut state = self.state.lock();
             state.waiting = state.waiting.saturating_sub(taken.bytes);
-            if state.life != Life::Here(part.epoch) {
+            if state.life != LogLife::Here(part.epoch) {
                 return;
             }
-            state.life = Life::Elsewhere;
+            state.life = LogLife::Elsewhere;
             state.drop_pending(&self.shared);
         }
         self.tell();
@@ -499,7 +501,7 @@ impl Log {
 }
 
 /// What a listener is told next.
-pub(super) enum Next {
+pub(super) enum NextEvent {
     /// These, or nothing yet.
     Live(Vec<Arc<SessionEvent>>),
     /// It is in the store, up to this number or as far as there is something.
@@ -513,10 +515,10 @@ pub(super) enum Next {
 
 const TAKEN: &str = "the session is not on this server any more";
 
-impl State {
+impl SessionLogState {
     /// The next number, if anything may be appended.
     fn number(&mut self) -> Option<u64> {
-        let Life::Here(_) = self.life else { return None };
+        let LogLife::Here(_) = self.life else { return None };
         let seq = self.next;
         self.next += 1;
         Some(seq)
@@ -540,11 +542,11 @@ impl State {
         }
     }
 
-    fn drop_pending(&mut self, shared: &Shared) {
+    fn drop_pending(&mut self, shared: &EventWriterShared) {
         let bytes = std::mem::take(&mut self.pending_bytes);
         self.waiting = self.waiting.saturating_sub(bytes);
         shared.waiting.fetch_sub(bytes, Ordering::AcqRel);
-        self.pending = Part::default();
+        self.pending = SessionBatch::default();
         self.ring.clear();
         self.ring_bytes = 0;
         self.held.clear();
@@ -553,8 +555,8 @@ impl State {
 
 /// Bytes of a value as JSON.
 fn length(value: &Value) -> usize {
-    struct Counter(usize);
-    impl io::Write for Counter {
+    struct EventCounter(usize);
+    impl io::Write for EventCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 = self.0.saturating_add(bytes.len());
             Ok(bytes.len())
@@ -563,7 +565,7 @@ fn length(value: &Value) -> usize {
             Ok(())
         }
     }
-    let mut counter = Counter(0);
+    let mut counter = EventCounter(0);
     // It cannot fail: a value has no keys but texts, and the counter takes everything.
     match serde_json::to_writer(&mut counter, value) {
         Ok(()) | Err(_) => counter.0,

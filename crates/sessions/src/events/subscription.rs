@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::SessionEvent;
-use node::store::Dialect;
+use node::store::StoreDialect;
 use tokio::sync::watch;
 use tokio::time;
 
 use super::TAKE_MAX;
-use super::log::{Log, Next};
+use super::log::{NextEvent, SessionLog};
 use crate::error::Error;
 
 /// How often the store is asked for events of a session that another server may have.
@@ -20,16 +20,20 @@ const STORE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens to a session, with a position of its own.
 #[derive(Debug)]
-pub(crate) struct Subscription {
-    log: Arc<Log>,
+pub(crate) struct SessionSubscription {
+    log: Arc<SessionLog>,
     changed: watch::Receiver<u64>,
     after: u64,
     is_over: bool,
 }
 
-impl Subscription {
-    pub(super) fn new(log: Arc<Log>, changed: watch::Receiver<u64>, after: u64) -> Subscription {
-        Subscription { log, changed, after, is_over: false }
+impl SessionSubscription {
+    pub(super) fn new(
+        log: Arc<SessionLog>,
+        changed: watch::Receiver<u64>,
+        after: u64,
+    ) -> SessionSubscription {
+        SessionSubscription { log, changed, after, is_over: false }
     }
 
     /// The next events, never none of them, in order. None when nothing can come any more: the
@@ -43,7 +47,7 @@ impl Subscription {
             self.changed.mark_unchanged();
             let mut after = self.after;
             let events = match self.log.next(&mut after) {
-                Next::Live(events) => {
+                NextEvent::Live(events) => {
                     self.after = after;
                     if events.is_empty() {
                         // The sender is in the log, which is held here.
@@ -52,7 +56,7 @@ impl Subscription {
                     }
                     events
                 }
-                Next::Stored { up_to, is_over } => {
+                NextEvent::Stored { up_to, is_over } => {
                     let events = self.stored(up_to.unwrap_or(u64::MAX)).await?;
                     if events.is_empty() {
                         match up_to {
@@ -99,8 +103,8 @@ impl Subscription {
         let changed = self.changed.changed();
         match self.log.shared().store.dialect() {
             // Nobody else has the file.
-            Dialect::Sqlite => drop(changed.await),
-            Dialect::Postgres => drop(time::timeout(POLL_EVERY, changed).await),
+            StoreDialect::Sqlite => drop(changed.await),
+            StoreDialect::Postgres => drop(time::timeout(POLL_EVERY, changed).await),
         }
     }
 }

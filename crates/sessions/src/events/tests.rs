@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use api::SessionEvent;
 use api::SessionEventKind as Kind;
-use node::store::{Store, StoreConfig, StoreUrl};
-use node::telemetry::{Metrics, Registry};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
+use node::telemetry::{MetricsRegistry, Registry};
 use serde_json::json;
 use testkit::Scratch;
 use tokio::time::timeout;
@@ -31,10 +31,10 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 struct Server {
     store: SessionStore,
     /// The same database, for what is no business of the session store.
-    raw: Store,
-    writer: Writer,
-    lost: tokio::sync::mpsc::UnboundedReceiver<Lost>,
-    metrics: Metrics,
+    raw: SqlStore,
+    writer: EventWriter,
+    lost: tokio::sync::mpsc::UnboundedReceiver<LostSession>,
+    metrics: MetricsRegistry,
     _scratch: Option<Scratch>,
 }
 
@@ -47,14 +47,14 @@ impl Server {
 
     async fn on(url: StoreUrl) -> Server {
         let mut registry = Registry::default();
-        let raw = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+        let raw = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
         let store = SessionStore::open(raw.clone()).await.unwrap();
-        let (writer, lost) = Writer::start(store.clone());
-        Server { store, raw, writer, lost, metrics: Metrics::new(registry), _scratch: None }
+        let (writer, lost) = EventWriter::start(store.clone());
+        Server { store, raw, writer, lost, metrics: MetricsRegistry::new(registry), _scratch: None }
     }
 
     /// A new session's log.
-    async fn log(&self, id: &str) -> Arc<Log> {
+    async fn log(&self, id: &str) -> Arc<SessionLog> {
         let row = self.store.insert_session(session(id, "a"), 1_000).await.unwrap();
         self.writer.log(&row)
     }
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-fn text(log: &Log, text: impl Into<String>) -> u64 {
+fn text(log: &SessionLog, text: impl Into<String>) -> u64 {
     log.push(Kind::Text, Some("t"), json!({ "text": text.into() }))
 }
 
@@ -110,7 +110,7 @@ fn numbers(events: &[Arc<SessionEvent>]) -> Vec<u64> {
 }
 
 /// Takes events until there are so many.
-async fn read(subscription: &mut Subscription, count: usize) -> Vec<Arc<SessionEvent>> {
+async fn read(subscription: &mut SessionSubscription, count: usize) -> Vec<Arc<SessionEvent>> {
     let mut events = Vec::new();
     while events.len() < count {
         let more = soon(subscription.next()).await.expect("more events");
@@ -122,7 +122,7 @@ async fn read(subscription: &mut Subscription, count: usize) -> Vec<Arc<SessionE
 }
 
 /// Whether a listener has nothing to read: it waits, however often it is asked.
-async fn has_nothing(subscription: &mut Subscription) -> bool {
+async fn has_nothing(subscription: &mut SessionSubscription) -> bool {
     timeout(Duration::from_millis(30), subscription.next()).await.is_err()
 }
 

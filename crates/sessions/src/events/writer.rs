@@ -11,9 +11,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use super::log::{Log, Taken};
+use super::log::{PendingWrite, SessionLog};
 use crate::error::Error;
-use crate::store::{Batch, Part, SessionRow, SessionStore};
+use crate::store::{SessionBatch, SessionRow, SessionStore, WriteBatch};
 
 /// How long a change waits for others to be written with, when nobody waits for it.
 const LINGER: Duration = Duration::from_millis(10);
@@ -35,14 +35,14 @@ const PAUSES: [Duration; 5] = [
 
 /// Writes for all sessions of a server. Cheap to clone; it ends with [`Writer::close`].
 #[derive(Clone)]
-pub(crate) struct Writer(Arc<Shared>);
+pub(crate) struct EventWriter(Arc<EventWriterShared>);
 
 /// What the writer shares with its logs.
-pub(super) struct Shared {
+pub(super) struct EventWriterShared {
     pub(super) store: SessionStore,
-    logs: Mutex<HashMap<String, Weak<Log>>>,
+    logs: Mutex<HashMap<String, Weak<SessionLog>>>,
     /// Logs that have something to write, in the order in which they got it.
-    dirty: Mutex<VecDeque<Arc<Log>>>,
+    dirty: Mutex<VecDeque<Arc<SessionLog>>>,
     /// Somebody waits for what is there to be written.
     is_urgent: AtomicBool,
     wake: Notify,
@@ -57,35 +57,37 @@ pub(super) struct Shared {
 
 /// A session whose log could not be written, and never will be. Its log has stopped.
 #[derive(Debug)]
-pub(crate) struct Lost {
+pub(crate) struct LostSession {
     /// Which session.
     pub(crate) session: String,
     /// The epoch that this server had it at.
     pub(crate) epoch: u64,
     /// Why.
-    pub(crate) why: Why,
+    pub(crate) why: LossReason,
 }
 
 /// Why a session was lost.
 #[derive(Debug)]
-pub(crate) enum Why {
+pub(crate) enum LossReason {
     /// Another server has claimed it, or it was removed.
     Taken,
     /// The store refuses what is to be written, though it takes other things.
     Refused(Error),
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for EventWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl EventWriter {
     /// Starts writing. Whoever owns the sessions reads which of them were lost, and ends what is
     /// left of them here.
-    pub(crate) fn start(store: SessionStore) -> (Writer, mpsc::UnboundedReceiver<Lost>) {
-        let shared = Arc::new(Shared {
+    pub(crate) fn start(
+        store: SessionStore,
+    ) -> (EventWriter, mpsc::UnboundedReceiver<LostSession>) {
+        let shared = Arc::new(EventWriterShared {
             store,
             logs: Mutex::default(),
             dirty: Mutex::default(),
@@ -101,13 +103,13 @@ impl Writer {
         let (tell_lost, lost) = mpsc::unbounded_channel();
         let task = node::task::spawn(run(Arc::clone(&shared), tell_lost));
         *shared.task.lock() = Some(task);
-        (Writer(shared), lost)
+        (EventWriter(shared), lost)
     }
 
     /// The log of a session that was just inserted or claimed: it begins a life with the numbers
     /// that the row reserves. So the row is one that [`SessionStore::insert_session`] or
     /// [`SessionStore::claim`] gave back, and serves only once.
-    pub(crate) fn log(&self, row: &SessionRow) -> Arc<Log> {
+    pub(crate) fn log(&self, row: &SessionRow) -> Arc<SessionLog> {
         let log = self.follow(&row.id);
         log.begin(row);
         log
@@ -115,12 +117,12 @@ impl Writer {
 
     /// The log of a session wherever it lives, to listen to: the one that is alive here, or one
     /// that tells what the store has.
-    pub(crate) fn follow(&self, session: &str) -> Arc<Log> {
+    pub(crate) fn follow(&self, session: &str) -> Arc<SessionLog> {
         let mut logs = self.0.logs.lock();
         if let Some(log) = logs.get(session).and_then(Weak::upgrade) {
             return log;
         }
-        let log = Log::new(session.to_owned(), Arc::clone(&self.0));
+        let log = SessionLog::new(session.to_owned(), Arc::clone(&self.0));
         logs.insert(session.to_owned(), Arc::downgrade(&log));
         log
     }
@@ -138,9 +140,9 @@ impl Writer {
     }
 }
 
-impl Shared {
+impl EventWriterShared {
     /// Notes that a log has something to write, and whether somebody waits for that.
-    pub(super) fn queue(&self, log: Option<Arc<Log>>, is_urgent: bool) {
+    pub(super) fn queue(&self, log: Option<Arc<SessionLog>>, is_urgent: bool) {
         if let Some(log) = log {
             self.dirty.lock().push_back(log);
             self.wake.notify_one();
@@ -161,7 +163,7 @@ impl Shared {
     }
 
     /// What there is to write, and whether there is more than one transaction writes.
-    fn take(&self) -> (Vec<(Arc<Log>, Taken)>, bool) {
+    fn take(&self) -> (Vec<(Arc<SessionLog>, PendingWrite)>, bool) {
         let (mut all, mut bytes) = (Vec::new(), 0_usize);
         while all.len() < BATCH_PARTS_MAX && bytes < BATCH_BYTES_MAX {
             let Some(log) = self.dirty.lock().pop_front() else { return (all, false) };
@@ -174,7 +176,7 @@ impl Shared {
     }
 }
 
-async fn run(shared: Arc<Shared>, lost: mpsc::UnboundedSender<Lost>) {
+async fn run(shared: Arc<EventWriterShared>, lost: mpsc::UnboundedSender<LostSession>) {
     loop {
         let is_empty = shared.dirty.lock().is_empty();
         if is_empty {
@@ -205,18 +207,18 @@ async fn run(shared: Arc<Shared>, lost: mpsc::UnboundedSender<Lost>) {
 
 /// Writes what was taken, however long that takes, and tells the logs.
 async fn write(
-    shared: &Shared,
-    mut taken: Vec<(Arc<Log>, Taken)>,
-    lost: &mpsc::UnboundedSender<Lost>,
+    shared: &EventWriterShared,
+    mut taken: Vec<(Arc<SessionLog>, PendingWrite)>,
+    lost: &mpsc::UnboundedSender<LostSession>,
 ) {
     let bytes: usize = taken.iter().map(|(_, taken)| taken.bytes).sum();
     let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
     let mut has_failed = false;
     let parts = taken.iter_mut().map(|(_, taken)| std::mem::take(&mut taken.part)).collect();
-    let batch = Arc::new(Batch { parts });
+    let batch = Arc::new(WriteBatch { parts });
     let gone = loop {
         let error = match shared.store.write_batch(Arc::clone(&batch)).await {
-            Ok(gone) => break gone.into_iter().map(|index| (index, Why::Taken)).collect(),
+            Ok(gone) => break gone.into_iter().map(|index| (index, LossReason::Taken)).collect(),
             Err(error) => error,
         };
         // One that cannot be written must not keep the others from it.
@@ -242,25 +244,28 @@ async fn write(
 }
 
 /// Which parts were not written, by their places.
-type Gone = HashMap<usize, Why>;
+type Gone = HashMap<usize, LossReason>;
 
 /// Tries each part alone. None when the store takes nothing at all.
-async fn write_each(shared: &Shared, parts: &[Part]) -> Option<Gone> {
+async fn write_each(shared: &EventWriterShared, parts: &[SessionBatch]) -> Option<Gone> {
     let mut gone = Gone::new();
     for (index, part) in parts.iter().enumerate() {
-        let alone = Batch { parts: vec![part.clone()] };
+        let alone = WriteBatch { parts: vec![part.clone()] };
         match shared.store.write_batch(Arc::new(alone)).await {
             Ok(lost) if lost.is_empty() => {}
-            Ok(_) => drop(gone.insert(index, Why::Taken)),
+            Ok(_) => drop(gone.insert(index, LossReason::Taken)),
             Err(error @ Error::Internal(_)) => {
                 // Is it this one, or would the store take nothing of this session?
-                let nothing =
-                    Part { session: part.session.clone(), epoch: part.epoch, ..Part::default() };
-                let probe = Batch { parts: vec![nothing] };
+                let nothing = SessionBatch {
+                    session: part.session.clone(),
+                    epoch: part.epoch,
+                    ..SessionBatch::default()
+                };
+                let probe = WriteBatch { parts: vec![nothing] };
                 if shared.store.write_batch(Arc::new(probe)).await.is_err() {
                     return None;
                 }
-                gone.insert(index, Why::Refused(error));
+                gone.insert(index, LossReason::Refused(error));
             }
             Err(_) => return None,
         }
@@ -269,10 +274,10 @@ async fn write_each(shared: &Shared, parts: &[Part]) -> Option<Gone> {
 }
 
 fn tell(
-    taken: Vec<(Arc<Log>, Taken)>,
-    batch: &Batch,
+    taken: Vec<(Arc<SessionLog>, PendingWrite)>,
+    batch: &WriteBatch,
     mut gone: Gone,
-    lost: &mpsc::UnboundedSender<Lost>,
+    lost: &mpsc::UnboundedSender<LostSession>,
 ) {
     for (index, ((log, taken), part)) in taken.into_iter().zip(&batch.parts).enumerate() {
         let Some(why) = gone.remove(&index) else {
@@ -280,11 +285,11 @@ fn tell(
             continue;
         };
         log.lost(&taken, part);
-        if let Why::Refused(error) = &why {
+        if let LossReason::Refused(error) = &why {
             let (error, session) = (error as &dyn std::error::Error, log.session());
             tracing::error!(error, session, "the store refuses a session");
         }
-        let event = Lost { session: part.session.clone(), epoch: part.epoch, why };
+        let event = LostSession { session: part.session.clone(), epoch: part.epoch, why };
         // Nobody listens any more: the server is going.
         drop(lost.send(event));
     }

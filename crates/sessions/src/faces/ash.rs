@@ -38,15 +38,15 @@ use std::time::Instant;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Json, Router};
-use node::clock::{self, Ids};
+use node::clock::{self, IdGenerator};
 use node::drain::Drain;
-use node::http::{Routes, delete, get, patch, post};
+use node::http::{RouteTable, delete, get, patch, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::call::{Caller, Failure};
-use crate::service::{Document, Sessions};
+use self::call::{AshCaller, AshFailure};
+use crate::service::{FaceDocument, Sessions};
 
 /// What sessions that were made here say of that.
 const FACE: &str = "ash";
@@ -61,7 +61,7 @@ pub const STREAMING: [&str; 2] = ["/api/sessions/{id}/workspace", "/api/sessions
 /// The `[compat.ash]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct AshConfig {
     /// The directory below which there are agents that callers may deploy by naming their folder;
     /// none: they send the files.
     pub agents: Option<PathBuf>,
@@ -69,35 +69,35 @@ pub struct Config {
 
 /// What the handlers share.
 #[derive(Clone)]
-struct Face {
+struct AshContext {
     sessions: Sessions,
-    shared: Arc<Shared>,
+    shared: Arc<AshShared>,
 }
 
-impl fmt::Debug for Face {
+impl fmt::Debug for AshContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Face")
     }
 }
 
-struct Shared {
-    config: Config,
-    ids: Ids,
+struct AshShared {
+    config: AshConfig,
+    ids: IdGenerator,
     started: Instant,
-    locks: Locks,
-    queue: queue::Queue,
-    runs: evals::Runs,
+    locks: AshLocks,
+    queue: queue::QueueTenants,
+    runs: evals::EvalRuns,
 }
 
 /// Lets one request at a time change what is changed in several steps.
-struct Locks {
+struct AshLocks {
     locks: [Mutex<()>; LOCKS],
     hasher: RandomState,
 }
 
-impl Locks {
-    fn new() -> Locks {
-        Locks { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
+impl AshLocks {
+    fn new() -> AshLocks {
+        AshLocks { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
     /// Whoever wants the same waits; some who want something else do, too.
@@ -113,16 +113,16 @@ impl Locks {
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn routes(sessions: Sessions, config: Config, drain: &Drain) -> io::Result<Router> {
-    let queue = queue::Queue::new(drain.clone());
-    let runs = evals::Runs::new(drain.clone());
+pub fn routes(sessions: Sessions, config: AshConfig, drain: &Drain) -> io::Result<Router> {
+    let queue = queue::QueueTenants::new(drain.clone());
+    let runs = evals::EvalRuns::new(drain.clone());
     if sessions.why_unavailable().is_none() {
         node::task::spawn(queue.clone().keep(sessions.clone()));
         node::task::spawn(evals::keep(runs.clone(), sessions.clone()));
     }
-    let (ids, started) = (Ids::new()?, clock::now());
-    let shared = Shared { config, ids, started, locks: Locks::new(), queue, runs };
-    let face = Face { sessions, shared: Arc::new(shared) };
+    let (ids, started) = (IdGenerator::new()?, clock::now());
+    let shared = AshShared { config, ids, started, locks: AshLocks::new(), queue, runs };
+    let face = AshContext { sessions, shared: Arc::new(shared) };
     let routes = Router::new()
         .at("/health", get(health))
         .merge(of_agents())
@@ -138,7 +138,7 @@ pub fn render_error(error: &node::http::Error) -> Response {
     call::render(error)
 }
 
-fn of_agents() -> Router<Face> {
+fn of_agents() -> Router<AshContext> {
     let version = get(versions::get).patch(versions::update).delete(versions::remove);
     Router::new()
         .at("/api/agents", post(agents::deploy).get(agents::list))
@@ -151,7 +151,7 @@ fn of_agents() -> Router<Face> {
         .at("/api/agents/{name}/versions/{version}/activate", post(versions::activate))
 }
 
-fn of_evals() -> Router<Face> {
+fn of_evals() -> Router<AshContext> {
     let case = get(evals::get_case).patch(evals::update_case).delete(evals::remove_case);
     Router::new()
         .at("/api/agents/{name}/eval-cases", post(evals::create_case).get(evals::list_cases))
@@ -166,7 +166,7 @@ fn of_evals() -> Router<Face> {
         .at("/api/agents/{name}/eval-results/{id}", patch(evals::score_result))
 }
 
-fn of_sessions() -> Router<Face> {
+fn of_sessions() -> Router<AshContext> {
     Router::new()
         .at("/api/sessions", post(sessions::create).get(sessions::list))
         .at("/api/sessions/{id}", get(sessions::get).delete(sessions::end))
@@ -185,7 +185,7 @@ fn of_sessions() -> Router<Face> {
         .at("/api/sessions/{id}/attachments", get(records::attachments).post(records::attach))
 }
 
-fn of_records() -> Router<Face> {
+fn of_records() -> Router<AshContext> {
     Router::new()
         .at("/api/credentials", post(records::create_credential).get(records::credentials))
         .at("/api/credentials/{id}", delete(records::remove_credential))
@@ -202,7 +202,7 @@ fn of_records() -> Router<Face> {
 }
 
 /// `GET /health`: for everybody, and with nothing that is a secret.
-async fn health(State(face): State<Face>) -> Json<Value> {
+async fn health(State(face): State<AshContext>) -> Json<Value> {
     let counts = face.sessions.counts();
     let resident = counts.total.saturating_sub(counts.cold);
     let uptime = clock::now().duration_since(face.shared.started).as_secs();
@@ -237,15 +237,19 @@ async fn health(State(face): State<Face>) -> Json<Value> {
     }))
 }
 
-impl Caller {
+impl AshCaller {
     /// A name for something new, which comes after those of before.
     fn new_id(&self) -> String {
         ids::uuid(&self.face.shared.ids.next(""))
     }
 
     /// Everything that is kept of a kind: of one parent, or of all.
-    async fn documents(&self, kind: &str, parent: Option<&str>) -> Result<Vec<Document>, Failure> {
-        let mut all: Vec<Document> = Vec::new();
+    async fn documents(
+        &self,
+        kind: &str,
+        parent: Option<&str>,
+    ) -> Result<Vec<FaceDocument>, AshFailure> {
+        let mut all: Vec<FaceDocument> = Vec::new();
         loop {
             let after = all.last().map(|last| last.id.clone());
             let sessions = &self.face.sessions;
@@ -260,7 +264,7 @@ impl Caller {
     }
 
     /// Removes everything of a kind that belongs to one parent.
-    async fn forget(&self, kind: &str, parent: &str) -> Result<(), Failure> {
+    async fn forget(&self, kind: &str, parent: &str) -> Result<(), AshFailure> {
         for kept in self.documents(kind, Some(parent)).await? {
             self.face.sessions.delete_document(&self.tenant, kind, &kept.id).await?;
         }

@@ -44,15 +44,15 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use node::auth::{Scope, Tokens};
-use node::http::{CredentialBinding, Upload};
+use node::http::{CredentialBinding, UploadBody};
 
-pub use self::config::Config;
+pub use self::config::E2bConfig;
 pub use self::errors::render as render_error;
 use self::figures::{SampleUse, UsageSample, UsageSamples};
 use self::port_room::PortRoom;
-use self::ports::{ENVD_PORT, Target};
-use self::sandboxes::Sandboxes;
-use self::tokens::{Keys, TokenPurpose};
+use self::ports::{ENVD_PORT, PortTarget};
+use self::sandboxes::E2bSandboxes;
+use self::tokens::{TokenKeys, TokenPurpose};
 use crate::error::Error;
 use crate::service::Sessions;
 
@@ -71,16 +71,16 @@ const DISCARD_MAX: Duration = Duration::from_secs(1);
 const KEY_PURPOSE: &str = "compat.e2b";
 
 /// What requests share.
-struct E2b {
+struct E2bContext {
     sessions: Sessions,
     tokens: Tokens,
-    config: Config,
-    keys: Keys,
-    sandboxes: Sandboxes,
+    config: E2bConfig,
+    keys: TokenKeys,
+    sandboxes: E2bSandboxes,
     port_room: PortRoom,
 }
 
-impl fmt::Debug for E2b {
+impl fmt::Debug for E2bContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("E2b").field("config", &self.config).finish_non_exhaustive()
     }
@@ -91,16 +91,16 @@ impl fmt::Debug for E2b {
 ///
 /// # Errors
 /// When the kernel gives no random bytes for a key, where sessions have none.
-pub fn routes(sessions: Sessions, tokens: Tokens, config: Config) -> Result<Router, Error> {
+pub fn routes(sessions: Sessions, tokens: Tokens, config: E2bConfig) -> Result<Router, Error> {
     let key = match sessions.derived_key(KEY_PURPOSE) {
         Some(key) => key,
         // There are no sandboxes that it could open.
         None => node::auth::random_key().map_err(Error::internal)?,
     };
-    let keys = Keys::new(&key);
-    let sandboxes = Sandboxes::default();
+    let keys = TokenKeys::new(&key);
+    let sandboxes = E2bSandboxes::default();
     let port_room = PortRoom::new(config.port_connections_max);
-    let face = Arc::new(E2b { sessions, tokens, config, keys, sandboxes, port_room });
+    let face = Arc::new(E2bContext { sessions, tokens, config, keys, sandboxes, port_room });
     let [root, below] = ROUTES;
     Ok(Router::new()
         .route(root, any(answer))
@@ -110,27 +110,29 @@ pub fn routes(sessions: Sessions, tokens: Tokens, config: Config) -> Result<Rout
         .with_state(face))
 }
 
-async fn answer(State(face): State<Arc<E2b>>, request: Request) -> Response {
+async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Response {
     let target = match ports::target(request.headers(), request.uri()) {
         Ok(target) => target,
         Err(error) => return error.into_response(),
     };
     // Boxed: they differ much in size, and every connection holds one.
     match target {
-        Target::Sandbox { id, port: ENVD_PORT } => {
+        PortTarget::Sandbox { id, port: ENVD_PORT } => {
             Box::pin(envd::answer(&face, &id, request)).await
         }
-        Target::Sandbox { id, port } => Box::pin(ports::forward(&face, &id, port, request)).await,
-        Target::Server if request.uri().path() == "/files" => {
+        PortTarget::Sandbox { id, port } => {
+            Box::pin(ports::forward(&face, &id, port, request)).await
+        }
+        PortTarget::Server if request.uri().path() == "/files" => {
             Box::pin(transfer::answer(&face, None, request)).await
         }
-        Target::Server => Box::pin(rest::answer(&face, request)).await,
+        PortTarget::Server => Box::pin(rest::answer(&face, request)).await,
     }
 }
 
 /// Reads what is left of a refused request, within reason: a connection with an unread request is
 /// closed, and the client may have sent its next one on it by then.
-async fn discard(mut body: Upload) {
+async fn discard(mut body: UploadBody) {
     let reading = async {
         let mut left = DISCARDED_BYTES_MAX;
         while let Ok(Some(piece)) = body.chunk().await
@@ -142,7 +144,7 @@ async fn discard(mut body: Upload) {
     drop(tokio::time::timeout(DISCARD_MAX, reading).await);
 }
 
-impl E2b {
+impl E2bContext {
     /// What names of hosts of ports end with.
     fn domain(&self, headers: &HeaderMap) -> String {
         if let Some(domain) = &self.config.domain {

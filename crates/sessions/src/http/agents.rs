@@ -1,7 +1,8 @@
 //! `/v1/agents`: folders with versions.
 
 use api::{
-    Agent, AgentFileEntry, AgentFileList, AgentList, AgentUpdate, AgentVersionList, DeployRequest,
+    AgentFileEntry, AgentFileList, AgentList, AgentUpdate, AgentVersionList, AgentView,
+    DeployRequest,
 };
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
@@ -10,13 +11,13 @@ use node::auth::Principal;
 use node::http::{self, Json, query};
 use serde::Deserialize;
 
-use super::{Id, Inside};
+use super::{FilePath, SessionIdPath};
 use crate::service::{FolderEntry, Sessions};
 
 /// Which version is meant; the active one when it is not said.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Version {
+struct AgentVersionQuery {
     version: Option<u32>,
 }
 
@@ -24,7 +25,7 @@ pub(super) async fn deploy(
     State(sessions): State<Sessions>,
     who: Principal,
     Json(mut request): Json<DeployRequest>,
-) -> Result<(StatusCode, axum::Json<Agent>), http::Error> {
+) -> Result<(StatusCode, axum::Json<AgentView>), http::Error> {
     // The service takes nothing from the folder: not everybody who deploys has been asked for it.
     let grants = Sessions::deployed_grants(&request)?;
     sessions.authorize(&who, &grants)?;
@@ -44,17 +45,17 @@ pub(super) async fn list(
 pub(super) async fn fetch(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(name): Id,
-) -> Result<axum::Json<Agent>, http::Error> {
+    SessionIdPath(name): SessionIdPath,
+) -> Result<axum::Json<AgentView>, http::Error> {
     Ok(axum::Json(sessions.agent(&who.tenant, &name).await?))
 }
 
 pub(super) async fn update(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(name): Id,
+    SessionIdPath(name): SessionIdPath,
     Json(update): Json<AgentUpdate>,
-) -> Result<axum::Json<Agent>, http::Error> {
+) -> Result<axum::Json<AgentView>, http::Error> {
     sessions.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
     Ok(axum::Json(sessions.update_agent(&who.tenant, &name, update).await?))
 }
@@ -62,7 +63,7 @@ pub(super) async fn update(
 pub(super) async fn remove(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(name): Id,
+    SessionIdPath(name): SessionIdPath,
 ) -> Result<StatusCode, http::Error> {
     sessions.delete_agent(&who.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -71,7 +72,7 @@ pub(super) async fn remove(
 pub(super) async fn versions(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(name): Id,
+    SessionIdPath(name): SessionIdPath,
 ) -> Result<axum::Json<AgentVersionList>, http::Error> {
     let versions = sessions.agent_versions(&who.tenant, &name).await?;
     Ok(axum::Json(AgentVersionList { versions }))
@@ -80,10 +81,10 @@ pub(super) async fn versions(
 pub(super) async fn files(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(name): Id,
+    SessionIdPath(name): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<AgentFileList>, http::Error> {
-    let Version { version } = query(&uri)?;
+    let AgentVersionQuery { version } = query(&uri)?;
     let entries = sessions.agent_files(&who.tenant, &name, version).await?;
     let entry = |it: FolderEntry| AgentFileEntry {
         path: it.path,
@@ -96,10 +97,10 @@ pub(super) async fn files(
 pub(super) async fn file(
     State(sessions): State<Sessions>,
     who: Principal,
-    Inside(name, path): Inside,
+    FilePath(name, path): FilePath,
     uri: Uri,
 ) -> Result<impl IntoResponse, http::Error> {
-    let Version { version } = query(&uri)?;
+    let AgentVersionQuery { version } = query(&uri)?;
     let content = sessions.agent_file(&who.tenant, &name, version, &path).await?;
     Ok(([(header::CONTENT_TYPE, super::files::BYTES)], content))
 }

@@ -14,7 +14,7 @@ use node::auth::Principal;
 use node::http::{self, Json};
 
 use super::conversation::server_sent;
-use super::{Id, accepts};
+use super::{SessionIdPath, accepts};
 use crate::service::{ExecEvent, ExecStream, Sessions};
 
 /// What is said of a program whose end nobody heard.
@@ -23,7 +23,7 @@ pub(super) const SANDBOX_GONE: &str = "the sandbox ended";
 pub(super) async fn exec(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     headers: HeaderMap,
     Json(request): Json<SessionExec>,
 ) -> Result<Response, http::Error> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Interrupted, MessageAnswer, MessageRequest, SessionEvent, SessionEventKind, SessionEventList,
-    SessionLogLine, SessionLogs, SessionMessage, SessionMessageList,
+    InterruptAnswer, MessageAnswer, MessageRequest, SessionEvent, SessionEventKind,
+    SessionEventList, SessionLogLine, SessionLogs, SessionMessage, SessionMessageList,
 };
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -24,8 +24,8 @@ use node::http::{self, Json, last_event_id, query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Id, accepts, page_size};
-use crate::service::{EventStream, LogLine, Message, MessageStream, Sessions};
+use super::{SessionIdPath, accepts, page_size};
+use crate::service::{AgentLogLine, ConversationMessage, EventStream, MessageStream, Sessions};
 
 /// How often a comment shows that the connection is alive.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ const TURN_LOST: &str = "the session is not on this server any more; `events` ha
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Wait {
+struct TurnWaitQuery {
     /// Whether to answer when the turn is over.
     wait: bool,
 }
@@ -46,12 +46,12 @@ struct Wait {
 pub(super) async fn send(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
     drain: Drain,
     Json(request): Json<MessageRequest>,
 ) -> Result<Response, http::Error> {
-    let Wait { wait } = query(&uri)?;
+    let TurnWaitQuery { wait } = query(&uri)?;
     let partial = request.partial;
     let stream = sessions.message(&who.tenant, &id, request).await?;
     if wait {
@@ -189,16 +189,16 @@ pub(super) fn server_sent(
 pub(super) async fn interrupt(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Interrupted>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<InterruptAnswer>, http::Error> {
     let interrupted = sessions.interrupt(&who.tenant, &id).await?;
-    Ok(axum::Json(Interrupted { interrupted }))
+    Ok(axum::Json(InterruptAnswer { interrupted }))
 }
 
 /// What is asked of a session's events or messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Following {
+struct EventFollowQuery {
     /// Number of the last event that was seen.
     after: Option<u64>,
     /// Names of the events that are wanted, separated by commas.
@@ -241,12 +241,12 @@ pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::
 pub(super) async fn events(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
     headers: HeaderMap,
     drain: Drain,
 ) -> Result<Response, http::Error> {
-    let following: Following = query(&uri)?;
+    let following: EventFollowQuery = query(&uri)?;
     let kinds = kinds(following.types.as_deref())?;
     let after = match following.after {
         Some(after) => after,
@@ -290,7 +290,7 @@ fn session_events(
 /// What is asked of a conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Reading {
+struct MessageListQuery {
     after: u64,
     limit: Option<usize>,
 }
@@ -298,14 +298,14 @@ struct Reading {
 pub(super) async fn messages(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<SessionMessageList>, http::Error> {
-    let Reading { after, limit } = query(&uri)?;
+    let MessageListQuery { after, limit } = query(&uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let messages = sessions.messages(&who.tenant, &id, after, limit).await?;
     let next_after = (messages.len() == limit).then(|| messages.last().map(|last| last.seq));
-    let message = |it: Message| SessionMessage {
+    let message = |it: ConversationMessage| SessionMessage {
         seq: it.seq,
         at_ms: it.at_ms,
         turn: it.turn,
@@ -319,7 +319,7 @@ pub(super) async fn messages(
 /// Which lines of a log are wanted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Lines {
+struct LogLinesQuery {
     /// Number of the first one.
     from: u64,
 }
@@ -327,13 +327,13 @@ struct Lines {
 pub(super) async fn logs(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<SessionLogs>, http::Error> {
-    let Lines { from } = query(&uri)?;
+    let LogLinesQuery { from } = query(&uri)?;
     let lines = sessions.logs(&who.tenant, &id, from).await?;
     let next = lines.last().map_or(from, |last| last.index + 1);
-    let line = |it: LogLine| SessionLogLine {
+    let line = |it: AgentLogLine| SessionLogLine {
         index: it.index,
         level: it.level.as_str().to_owned(),
         text: it.text,

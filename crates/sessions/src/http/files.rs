@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use node::auth::Principal;
 use node::drain::Drain;
-use node::http::{self, Json, Upload, query};
+use node::http::{self, Json, UploadBody, query};
 use sandbox::{
     EntryKind, FilesError, LIST_ENTRIES_MAX, LinkMode, ListDepth, MissingParents, SandboxFileEntry,
     WatchKind, WriteMode,
@@ -26,7 +26,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 use super::conversation::server_sent;
-use super::{Id, Inside};
+use super::{FilePath, SessionIdPath};
 use crate::error::Error;
 use crate::service::{SessionFiles, Sessions};
 
@@ -43,25 +43,25 @@ const CHUNK_BYTES: usize = 128 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Listing {
+struct FileListQuery {
     path: String,
     depth: u32,
     limit: Option<usize>,
 }
 
-impl Default for Listing {
-    fn default() -> Listing {
-        Listing { path: WORKSPACE.to_owned(), depth: 1, limit: None }
+impl Default for FileListQuery {
+    fn default() -> FileListQuery {
+        FileListQuery { path: WORKSPACE.to_owned(), depth: 1, limit: None }
     }
 }
 
 pub(super) async fn list(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<FileList>, http::Error> {
-    let Listing { path, depth, limit } = query(&uri)?;
+    let FileListQuery { path, depth, limit } = query(&uri)?;
     let limit = super::page_size(limit, LIST_DEFAULT, LIST_ENTRIES_MAX)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let listing = files.list(&path, depth, limit).await.map_err(refusal)?;
@@ -71,7 +71,7 @@ pub(super) async fn list(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Reading {
+struct FileReadQuery {
     /// What is known of it, rather than its content.
     stat: bool,
 }
@@ -79,11 +79,11 @@ struct Reading {
 pub(super) async fn read(
     State(sessions): State<Sessions>,
     who: Principal,
-    Inside(id, path): Inside,
+    FilePath(id, path): FilePath,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, http::Error> {
-    let Reading { stat } = query(&uri)?;
+    let FileReadQuery { stat } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     if stat {
         let entry = files.stat(&path, LinkMode::Nothing).await.map_err(refusal)?;
@@ -92,9 +92,9 @@ pub(super) async fn read(
     let mut open = files.read(&path).await.map_err(refusal)?;
     let len = open.len;
     let (status, from, count) = match range(&headers, len) {
-        Range::All => (StatusCode::OK, 0, len),
-        Range::Part { from, count } => (StatusCode::PARTIAL_CONTENT, from, count),
-        Range::Outside => {
+        ByteRange::All => (StatusCode::OK, 0, len),
+        ByteRange::Part { from, count } => (StatusCode::PARTIAL_CONTENT, from, count),
+        ByteRange::Outside => {
             let answer = http::Error::invalid(format!("the file has {len} bytes")).at("range");
             let mut answer = answer.into_response();
             *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
@@ -129,7 +129,7 @@ fn insert(answer: &mut Response, name: header::HeaderName, value: &str) {
 
 /// Which part of a file is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Range {
+pub(super) enum ByteRange {
     All,
     Part { from: u64, count: u64 },
     Outside,
@@ -137,23 +137,23 @@ pub(super) enum Range {
 
 /// Reads the one range of a request (RFC 9110 §14.2). What is malformed, in another unit or has
 /// several ranges is not looked at, as the standard allows.
-pub(super) fn range(headers: &HeaderMap, len: u64) -> Range {
+pub(super) fn range(headers: &HeaderMap, len: u64) -> ByteRange {
     let Some(text) = headers.get(header::RANGE).and_then(|it| it.to_str().ok()) else {
-        return Range::All;
+        return ByteRange::All;
     };
     let Some((first, last)) = text.strip_prefix("bytes=").and_then(|it| it.split_once('-')) else {
-        return Range::All;
+        return ByteRange::All;
     };
     let (from, end) = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
         // The last so many bytes.
         (Err(_), Ok(count)) if first.trim().is_empty() => (len.saturating_sub(count), len),
         (Ok(from), Ok(last)) if last >= from => (from, last.saturating_add(1).min(len)),
         (Ok(from), Err(_)) if last.trim().is_empty() => (from, len),
-        _ => return Range::All,
+        _ => return ByteRange::All,
     };
     match end.checked_sub(from) {
-        Some(count @ 1..) => Range::Part { from, count },
-        Some(0) | None => Range::Outside,
+        Some(count @ 1..) => ByteRange::Part { from, count },
+        Some(0) | None => ByteRange::Outside,
     }
 }
 
@@ -178,7 +178,7 @@ fn streamed(content: impl AsyncRead + Send + Unpin + 'static, files: SessionFile
 /// How something is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Writing {
+struct FileWriteQuery {
     /// There must be none before.
     create: bool,
     /// What is there stays, and this comes behind it.
@@ -192,11 +192,11 @@ struct Writing {
 pub(super) async fn write(
     State(sessions): State<Sessions>,
     who: Principal,
-    Inside(id, path): Inside,
+    FilePath(id, path): FilePath,
     uri: Uri,
-    mut upload: Upload,
+    mut upload: UploadBody,
 ) -> Result<Response, http::Error> {
-    let Writing { create, append, directory, mode } = query(&uri)?;
+    let FileWriteQuery { create, append, directory, mode } = query(&uri)?;
     let mode = mode.map(|digits| permissions(&digits)).transpose()?;
     let how = match (create, append) {
         (true, true) => return Err(http::Error::invalid("excludes `create`").at("append")),
@@ -244,7 +244,7 @@ pub(super) fn permissions(digits: &str) -> Result<u32, http::Error> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Removing {
+struct FileRemoveQuery {
     /// A directory with everything in it.
     recursive: bool,
 }
@@ -252,10 +252,10 @@ struct Removing {
 pub(super) async fn remove(
     State(sessions): State<Sessions>,
     who: Principal,
-    Inside(id, path): Inside,
+    FilePath(id, path): FilePath,
     uri: Uri,
 ) -> Result<StatusCode, http::Error> {
-    let Removing { recursive } = query(&uri)?;
+    let FileRemoveQuery { recursive } = query(&uri)?;
     let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
     files.remove(&path, depth).await.map_err(refusal)?;
@@ -266,7 +266,7 @@ pub(super) async fn remove(
 pub(super) async fn rename(
     State(sessions): State<Sessions>,
     who: Principal,
-    Inside(id, path): Inside,
+    FilePath(id, path): FilePath,
     Json(MoveFile { from, to }): Json<MoveFile>,
 ) -> Result<axum::Json<FileEntry>, http::Error> {
     if path != "move" {
@@ -282,23 +282,23 @@ pub(super) async fn rename(
 /// Where an archive begins, or ends up.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Tree {
+struct ArchiveQuery {
     path: String,
 }
 
-impl Default for Tree {
-    fn default() -> Tree {
-        Tree { path: WORKSPACE.to_owned() }
+impl Default for ArchiveQuery {
+    fn default() -> ArchiveQuery {
+        ArchiveQuery { path: WORKSPACE.to_owned() }
     }
 }
 
 pub(super) async fn export(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<Response, http::Error> {
-    let Tree { path } = query(&uri)?;
+    let ArchiveQuery { path } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let archive = files.export_tar(&path).await.map_err(refusal)?;
     let mut answer = Response::new(streamed(archive, files));
@@ -309,11 +309,11 @@ pub(super) async fn export(
 pub(super) async fn import(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
-    upload: Upload,
+    upload: UploadBody,
 ) -> Result<axum::Json<ArchiveImported>, http::Error> {
-    let Tree { path } = query(&uri)?;
+    let ArchiveQuery { path } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let usage = files.import_tar(&path, upload).await.map_err(|error| match error {
         // Of the body: the sandbox's own errors are others.
@@ -328,25 +328,25 @@ pub(super) async fn import(
 /// What is watched.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Watching {
+struct WatchQuery {
     path: String,
     recursive: bool,
 }
 
-impl Default for Watching {
-    fn default() -> Watching {
-        Watching { path: WORKSPACE.to_owned(), recursive: false }
+impl Default for WatchQuery {
+    fn default() -> WatchQuery {
+        WatchQuery { path: WORKSPACE.to_owned(), recursive: false }
     }
 }
 
 pub(super) async fn watch(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
     drain: Drain,
 ) -> Result<Response, http::Error> {
-    let Watching { path, recursive } = query(&uri)?;
+    let WatchQuery { path, recursive } = query(&uri)?;
     let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
     let watch = files.watch(&path, depth).await.map_err(refusal)?;

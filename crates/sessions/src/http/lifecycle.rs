@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::{
-    CreateSession, ForkRequest, SandboxCounts, Session, SessionList, SessionMetrics, SessionState,
-    UpdateSession,
+    CreateSession, ForkRequest, SandboxCounts, SessionList, SessionMetrics, SessionState,
+    SessionView, UpdateSession,
 };
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
@@ -13,7 +13,7 @@ use node::auth::Principal;
 use node::clock;
 use node::http::{self, Json};
 
-use super::{Id, page_size};
+use super::{SessionIdPath, page_size};
 use crate::service::{ListQuery, SessionUpdate, Sessions};
 
 /// Sessions on a page of a list, unless the caller says otherwise, and at most.
@@ -111,17 +111,17 @@ fn states(names: &str) -> Result<Vec<SessionState>, http::Error> {
 pub(super) async fn fetch(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Session>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionView>, http::Error> {
     Ok(axum::Json(sessions.get(&who.tenant, &id).await?))
 }
 
 pub(super) async fn update(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     Json(update): Json<UpdateSession>,
-) -> Result<axum::Json<Session>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::Error> {
     let UpdateSession { metadata, options, on_disconnect, idle_s, grants } = update;
     if let Some(grants) = &grants {
         let session = sessions.get(&who.tenant, &id).await?;
@@ -134,39 +134,39 @@ pub(super) async fn update(
 pub(super) async fn pause(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Session>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionView>, http::Error> {
     Ok(axum::Json(sessions.pause(&who.tenant, &id).await?))
 }
 
 pub(super) async fn stop(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Session>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionView>, http::Error> {
     Ok(axum::Json(sessions.stop(&who.tenant, &id).await?))
 }
 
 pub(super) async fn resume(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Session>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionView>, http::Error> {
     Ok(axum::Json(sessions.resume(&who.tenant, &id).await?))
 }
 
 pub(super) async fn end(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
-) -> Result<axum::Json<Session>, http::Error> {
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionView>, http::Error> {
     Ok(axum::Json(sessions.end(&who.tenant, &id).await?))
 }
 
 pub(super) async fn fork(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     Json(request): Json<ForkRequest>,
 ) -> Result<(StatusCode, axum::Json<SessionList>), http::Error> {
     let count = usize::try_from(request.count.unwrap_or(1)).unwrap_or(usize::MAX);
@@ -178,7 +178,7 @@ pub(super) async fn fork(
 pub(super) async fn metrics(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionMetrics>, http::Error> {
     let metrics = sessions.metrics(&who.tenant, &id).await?;
     metrics.map(axum::Json).ok_or_else(|| {

@@ -1,18 +1,20 @@
 //! What is kept beside sessions: snapshots, credentials, attachments, usage.
 
 use api::{
-    CreateCredential, Credential, CredentialList, SessionAttachment, SessionAttachmentList,
-    Snapshot, SnapshotList, SnapshotRequest, TurnUsage, Usage, UsageReport,
+    CreateCredential, CredentialList, CredentialView, SessionAttachment, SessionAttachmentList,
+    SnapshotList, SnapshotRequest, SnapshotView, TurnUsage, Usage, UsageReport,
 };
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
-use node::http::{self, Json, Upload, query};
+use node::http::{self, Json, UploadBody, query};
 use serde::Deserialize;
 
-use super::{Id, page_size};
-use crate::service::{self, ATTACHMENT_BYTES_MAX, Attachment, Sessions, UsageQuery, UsageTotal};
+use super::{SessionIdPath, page_size};
+use crate::service::{
+    self, ATTACHMENT_BYTES_MAX, Sessions, StoredAttachment, UsageQuery, UsageTotal,
+};
 
 /// Snapshots on a page, unless the caller says otherwise, and at most.
 const PAGE_DEFAULT: usize = 50;
@@ -25,16 +27,16 @@ const MEDIA_TYPE_BYTES_MAX: usize = 200;
 pub(super) async fn snapshot(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     Json(request): Json<SnapshotRequest>,
-) -> Result<(StatusCode, axum::Json<Snapshot>), http::Error> {
+) -> Result<(StatusCode, axum::Json<SnapshotView>), http::Error> {
     let snapshot = sessions.snapshot(&who.tenant, &id, request.name).await?;
     Ok((StatusCode::CREATED, axum::Json(snapshot)))
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Listing {
+struct ShelfListQuery {
     limit: Option<usize>,
     cursor: Option<String>,
 }
@@ -50,7 +52,7 @@ pub(super) async fn snapshots(
 pub(super) async fn snapshots_of(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<SnapshotList>, http::Error> {
     // Snapshots outlive their session, whose id alone says nothing of whose they are.
@@ -64,7 +66,7 @@ async fn page_of_snapshots(
     session: Option<&str>,
     uri: &Uri,
 ) -> Result<axum::Json<SnapshotList>, http::Error> {
-    let Listing { limit, cursor } = query(uri)?;
+    let ShelfListQuery { limit, cursor } = query(uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let before = cursor.as_deref();
     let mut snapshots = sessions.snapshots(&who.tenant, session, before, limit + 1).await?;
@@ -78,7 +80,7 @@ async fn page_of_snapshots(
 pub(super) async fn delete_snapshot(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::Error> {
     sessions.delete_snapshot(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -88,7 +90,7 @@ pub(super) async fn create_credential(
     State(sessions): State<Sessions>,
     who: Principal,
     Json(request): Json<CreateCredential>,
-) -> Result<(StatusCode, axum::Json<Credential>), http::Error> {
+) -> Result<(StatusCode, axum::Json<CredentialView>), http::Error> {
     let CreateCredential { kind, label, secret } = request;
     let credential = sessions.create_credential(&who.tenant, &kind, &label, &secret).await?;
     Ok((StatusCode::CREATED, axum::Json(credential)))
@@ -104,7 +106,7 @@ pub(super) async fn credentials(
 pub(super) async fn delete_credential(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::Error> {
     sessions.delete_credential(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -113,19 +115,19 @@ pub(super) async fn delete_credential(
 /// What is said of an attachment beside its bytes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Named {
+struct AttachmentQuery {
     name: String,
 }
 
 pub(super) async fn attach(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     uri: Uri,
     headers: HeaderMap,
-    upload: Upload,
+    upload: UploadBody,
 ) -> Result<(StatusCode, axum::Json<SessionAttachment>), http::Error> {
-    let Named { name } = query(&uri)?;
+    let AttachmentQuery { name } = query(&uri)?;
     let media_type = headers.get(header::CONTENT_TYPE).map(|value| {
         let text = value.to_str().ok().filter(|text| text.len() <= MEDIA_TYPE_BYTES_MAX);
         text.ok_or_else(|| http::Error::invalid("is not a media type").at("content-type"))
@@ -141,7 +143,7 @@ pub(super) async fn attach(
 pub(super) async fn attachments(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionAttachmentList>, http::Error> {
     sessions.get(&who.tenant, &id).await?;
     let attachments = sessions.attachments(&who.tenant, &id).await?;
@@ -152,7 +154,7 @@ pub(super) async fn attachments(
 pub(super) async fn attachment(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<Response, http::Error> {
     let (attachment, content) = sessions.attachment(&who.tenant, &id).await?;
     let mut answer = content.into_response();
@@ -169,13 +171,13 @@ pub(super) async fn attachment(
 pub(super) async fn delete_attachment(
     State(sessions): State<Sessions>,
     who: Principal,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::Error> {
     sessions.delete_attachment(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown(it: Attachment) -> SessionAttachment {
+fn shown(it: StoredAttachment) -> SessionAttachment {
     SessionAttachment {
         id: it.id,
         session: it.session,
@@ -189,7 +191,7 @@ fn shown(it: Attachment) -> SessionAttachment {
 /// Whose usage, of when, and whether turn by turn.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Asked {
+struct UsageListQuery {
     session: Option<String>,
     agent: Option<String>,
     from_ms: Option<u64>,
@@ -203,7 +205,7 @@ pub(super) async fn usage(
     who: Principal,
     uri: Uri,
 ) -> Result<axum::Json<UsageReport>, http::Error> {
-    let Asked { session, agent, from_ms, to_ms, limit } = query(&uri)?;
+    let UsageListQuery { session, agent, from_ms, to_ms, limit } = query(&uri)?;
     let asked = UsageQuery { session, agent, from_ms, to_ms };
     let total = used(sessions.usage_total(&who.tenant, asked.clone()).await?);
     let turns = match limit {

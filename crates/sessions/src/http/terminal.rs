@@ -27,7 +27,7 @@ use sandbox::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
-use super::Id;
+use super::SessionIdPath;
 use super::commands::SANDBOX_GONE;
 use super::conversation::HEARTBEAT;
 use crate::error::Error;
@@ -65,14 +65,14 @@ const SIGNAL_MAX: i32 = 31;
 
 /// What is to be started.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct TerminalQuery {
     pub(super) argv: Vec<String>,
     pub(super) cwd: Option<String>,
     pub(super) size: TerminalSize,
 }
 
 /// Reads the query: `argv` may stand there many times.
-pub(super) fn asked(uri: &Uri) -> Result<Asked, http::Error> {
+pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::Error> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
     let Query(pairs) = pairs.map_err(|_| http::Error::invalid("the query is wrong"))?;
     let (mut argv, mut cwd, mut size) = (Vec::new(), None, SIZE_DEFAULT);
@@ -98,7 +98,7 @@ pub(super) fn asked(uri: &Uri) -> Result<Asked, http::Error> {
     if argv.is_empty() {
         argv = SHELL.map(str::to_owned).to_vec();
     }
-    Ok(Asked { argv, cwd, size })
+    Ok(TerminalQuery { argv, cwd, size })
 }
 
 fn lines(text: &str, field: &str) -> Result<u16, http::Error> {
@@ -111,10 +111,10 @@ pub(super) async fn open(
     State(sessions): State<Sessions>,
     who: Principal,
     drain: Drain,
-    Id(id): Id,
+    SessionIdPath(id): SessionIdPath,
     request: Request,
 ) -> Result<Response, http::Error> {
-    let Asked { argv, cwd, size } = asked(request.uri())?;
+    let TerminalQuery { argv, cwd, size } = asked(request.uri())?;
     let (mut parts, _body) = request.into_parts();
     let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &()).await else {
         let message = "a terminal needs a WebSocket";
@@ -139,19 +139,19 @@ pub(super) async fn open(
         return Err(Error::internal("a program with a terminal has pipes").into());
     };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    let conversation = Conversation { sandbox, handle, terminal };
+    let conversation = TerminalConversation { sandbox, handle, terminal };
     Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.hold(socket, drain))))
 }
 
 /// A program with its terminal, for as long as somebody is there.
-struct Conversation {
+struct TerminalConversation {
     sandbox: SandboxGuard,
     handle: ProcessHandle,
     terminal: ProcessTerminal,
 }
 
 /// Why a conversation is over.
-enum Over {
+enum TerminalEnd {
     /// The program has ended; the last message says how.
     Ended(SessionExecEvent),
     /// The client is gone.
@@ -162,31 +162,31 @@ enum Over {
     Malformed(String),
 }
 
-impl Conversation {
+impl TerminalConversation {
     async fn hold(self, socket: WebSocket, drain: Drain) {
-        let Conversation { sandbox, handle, terminal } = self;
+        let TerminalConversation { sandbox, handle, terminal } = self;
         let (mut sink, stream) = socket.split();
         let started = SessionExecEvent::Started { pid: handle.pid() };
         let over = match send(&mut sink, said(&started)).await {
-            false => Over::Gone,
+            false => TerminalEnd::Gone,
             true => tokio::select! {
                 over = show(&mut sink, terminal.clone(), handle.clone(), sandbox.ended()) => over,
                 over = type_in(stream, terminal.clone(), handle.clone()) => over,
-                () = drain.cancelled() => Over::Away,
+                () = drain.cancelled() => TerminalEnd::Away,
             },
         };
         // Nothing that it can keep open holds the goodbye up: the terminal hangs up now.
         drop((terminal, handle));
         let goodbye = match over {
-            Over::Ended(event) => {
+            TerminalEnd::Ended(event) => {
                 if !send(&mut sink, said(&event)).await {
                     return;
                 }
                 goodbye(close_code::NORMAL, "")
             }
-            Over::Away => goodbye(close_code::AWAY, "the server shuts down"),
-            Over::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
-            Over::Gone => return,
+            TerminalEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
+            TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
+            TerminalEnd::Gone => return,
         };
         let _gone = send(&mut sink, goodbye).await;
         drop(sandbox);
@@ -217,7 +217,7 @@ async fn show(
     mut terminal: ProcessTerminal,
     mut handle: ProcessHandle,
     sandbox_ended: impl Future<Output = String>,
-) -> Over {
+) -> TerminalEnd {
     let mut sandbox_ended = Box::pin(sandbox_ended);
     // Not at once: a socket that is closed meanwhile is broken for who answers that.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
@@ -228,7 +228,7 @@ async fn show(
     let mut grace = Box::pin(time::sleep(OUTPUT_GRACE));
     loop {
         if let Some(end) = end.as_ref().filter(|_| !is_open) {
-            return Over::Ended(SessionExecEvent::Ended(result(end)));
+            return TerminalEnd::Ended(SessionExecEvent::Ended(result(end)));
         }
         tokio::select! {
             // Output first, and the end after it.
@@ -242,7 +242,7 @@ async fn show(
                 grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
                 let bytes = Bytes::copy_from_slice(buf.get(..count).unwrap_or_default());
                 if !send(sink, Message::Binary(bytes)).await {
-                    return Over::Gone;
+                    return TerminalEnd::Gone;
                 }
             }
             ended = handle.wait(), if end.is_none() => match ended {
@@ -256,15 +256,15 @@ async fn show(
             _ = &mut sandbox_ended => return lost(),
             _ = heartbeat.tick() => {
                 if !send(sink, Message::Ping(Bytes::new())).await {
-                    return Over::Gone;
+                    return TerminalEnd::Gone;
                 }
             }
         }
     }
 }
 
-fn lost() -> Over {
-    Over::Ended(SessionExecEvent::Error { error: SANDBOX_GONE.to_owned() })
+fn lost() -> TerminalEnd {
+    TerminalEnd::Ended(SessionExecEvent::Error { error: SANDBOX_GONE.to_owned() })
 }
 
 fn result(end: &ProcessEnd) -> SessionExecResult {
@@ -280,14 +280,14 @@ fn result(end: &ProcessEnd) -> SessionExecResult {
 
 /// What waits to reach the program, in order.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingTerminalInput {
     /// Pieces of input, none of them empty.
     input: VecDeque<Bytes>,
     /// What they take, with [`PIECE_BYTES`] for each.
     bytes: usize,
 }
 
-impl Pending {
+impl PendingTerminalInput {
     pub(super) fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.bytes += bytes.len() + PIECE_BYTES;
@@ -318,14 +318,14 @@ async fn type_in(
     mut stream: SplitStream<WebSocket>,
     mut terminal: ProcessTerminal,
     handle: ProcessHandle,
-) -> Over {
-    let mut pending = Pending::default();
+) -> TerminalEnd {
+    let mut pending = PendingTerminalInput::default();
     let mut is_read = true;
     loop {
         tokio::select! {
             message = stream.next(), if !pending.is_full() => {
                 let taken = match message {
-                    None | Some(Err(_) | Ok(Message::Close(_))) => return Over::Gone,
+                    None | Some(Err(_) | Ok(Message::Close(_))) => return TerminalEnd::Gone,
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
                     Some(Ok(Message::Binary(bytes))) => {
                         pending.push(bytes);
@@ -336,24 +336,28 @@ async fn type_in(
                     }
                 };
                 if let Err(why) = taken {
-                    return Over::Malformed(why);
+                    return TerminalEnd::Malformed(why);
                 }
                 if !is_read {
-                    pending = Pending::default();
+                    pending = PendingTerminalInput::default();
                 }
             }
             written = pending.hand_on(&mut terminal) => {
                 // Nobody has the other side any more; whoever sends the output notices as well.
                 if written.is_err() {
                     is_read = false;
-                    pending = Pending::default();
+                    pending = PendingTerminalInput::default();
                 }
             }
         }
     }
 }
 
-async fn take(text: &str, pending: &mut Pending, handle: &ProcessHandle) -> Result<(), String> {
+async fn take(
+    text: &str,
+    pending: &mut PendingTerminalInput,
+    handle: &ProcessHandle,
+) -> Result<(), String> {
     let message: ClientMessage =
         http::parse_json("the message", text.as_bytes()).map_err(|error| error.to_string())?;
     match message {

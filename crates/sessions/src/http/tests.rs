@@ -6,8 +6,8 @@ use bytes::Bytes;
 use node::http;
 use sandbox::FilesError;
 
-use super::files::{Range, permissions, range, refusal};
-use super::terminal::{Pending, asked, signal_number};
+use super::files::{ByteRange, permissions, range, refusal};
+use super::terminal::{PendingTerminalInput, asked, signal_number};
 use super::{accepts, conversation, lifecycle};
 
 fn uri(query: &str) -> Uri {
@@ -67,28 +67,28 @@ fn what_is_accepted_is_found_in_lists() {
 
 #[test]
 fn ranges_are_those_of_the_standard() {
-    let part = |from, count| Range::Part { from, count };
+    let part = |from, count| ByteRange::Part { from, count };
     for (value, expected) in [
         ("bytes=0-4", part(0, 5)),
         ("bytes=4-", part(4, 6)),
         ("bytes=-3", part(7, 3)),
         ("bytes=-30", part(0, 10)),
         ("bytes=9-100", part(9, 1)),
-        ("bytes=10-", Range::Outside),
-        ("bytes=10-12", Range::Outside),
-        ("bytes=-0", Range::Outside),
-        ("bytes=18446744073709551615-", Range::Outside),
+        ("bytes=10-", ByteRange::Outside),
+        ("bytes=10-12", ByteRange::Outside),
+        ("bytes=-0", ByteRange::Outside),
+        ("bytes=18446744073709551615-", ByteRange::Outside),
         ("bytes=0-18446744073709551615", part(0, 10)),
         // Not looked at.
-        ("bytes=4-2", Range::All),
-        ("bytes=0-1,3-4", Range::All),
-        ("bytes=-", Range::All),
-        ("lines=0-4", Range::All),
-        ("bytes=x-4", Range::All),
+        ("bytes=4-2", ByteRange::All),
+        ("bytes=0-1,3-4", ByteRange::All),
+        ("bytes=-", ByteRange::All),
+        ("lines=0-4", ByteRange::All),
+        ("bytes=x-4", ByteRange::All),
     ] {
         assert_eq!(range(&headers(header::RANGE, value), 10), expected, "{value}");
     }
-    assert_eq!(range(&HeaderMap::new(), 10), Range::All);
+    assert_eq!(range(&HeaderMap::new(), 10), ByteRange::All);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn signals_are_named_with_or_without_their_prefix() {
 
 #[test]
 fn no_flood_of_short_input_is_free() {
-    let mut pending = Pending::default();
+    let mut pending = PendingTerminalInput::default();
     for _ in 0..100_000 {
         pending.push(Bytes::new());
     }

@@ -26,18 +26,18 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
-use node::client::Roots;
+use node::client::TlsRoots;
 use node::task::Boxed;
 use node::telemetry::Registry;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use self::budget::{Accounts, Budget, Held, Room, Tenant};
-use self::exchange::Exchange;
-use self::question::Question;
-use super::upstream::{Answer, Upstream};
-use super::{Access, Body, BoxError, ModelKey, Refused, Tally};
+use self::budget::{ByteBudget, GrantBudget, HeldBytes, ModelAccounts, TenantBudget};
+use self::exchange::ModelExchange;
+use self::question::ModelQuery;
+use super::upstream::{ModelUpstream, UpstreamAnswer};
 use super::{BODY_BYTES_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX};
+use super::{Body, BoxError, ModelKey, ModelKeyOwner, ModelRefusal, UsageTotals};
 use crate::metrics::ModelUse;
 
 /// Bytes of the requests of one grant that are held at one time.
@@ -165,15 +165,15 @@ pub enum ModelDoorsError {
 
 /// Where doors to one endpoint are opened. Cheap to clone.
 #[derive(Clone)]
-pub struct ModelDoors(Arc<Shared>);
+pub struct ModelDoors(Arc<ModelProxyShared>);
 
 /// What all doors have together.
-struct Shared {
-    upstream: Upstream,
-    access: Access,
-    accounts: Accounts,
-    room: Arc<Room>,
-    tally: Arc<Tally>,
+struct ModelProxyShared {
+    upstream: ModelUpstream,
+    access: ModelKeyOwner,
+    accounts: ModelAccounts,
+    room: Arc<ByteBudget>,
+    tally: Arc<UsageTotals>,
 }
 
 impl fmt::Debug for ModelDoors {
@@ -191,19 +191,19 @@ impl ModelDoors {
     pub fn new(
         url: &str,
         key: Option<&str>,
-        roots: Roots,
+        roots: TlsRoots,
         tokens_max_per_tenant: u64,
     ) -> Result<ModelDoors, ModelDoorsError> {
-        let upstream = Upstream::new(url, roots).map_err(ModelDoorsError::Url)?;
+        let upstream = ModelUpstream::new(url, roots).map_err(ModelDoorsError::Url)?;
         let key = match key {
             Some(key) => Some(ModelKey::new(key).ok_or(ModelDoorsError::Key)?),
             None => None,
         };
-        Ok(ModelDoors(Arc::new(Shared {
+        Ok(ModelDoors(Arc::new(ModelProxyShared {
             upstream,
-            access: Access::Shared(key),
-            accounts: Accounts::new(tokens_max_per_tenant, HELD_BYTES_MAX_PER_TENANT),
-            room: Arc::new(Room::new(HELD_BYTES_MAX)),
+            access: ModelKeyOwner::Shared(key),
+            accounts: ModelAccounts::new(tokens_max_per_tenant, HELD_BYTES_MAX_PER_TENANT),
+            room: Arc::new(ByteBudget::new(HELD_BYTES_MAX)),
             tally: Arc::default(),
         })))
     }
@@ -223,7 +223,7 @@ impl ModelDoors {
             models: spec.models,
             budget,
             tenant,
-            room: Arc::new(Room::new(HELD_BYTES_MAX_PER_GRANT)),
+            room: Arc::new(ByteBudget::new(HELD_BYTES_MAX_PER_GRANT)),
             told: spec.told,
         })
     }
@@ -231,11 +231,11 @@ impl ModelDoors {
 
 /// The way to the model of one grant of one sandbox.
 pub struct ModelDoor {
-    shared: Arc<Shared>,
+    shared: Arc<ModelProxyShared>,
     models: Vec<String>,
-    budget: Budget,
-    tenant: Arc<Tenant>,
-    room: Arc<Room>,
+    budget: GrantBudget,
+    tenant: Arc<TenantBudget>,
+    room: Arc<ByteBudget>,
     told: Arc<dyn ModelWitness>,
 }
 
@@ -270,7 +270,7 @@ impl ModelDoor {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         self.shared.tally.request();
         let (head, body) = request.into_parts();
-        let mut exchange = Exchange::new(Arc::clone(&self), &head);
+        let mut exchange = ModelExchange::new(Arc::clone(&self), &head);
         match self.relay(head, body, &mut exchange).await {
             Ok(answer) => {
                 exchange.answered(answer.status());
@@ -288,19 +288,19 @@ impl ModelDoor {
         &self,
         mut head: Parts,
         body: Incoming,
-        exchange: &mut Exchange,
-    ) -> Result<Response<Answer>, Refused> {
+        exchange: &mut ModelExchange,
+    ) -> Result<Response<UpstreamAnswer>, ModelRefusal> {
         let shared = &self.shared;
         if !shared.access.allows(&head.method, head.uri.path()) {
-            return Err(Refused::Path);
+            return Err(ModelRefusal::Path);
         }
-        self.budget.check().map_err(Refused::Budget)?;
+        self.budget.check().map_err(ModelRefusal::Budget)?;
         let body = match head.method {
             Method::POST => {
                 let (question, body) = self.question(&head, body).await?;
                 exchange.asked(&question, body.len());
                 if !self.is_granted(&question) {
-                    return Err(Refused::Model);
+                    return Err(ModelRefusal::Model);
                 }
                 // Whatever was said of the bytes: what was read is sent.
                 let json = HeaderValue::from_static("application/json");
@@ -310,7 +310,7 @@ impl ModelDoor {
             _ => Empty::new().map_err(|never| match never {}).boxed_unsync(),
         };
         // The body may have come slowly.
-        self.budget.check().map_err(Refused::Budget)?;
+        self.budget.check().map_err(ModelRefusal::Budget)?;
         exchange.sent();
         super::send(&shared.upstream, &head, body, shared.access.key()).await
     }
@@ -320,43 +320,45 @@ impl ModelDoor {
         &self,
         head: &Parts,
         mut body: Incoming,
-    ) -> Result<(Question, HeldBody), Refused> {
+    ) -> Result<(ModelQuery, HeldBody), ModelRefusal> {
         if head.headers.contains_key(CONTENT_ENCODING) {
-            return Err(Refused::Encoded);
+            return Err(ModelRefusal::Encoded);
         }
         if super::is_too_large(&body) {
-            return Err(Refused::TooLarge);
+            return Err(ModelRefusal::TooLarge);
         }
         let rooms = [&self.room, &self.tenant.room, &self.shared.room].map(Arc::clone);
-        let mut held = Held::new(rooms);
+        let mut held = HeldBytes::new(rooms);
         let reading = async {
             let mut bytes = BytesMut::new();
             while let Some(frame) = body.frame().await {
-                let Ok(piece) = frame.map_err(|_| Refused::Unread)?.into_data() else { continue };
+                let Ok(piece) = frame.map_err(|_| ModelRefusal::Unread)?.into_data() else {
+                    continue;
+                };
                 if bytes.len() + piece.len() > BODY_BYTES_MAX {
-                    return Err(Refused::TooLarge);
+                    return Err(ModelRefusal::TooLarge);
                 }
                 if !held.grow(piece.len()) {
-                    return Err(Refused::Full);
+                    return Err(ModelRefusal::Full);
                 }
                 bytes.extend_from_slice(&piece);
             }
             Ok(bytes.freeze())
         };
-        let bytes = timeout(BODY_TIME_MAX, reading).await.map_err(|_| Refused::Unread)??;
+        let bytes = timeout(BODY_TIME_MAX, reading).await.map_err(|_| ModelRefusal::Unread)??;
         let read = match bytes.len() {
-            0..=READ_AT_ONCE_MAX => Question::read(&bytes),
+            0..=READ_AT_ONCE_MAX => ModelQuery::read(&bytes),
             _ => {
                 let bytes = bytes.clone();
-                let reading = node::task::blocking(move || Question::read(&bytes));
-                reading.await.map_err(|_| Refused::Unread)?
+                let reading = node::task::blocking(move || ModelQuery::read(&bytes));
+                reading.await.map_err(|_| ModelRefusal::Unread)?
             }
         };
-        let question = read.map_err(Refused::Unclear)?;
+        let question = read.map_err(ModelRefusal::Unclear)?;
         Ok((question, HeldBody { body: Full::new(bytes), _held: held }))
     }
 
-    fn is_granted(&self, question: &Question) -> bool {
+    fn is_granted(&self, question: &ModelQuery) -> bool {
         let is_listed = |model: &String| self.models.contains(model);
         let is_open = self.models.is_empty();
         let is_granted = is_open
@@ -371,7 +373,7 @@ impl ModelDoor {
 #[derive(Debug)]
 struct HeldBody {
     body: Full<Bytes>,
-    _held: Held,
+    _held: HeldBytes,
 }
 
 impl HeldBody {

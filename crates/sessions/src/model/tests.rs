@@ -114,17 +114,17 @@ async fn answer(
 }
 
 /// A relay to `url`, and where it listens. Everything ends with the test's runtime.
-async fn relay(url: &str, access: Access) -> (SocketAddr, Arc<Tally>, JoinHandle<()>) {
+async fn relay(url: &str, access: ModelKeyOwner) -> (SocketAddr, Arc<UsageTotals>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tally = Arc::new(Tally::default());
-    let (relay, counted) = (ModelRelay::new(url, Roots::Machine).unwrap(), Arc::clone(&tally));
+    let tally = Arc::new(UsageTotals::default());
+    let (relay, counted) = (ModelRelay::new(url, TlsRoots::Machine).unwrap(), Arc::clone(&tally));
     let task = tokio::spawn(async move { relay.serve(listener, access, counted).await });
     (address, tally, task)
 }
 
-fn shared() -> Access {
-    Access::Shared(ModelKey::new(KEY))
+fn shared() -> ModelKeyOwner {
+    ModelKeyOwner::Shared(ModelKey::new(KEY))
 }
 
 pub(super) fn request(head: &str, body: &str) -> String {
@@ -235,7 +235,7 @@ async fn before_there_is_an_answer_too_a_client_that_leaves_ends_its_request() {
 }
 
 /// What is answered to a request, as status and kind of error.
-async fn check(url: &str, access: Access, head: &str, body: &str, expected: (u16, &str)) {
+async fn check(url: &str, access: ModelKeyOwner, head: &str, body: &str, expected: (u16, &str)) {
     let (address, tally, _task) = relay(url, access).await;
     let mut client = TcpStream::connect(address).await.unwrap();
     let answer = ask(&mut client, &request(head, body), ERROR_END).await;
@@ -266,7 +266,7 @@ async fn what_is_not_relayed_is_answered_as_the_messages_api_would() {
     check(&url, shared(), "POST /v1/../admin", "", not_found).await;
     let down = (502, "api_error");
     check(&url, shared(), "POST /v1/messages", "{}", down).await;
-    let own = || Access::Own(ModelKey::new("mine").unwrap());
+    let own = || ModelKeyOwner::Own(ModelKey::new("mine").unwrap());
     check(&url, own(), "GET /v1/files", "", down).await;
     check(&url, own(), "GET /v1/%2e%2e/admin", "", not_found).await;
     let large = format!(
@@ -345,9 +345,9 @@ fn endpoints_and_keys_are_checked() {
         ("https://me:secret@host", false),
         ("https://host/?key=1", false),
     ] {
-        assert_eq!(ModelRelay::new(url, Roots::Machine).is_ok(), is_right, "{url}");
+        assert_eq!(ModelRelay::new(url, TlsRoots::Machine).is_ok(), is_right, "{url}");
     }
-    assert_eq!(Upstream::new("http://a/b/", Roots::Machine).unwrap().base_path(), "/b");
+    assert_eq!(ModelUpstream::new("http://a/b/", TlsRoots::Machine).unwrap().base_path(), "/b");
     for (key, is_right) in [("sk-1\n", true), ("", false), ("a\nb", false)] {
         assert_eq!(ModelKey::new(key).is_some(), is_right, "{key:?}");
     }

@@ -12,7 +12,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
-use node::client::{Roots, connector};
+use node::client::{TlsRoots, connector};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -53,39 +53,39 @@ pub(super) enum UpstreamError {
 }
 
 /// The endpoint.
-pub(super) struct Upstream {
+pub(super) struct ModelUpstream {
     host: String,
     port: u16,
     is_https: bool,
     authority: HeaderValue,
     /// Without a `/` at its end.
     base_path: String,
-    roots: Roots,
+    roots: TlsRoots,
     /// Made when it is first needed: reading the machine's authorities takes milliseconds.
     tls: OnceCell<TlsConnector>,
     /// Connections that nobody uses, the latest last.
-    idle: Arc<Mutex<Vec<Idle>>>,
+    idle: Arc<Mutex<Vec<IdleUpstream>>>,
 }
 
-struct Idle {
-    connection: Connection,
+struct IdleUpstream {
+    connection: UpstreamConnection,
     since: Instant,
 }
 
 /// A connection; its task ends with it.
-struct Connection {
+struct UpstreamConnection {
     sender: SendRequest<Body>,
     task: AbortHandle,
 }
 
-impl Drop for Connection {
+impl Drop for UpstreamConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Upstream {
-    pub(super) fn new(url: &str, roots: Roots) -> Result<Upstream, &'static str> {
+impl ModelUpstream {
+    pub(super) fn new(url: &str, roots: TlsRoots) -> Result<ModelUpstream, &'static str> {
         let uri: Uri = url.parse().map_err(|_| "it is malformed")?;
         let (is_https, usual_port) = match uri.scheme_str() {
             Some("http") => (false, 80),
@@ -100,7 +100,7 @@ impl Upstream {
             return Err("it has a query");
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Upstream {
+        Ok(ModelUpstream {
             host,
             port: authority.port_u16().unwrap_or(usual_port),
             is_https,
@@ -127,7 +127,7 @@ impl Upstream {
     pub(super) async fn send(
         &self,
         mut request: Request<Body>,
-    ) -> Result<Response<Answer>, UpstreamError> {
+    ) -> Result<Response<UpstreamAnswer>, UpstreamError> {
         request.headers_mut().insert(HOST, self.authority.clone());
         loop {
             let kept = self.kept();
@@ -146,7 +146,7 @@ impl Upstream {
             match connection.sender.try_send_request(request).await {
                 Ok(answer) => {
                     let idle = Arc::clone(&self.idle);
-                    return Ok(answer.map(|body| Answer::new(body, connection, idle)));
+                    return Ok(answer.map(|body| UpstreamAnswer::new(body, connection, idle)));
                 }
                 // A connection that was kept may have been closed by the other side meanwhile.
                 // Nothing of the request was sent then, and it comes back.
@@ -159,19 +159,19 @@ impl Upstream {
     }
 
     /// A connection that was kept.
-    fn kept(&self) -> Option<Connection> {
+    fn kept(&self) -> Option<UpstreamConnection> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
         idle.retain(|one| now - one.since < IDLE_TIME_MAX && !one.connection.sender.is_closed());
         idle.pop().map(|one| one.connection)
     }
 
-    async fn open(&self) -> Result<Connection, UpstreamError> {
+    async fn open(&self) -> Result<UpstreamConnection, UpstreamError> {
         let late = |_| UpstreamError::Connect(io::ErrorKind::TimedOut.into());
         timeout(CONNECT_TIME_MAX, self.connect()).await.map_err(late)?
     }
 
-    async fn connect(&self) -> Result<Connection, UpstreamError> {
+    async fn connect(&self) -> Result<UpstreamConnection, UpstreamError> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await;
         let tcp = tcp.map_err(UpstreamError::Connect)?;
         // Without it requests are a little later, and no less right.
@@ -193,7 +193,7 @@ impl Upstream {
     }
 }
 
-async fn speak<S>(stream: S) -> Result<Connection, UpstreamError>
+async fn speak<S>(stream: S) -> Result<UpstreamConnection, UpstreamError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -202,7 +202,7 @@ where
     let (sender, connection) = made.map_err(UpstreamError::Http)?;
     // Its errors are those of the request and of the body.
     let task = node::task::spawn(async move { drop(connection.await) });
-    Ok(Connection { sender, task: task.abort_handle() })
+    Ok(UpstreamConnection { sender, task: task.abort_handle() })
 }
 
 /// A body that breaks off because it is too long looks like any other failure, but for its cause.
@@ -219,15 +219,19 @@ fn error_of(error: hyper::Error) -> UpstreamError {
 
 /// An answer's body. At its end its connection is kept for the next request; dropped before that,
 /// the connection is closed, and the endpoint knows that nobody listens.
-pub(super) struct Answer {
+pub(super) struct UpstreamAnswer {
     body: Incoming,
-    connection: Option<Connection>,
-    idle: Arc<Mutex<Vec<Idle>>>,
+    connection: Option<UpstreamConnection>,
+    idle: Arc<Mutex<Vec<IdleUpstream>>>,
 }
 
-impl Answer {
-    fn new(body: Incoming, connection: Connection, idle: Arc<Mutex<Vec<Idle>>>) -> Answer {
-        let mut answer = Answer { body, connection: Some(connection), idle };
+impl UpstreamAnswer {
+    fn new(
+        body: Incoming,
+        connection: UpstreamConnection,
+        idle: Arc<Mutex<Vec<IdleUpstream>>>,
+    ) -> UpstreamAnswer {
+        let mut answer = UpstreamAnswer { body, connection: Some(connection), idle };
         answer.keep_at_end();
         answer
     }
@@ -239,12 +243,12 @@ impl Answer {
         let Some(connection) = self.connection.take() else { return };
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
-            idle.push(Idle { connection, since: Instant::now() });
+            idle.push(IdleUpstream { connection, since: Instant::now() });
         }
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for UpstreamAnswer {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -22,7 +22,7 @@ const WITH_USAGE: [&[u8]; 2] = [b"message_start", b"message_delta"];
 
 /// What has been used. Counts upward only.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct UsageTotals {
     requests: AtomicU64,
     failed: AtomicU64,
     input: AtomicU64,
@@ -33,7 +33,7 @@ pub(crate) struct Tally {
 
 /// Tokens and requests, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenCounts {
     /// Requests, those included that were refused.
     pub(crate) requests: u64,
     /// Of them, those that were not answered by the model.
@@ -48,10 +48,10 @@ pub(crate) struct Tokens {
     pub(crate) cache_read: u64,
 }
 
-impl Tally {
+impl UsageTotals {
     /// What has been used so far. Answers count when they have ended.
-    pub(crate) fn so_far(&self) -> Tokens {
-        Tokens {
+    pub(crate) fn so_far(&self) -> TokenCounts {
+        TokenCounts {
             requests: self.requests.load(Relaxed),
             failed: self.failed.load(Relaxed),
             input: self.input.load(Relaxed),
@@ -79,7 +79,7 @@ impl Tally {
 
 /// As in an answer, or in an event of one.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Usage {
+pub(super) struct ModelUsage {
     pub(super) input_tokens: Option<u64>,
     pub(super) output_tokens: Option<u64>,
     pub(super) cache_creation_input_tokens: Option<u64>,
@@ -90,18 +90,18 @@ pub(super) struct Usage {
 }
 
 /// Who is told what an answer has used, once it is gone: also one that nobody read to its end.
-pub(super) trait Ledger {
+pub(super) trait UsageObserver {
     /// Takes what the answer said, and how many bytes of it passed.
-    fn enter(&mut self, usage: &Usage, bytes: u64);
+    fn enter(&mut self, usage: &ModelUsage, bytes: u64);
 }
 
-impl Ledger for Arc<Tally> {
-    fn enter(&mut self, usage: &Usage, _bytes: u64) {
+impl UsageObserver for Arc<UsageTotals> {
+    fn enter(&mut self, usage: &ModelUsage, _bytes: u64) {
         self.add(&usage.tokens());
     }
 }
 
-impl Usage {
+impl ModelUsage {
     /// What is said; nothing where nothing is.
     pub(super) fn tokens(&self) -> ModelTokens {
         ModelTokens {
@@ -113,7 +113,7 @@ impl Usage {
     }
 
     /// Numbers in later events are totals that replace those before.
-    fn replace(&mut self, later: Usage) {
+    fn replace(&mut self, later: ModelUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.cache_creation_input_tokens =
@@ -127,18 +127,18 @@ impl Usage {
 /// Where a usage is in what passes.
 #[derive(Deserialize)]
 struct WithUsage {
-    usage: Option<Usage>,
-    message: Option<Message>,
+    usage: Option<ModelUsage>,
+    message: Option<UsageMessage>,
 }
 
 #[derive(Deserialize)]
-struct Message {
-    usage: Option<Usage>,
+struct UsageMessage {
+    usage: Option<ModelUsage>,
 }
 
 /// Reads usages from an answer's pieces.
 #[derive(Debug)]
-enum Reader {
+enum UsageReader {
     /// Events, a line each.
     Stream {
         line: Vec<u8>,
@@ -151,26 +151,26 @@ enum Reader {
     None,
 }
 
-impl Reader {
-    fn new(content_type: &str) -> Reader {
+impl UsageReader {
+    fn new(content_type: &str) -> UsageReader {
         match content_type.split(';').next().unwrap_or_default().trim() {
-            "text/event-stream" => Reader::Stream { line: Vec::new(), is_skipped: false },
-            "application/json" => Reader::Whole(Vec::new()),
-            _ => Reader::None,
+            "text/event-stream" => UsageReader::Stream { line: Vec::new(), is_skipped: false },
+            "application/json" => UsageReader::Whole(Vec::new()),
+            _ => UsageReader::None,
         }
     }
 
-    fn take(&mut self, bytes: &[u8], usage: &mut Usage) {
+    fn take(&mut self, bytes: &[u8], usage: &mut ModelUsage) {
         match self {
-            Reader::None => {}
-            Reader::Whole(kept) => {
+            UsageReader::None => {}
+            UsageReader::Whole(kept) => {
                 if kept.len() + bytes.len() > KEPT_BYTES_MAX {
-                    *self = Reader::None;
+                    *self = UsageReader::None;
                 } else {
                     kept.extend_from_slice(bytes);
                 }
             }
-            Reader::Stream { line, is_skipped } => {
+            UsageReader::Stream { line, is_skipped } => {
                 for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
                     if line.len() + piece.len() > KEPT_BYTES_MAX {
                         *is_skipped = true;
@@ -190,14 +190,14 @@ impl Reader {
         }
     }
 
-    fn end(&self, usage: &mut Usage) {
-        if let Reader::Whole(kept) = self {
+    fn end(&self, usage: &mut ModelUsage) {
+        if let UsageReader::Whole(kept) = self {
             read(kept, usage);
         }
     }
 }
 
-fn read_line(line: &[u8], usage: &mut Usage) {
+fn read_line(line: &[u8], usage: &mut ModelUsage) {
     let Some(data) = line.strip_prefix(b"data:") else { return };
     // Most lines are pieces of text. Looking costs less than parsing.
     let has = |part: &[u8]| data.windows(part.len()).take(64).any(|window| window == part);
@@ -206,32 +206,32 @@ fn read_line(line: &[u8], usage: &mut Usage) {
     }
 }
 
-fn read(json: &[u8], usage: &mut Usage) {
+fn read(json: &[u8], usage: &mut ModelUsage) {
     let Ok(read) = serde_json::from_slice::<WithUsage>(json) else { return };
     let of_message = read.message.and_then(|message| message.usage);
-    let at_end = read.usage.map(|it| Usage { is_final: it.output_tokens.is_some(), ..it });
+    let at_end = read.usage.map(|it| ModelUsage { is_final: it.output_tokens.is_some(), ..it });
     for later in of_message.into_iter().chain(at_end) {
         usage.replace(later);
     }
 }
 
 /// A body that is counted while it passes.
-pub(super) struct Counted<B, L: Ledger> {
+pub(super) struct CountedAnswer<B, L: UsageObserver> {
     body: B,
-    reader: Reader,
-    usage: Usage,
+    reader: UsageReader,
+    usage: ModelUsage,
     bytes: u64,
     ledger: L,
 }
 
-impl<B, L: Ledger> Counted<B, L> {
-    pub(super) fn new(body: B, content_type: &str, ledger: L) -> Counted<B, L> {
-        let reader = Reader::new(content_type);
-        Counted { body, reader, usage: Usage::default(), bytes: 0, ledger }
+impl<B, L: UsageObserver> CountedAnswer<B, L> {
+    pub(super) fn new(body: B, content_type: &str, ledger: L) -> CountedAnswer<B, L> {
+        let reader = UsageReader::new(content_type);
+        CountedAnswer { body, reader, usage: ModelUsage::default(), bytes: 0, ledger }
     }
 }
 
-impl<B, L: Ledger> Drop for Counted<B, L> {
+impl<B, L: UsageObserver> Drop for CountedAnswer<B, L> {
     /// What was used was used, even if nobody listened to the end.
     fn drop(&mut self) {
         self.reader.end(&mut self.usage);
@@ -239,10 +239,10 @@ impl<B, L: Ledger> Drop for Counted<B, L> {
     }
 }
 
-impl<B, L> Body for Counted<B, L>
+impl<B, L> Body for CountedAnswer<B, L>
 where
     B: Body<Data = Bytes, Error = BoxError> + Unpin,
-    L: Ledger + Unpin,
+    L: UsageObserver + Unpin,
 {
     type Data = Bytes;
     type Error = BoxError;
@@ -278,8 +278,8 @@ mod tests {
     /// The usage in an answer, whole and in pieces of every size up to nine.
     fn check(content_type: &str, answer: &str, expected: [u64; 4]) {
         for size in (1..10).chain([answer.len()]) {
-            let tally = Arc::new(Tally::default());
-            let mut counted = Counted::new((), content_type, Arc::clone(&tally));
+            let tally = Arc::new(UsageTotals::default());
+            let mut counted = CountedAnswer::new((), content_type, Arc::clone(&tally));
             for piece in answer.as_bytes().chunks(size) {
                 counted.reader.take(piece, &mut counted.usage);
             }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn only_the_end_of_an_answer_says_all_that_it_used() {
         let is_final = |json: &str| {
-            let mut usage = Usage::default();
+            let mut usage = ModelUsage::default();
             read(json.as_bytes(), &mut usage);
             usage.is_final
         };
@@ -320,13 +320,13 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_not_kept() {
-        let mut reader = Reader::new("text/event-stream");
-        let mut usage = Usage::default();
+        let mut reader = UsageReader::new("text/event-stream");
+        let mut usage = ModelUsage::default();
         let piece = vec![b'a'; KEPT_BYTES_MAX / 4 + 1];
         for _ in 0..8 {
             reader.take(&piece, &mut usage);
         }
-        let Reader::Stream { line, .. } = &reader else { panic!("{reader:?}") };
+        let UsageReader::Stream { line, .. } = &reader else { panic!("{reader:?}") };
         assert!(line.len() <= KEPT_BYTES_MAX);
         reader.take(
             b"\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2}}\n",

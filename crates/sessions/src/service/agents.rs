@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::{Agent, AgentFile, AgentRuntime, AgentUpdate, AgentVersion, DeployRequest};
+use api::{AgentFile, AgentRuntime, AgentUpdate, AgentVersion, AgentView, DeployRequest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
-use super::books::Key;
-use super::entry::Body;
-use super::launch::{Launch, environment};
+use super::books::ResidentKey;
+use super::entry::SessionSandbox;
+use super::launch::{LaunchEnvironment, environment};
 use super::lifecycle::detached;
 use super::prewarm::READY_MAX;
 use super::storage::StorageRequest;
-use super::{Inner, Sessions, limits, records};
+use super::{Sessions, SessionsInner, limits, records};
 use crate::error::Error;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
 
@@ -56,7 +56,7 @@ const SIGKILL: i32 = 9;
 
 /// A file of a folder, as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredAgentFile {
     path: String,
     #[serde(with = "as_base64")]
     content: Vec<u8>,
@@ -96,7 +96,7 @@ impl Sessions {
     /// # Errors
     /// What is wrong with the request; `Agent` when `install.sh` fails, with the end of what it
     /// wrote; `Capacity` when there is no room to make it.
-    pub async fn deploy(&self, tenant: &str, request: DeployRequest) -> Result<Agent, Error> {
+    pub async fn deploy(&self, tenant: &str, request: DeployRequest) -> Result<AgentView, Error> {
         let inner = Arc::clone(self.ready()?);
         let (files, runtime) = check(&inner, &request)?;
         let tenant = tenant.to_owned();
@@ -113,7 +113,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn agent(&self, tenant: &str, name: &str) -> Result<Agent, Error> {
+    pub async fn agent(&self, tenant: &str, name: &str) -> Result<AgentView, Error> {
         let inner = self.ready()?;
         let (row, version) = inner.agent_to_use(tenant, name).await?;
         inner.shown_agent(row, version.version, version.runtime)
@@ -123,7 +123,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn agents(&self, tenant: &str) -> Result<Vec<Agent>, Error> {
+    pub async fn agents(&self, tenant: &str) -> Result<Vec<AgentView>, Error> {
         let inner = self.ready()?;
         let mut agents = Vec::new();
         for row in inner.store.agents(tenant).await? {
@@ -146,7 +146,7 @@ impl Sessions {
         tenant: &str,
         name: &str,
         update: AgentUpdate,
-    ) -> Result<Agent, Error> {
+    ) -> Result<AgentView, Error> {
         let inner = self.ready()?;
         check_settings(inner, &update)?;
         inner.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
@@ -294,8 +294,8 @@ impl Sessions {
         let Some(folder) = &row.folder else { return Ok(Vec::new()) };
         let bytes = inner.objects.get(folder).await.map_err(records::objects)?;
         let bytes = bytes.ok_or(Error::NotFound("folder"))?;
-        let kept: Vec<Kept> = serde_json::from_slice(&bytes).map_err(Error::internal)?;
-        let file = |kept: Kept| AgentFile {
+        let kept: Vec<StoredAgentFile> = serde_json::from_slice(&bytes).map_err(Error::internal)?;
+        let file = |kept: StoredAgentFile| AgentFile {
             path: kept.path,
             content: BASE64.encode(kept.content),
             base64: true,
@@ -305,7 +305,7 @@ impl Sessions {
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// An agent with its active version.
     pub(super) async fn agent_to_use(
         &self,
@@ -333,7 +333,7 @@ impl Inner {
         self: &Arc<Self>,
         tenant: &str,
         request: DeployRequest,
-        files: Vec<Kept>,
+        files: Vec<StoredAgentFile>,
         runtime: &AgentRuntime,
     ) -> Result<AgentRow, Error> {
         // An environment is sealed for its agent, so that the id is needed before the row is there.
@@ -397,9 +397,9 @@ impl Inner {
         self: &Arc<Self>,
         tenant: &str,
         request: &DeployRequest,
-        files: &[Kept],
+        files: &[StoredAgentFile],
     ) -> Result<(Vec<String>, Option<String>), Error> {
-        let key = Key::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
+        let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
         self.admit(&key, &tenant.into()).await?;
         // An install script may run for minutes; nobody waits for that to be over.
         self.books.build(&key, clock::now());
@@ -412,7 +412,7 @@ impl Inner {
         &self,
         tenant: &str,
         request: &DeployRequest,
-        files: &[Kept],
+        files: &[StoredAgentFile],
     ) -> Result<(Vec<String>, Option<String>), Error> {
         let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
         let disk = self.blank(&complete).await?;
@@ -445,9 +445,9 @@ impl Inner {
     /// Writes the files, and runs `install.sh` where there is one.
     async fn fill_folder(
         &self,
-        body: &Body,
+        body: &SessionSandbox,
         request: &DeployRequest,
-        files: &[Kept],
+        files: &[StoredAgentFile],
     ) -> Result<Option<String>, Error> {
         let sandbox = body.sandbox()?;
         let helper = sandbox.files().await?;
@@ -459,7 +459,7 @@ impl Inner {
         if !files.iter().any(|file| file.path == INSTALL) {
             return Ok(None);
         }
-        let mut env = Launch::bare().env;
+        let mut env = LaunchEnvironment::bare().env;
         env.extend(request.env.clone());
         let program = SessionProgram {
             argv: ["/bin/sh", INSTALL].map(|part| part.as_bytes().to_vec()).into(),
@@ -479,8 +479,8 @@ impl Inner {
         row: AgentRow,
         version: u32,
         runtime: AgentRuntime,
-    ) -> Result<Agent, Error> {
-        Ok(Agent {
+    ) -> Result<AgentView, Error> {
+        Ok(AgentView {
             id: row.id,
             name: row.name,
             tenant: row.tenant,
@@ -499,7 +499,7 @@ impl Inner {
 }
 
 /// Writes one file as the sandbox's user.
-async fn write(files: &SandboxFiles, file: &Kept) -> Result<(), sandbox::FilesError> {
+async fn write(files: &SandboxFiles, file: &StoredAgentFile) -> Result<(), sandbox::FilesError> {
     let mut writer = files.write(&file.path, MissingParents::Make, WriteMode::Replace).await?;
     writer.write_all(&file.content).await?;
     writer.finish().await?;
@@ -562,7 +562,7 @@ async fn install(process: sandbox::SessionProcess, time_max: Duration) -> Result
     }
 }
 
-fn folder_entry(file: &Kept) -> FolderEntry {
+fn folder_entry(file: &StoredAgentFile) -> FolderEntry {
     FolderEntry { path: file.path.clone(), size: len(&file.content), executable: file.executable }
 }
 
@@ -571,7 +571,10 @@ fn len(bytes: &[u8]) -> u64 {
 }
 
 /// Checks what is deployed, and decodes it.
-fn check(inner: &Inner, request: &DeployRequest) -> Result<(Vec<Kept>, AgentRuntime), Error> {
+fn check(
+    inner: &SessionsInner,
+    request: &DeployRequest,
+) -> Result<(Vec<StoredAgentFile>, AgentRuntime), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let fits = (1..=NAME_BYTES_MAX).contains(&request.name.len());
     if !fits || !request.name.bytes().all(plain) {
@@ -615,7 +618,7 @@ fn check_argv(argv: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_settings(inner: &Inner, update: &AgentUpdate) -> Result<(), Error> {
+fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), Error> {
     if update.description.as_ref().is_some_and(|text| text.len() > DESCRIPTION_BYTES_MAX) {
         let message = format!("more than {DESCRIPTION_BYTES_MAX} bytes");
         return Err(Error::invalid("description", message));
@@ -647,7 +650,7 @@ fn check_settings(inner: &Inner, update: &AgentUpdate) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_files(files: &[AgentFile]) -> Result<Vec<Kept>, Error> {
+fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, Error> {
     if files.len() > FILES_MAX {
         return Err(Error::invalid("files", format!("more than {FILES_MAX} files")));
     }
@@ -667,7 +670,11 @@ fn check_files(files: &[AgentFile]) -> Result<Vec<Kept>, Error> {
             })?,
         };
         bytes = bytes.saturating_add(content.len());
-        kept.push(Kept { path: file.path.clone(), content, executable: file.executable });
+        kept.push(StoredAgentFile {
+            path: file.path.clone(),
+            content,
+            executable: file.executable,
+        });
     }
     if bytes > FILES_BYTES_MAX {
         return Err(Error::invalid("files", format!("more than {FILES_BYTES_MAX} bytes in all")));

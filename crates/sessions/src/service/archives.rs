@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::Inner;
+use super::SessionsInner;
 
 /// Disks that are moved at a time. Each is read and compressed, which takes a processor.
 const ARCHIVES_AT_ONCE: usize = 2;
@@ -31,7 +31,7 @@ impl ArchiveQueue {
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// Moves the disk of a cold session to the object store: in the background, unless
     /// [`ARCHIVES_PENDING_MAX`] others are on their way.
     pub(super) async fn archive_later(self: &Arc<Self>, id: Arc<str>) {

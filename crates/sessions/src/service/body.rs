@@ -8,14 +8,14 @@ use node::clock;
 use sandbox::SessionSetup;
 use tokio::time;
 
-use super::books::{Duty, Full, Key, PlaceRequest};
-use super::entry::{Body, Entry, Use};
+use super::books::{CapacityRefusal, EvictionDuty, PlaceRequest, ResidentKey};
+use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::lifecycle::detached;
-use super::{Inner, limits};
+use super::{SessionsInner, limits};
 use crate::agent::Later;
 use crate::error::Error;
-use crate::metrics::Counted;
-use crate::workspace::{Attached, Source};
+use crate::metrics::SandboxEvent;
+use crate::workspace::{AttachedDisk, DiskSource};
 
 /// How long a sandbox that is being ended waits for an agent that is just being started. The agent
 /// has done nothing yet that could be lost.
@@ -27,15 +27,15 @@ const ADMISSION_MAX: Duration = Duration::from_secs(5);
 /// stuck. Attaching it again waits longer than that.
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
 
-impl Inner {
+impl SessionsInner {
     /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again.
     pub(super) async fn make_body(
         &self,
-        disk: Attached,
+        disk: AttachedDisk,
         chain: &[String],
         complete: &SessionLimits,
-    ) -> Result<Body, Error> {
-        let fresh = (disk.source == Source::Fresh).then(|| disk.id.clone());
+    ) -> Result<SessionSandbox, Error> {
+        let fresh = (disk.source == DiskSource::Fresh).then(|| disk.id.clone());
         let made = self.make_body_over(disk, chain, complete).await;
         if let (Err(_), Some(id)) = (&made, fresh) {
             self.workspaces.remove_local(&id).await;
@@ -45,10 +45,10 @@ impl Inner {
 
     async fn make_body_over(
         &self,
-        disk: Attached,
+        disk: AttachedDisk,
         chain: &[String],
         complete: &SessionLimits,
-    ) -> Result<Body, Error> {
+    ) -> Result<SessionSandbox, Error> {
         let sandbox = async { self.engine.session_sandbox().await.map_err(Error::internal) };
         let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
         let limits = limits::sandbox_limits(&self.config, complete);
@@ -57,11 +57,11 @@ impl Inner {
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
         // One that dies while it is made is this server's fault, and no session's end.
         let session = sandbox.into_session(setup).await.map_err(Error::internal)?;
-        Ok(Body::new(session, disk, newest_first))
+        Ok(SessionSandbox::new(session, disk, newest_first))
     }
 
     /// A fresh disk for complete limits.
-    pub(super) async fn blank(&self, complete: &SessionLimits) -> Result<Attached, Error> {
+    pub(super) async fn blank(&self, complete: &SessionLimits) -> Result<AttachedDisk, Error> {
         let disk = self.workspaces.blank(limits::disk_size(&self.config, complete)).await;
         // One that was ready may have been taken.
         self.sweeps.disks.notify_one();
@@ -71,33 +71,38 @@ impl Inner {
     /// Takes a place for a tenant's sandbox, and does what has to be done for it to be free. Who
     /// finds all places taken by those that are just being made waits, in line, until one of them
     /// is.
-    pub(super) async fn admit(self: &Arc<Self>, key: &Key, tenant: &Arc<str>) -> Result<(), Error> {
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        key: &ResidentKey,
+        tenant: &Arc<str>,
+    ) -> Result<(), Error> {
         let request = self.place(key, tenant);
         let mut duties = match self.books.is_awaited() {
-            true => Err(Full::Soon),
+            true => Err(CapacityRefusal::Soon),
             false => self.books.admit(&request, clock::now()),
         };
-        if let Err(Full::Soon) = duties {
+        if let Err(CapacityRefusal::Soon) = duties {
             let in_line = self.books.admit_in_line(&request, clock::now);
-            duties = time::timeout(ADMISSION_MAX, in_line).await.unwrap_or(Err(Full::Soon));
+            duties =
+                time::timeout(ADMISSION_MAX, in_line).await.unwrap_or(Err(CapacityRefusal::Soon));
         }
         let duties = duties.map_err(|full| match full {
-            Full::Soon | Full::Server => Error::Capacity,
-            Full::Share => Error::TooMany(format!(
+            CapacityRefusal::Soon | CapacityRefusal::Server => Error::Capacity,
+            CapacityRefusal::Share => Error::TooMany(format!(
                 "the tenant has {} sandboxes at work, which is its share of this server \
                  (sessions.resident_max_per_tenant); end or pause one first",
                 request.tenant_max
             )),
         })?;
         for duty in duties {
-            self.metrics.count(Counted::Evicted);
+            self.metrics.count(SandboxEvent::Evicted);
             self.perform(duty).await;
         }
         Ok(())
     }
 
     /// A place for a sandbox of a tenant, within the tenant's share.
-    pub(super) fn place<'a>(&self, key: &'a Key, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
+    pub(super) fn place<'a>(&self, key: &'a ResidentKey, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
         let tenant_max = match self.config.resident_max_per_tenant {
             // Half of a server would be wasted that has one tenant.
             0 if !self.has_tenants_beside(tenant) => usize::MAX,
@@ -112,12 +117,12 @@ impl Inner {
     }
 
     /// Boxed, because it is large and rare.
-    fn perform<'a>(self: &'a Arc<Self>, duty: Duty) -> Later<'a, ()> {
+    fn perform<'a>(self: &'a Arc<Self>, duty: EvictionDuty) -> Later<'a, ()> {
         Box::pin(async move {
             match duty {
-                Duty::Stop(id) => self.rest(&id, "evicted").await,
-                Duty::Archive(id) => self.archive_later(id).await,
-                Duty::Discard(number) => self.discard_ready(number).await,
+                EvictionDuty::Stop(id) => self.rest(&id, "evicted").await,
+                EvictionDuty::Archive(id) => self.archive_later(id).await,
+                EvictionDuty::Discard(number) => self.discard_ready(number).await,
             }
         })
     }
@@ -126,8 +131,8 @@ impl Inner {
     /// away in between. The caller holds its transition.
     pub(super) async fn bring_up(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-    ) -> Result<(Source, Use), Error> {
+        entry: &Arc<SessionEntry>,
+    ) -> Result<(DiskSource, SandboxUse), Error> {
         if let Some(old) = entry.body() {
             // The books have struck it off, and whoever is to end it has not come to that yet.
             self.put_down(entry, &old).await;
@@ -142,8 +147,8 @@ impl Inner {
 
     async fn bring_up_admitted(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-    ) -> Result<(Source, Use), Error> {
+        entry: &Arc<SessionEntry>,
+    ) -> Result<(DiskSource, SandboxUse), Error> {
         let row = entry.state.lock().row.clone();
         let disk = match &row.disk {
             Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
@@ -169,17 +174,17 @@ impl Inner {
     /// Gives a session the sandbox that was just made for it, for its caller to work with.
     pub(super) fn install_at_work(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-        body: Arc<Body>,
-    ) -> Result<Use, Error> {
-        let at_work = Use::of(self, entry, Arc::clone(&body), clock::now());
+        entry: &Arc<SessionEntry>,
+        body: Arc<SessionSandbox>,
+    ) -> Result<SandboxUse, Error> {
+        let at_work = SandboxUse::of(self, entry, Arc::clone(&body), clock::now());
         let at_work = at_work.ok_or_else(|| Error::internal("what is being made has a place"))?;
         self.install(entry, body);
         Ok(at_work)
     }
 
     /// Gives a session its sandbox, and has it watched.
-    pub(super) fn install(self: &Arc<Self>, entry: &Arc<Entry>, body: Arc<Body>) {
+    pub(super) fn install(self: &Arc<Self>, entry: &Arc<SessionEntry>, body: Arc<SessionSandbox>) {
         entry.state.lock().body = Some(Arc::clone(&body));
         let (inner, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
         node::task::spawn(async move {
@@ -189,7 +194,7 @@ impl Inner {
     }
 
     /// A sandbox has ended; if nobody ended it, its session is told.
-    async fn died(&self, entry: &Arc<Entry>, body: &Arc<Body>, reason: &str) {
+    async fn died(&self, entry: &Arc<SessionEntry>, body: &Arc<SessionSandbox>, reason: &str) {
         let is_current =
             || entry.state.lock().body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body));
         if !is_current() {
@@ -199,7 +204,7 @@ impl Inner {
         if !is_current() {
             return;
         }
-        self.metrics.count(Counted::Died);
+        self.metrics.count(SandboxEvent::Died);
         tracing::info!(session = %entry.id, reason, "a sandbox ended by itself");
         self.leave(entry, SessionState::Paused, &format!("the sandbox ended: {reason}"));
         self.put_down(entry, body).await;
@@ -207,7 +212,7 @@ impl Inner {
 
     /// Ends the sandbox of a session: first the agent by itself, then everything. The caller holds
     /// its transition, and what is in its way of work is over or may be lost.
-    pub(super) async fn put_down(&self, entry: &Arc<Entry>, body: &Arc<Body>) {
+    pub(super) async fn put_down(&self, entry: &Arc<SessionEntry>, body: &Arc<SessionSandbox>) {
         self.books.cold(&entry.key, &body.uses, clock::now());
         self.end_body(body).await;
         let mut state = entry.state.lock();
@@ -217,7 +222,7 @@ impl Inner {
     }
 
     /// Ends what runs in a sandbox without waiting for anything it might want to say.
-    pub(super) async fn kill(&self, body: &Arc<Body>) {
+    pub(super) async fn kill(&self, body: &Arc<SessionSandbox>) {
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
         if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
             agent.handle.kill();
@@ -225,7 +230,7 @@ impl Inner {
     }
 
     /// Ends a sandbox and detaches its disk, which is complete on this machine then.
-    pub(super) async fn end_body(&self, body: &Arc<Body>) -> Option<String> {
+    pub(super) async fn end_body(&self, body: &Arc<SessionSandbox>) -> Option<String> {
         // What stands still cannot end by itself; what is gone already needs no help.
         let _gone = body.thaw().await;
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
@@ -252,15 +257,18 @@ impl Inner {
 
     /// Works with a session's sandbox, which is made when there is none. Does not change where the
     /// session is.
-    pub(super) async fn with_body(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Use, Error> {
-        if let Some(at_work) = Use::begin(self, entry, clock::now()) {
+    pub(super) async fn with_body(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+    ) -> Result<SandboxUse, Error> {
+        if let Some(at_work) = SandboxUse::begin(self, entry, clock::now()) {
             return Ok(at_work);
         }
         let inner = Arc::clone(self);
         let (tenant, id) = (Arc::clone(&entry.tenant), Arc::clone(&entry.id));
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            if let Some(at_work) = Use::begin(&inner, &entry, clock::now()) {
+            if let Some(at_work) = SandboxUse::begin(&inner, &entry, clock::now()) {
                 return Ok(at_work);
             }
             if entry.session_state() == SessionState::Ended {

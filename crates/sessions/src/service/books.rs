@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 /// Who is on the books.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum ResidentKey {
     /// A session, by its id.
     Session(Arc<str>),
     /// A sandbox that is ready for one, or in which a version of an agent is being made.
@@ -25,7 +25,7 @@ pub(crate) enum Key {
 
 /// What has to be done for somebody else to have room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum EvictionDuty {
     /// Ends this session's sandbox after storing what is in it.
     Stop(Arc<str>),
     /// Moves the disk of this cold session to the object store.
@@ -36,7 +36,7 @@ pub(crate) enum Duty {
 
 /// Why there is no place for a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub(crate) enum CapacityRefusal {
     /// All places of the server are taken and nobody can go, but some are just being made: these
     /// may be able to go when they are.
     Soon,
@@ -50,7 +50,7 @@ pub(crate) enum Full {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceRequest<'a> {
     /// For whom.
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a ResidentKey,
     /// Owner of that.
     pub(crate) tenant: &'a Arc<str>,
     /// Sandboxes that live which this tenant may have.
@@ -59,9 +59,9 @@ pub(crate) struct PlaceRequest<'a> {
 
 /// The books. Cheap to share by `Arc`.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct ResidentLedger {
     /// Guards both, so that they agree.
-    inner: Mutex<Inner>,
+    inner: Mutex<ResidentLedgerInner>,
     figures: ResidentFigures,
     /// Told when somebody may be able to go who was not before.
     changed: Notify,
@@ -72,27 +72,27 @@ pub(crate) struct Books {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ResidentLedgerInner {
     /// Sandboxes that live. Nobody is cold here.
-    live: Residents<Key>,
+    live: Residents<ResidentKey>,
     /// The same, and cold sessions.
-    all: Residents<Key>,
+    all: Residents<ResidentKey>,
     /// Tenants of all of them.
-    owners: HashMap<Key, Arc<str>>,
+    owners: HashMap<ResidentKey, Arc<str>>,
     /// Number that each tenant has that live.
     live_of: HashMap<Arc<str>, usize>,
     /// Number of sandboxes that each tenant works with, those on their way out as well.
     at_work_of: HashMap<Arc<str>, usize>,
 }
 
-impl Books {
+impl ResidentLedger {
     /// Books for `resident_max` sandboxes, and `capacity` sessions and sandboxes in all.
-    pub(crate) fn new(resident_max: usize, capacity: usize, now: Instant) -> Books {
+    pub(crate) fn new(resident_max: usize, capacity: usize, now: Instant) -> ResidentLedger {
         let all = Residents::new(capacity.max(resident_max), now);
         let figures = all.figures();
         let live = Residents::new(resident_max, now);
-        Books {
-            inner: Mutex::new(Inner {
+        ResidentLedger {
+            inner: Mutex::new(ResidentLedgerInner {
                 live,
                 all,
                 owners: HashMap::new(),
@@ -112,7 +112,7 @@ impl Books {
     }
 
     /// What a resident is doing. A cold one that this server does not keep is not known.
-    pub(crate) fn state(&self, key: &Key) -> Option<State> {
+    pub(crate) fn state(&self, key: &ResidentKey) -> Option<State> {
         self.inner.lock().all.state(key)
     }
 
@@ -145,28 +145,36 @@ impl Books {
         &self,
         request: &PlaceRequest<'_>,
         now: Instant,
-    ) -> Result<Vec<Duty>, Full> {
+    ) -> Result<Vec<EvictionDuty>, CapacityRefusal> {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
         let known = inner.all.state(key);
         // A session that has a sandbox does not ask for one: its transitions are one at a time.
         if known.is_some_and(|state| state != State::Cold) {
-            return Err(Full::Server);
+            return Err(CapacityRefusal::Server);
         }
         let has_share = inner.live_count(tenant) >= tenant_max;
         // Nobody waits for his own: a tenant that makes many at once must not hold up the line.
         if has_share && inner.busy_count(tenant) >= tenant_max {
-            return Err(Full::Share);
+            return Err(CapacityRefusal::Share);
         }
         let live = inner.live.stats();
         let live_full = live.total >= live.capacity;
         if live_full && live.warm + live.waiting == 0 {
-            return Err(if live.warming > 0 { Full::Soon } else { Full::Server });
+            return Err(if live.warming > 0 {
+                CapacityRefusal::Soon
+            } else {
+                CapacityRefusal::Server
+            });
         }
         let all = inner.all.stats();
         let all_full = known.is_none() && all.total >= all.capacity;
         if all_full && all.cold + all.warm + all.waiting == 0 {
-            return Err(if all.warming > 0 { Full::Soon } else { Full::Server });
+            return Err(if all.warming > 0 {
+                CapacityRefusal::Soon
+            } else {
+                CapacityRefusal::Server
+            });
         }
         let mut duties = Vec::new();
         if has_share {
@@ -206,7 +214,7 @@ impl Books {
         &self,
         request: &PlaceRequest<'_>,
         now: impl Fn() -> Instant,
-    ) -> Result<Vec<Duty>, Full> {
+    ) -> Result<Vec<EvictionDuty>, CapacityRefusal> {
         let _place = InLine::new(&self.waiting);
         let _turn = self.line.lock().await;
         loop {
@@ -215,7 +223,7 @@ impl Books {
             // From here on nothing is missed.
             changed.as_mut().enable();
             match self.admit(request, now()) {
-                Err(Full::Soon) => changed.await,
+                Err(CapacityRefusal::Soon) => changed.await,
                 other => return other,
             }
         }
@@ -225,7 +233,7 @@ impl Books {
     pub(crate) fn admit_if_free(&self, request: &PlaceRequest<'_>, now: Instant) -> bool {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
-        let is_full = |books: &Residents<Key>| books.count() >= books.capacity();
+        let is_full = |books: &Residents<ResidentKey>| books.count() >= books.capacity();
         let has_share = inner.live_count(tenant) >= tenant_max;
         if has_share || is_full(&inner.live) || is_full(&inner.all) {
             return false;
@@ -237,7 +245,7 @@ impl Books {
     }
 
     /// Whether nothing of it lives, as the books have it.
-    pub(crate) fn is_cold(&self, key: &Key) -> bool {
+    pub(crate) fn is_cold(&self, key: &ResidentKey) -> bool {
         self.inner.lock().live.state(key).is_none()
     }
 
@@ -245,7 +253,7 @@ impl Books {
     /// on: nobody takes it before its caller has it. Whether it was still there.
     pub(crate) fn claim(&self, ready: u64, session: &Arc<str>, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
-        let (ready, session) = (Key::Ready(ready), Key::Session(session.clone()));
+        let (ready, session) = (ResidentKey::Ready(ready), ResidentKey::Session(session.clone()));
         if inner.live.state(&ready) != Some(State::Warm) {
             return false;
         }
@@ -257,7 +265,7 @@ impl Books {
     }
 
     /// The sandbox is there, and nobody has used it.
-    pub(crate) fn warm(&self, key: &Key, now: Instant) {
+    pub(crate) fn warm(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         for books in [&mut inner.live, &mut inner.all] {
             let marked = books.mark_warm(key, now);
@@ -268,7 +276,7 @@ impl Books {
 
     /// The sandbox of a session that was worked with before is there again.
     #[cfg(test)]
-    pub(crate) fn waiting(&self, key: &Key, now: Instant) {
+    pub(crate) fn waiting(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         for books in [&mut inner.live, &mut inner.all] {
             let marked = books.mark_waiting(key, now);
@@ -283,9 +291,9 @@ impl Books {
     /// out.
     pub(crate) fn begin(
         &self,
-        key: &Key,
+        key: &ResidentKey,
         tenant: &Arc<str>,
-        uses: &Uses,
+        uses: &UseCount,
         now: Instant,
     ) -> Option<usize> {
         let inner = &mut *self.inner.lock();
@@ -304,7 +312,7 @@ impl Books {
 
     /// A sandbox that is being made is at work already, and is nobody's to wait for: a version of
     /// an agent is being made in it.
-    pub(crate) fn build(&self, key: &Key, now: Instant) {
+    pub(crate) fn build(&self, key: &ResidentKey, now: Instant) {
         let marked = self.inner.lock().mark_running(key, now);
         debug_assert!(marked, "what was admitted can be at work");
         self.changed.notify_waiters();
@@ -312,7 +320,7 @@ impl Books {
 
     /// Somebody has done with it. `uses` are those of one sandbox: when that has gone, it has no
     /// part in what the books say of the next one.
-    pub(crate) fn end(&self, key: &Key, tenant: &Arc<str>, uses: &Uses, now: Instant) {
+    pub(crate) fn end(&self, key: &ResidentKey, tenant: &Arc<str>, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         let was_last = uses.take();
         if was_last {
@@ -328,7 +336,7 @@ impl Books {
     }
 
     /// A sandbox that was to be made could not be. The session is kept.
-    pub(crate) fn give_up(&self, key: &Key, now: Instant) {
+    pub(crate) fn give_up(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         inner.remove_live(key);
         let marked = inner.all.mark_cold(key, now);
@@ -337,7 +345,7 @@ impl Books {
     }
 
     /// The sandbox is gone, whatever it was doing; the session is kept.
-    pub(crate) fn cold(&self, key: &Key, uses: &Uses, now: Instant) {
+    pub(crate) fn cold(&self, key: &ResidentKey, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         uses.go();
         inner.remove_live(key);
@@ -348,7 +356,7 @@ impl Books {
 
     /// Takes a session that is not at work, for a transition that ends its sandbox. False when it
     /// is at work, or has none.
-    pub(crate) fn take_idle(&self, key: &Key, uses: &Uses, now: Instant) -> bool {
+    pub(crate) fn take_idle(&self, key: &ResidentKey, uses: &UseCount, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
         if uses.is_gone() {
             // The sandbox that there may be is another one.
@@ -370,7 +378,7 @@ impl Books {
     /// there may be more than there is room for, and the cold sweep sees to that.
     pub(crate) fn keep_cold(&self, session: &Arc<str>, tenant: &Arc<str>, now: Instant) {
         let inner = &mut *self.inner.lock();
-        let key = Key::Session(session.clone());
+        let key = ResidentKey::Session(session.clone());
         if inner.all.state(&key).is_none() {
             inner.owners.insert(key.clone(), Arc::clone(tenant));
             inner.add_to_all(key, State::Cold, now);
@@ -378,7 +386,7 @@ impl Books {
     }
 
     /// Strikes it off.
-    pub(crate) fn remove(&self, key: &Key) {
+    pub(crate) fn remove(&self, key: &ResidentKey) {
         self.inner.lock().strike(key);
         self.changed.notify_waiters();
     }
@@ -396,7 +404,7 @@ impl Books {
         let mut sessions = Vec::with_capacity(taken.len());
         for key in taken {
             inner.remove_live(&key);
-            let Key::Session(id) = &key else {
+            let ResidentKey::Session(id) = &key else {
                 // What is ready has never been at work, so that it does not wait.
                 inner.strike(&key);
                 continue;
@@ -429,17 +437,17 @@ impl Books {
             taken
         };
         let session = |key| match key {
-            Key::Session(id) => Some(id),
-            Key::Ready(_) => None,
+            ResidentKey::Session(id) => Some(id),
+            ResidentKey::Ready(_) => None,
         };
         taken.into_iter().filter_map(session).collect()
     }
 }
 
-impl Inner {
+impl ResidentLedgerInner {
     /// Adds one to all, though there is no room. Somebody would be struck off for it otherwise
     /// whom nobody puts to rest.
-    fn add_to_all(&mut self, key: Key, state: State, now: Instant) {
+    fn add_to_all(&mut self, key: ResidentKey, state: State, now: Instant) {
         let (count, capacity) = (self.all.count(), self.all.capacity());
         self.all.set_capacity(capacity.max(count + 1));
         let inserted = self.all.insert(key, state, now);
@@ -448,7 +456,7 @@ impl Inner {
     }
 
     /// Adds a sandbox that lives to the tenant's that owns it.
-    fn add_live(&mut self, key: Key, state: State, now: Instant) {
+    fn add_live(&mut self, key: ResidentKey, state: State, now: Instant) {
         if let Some(owner) = self.owners.get(&key) {
             *self.live_of.entry(Arc::clone(owner)).or_default() += 1;
         }
@@ -456,14 +464,14 @@ impl Inner {
         debug_assert_eq!(inserted, Ok(None), "there is room for it, and it was not there");
     }
 
-    fn remove_live(&mut self, key: &Key) {
+    fn remove_live(&mut self, key: &ResidentKey) {
         if self.live.remove(key).is_some() {
             self.count_down(key);
         }
     }
 
     /// A sandbox does not live any more: its tenant has one less.
-    fn count_down(&mut self, key: &Key) {
+    fn count_down(&mut self, key: &ResidentKey) {
         let Some(owner) = self.owners.get(key) else { return };
         if let Some(count) = self.live_of.get_mut(owner) {
             *count = count.saturating_sub(1);
@@ -474,7 +482,7 @@ impl Inner {
     }
 
     /// Strikes one off everywhere, and says whose it was.
-    fn strike(&mut self, key: &Key) -> Option<Arc<str>> {
+    fn strike(&mut self, key: &ResidentKey) -> Option<Arc<str>> {
         self.remove_live(key);
         self.all.remove(key);
         self.owners.remove(key)
@@ -490,7 +498,7 @@ impl Inner {
         }
     }
 
-    fn mark_running(&mut self, key: &Key, now: Instant) -> bool {
+    fn mark_running(&mut self, key: &ResidentKey, now: Instant) -> bool {
         if self.live.mark_running(key, now).is_err() {
             return false;
         }
@@ -512,7 +520,7 @@ impl Inner {
     }
 
     /// Frees the place of one sandbox that lives: of this tenant, or of anybody.
-    fn make_room(&mut self, tenant: Option<&Arc<str>>, now: Instant) -> Option<Duty> {
+    fn make_room(&mut self, tenant: Option<&Arc<str>>, now: Instant) -> Option<EvictionDuty> {
         let owners = &self.owners;
         let evicted = match tenant {
             None => self.live.evict()?,
@@ -520,20 +528,20 @@ impl Inner {
         };
         self.count_down(&evicted.id);
         match evicted.id {
-            Key::Session(id) => {
-                let marked = self.all.mark_cold(&Key::Session(id.clone()), now);
+            ResidentKey::Session(id) => {
+                let marked = self.all.mark_cold(&ResidentKey::Session(id.clone()), now);
                 debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
-                Some(Duty::Stop(id))
+                Some(EvictionDuty::Stop(id))
             }
-            Key::Ready(number) => {
-                self.strike(&Key::Ready(number));
-                Some(Duty::Discard(number))
+            ResidentKey::Ready(number) => {
+                self.strike(&ResidentKey::Ready(number));
+                Some(EvictionDuty::Discard(number))
             }
         }
     }
 
     /// Frees one place of all.
-    fn drop_cold(&mut self, duties: &mut Vec<Duty>) {
+    fn drop_cold(&mut self, duties: &mut Vec<EvictionDuty>) {
         // What made room among those that live may have made room here, too.
         if self.all.count() < self.all.capacity() {
             return;
@@ -542,13 +550,13 @@ impl Inner {
         let was_live = evicted.was != State::Cold;
         self.strike(&evicted.id);
         match evicted.id {
-            Key::Session(id) => {
+            ResidentKey::Session(id) => {
                 if was_live {
-                    duties.push(Duty::Stop(id.clone()));
+                    duties.push(EvictionDuty::Stop(id.clone()));
                 }
-                duties.push(Duty::Archive(id));
+                duties.push(EvictionDuty::Archive(id));
             }
-            Key::Ready(number) => duties.push(Duty::Discard(number)),
+            ResidentKey::Ready(number) => duties.push(EvictionDuty::Discard(number)),
         }
     }
 }
@@ -572,12 +580,12 @@ impl Drop for InLine<'_> {
 /// How many work with one sandbox. Changed under the lock of the books only, so that the order of
 /// memory is the lock's.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct UseCount {
     count: AtomicUsize,
     gone: AtomicBool,
 }
 
-impl Uses {
+impl UseCount {
     /// One more. Returns how many there are.
     fn add(&self) -> usize {
         let count = self.count().saturating_add(1);

@@ -12,22 +12,22 @@ use api::{AgentOptions, AgentRuntime, CreateSession, Grant, SessionLimits, Sessi
 use node::clock;
 use serde_json::Value;
 
-use super::books::Key;
-use super::entry::{Body, Entry, Use};
+use super::books::ResidentKey;
+use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::files::SandboxGuard;
-use super::launch::{Launch, SessionSink};
+use super::launch::{LaunchEnvironment, SessionSink};
 use super::lifecycle::{DeadlineAction, detached};
 use super::logs::LogLevel;
-use super::prewarm::{Claimed, Own};
+use super::prewarm::{ClaimedSandbox, SessionOverrides};
 use super::storage::StorageRequest;
-use super::{Inner, Sessions, limits};
+use super::{Sessions, SessionsInner, limits};
 use crate::error::Error;
-use crate::metrics::Timed;
+use crate::metrics::TimedOperation;
 use crate::store::rows::{AgentRow, SessionRow, VersionRow};
 
 /// What faces say of a session beside what callers do.
 #[derive(Clone, Debug, Default)]
-pub struct Extras {
+pub struct CreateExtras {
     /// The face that it is made by; none for the native one.
     pub face: Option<&'static str>,
     /// An id in the face's own form.
@@ -41,12 +41,12 @@ pub struct Extras {
 }
 
 /// What a session is made from.
-pub(super) struct Base {
+pub(super) struct SessionBase {
     pub(super) agent: Option<(AgentRow, VersionRow)>,
     pub(super) chain: Vec<String>,
     pub(super) limits: SessionLimits,
     pub(super) options: AgentOptions,
-    pub(super) launch: Launch,
+    pub(super) launch: LaunchEnvironment,
     /// What its sandbox may reach.
     pub(super) grants: Vec<Grant>,
 }
@@ -61,8 +61,8 @@ impl Sessions {
         &self,
         tenant: &str,
         request: CreateSession,
-    ) -> Result<api::Session, Error> {
-        self.create_as(tenant, request, Extras::default()).await
+    ) -> Result<api::SessionView, Error> {
+        self.create_as(tenant, request, CreateExtras::default()).await
     }
 
     /// The same for a face.
@@ -73,10 +73,10 @@ impl Sessions {
         &self,
         tenant: &str,
         request: CreateSession,
-        extras: Extras,
-    ) -> Result<api::Session, Error> {
+        extras: CreateExtras,
+    ) -> Result<api::SessionView, Error> {
         let inner = Arc::clone(self.ready()?);
-        let new = New::of(tenant, request, extras, FirstUse::Nobody);
+        let new = NewSession::of(tenant, request, extras, FirstUse::Nobody);
         detached(async move { Ok(inner.create_new(new).await?.0) }).await
     }
 
@@ -89,10 +89,10 @@ impl Sessions {
         &self,
         tenant: &str,
         request: CreateSession,
-        extras: Extras,
+        extras: CreateExtras,
     ) -> Result<SandboxGuard, Error> {
         let inner = Arc::clone(self.ready()?);
-        let new = New::of(tenant, request, extras, FirstUse::Caller);
+        let new = NewSession::of(tenant, request, extras, FirstUse::Caller);
         let created = detached(async move { inner.create_new(new).await }).await?;
         let guard = created.1.map(SandboxGuard::new);
         guard.ok_or_else(|| Error::internal("who creates it has it"))
@@ -109,22 +109,30 @@ pub(super) enum FirstUse {
 }
 
 /// A session that is asked for.
-pub(super) struct New {
+pub(super) struct NewSession {
     tenant: String,
     request: CreateSession,
-    extras: Extras,
+    extras: CreateExtras,
     began: Instant,
     first_use: FirstUse,
 }
 
-impl New {
-    fn of(tenant: &str, request: CreateSession, extras: Extras, first_use: FirstUse) -> New {
-        New { tenant: tenant.to_owned(), request, extras, began: clock::now(), first_use }
+impl NewSession {
+    fn of(
+        tenant: &str,
+        request: CreateSession,
+        extras: CreateExtras,
+        first_use: FirstUse,
+    ) -> NewSession {
+        NewSession { tenant: tenant.to_owned(), request, extras, began: clock::now(), first_use }
     }
 }
 
-impl Inner {
-    async fn create_new(self: &Arc<Self>, new: New) -> Result<(api::Session, Option<Use>), Error> {
+impl SessionsInner {
+    async fn create_new(
+        self: &Arc<Self>,
+        new: NewSession,
+    ) -> Result<(api::SessionView, Option<SandboxUse>), Error> {
         limits::check_create(&self.config, &new.request)?;
         let base = self.base(&new.tenant, &new.request, new.extras.id.as_deref()).await?;
         let declared = limits::disk_size(&self.config, &base.limits).bytes;
@@ -139,10 +147,10 @@ impl Inner {
     /// Gives a new session its sandbox, and says that it is there.
     pub(super) fn give_body(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-        body: Arc<Body>,
+        entry: &Arc<SessionEntry>,
+        body: Arc<SessionSandbox>,
         first_use: FirstUse,
-    ) -> Result<Option<Use>, Error> {
+    ) -> Result<Option<SandboxUse>, Error> {
         match first_use {
             FirstUse::Caller => self.install_at_work(entry, body).map(Some),
             FirstUse::Nobody => {
@@ -159,13 +167,13 @@ impl Inner {
         tenant: &str,
         request: &CreateSession,
         id: Option<&str>,
-    ) -> Result<Base, Error> {
+    ) -> Result<SessionBase, Error> {
         let agent = match &request.agent {
             Some(name) => Some(self.agent_to_use(tenant, name).await?),
             None => None,
         };
         let mut chain = Vec::new();
-        let mut launch = Launch::bare();
+        let mut launch = LaunchEnvironment::bare();
         let of = agent.as_ref().map(|(agent, _)| &agent.grants);
         let grants = request.grants.clone().or_else(|| of.cloned()).unwrap_or_default();
         // Nothing of what is looked at here depends on the id.
@@ -190,7 +198,7 @@ impl Inner {
             self.add_credential(tenant, credential, &mut launch).await?;
         }
         launch.env.extend(request.env.clone());
-        Ok(Base {
+        Ok(SessionBase {
             agent,
             chain,
             limits: limits::limits(&self.config, &of_agent.0, &request.limits)?,
@@ -201,28 +209,32 @@ impl Inner {
     }
 
     /// A sandbox that was made ahead and is what is asked for.
-    fn claim_ready(&self, new: &New, base: &Base) -> Option<Claimed> {
+    fn claim_ready(&self, new: &NewSession, base: &SessionBase) -> Option<ClaimedSandbox> {
         let (agent, version) = base.agent.as_ref()?;
         // Its id may be in what the agent was started with; a face's own never is.
         if new.extras.id.is_some() || new.request.snapshot.is_some() {
             return None;
         }
         let has_credential = new.request.credential.is_some();
-        let own = Own { env: &new.request.env, has_credential };
+        let own = SessionOverrides { env: &new.request.env, has_credential };
         self.prewarm.claim(&self.books, agent, version, base, &own)
     }
 
     /// Makes a session of a sandbox that was made ahead.
     async fn create_claimed(
         self: &Arc<Self>,
-        new: New,
-        base: Base,
-        claimed: Claimed,
-    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
+        new: NewSession,
+        base: SessionBase,
+        claimed: ClaimedSandbox,
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
         let (began, first_use) = (new.began, new.first_use);
-        let Claimed { id, body, agent } = claimed;
-        let path = if agent.is_some() { Timed::CreateAgentReady } else { Timed::CreateReady };
-        let key = Key::Session(id.as_str().into());
+        let ClaimedSandbox { id, body, agent } = claimed;
+        let path = if agent.is_some() {
+            TimedOperation::CreateAgentReady
+        } else {
+            TimedOperation::CreateReady
+        };
+        let key = ResidentKey::Session(id.as_str().into());
         let disk = body.disk().map(|disk| disk.id);
         let inserted = match disk {
             Some(disk) => self.insert(&new, &base, id, disk).await,
@@ -258,12 +270,12 @@ impl Inner {
     /// Makes a session and its sandbox.
     async fn create_fresh(
         self: &Arc<Self>,
-        new: New,
-        base: Base,
-    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
+        new: NewSession,
+        base: SessionBase,
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
         let (began, first_use) = (new.began, new.first_use);
         let id = new.extras.id.clone().unwrap_or_else(|| self.ids.next("ses_"));
-        let key = Key::Session(id.as_str().into());
+        let key = ResidentKey::Session(id.as_str().into());
         self.admit(&key, &new.tenant.as_str().into()).await?;
         let made = Box::pin(self.make_fresh(&new, &base, id)).await;
         let (row, body) = match made {
@@ -280,17 +292,17 @@ impl Inner {
         if let Some((agent, _)) = base.agent {
             self.replenish(agent);
         }
-        self.settle_in(&entry, Timed::CreateFresh, began);
+        self.settle_in(&entry, TimedOperation::CreateFresh, began);
         Ok((entry, at_work))
     }
 
     /// The row and the sandbox, or neither.
     async fn make_fresh(
         &self,
-        new: &New,
-        base: &Base,
+        new: &NewSession,
+        base: &SessionBase,
         id: String,
-    ) -> Result<(SessionRow, Body), Error> {
+    ) -> Result<(SessionRow, SessionSandbox), Error> {
         let disk = self.blank(&base.limits).await?;
         let disk_id = disk.id.clone();
         let body = self.make_body(disk, &base.chain, &base.limits);
@@ -312,12 +324,12 @@ impl Inner {
     /// Writes the row of a new session.
     async fn insert(
         &self,
-        new: &New,
-        base: &Base,
+        new: &NewSession,
+        base: &SessionBase,
         id: String,
         disk: String,
     ) -> Result<SessionRow, Error> {
-        let New { tenant, request, extras, .. } = new;
+        let NewSession { tenant, request, extras, .. } = new;
         let now_ms = clock::wall_ms();
         let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);
         let row = SessionRow {
@@ -360,23 +372,23 @@ impl Inner {
     }
 
     /// Makes a session of a row that this server has just written.
-    pub(super) fn enlist(&self, row: SessionRow, launch: Launch) -> Arc<Entry> {
+    pub(super) fn enlist(&self, row: SessionRow, launch: LaunchEnvironment) -> Arc<SessionEntry> {
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
-        let entry = Arc::new(Entry::new(row, log));
+        let entry = Arc::new(SessionEntry::new(row, log));
         entry.state.lock().launch = Some(Arc::new(launch));
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
         self.sweeps.deadline(&entry.id, deadline);
         entry
     }
 
-    fn settle_in(&self, entry: &Arc<Entry>, path: Timed, began: Instant) {
+    fn settle_in(&self, entry: &Arc<SessionEntry>, path: TimedOperation, began: Instant) {
         self.enter(entry, "created");
         self.metrics.took(path, clock::now().duration_since(began));
     }
 
     /// Ends a sandbox that nobody has, and removes its disk.
-    pub(super) async fn discard_body(&self, body: &Arc<Body>) {
+    pub(super) async fn discard_body(&self, body: &Arc<SessionSandbox>) {
         if let Some(disk) = self.end_body(body).await {
             self.workspaces.remove_local(&disk).await;
         }

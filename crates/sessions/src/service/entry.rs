@@ -8,33 +8,33 @@ use std::time::Instant;
 
 use api::SessionState;
 use node::clock;
-use node::gateway::Gate;
+use node::gateway::GrantGate;
 use parking_lot::Mutex;
 use sandbox::AttachedLayer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::Inner;
-use super::books::{Key, Uses};
-use super::launch::Launch;
-use super::logs::Lines;
-use super::turns::Turns;
+use super::SessionsInner;
+use super::books::{ResidentKey, UseCount};
+use super::launch::LaunchEnvironment;
+use super::logs::LatestLines;
+use super::turns::OpenTurns;
 use crate::agent::{AgentHandle, LaunchPlan};
 use crate::error::Error;
-use crate::events::Log;
+use crate::events::SessionLog;
 use crate::store::rows::SessionRow;
-use crate::workspace::Attached;
+use crate::workspace::AttachedDisk;
 
 /// Most parts into which a tenant's share of the processor is divided. With more sandboxes at work
 /// than that, each still gets one of them.
 const CPU_PARTS_MAX: usize = 256;
 
 /// A session that this server owns. While it is in the map of them, it is the truth.
-pub(crate) struct Entry {
+pub(crate) struct SessionEntry {
     pub(crate) id: Arc<str>,
     pub(crate) tenant: Arc<str>,
-    pub(crate) key: Key,
-    pub(crate) log: Arc<Log>,
+    pub(crate) key: ResidentKey,
+    pub(crate) log: Arc<SessionLog>,
     /// One transition at a time: whoever makes or ends the sandbox holds this.
     pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
     /// Held while its files are on their way to the object store, and while they are removed there:
@@ -42,20 +42,20 @@ pub(crate) struct Entry {
     /// the transition may wait for it, and never the other way round.
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// Guards what changes. Never held over an await.
-    pub(crate) state: Mutex<Changing>,
+    pub(crate) state: Mutex<EntryState>,
     /// Who listens to the session as a whole.
     pub(crate) listeners: AtomicUsize,
     /// The latest lines of its agent's standard error, and what the server has to say.
-    pub(crate) lines: Mutex<Lines>,
+    pub(crate) lines: Mutex<LatestLines>,
 }
 
 /// What changes of a session.
-pub(crate) struct Changing {
+pub(crate) struct EntryState {
     pub(crate) row: SessionRow,
-    pub(crate) body: Option<Arc<Body>>,
-    pub(crate) turns: Turns,
+    pub(crate) body: Option<Arc<SessionSandbox>>,
+    pub(crate) turns: OpenTurns,
     /// What its programs are started with; read once in a life.
-    pub(crate) launch: Option<Arc<Launch>>,
+    pub(crate) launch: Option<Arc<LaunchEnvironment>>,
     /// It is no longer this server's: whoever finds that looks for it again.
     pub(crate) left: bool,
 }
@@ -70,15 +70,15 @@ pub(crate) struct RunningAgent {
 }
 
 /// The task that serves a sandbox's way to the model. Dropping this ends it.
-pub(crate) struct Relaying(JoinHandle<()>);
+pub(crate) struct ModelRelayTask(JoinHandle<()>);
 
-impl Relaying {
-    pub(crate) fn new(serving: impl Future<Output = ()> + Send + 'static) -> Relaying {
-        Relaying(node::task::spawn(serving))
+impl ModelRelayTask {
+    pub(crate) fn new(serving: impl Future<Output = ()> + Send + 'static) -> ModelRelayTask {
+        ModelRelayTask(node::task::spawn(serving))
     }
 }
 
-impl Relaying {
+impl ModelRelayTask {
     /// Ends it, and waits until its port is free.
     pub(crate) async fn end(mut self) {
         self.0.abort();
@@ -87,63 +87,63 @@ impl Relaying {
     }
 }
 
-impl Drop for Relaying {
+impl Drop for ModelRelayTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// A sandbox of a session, or one that waits to become that.
-pub(crate) struct Body {
+pub(crate) struct SessionSandbox {
     /// Taken out when it is ended. Its last clone that is dropped ends it, so that nobody keeps one
     /// for longer than a call takes.
     sandbox: Mutex<Option<sandbox::SandboxedSession>>,
     /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
     /// disk attached.
-    disk: Mutex<Option<Attached>>,
+    disk: Mutex<Option<AttachedDisk>>,
     /// What the disk stands on. Kept so that others who stand on it find it attached.
     _layers: Vec<Arc<AttachedLayer>>,
-    pub(crate) uses: Uses,
+    pub(crate) uses: UseCount,
     /// When somebody last worked with it, in milliseconds since 1970.
     pub(crate) used_ms: AtomicU64,
     /// The agent. Locked while it is being started, so that a message waits for that.
     pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
     /// The way to the model, once an agent needs it.
-    pub(crate) relay: Mutex<Option<Relaying>>,
+    pub(crate) relay: Mutex<Option<ModelRelayTask>>,
     /// Serves the sockets of its grants, once a program was started. Goes with the sandbox.
-    pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn Gate>>>,
+    pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn GrantGate>>>,
     /// Whether its programs stand still.
     frozen: watch::Sender<bool>,
     /// Its share of the processor is a whole one divided by this.
     cpu_parts: AtomicU32,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for SessionEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for SessionSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body").field("uses", &self.uses).finish_non_exhaustive()
     }
 }
 
-impl Entry {
-    pub(crate) fn new(row: SessionRow, log: Arc<Log>) -> Entry {
+impl SessionEntry {
+    pub(crate) fn new(row: SessionRow, log: Arc<SessionLog>) -> SessionEntry {
         let id: Arc<str> = row.id.as_str().into();
-        Entry {
-            key: Key::Session(Arc::clone(&id)),
+        SessionEntry {
+            key: ResidentKey::Session(Arc::clone(&id)),
             id,
             tenant: row.tenant.as_str().into(),
             log,
             transition: Arc::default(),
             storing: tokio::sync::Mutex::default(),
-            state: Mutex::new(Changing {
+            state: Mutex::new(EntryState {
                 row,
                 body: None,
-                turns: Turns::default(),
+                turns: OpenTurns::default(),
                 launch: None,
                 left: false,
             }),
@@ -153,7 +153,7 @@ impl Entry {
     }
 
     /// The sandbox, when there is one.
-    pub(crate) fn body(&self) -> Option<Arc<Body>> {
+    pub(crate) fn body(&self) -> Option<Arc<SessionSandbox>> {
         self.state.lock().body.clone()
     }
 
@@ -163,7 +163,7 @@ impl Entry {
     }
 }
 
-impl Changing {
+impl EntryState {
     /// Refuses what only an active session does.
     pub(crate) fn active(&self) -> Result<(), Error> {
         match self.row.state {
@@ -180,17 +180,17 @@ impl Changing {
     }
 }
 
-impl Body {
+impl SessionSandbox {
     pub(crate) fn new(
         sandbox: sandbox::SandboxedSession,
-        disk: Attached,
+        disk: AttachedDisk,
         layers: Vec<Arc<AttachedLayer>>,
-    ) -> Body {
-        Body {
+    ) -> SessionSandbox {
+        SessionSandbox {
             sandbox: Mutex::new(Some(sandbox)),
             disk: Mutex::new(Some(disk)),
             _layers: layers,
-            uses: Uses::default(),
+            uses: UseCount::default(),
             used_ms: AtomicU64::new(clock::wall_ms()),
             agent: Arc::default(),
             relay: Mutex::default(),
@@ -271,57 +271,61 @@ impl Body {
     }
 
     /// Its disk; none when the sandbox has been ended.
-    pub(crate) fn disk(&self) -> Option<Attached> {
+    pub(crate) fn disk(&self) -> Option<AttachedDisk> {
         self.disk.lock().clone()
     }
 
     /// Takes the disk away.
-    pub(crate) fn take_disk(&self) -> Option<Attached> {
+    pub(crate) fn take_disk(&self) -> Option<AttachedDisk> {
         self.disk.lock().take()
     }
 }
 
 /// Somebody works with a session's sandbox: while this exists, it is neither swept nor evicted.
-pub(crate) struct Use {
-    inner: Arc<Inner>,
-    pub(crate) entry: Arc<Entry>,
-    pub(crate) body: Arc<Body>,
+pub(crate) struct SandboxUse {
+    inner: Arc<SessionsInner>,
+    pub(crate) entry: Arc<SessionEntry>,
+    pub(crate) body: Arc<SessionSandbox>,
 }
 
-impl fmt::Debug for Use {
+impl fmt::Debug for SandboxUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Use").field("entry", &self.entry).finish_non_exhaustive()
     }
 }
 
-impl Use {
+impl SandboxUse {
     /// Begins to work with the sandbox that is there; none when there is none.
-    pub(crate) fn begin(inner: &Arc<Inner>, entry: &Arc<Entry>, now: Instant) -> Option<Use> {
-        Use::of(inner, entry, entry.body()?, now)
+    pub(crate) fn begin(
+        inner: &Arc<SessionsInner>,
+        entry: &Arc<SessionEntry>,
+        now: Instant,
+    ) -> Option<SandboxUse> {
+        SandboxUse::of(inner, entry, entry.body()?, now)
     }
 
     /// Begins to work with this sandbox of a session; none when it is on its way out.
     pub(crate) fn of(
-        inner: &Arc<Inner>,
-        entry: &Arc<Entry>,
-        body: Arc<Body>,
+        inner: &Arc<SessionsInner>,
+        entry: &Arc<SessionEntry>,
+        body: Arc<SessionSandbox>,
         now: Instant,
-    ) -> Option<Use> {
+    ) -> Option<SandboxUse> {
         let at_work = inner.books.begin(&entry.key, &entry.tenant, &body.uses, now)?;
         body.share_cpu(at_work);
-        Some(Use { inner: Arc::clone(inner), entry: Arc::clone(entry), body })
+        Some(SandboxUse { inner: Arc::clone(inner), entry: Arc::clone(entry), body })
     }
 }
 
-impl Use {
+impl SandboxUse {
     /// The service that it is of.
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<SessionsInner> {
         &self.inner
     }
 }
 
-impl Clone for Use {
-    fn clone(&self) -> Use {
+impl Clone for SandboxUse {
+    fn clone(&self) -> SandboxUse {
         // Whoever has one knows that the sandbox is at work; when it has gone meanwhile, the books
         // ignore the end of both.
         let _at_work = self.inner.books.begin(
@@ -330,7 +334,7 @@ impl Clone for Use {
             &self.body.uses,
             clock::now(),
         );
-        Use {
+        SandboxUse {
             inner: Arc::clone(&self.inner),
             entry: Arc::clone(&self.entry),
             body: Arc::clone(&self.body),
@@ -338,7 +342,7 @@ impl Clone for Use {
     }
 }
 
-impl Drop for Use {
+impl Drop for SandboxUse {
     fn drop(&mut self) {
         self.body.used_ms.store(clock::wall_ms(), Ordering::Relaxed);
         self.inner.books.end(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());

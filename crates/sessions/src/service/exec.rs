@@ -13,11 +13,11 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use super::entry::Use;
+use super::entry::SandboxUse;
 use super::launch::environment;
-use super::{Inner, Sessions};
+use super::{Sessions, SessionsInner};
 use crate::error::Error;
-use crate::metrics::Timed;
+use crate::metrics::TimedOperation;
 
 /// Bytes that are kept of each stream of a command whose caller waits for its end.
 const OUTPUT_BYTES_MAX: usize = 10 << 20;
@@ -80,7 +80,7 @@ impl Sessions {
         request: SessionExec,
     ) -> Result<SessionExecResult, Error> {
         let began = clock::now();
-        let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
+        let (mut stdout, mut stderr) = (CollectedOutput::default(), CollectedOutput::default());
         let mut stream = self.exec_stream(tenant, id, request).await?;
         let mut ended = None;
         while let Some(event) = stream.next().await {
@@ -94,7 +94,7 @@ impl Sessions {
         let Some(result) = ended else {
             return Err(Error::SandboxEnded("while a command ran".to_owned()));
         };
-        self.ready()?.metrics.took(Timed::Exec, clock::now().duration_since(began));
+        self.ready()?.metrics.took(TimedOperation::Exec, clock::now().duration_since(began));
         Ok(SessionExecResult {
             truncated: stdout.truncated || stderr.truncated,
             stdout: stdout.text(),
@@ -129,15 +129,19 @@ impl Sessions {
         let ProcessStreams::Pipes(pipes) = process.streams else {
             return Err(Error::internal("a command without terminal has pipes"));
         };
-        let running = Running { at_work, handle: process.handle, told };
+        let running = RunningCommand { at_work, handle: process.handle, told };
         node::task::spawn(running.follow(pipes, stdin, timeout));
         Ok(ExecStream { events })
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// Begins to work with a session that takes messages and commands.
-    pub(super) async fn active(self: &Arc<Self>, tenant: &str, id: &str) -> Result<Use, Error> {
+    pub(super) async fn active(
+        self: &Arc<Self>,
+        tenant: &str,
+        id: &str,
+    ) -> Result<SandboxUse, Error> {
         let entry = self.acquire(tenant, id).await?;
         entry.state.lock().active()?;
         let at_work = self.with_body(&entry).await?;
@@ -150,12 +154,12 @@ impl Inner {
 
 /// What is kept of a stream.
 #[derive(Default)]
-struct Kept {
+struct CollectedOutput {
     bytes: Vec<u8>,
     truncated: bool,
 }
 
-impl Kept {
+impl CollectedOutput {
     fn push(&mut self, bytes: &[u8]) {
         let room = OUTPUT_BYTES_MAX - self.bytes.len();
         self.truncated |= bytes.len() > room;
@@ -225,17 +229,17 @@ fn program(request: &SessionExec, env: &BTreeMap<String, String>) -> SessionProg
 }
 
 /// A command under way.
-struct Running {
+struct RunningCommand {
     /// Keeps the sandbox.
-    at_work: Use,
+    at_work: SandboxUse,
     handle: ProcessHandle,
     told: mpsc::Sender<ExecEvent>,
 }
 
-impl Running {
+impl RunningCommand {
     /// Tells everything, up to the end. When nobody listens any more, the program is killed.
     async fn follow(self, pipes: ProcessPipes, stdin: String, timeout: Duration) {
-        let Running { at_work, mut handle, told } = self;
+        let RunningCommand { at_work, mut handle, told } = self;
         let ProcessPipes { stdin: input, stdout, stderr } = pipes;
         let feed = feed(input, stdin);
         let _started = told.send(ExecEvent::Started(handle.pid())).await;
@@ -382,7 +386,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_says_so() {
-        let mut kept = Kept::default();
+        let mut kept = CollectedOutput::default();
         kept.push(&vec![b'x'; OUTPUT_BYTES_MAX - 1]);
         kept.push(b"y");
         assert!(!kept.truncated);

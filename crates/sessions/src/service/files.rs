@@ -8,15 +8,15 @@ use sandbox::{SandboxError, SandboxFiles, SessionProcess, SessionProgram};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::entry::Use;
-use super::{Inner, Sessions, launch};
+use super::entry::SandboxUse;
+use super::{Sessions, SessionsInner, launch};
 use crate::error::Error;
 
 /// The files of a session. While this exists, its sandbox stays.
 #[derive(Debug)]
 pub struct SessionFiles {
     files: SandboxFiles,
-    _at_work: Use,
+    _at_work: SandboxUse,
 }
 
 impl std::ops::Deref for SessionFiles {
@@ -31,7 +31,7 @@ impl std::ops::Deref for SessionFiles {
 /// evicted, though it may be stopped, paused by its deadline, or die.
 #[derive(Clone)]
 pub struct SandboxGuard {
-    at_work: Use,
+    at_work: SandboxUse,
 }
 
 impl fmt::Debug for SandboxGuard {
@@ -41,7 +41,7 @@ impl fmt::Debug for SandboxGuard {
 }
 
 impl SandboxGuard {
-    pub(super) fn new(at_work: Use) -> SandboxGuard {
+    pub(super) fn new(at_work: SandboxUse) -> SandboxGuard {
         SandboxGuard { at_work }
     }
 
@@ -196,14 +196,14 @@ impl Sessions {
         // To look at it is not to use it.
         let Some(body) = entry.body() else { return Ok(None) };
         let Ok(sandbox) = body.sandbox() else { return Ok(None) };
-        Inner::figures(&sandbox, body.disk()).await.map(Some)
+        SessionsInner::figures(&sandbox, body.disk()).await.map(Some)
     }
 }
 
-impl Inner {
+impl SessionsInner {
     async fn figures(
         sandbox: &sandbox::SandboxedSession,
-        disk: Option<crate::workspace::Attached>,
+        disk: Option<crate::workspace::AttachedDisk>,
     ) -> Result<SessionMetrics, Error> {
         let usage = sandbox.usage().await?;
         let disk = node::task::blocking(move || disk.map(|disk| disk.disk.usage()));

@@ -5,21 +5,21 @@
 
 use std::sync::Arc;
 
-use api::{SessionState, Snapshot};
+use api::{SessionState, SnapshotView};
 use node::clock;
 
-use super::books::Key;
+use super::books::ResidentKey;
 use super::create::FirstUse;
-use super::entry::{Entry, Use};
+use super::entry::{SandboxUse, SessionEntry};
 use super::files::SandboxGuard;
 use super::lifecycle::detached;
 use super::limits::disk_size;
 use super::storage::StorageRequest;
-use super::{Inner, Sessions, time};
+use super::{Sessions, SessionsInner, time};
 use crate::error::Error;
 use crate::store::PAGE_MAX;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
-use crate::workspace::{LayerId, Source};
+use crate::workspace::{DiskSource, LayerId};
 
 /// Copies that are made by one request.
 const FORKS_MAX: usize = 64;
@@ -40,8 +40,8 @@ impl Sessions {
         tenant: &str,
         id: &str,
         count: usize,
-    ) -> Result<Vec<api::Session>, Error> {
-        let extras = (0..count).map(|_| super::Extras::default()).collect();
+    ) -> Result<Vec<api::SessionView>, Error> {
+        let extras = (0..count).map(|_| super::CreateExtras::default()).collect();
         self.fork_as(tenant, id, extras).await
     }
 
@@ -53,8 +53,8 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-        extras: Vec<super::Extras>,
-    ) -> Result<Vec<api::Session>, Error> {
+        extras: Vec<super::CreateExtras>,
+    ) -> Result<Vec<api::SessionView>, Error> {
         let made = self.fork_each(tenant, id, extras, FirstUse::Nobody).await?;
         Ok(made.into_iter().map(|(session, _)| session).collect())
     }
@@ -67,7 +67,7 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-        extras: Vec<super::Extras>,
+        extras: Vec<super::CreateExtras>,
     ) -> Result<Vec<SandboxGuard>, Error> {
         let made = self.fork_each(tenant, id, extras, FirstUse::Caller).await?;
         Ok(made.into_iter().filter_map(|(_, at_work)| at_work).map(SandboxGuard::new).collect())
@@ -77,9 +77,9 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-        extras: Vec<super::Extras>,
+        extras: Vec<super::CreateExtras>,
         first_use: FirstUse,
-    ) -> Result<Vec<(api::Session, Option<Use>)>, Error> {
+    ) -> Result<Vec<(api::SessionView, Option<SandboxUse>)>, Error> {
         let inner = Arc::clone(self.ready()?);
         if extras.is_empty() || extras.len() > FORKS_MAX {
             return Err(Error::invalid("count", format!("must be between 1 and {FORKS_MAX}")));
@@ -91,7 +91,8 @@ impl Sessions {
             // The parent's transition is over before any child asks for room: whoever gives way
             // may be somebody who waits for this parent.
             let (parent, chain) = inner.freeze(&tenant, &id).await?;
-            let mut made: Vec<(Arc<Entry>, Option<Use>)> = Vec::with_capacity(extras.len());
+            let mut made: Vec<(Arc<SessionEntry>, Option<SandboxUse>)> =
+                Vec::with_capacity(extras.len());
             for extras in extras {
                 let child = inner.child(&parent, chain.clone(), extras, first_use);
                 match Box::pin(child).await {
@@ -118,7 +119,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         name: Option<String>,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<SnapshotView, Error> {
         let inner = Arc::clone(self.ready()?);
         if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(Error::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
@@ -165,7 +166,7 @@ impl Sessions {
         session: Option<&str>,
         before: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Snapshot>, Error> {
+    ) -> Result<Vec<SnapshotView>, Error> {
         let inner = self.ready()?;
         let limit = limit.clamp(1, PAGE_MAX);
         let rows = inner.store.snapshots(tenant, session, before, limit).await?;
@@ -186,7 +187,7 @@ impl Sessions {
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// Refuses copies for which the tenant has no room.
     async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), Error> {
         let limits = match self.here(tenant, id) {
@@ -203,7 +204,7 @@ impl Inner {
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
-    ) -> Result<(Arc<Entry>, Vec<LayerId>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Vec<LayerId>), Error> {
         let (entry, _transition) = self.hold(tenant, id).await?;
         let (row, body) = {
             let state = entry.state.lock();
@@ -218,7 +219,7 @@ impl Inner {
         }
         let mut chain = row.chain.clone();
         // While it is copied it stays; a sandbox that is on its way out is left to go.
-        let at_work = body.and_then(|body| Use::of(self, &entry, body, clock::now()));
+        let at_work = body.and_then(|body| SandboxUse::of(self, &entry, body, clock::now()));
         if let Some(at_work) = at_work
             && let Some(disk) = at_work.body.disk()
         {
@@ -233,7 +234,7 @@ impl Inner {
         }
         let Some(disk) = row.disk.clone() else { return Ok((entry, chain)) };
         let attached = self.workspaces.attach(&disk, row.manifest.as_deref()).await?;
-        if attached.source == Source::Remote {
+        if attached.source == DiskSource::Remote {
             {
                 let mut state = entry.state.lock();
                 state.row.disk = Some(attached.id.clone());
@@ -264,15 +265,15 @@ impl Inner {
     /// A copy of a session over this chain.
     async fn child(
         self: &Arc<Self>,
-        parent: &Arc<Entry>,
+        parent: &Arc<SessionEntry>,
         chain: Vec<LayerId>,
-        extras: super::Extras,
+        extras: super::CreateExtras,
         first_use: FirstUse,
-    ) -> Result<(Arc<Entry>, Option<Use>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
         let launch = self.launch(parent).await?;
         let of_parent = parent.state.lock().row.clone();
         let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
-        let key = Key::Session(id.as_str().into());
+        let key = ResidentKey::Session(id.as_str().into());
         let own =
             self.secrets.open_env(&of_parent.tenant, &of_parent.id, of_parent.env.as_ref())?;
         let now_ms = clock::wall_ms();
@@ -321,7 +322,7 @@ impl Inner {
     async fn make_child(
         &self,
         mut row: SessionRow,
-    ) -> Result<(SessionRow, super::entry::Body), Error> {
+    ) -> Result<(SessionRow, super::entry::SessionSandbox), Error> {
         let disk = self.blank(&row.limits).await?;
         row.disk = Some(disk.id.clone());
         let body = self.make_body(disk, &row.chain, &row.limits).await?;
@@ -336,7 +337,11 @@ impl Inner {
     }
 
     /// The child's conversation begins with its parent's.
-    async fn copy_conversation(&self, parent: &Entry, child: &Entry) -> Result<(), Error> {
+    async fn copy_conversation(
+        &self,
+        parent: &SessionEntry,
+        child: &SessionEntry,
+    ) -> Result<(), Error> {
         parent.log.settle().await?;
         let (mut after, mut copied) = (0, 0);
         while copied < MESSAGES_MAX {
@@ -353,8 +358,8 @@ impl Inner {
     }
 }
 
-fn shown(row: SnapshotRow) -> Snapshot {
-    Snapshot {
+fn shown(row: SnapshotRow) -> SnapshotView {
+    SnapshotView {
         id: row.id,
         session: row.session,
         name: row.name,

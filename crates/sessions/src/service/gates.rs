@@ -9,13 +9,13 @@ use api::{DeployRequest, Grant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use node::auth::Principal;
-use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
 
-use super::entry::{Body, Entry};
-use super::launch::Launch;
-use super::{Inner, Sessions};
+use super::entry::{SessionEntry, SessionSandbox};
+use super::launch::LaunchEnvironment;
+use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;
 use crate::error::Error;
 
@@ -83,8 +83,8 @@ impl Sessions {
     }
 }
 
-impl Inner {
-    pub(super) fn gateway(&self) -> Result<&Arc<dyn Gateway>, Error> {
+impl SessionsInner {
+    pub(super) fn gateway(&self) -> Result<&Arc<dyn GrantGateway>, Error> {
         let none = || Error::invalid("grants", "this server has no gateway to give them");
         self.gateway.as_ref().ok_or_else(none)
     }
@@ -95,11 +95,11 @@ impl Inner {
         id: &str,
         tenant: &str,
         grants: &[Grant],
-    ) -> Result<Option<Box<dyn Opening>>, Error> {
+    ) -> Result<Option<Box<dyn GrantOpening>>, Error> {
         if grants.is_empty() {
             return Ok(None);
         }
-        let holder = Holder { id: id.into(), tenant: tenant.into() };
+        let holder = GrantHolder { id: id.into(), tenant: tenant.into() };
         Ok(Some(self.gateway()?.resolve(&holder, grants)?))
     }
 
@@ -110,7 +110,7 @@ impl Inner {
         id: &str,
         tenant: &str,
         grants: &[Grant],
-        launch: &mut Launch,
+        launch: &mut LaunchEnvironment,
     ) -> Result<(), Error> {
         if let Some(opening) = self.opening(id, tenant, grants)? {
             let environment = opening.environment();
@@ -120,7 +120,11 @@ impl Inner {
     }
 
     /// Sees to it that the sockets of a session's grants are there, before a program of it starts.
-    pub(super) async fn open_gate(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+    pub(super) async fn open_gate(
+        &self,
+        entry: &SessionEntry,
+        body: &SessionSandbox,
+    ) -> Result<(), Error> {
         if entry.state.lock().row.grants.is_empty() {
             return Ok(());
         }
@@ -140,8 +144,8 @@ impl Inner {
     /// cannot fail is left. Nobody else changes them until that is done.
     pub(super) async fn prepare_gate<'a>(
         &self,
-        entry: &Entry,
-        body: &'a Body,
+        entry: &SessionEntry,
+        body: &'a SessionSandbox,
         grants: &[Grant],
     ) -> Result<GateChange<'a>, Error> {
         let slot = body.gate.lock().await;
@@ -174,7 +178,11 @@ impl Inner {
     }
 
     /// Lets a sandbox that came while its session's grants were changed have those that hold now.
-    pub(super) async fn follow_gate(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+    pub(super) async fn follow_gate(
+        &self,
+        entry: &SessionEntry,
+        body: &SessionSandbox,
+    ) -> Result<(), Error> {
         let grants = entry.state.lock().row.grants.clone();
         match self.prepare_gate(entry, body, &grants).await {
             Ok(change) => change.make(&grants),
@@ -190,8 +198,8 @@ impl Inner {
 
 /// Other grants for a sandbox, whose sockets are there already.
 pub(super) struct GateChange<'a> {
-    slot: MutexGuard<'a, Option<Box<dyn Gate>>>,
-    opening: Option<Box<dyn Opening>>,
+    slot: MutexGuard<'a, Option<Box<dyn GrantGate>>>,
+    opening: Option<Box<dyn GrantOpening>>,
     listeners: Vec<TcpListener>,
 }
 
@@ -221,7 +229,7 @@ pub(super) fn has_model(grants: &[Grant]) -> bool {
 }
 
 /// Listens in a sandbox.
-async fn listeners(body: &Body, ports: &[u16]) -> Result<Vec<TcpListener>, Error> {
+async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListener>, Error> {
     let sandbox = body.sandbox()?;
     let mut listeners = Vec::with_capacity(ports.len());
     for port in ports {

@@ -10,16 +10,16 @@ use sandbox::{ProcessStreams, SessionProgram};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Inner;
-use super::entry::{Body, Entry, Relaying, RunningAgent};
+use super::SessionsInner;
+use super::entry::{ModelRelayTask, RunningAgent, SessionEntry, SessionSandbox};
 use super::gates::has_model;
 use super::logs::LogLevel;
 use crate::agent::{
-    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Change, Later, LaunchPlan, LaunchSpec,
-    MODEL_PORT, Sink, TurnId,
+    AgentHandle, AgentLimits, AgentProcess, AgentSignal, AgentSink, Later, LaunchPlan, LaunchSpec,
+    MODEL_PORT, OptionChange, TurnId,
 };
 use crate::error::Error;
-use crate::model::{Access, ModelKey};
+use crate::model::{ModelKey, ModelKeyOwner};
 use crate::store::rows::SessionRow;
 
 /// How long an agent may take to obey, each time that it is told more strongly.
@@ -39,7 +39,7 @@ const CLAUDE: &str = "claude";
 
 /// What the programs of one session are started with.
 #[derive(Clone)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchEnvironment {
     /// What its agent is.
     pub(crate) runtime: AgentRuntime,
     /// Its environment: what all have, the agent's, that of its credential, its own.
@@ -50,18 +50,23 @@ pub(crate) struct Launch {
     pub(crate) lazy: bool,
 }
 
-impl fmt::Debug for Launch {
+impl fmt::Debug for LaunchEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The environment has secrets.
         f.debug_struct("Launch").field("runtime", &self.runtime).finish_non_exhaustive()
     }
 }
 
-impl Launch {
+impl LaunchEnvironment {
     /// What a workspace without an agent has.
-    pub(crate) fn bare() -> Launch {
+    pub(crate) fn bare() -> LaunchEnvironment {
         let env = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Launch { runtime: AgentRuntime::None, env: env.into(), model_key: None, lazy: false }
+        LaunchEnvironment {
+            runtime: AgentRuntime::None,
+            env: env.into(),
+            model_key: None,
+            lazy: false,
+        }
     }
 }
 
@@ -70,9 +75,12 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
     env.iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
 }
 
-impl Inner {
+impl SessionsInner {
     /// What the programs of a session are started with.
-    pub(super) async fn launch(&self, entry: &Entry) -> Result<Arc<Launch>, Error> {
+    pub(super) async fn launch(
+        &self,
+        entry: &SessionEntry,
+    ) -> Result<Arc<LaunchEnvironment>, Error> {
         let row = {
             let state = entry.state.lock();
             if let Some(launch) = &state.launch {
@@ -86,8 +94,8 @@ impl Inner {
     }
 
     /// The same, from the store.
-    async fn launch_of(&self, row: &SessionRow) -> Result<Launch, Error> {
-        let mut launch = Launch::bare();
+    async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, Error> {
+        let mut launch = LaunchEnvironment::bare();
         self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
             let agent = self.store.agent_by_id(agent_id);
@@ -113,8 +121,8 @@ impl Inner {
     /// The agent of a session; started when there is none. Whoever asks meanwhile waits for that.
     pub(super) async fn agent(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-        body: &Arc<Body>,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
     ) -> Result<RunningAgent, Error> {
         let mut slot = body.agent.lock().await;
         if let Some(agent) = slot.as_mut().filter(|agent| !agent.handle.is_ended()) {
@@ -135,23 +143,28 @@ impl Inner {
             is_ahead: false,
             grants: &row.grants,
         };
-        let sink: Arc<dyn Sink> = SessionSink::new(self, entry);
+        let sink: Arc<dyn AgentSink> = SessionSink::new(self, entry);
         let agent = self.start_agent(body, &launch, &spec, Some(sink)).await?;
         *slot = Some(agent.clone());
         Ok(agent)
     }
 
     /// Tells an agent that runs what its session wants by now. False when that takes another one.
-    async fn adapt(&self, entry: &Entry, agent: &mut RunningAgent, options: &AgentOptions) -> bool {
+    async fn adapt(
+        &self,
+        entry: &SessionEntry,
+        agent: &mut RunningAgent,
+        options: &AgentOptions,
+    ) -> bool {
         if agent.plan.options == *options {
             return true;
         }
         // What it can be told depends on what it says of itself when it is ready.
         agent.has_control = agent.handle.ready().await.unwrap_or(false);
         match agent.plan.change(options, agent.has_control) {
-            Change::None => {}
-            Change::NewProcess(_) => return false,
-            Change::Requests(requests) => {
+            OptionChange::None => {}
+            OptionChange::NewProcess(_) => return false,
+            OptionChange::Requests(requests) => {
                 if let Err(refusal) = agent.handle.apply(requests).await {
                     let text = format!("the agent is started again: {refusal}");
                     entry.lines.lock().push(LogLevel::System, &text);
@@ -166,10 +179,10 @@ impl Inner {
     /// Starts an agent in a sandbox.
     pub(super) async fn start_agent(
         &self,
-        body: &Body,
-        launch: &Launch,
+        body: &SessionSandbox,
+        launch: &LaunchEnvironment,
         spec: &StartSpec<'_>,
-        sink: Option<Arc<dyn Sink>>,
+        sink: Option<Arc<dyn AgentSink>>,
     ) -> Result<RunningAgent, Error> {
         let has_grant = has_model(spec.grants);
         let plan = LaunchPlan::new(&LaunchSpec {
@@ -193,7 +206,7 @@ impl Inner {
             let (relay, access) = (relay.clone(), self.access(launch)?);
             let tally = Arc::clone(&self.model_use);
             let serving = async move { relay.serve(listener, access, tally).await };
-            *body.relay.lock() = Some(Relaying::new(serving));
+            *body.relay.lock() = Some(ModelRelayTask::new(serving));
         }
         let program = SessionProgram {
             argv: plan.argv.iter().map(|part| part.clone().into_bytes()).collect(),
@@ -214,16 +227,20 @@ impl Inner {
     }
 
     /// Whose key a session's requests to the model get.
-    fn access(&self, launch: &Launch) -> Result<Access, Error> {
+    fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, Error> {
         let no_key = || Error::Agent("the credential is no key for the model".to_owned());
         match &launch.model_key {
-            Some(own) => Ok(Access::Own(ModelKey::new(own).ok_or_else(no_key)?)),
-            None => Ok(Access::Shared(self.model_key.clone())),
+            Some(own) => Ok(ModelKeyOwner::Own(ModelKey::new(own).ok_or_else(no_key)?)),
+            None => Ok(ModelKeyOwner::Shared(self.model_key.clone())),
         }
     }
 
     /// Starts a session's agent without anybody waiting for it, unless it wants that later.
-    pub(super) fn start_in_background(self: &Arc<Self>, entry: &Arc<Entry>, body: &Arc<Body>) {
+    pub(super) fn start_in_background(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
+    ) {
         let (inner, entry, body) = (Arc::clone(self), Arc::clone(entry), Arc::clone(body));
         node::task::spawn(async move {
             let launch = match inner.launch(&entry).await {
@@ -317,18 +334,18 @@ fn how(end: &sandbox::ProcessEnd) -> String {
 
 /// Where what an agent says goes: into its session's log.
 pub(super) struct SessionSink {
-    inner: Arc<Inner>,
+    inner: Arc<SessionsInner>,
     /// Weak, because the session has the agent.
-    entry: Weak<Entry>,
+    entry: Weak<SessionEntry>,
 }
 
 impl SessionSink {
-    pub(super) fn new(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Arc<SessionSink> {
+    pub(super) fn new(inner: &Arc<SessionsInner>, entry: &Arc<SessionEntry>) -> Arc<SessionSink> {
         Arc::new(SessionSink { inner: Arc::clone(inner), entry: Arc::downgrade(entry) })
     }
 }
 
-impl Sink for SessionSink {
+impl AgentSink for SessionSink {
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
         let Some(entry) = self.entry.upgrade() else { return };
         if kind == SessionEventKind::Message

@@ -27,14 +27,14 @@ use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time;
 
-use super::books::Key;
-use super::entry::{Body, Entry, Use};
+use super::books::ResidentKey;
+use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::files::SandboxGuard;
-use super::{Inner, Purpose, Sessions, limits};
+use super::{SessionUse, Sessions, SessionsInner, limits};
 use crate::error::Error;
-use crate::metrics::{Counted, Timed};
+use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::{OnDeadline, SessionRow};
-use crate::workspace::Source;
+use crate::workspace::DiskSource;
 
 /// How long a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session, or it has ended.
-    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
         let inner = self.ready()?;
         let entry = inner.acquire(tenant, id).await?;
         match entry.session_state() {
@@ -105,7 +105,7 @@ impl Sessions {
     /// # Errors
     /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
     /// then, and its files are on this server.
-    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
         let inner = Arc::clone(self.ready()?);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
@@ -131,7 +131,7 @@ impl Sessions {
     /// # Errors
     /// `Ended` when it has; `Capacity` when there is no room, `TooMany` when the tenant has its
     /// share.
-    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
         let (session, _at_work) = self.resume_held(tenant, id).await?;
         Ok(session)
     }
@@ -145,7 +145,7 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<(api::Session, SandboxGuard), Error> {
+    ) -> Result<(api::SessionView, SandboxGuard), Error> {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.acquire(tenant, id).await?;
@@ -185,8 +185,8 @@ impl Sessions {
             inner.enter(&entry, "resumed");
             inner.start_in_background(&entry, &at_work.body);
             let path = match source {
-                Source::Fresh | Source::Local => Timed::ResumeLocal,
-                Source::Remote => Timed::ResumeRemote,
+                DiskSource::Fresh | DiskSource::Local => TimedOperation::ResumeLocal,
+                DiskSource::Remote => TimedOperation::ResumeRemote,
             };
             inner.metrics.took(path, clock::now().duration_since(began));
             Ok((inner.view(&entry), SandboxGuard::new(at_work)))
@@ -198,11 +198,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session. One that has ended ends again without complaint.
-    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
         let inner = Arc::clone(self.ready()?);
         let (of, which) = (tenant.to_owned(), id.to_owned());
         let ended = detached(async move {
-            let (entry, _transition) = inner.hold_for(&of, &which, Purpose::End).await?;
+            let (entry, _transition) = inner.hold_for(&of, &which, SessionUse::End).await?;
             inner.finish(&entry, "ended").await?;
             Ok(inner.view(&entry))
         });
@@ -221,7 +221,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         update: SessionUpdate,
-    ) -> Result<api::Session, Error> {
+    ) -> Result<api::SessionView, Error> {
         let inner = self.ready()?;
         update.check()?;
         if inner.here(tenant, id).is_none() {
@@ -349,12 +349,16 @@ impl SessionUpdate {
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// Changes a session that is here. False when it was let go just now.
     ///
     /// Sockets are there before anything is changed: when one cannot be had, the session is as it
     /// was, and what it has is what is said of it.
-    async fn change(&self, entry: &Arc<Entry>, update: &SessionUpdate) -> Result<bool, Error> {
+    async fn change(
+        &self,
+        entry: &Arc<SessionEntry>,
+        update: &SessionUpdate,
+    ) -> Result<bool, Error> {
         let body = entry.body();
         let gate = match (&update.grants, body.as_deref()) {
             (Some(grants), Some(body)) => Some(self.prepare_gate(entry, body, grants).await?),
@@ -377,7 +381,8 @@ impl Inner {
         if let Some(gate) = gate {
             gate.make(grants);
         }
-        let is_new = |now: &Arc<Body>| body.as_ref().is_none_or(|it| !Arc::ptr_eq(it, now));
+        let is_new =
+            |now: &Arc<SessionSandbox>| body.as_ref().is_none_or(|it| !Arc::ptr_eq(it, now));
         if let Some(new) = entry.body().filter(is_new) {
             self.follow_gate(entry, &new).await?;
         }
@@ -389,16 +394,16 @@ impl Inner {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<(Arc<Entry>, OwnedMutexGuard<()>), Error> {
-        self.hold_for(tenant, id, Purpose::Work).await
+    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), Error> {
+        self.hold_for(tenant, id, SessionUse::Work).await
     }
 
     pub(super) async fn hold_for(
         &self,
         tenant: &str,
         id: &str,
-        purpose: Purpose,
-    ) -> Result<(Arc<Entry>, OwnedMutexGuard<()>), Error> {
+        purpose: SessionUse,
+    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), Error> {
         loop {
             let entry = self.acquire_for(tenant, id, purpose).await?;
             let transition = Arc::clone(&entry.transition).lock_owned().await;
@@ -411,7 +416,7 @@ impl Inner {
 
     /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
     /// is not touched.
-    pub(super) fn leave(&self, entry: &Arc<Entry>, to: SessionState, reason: &str) {
+    pub(super) fn leave(&self, entry: &Arc<SessionEntry>, to: SessionState, reason: &str) {
         let waiting = {
             let mut state = entry.state.lock();
             state.row.state = to;
@@ -426,7 +431,7 @@ impl Inner {
     }
 
     /// A session takes messages.
-    pub(super) fn enter(&self, entry: &Arc<Entry>, reason: &str) {
+    pub(super) fn enter(&self, entry: &Arc<SessionEntry>, reason: &str) {
         {
             let mut state = entry.state.lock();
             state.row.state = SessionState::Active;
@@ -437,7 +442,7 @@ impl Inner {
         self.mark(entry);
     }
 
-    fn fail(&self, entry: &Arc<Entry>, error: &Error) {
+    fn fail(&self, entry: &Arc<SessionEntry>, error: &Error) {
         tracing::warn!(session = %entry.id, error = error as &dyn std::error::Error,
             "a session could not be resumed");
         let text = error.to_string();
@@ -445,13 +450,13 @@ impl Inner {
         self.leave(entry, SessionState::Error, &text);
     }
 
-    fn tell(&self, entry: &Entry, state: SessionState, reason: &str) {
+    fn tell(&self, entry: &SessionEntry, state: SessionState, reason: &str) {
         let data = json!({ "state": state.as_str(), "reason": reason });
         entry.log.push(SessionEventKind::Lifecycle, None, data);
     }
 
     /// Waits until nothing works with a session's sandbox that could be asked to stop: its turn.
-    async fn quiet(&self, entry: &Arc<Entry>) {
+    async fn quiet(&self, entry: &Arc<SessionEntry>) {
         let turn = entry.state.lock().turns.stop_current();
         if let Some(turn) = turn
             && time::timeout(INTERRUPT_MAX, turn.over()).await.is_err()
@@ -488,7 +493,7 @@ impl Inner {
     }
 
     /// Brings the files of a session that rests to the object store.
-    async fn store_rested(&self, entry: &Arc<Entry>) {
+    async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         let _transition = entry.transition.lock().await;
         if entry.session_state() == SessionState::Ended || entry.body().is_some() {
             return;
@@ -500,7 +505,7 @@ impl Inner {
     }
 
     /// The same, for a session that may be at work: its turn gives way first.
-    pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<Entry>, reason: &str) {
+    pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
         if entry.session_state() == SessionState::Active {
             self.leave(entry, SessionState::Paused, reason);
@@ -515,10 +520,10 @@ impl Inner {
     /// on its way out.
     async fn resume_warm(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
+        entry: &Arc<SessionEntry>,
         began: Instant,
-    ) -> Result<Option<Use>, Error> {
-        let Some(at_work) = Use::begin(self, entry, began) else { return Ok(None) };
+    ) -> Result<Option<SandboxUse>, Error> {
+        let Some(at_work) = SandboxUse::begin(self, entry, began) else { return Ok(None) };
         match entry.session_state() {
             SessionState::Ended => return Err(Error::Ended),
             SessionState::Active => return Ok(Some(at_work)),
@@ -529,13 +534,13 @@ impl Inner {
         }
         at_work.body.thaw().await?;
         self.enter(entry, "resumed");
-        self.metrics.took(Timed::ResumeWarm, clock::now().duration_since(began));
+        self.metrics.took(TimedOperation::ResumeWarm, clock::now().duration_since(began));
         Ok(Some(at_work))
     }
 
     /// Pauses a session that may be at work, and has its programs stand still: its turn gives way
     /// first. They go on when it is resumed, unless somebody has needed their room by then.
-    pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<Entry>, reason: &str) {
+    pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
         if entry.session_state() != SessionState::Active {
             return;
@@ -554,7 +559,7 @@ impl Inner {
 
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
     /// transition.
-    pub(super) async fn store_files(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
         let _storing = entry.storing.lock().await;
         let (disk, chain) = {
             let state = entry.state.lock();
@@ -567,7 +572,7 @@ impl Inner {
 
     /// Notes where the files of a session are in the object store, and removes what was there of
     /// an earlier disk of it. The caller holds `storing`.
-    pub(super) async fn stored(&self, entry: &Entry, manifest: String) -> Result<(), Error> {
+    pub(super) async fn stored(&self, entry: &SessionEntry, manifest: String) -> Result<(), Error> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
         self.save(entry).await?;
         if let Some(before) = before.filter(|before| *before != manifest) {
@@ -578,7 +583,7 @@ impl Inner {
 
     /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
     /// its files.
-    pub(super) async fn let_go(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+    pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
         let _loading = self.loading(&entry.id).lock().await;
         entry.log.settle().await?;
         let epoch = {
@@ -636,7 +641,7 @@ impl Inner {
             self.workspaces.remove_local(&disk).await;
         }
         self.let_go(&entry).await?;
-        self.metrics.count(Counted::SweptCold);
+        self.metrics.count(SandboxEvent::SweptCold);
         Ok(())
     }
 
@@ -654,7 +659,11 @@ impl Inner {
     }
 
     /// Ends a session for ever. The caller holds its transition.
-    pub(super) async fn finish(&self, entry: &Arc<Entry>, reason: &str) -> Result<(), Error> {
+    pub(super) async fn finish(
+        &self,
+        entry: &Arc<SessionEntry>,
+        reason: &str,
+    ) -> Result<(), Error> {
         if entry.session_state() == SessionState::Ended {
             return Ok(());
         }
@@ -683,7 +692,7 @@ impl Inner {
         self.save(entry).await?;
         // Who listens is told that nothing more comes.
         entry.log.close();
-        self.books.remove(&Key::Session(Arc::clone(&entry.id)));
+        self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
         self.remove_disks(disk.as_deref(), manifest.as_deref()).await;
         self.remove_attachments(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::{AgentOptions, CreateSession, SessionLimits};
 use sandbox::{DISK_BYTES_PER_INODE, DiskSize};
 
-use crate::config::Config;
+use crate::config::SessionsConfig;
 use crate::error::Error;
 
 /// Least memory of a session: the smallest agents need it.
@@ -50,7 +50,7 @@ const MCP_BYTES_MAX: usize = 256 << 10;
 /// When the session wants more than the server gives. What an agent wants was checked when it was
 /// deployed, and is bounded again here, because the server's limits may have changed.
 pub(crate) fn limits(
-    config: &Config,
+    config: &SessionsConfig,
     agent: &SessionLimits,
     session: &SessionLimits,
 ) -> Result<SessionLimits, Error> {
@@ -94,7 +94,7 @@ pub(crate) fn limits(
 ///
 /// # Errors
 /// When they do not: names both settings, and what each would have to be.
-pub(crate) fn check_config(config: &Config) -> Result<(), Error> {
+pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), Error> {
     let inodes = config.disk_inodes;
     if !(DISK_INODES_MIN..=DISK_INODES_MAX).contains(&inodes) {
         let message = format!(
@@ -138,7 +138,7 @@ fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), 
 
 /// Checks limits that somebody asks for; `field` is where they stand in the request.
 pub(crate) fn check_limits(
-    config: &Config,
+    config: &SessionsConfig,
     limits: &SessionLimits,
     field: &str,
 ) -> Result<(), Error> {
@@ -162,7 +162,7 @@ pub(crate) fn check_limits(
 }
 
 /// The size of the disk that complete limits ask for.
-pub(crate) fn disk_size(config: &Config, limits: &SessionLimits) -> DiskSize {
+pub(crate) fn disk_size(config: &SessionsConfig, limits: &SessionLimits) -> DiskSize {
     DiskSize {
         bytes: limits.disk_bytes.unwrap_or(config.disk_bytes),
         inodes: limits.disk_inodes.unwrap_or(config.disk_inodes),
@@ -171,7 +171,7 @@ pub(crate) fn disk_size(config: &Config, limits: &SessionLimits) -> DiskSize {
 
 /// What a sandbox is told of complete limits.
 pub(crate) fn sandbox_limits(
-    config: &Config,
+    config: &SessionsConfig,
     limits: &SessionLimits,
 ) -> sandbox::SessionSandboxLimits {
     let tmp_bytes = limits.tmp_bytes.unwrap_or(config.tmp_bytes);
@@ -278,7 +278,7 @@ fn check_word(word: &str, field: &str) -> Result<(), Error> {
 }
 
 /// Whether what a request for a session says makes sense by itself.
-pub(crate) fn check_create(config: &Config, request: &CreateSession) -> Result<(), Error> {
+pub(crate) fn check_create(config: &SessionsConfig, request: &CreateSession) -> Result<(), Error> {
     check_env(&request.env, "env")?;
     check_metadata(&request.metadata)?;
     check_options(&request.options, "options")?;
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_the_agents_and_then_the_servers() {
-        let config = Config::default();
+        let config = SessionsConfig::default();
         let agent = SessionLimits { memory_bytes: Some(1 << 30), processes: Some(9), ..none() };
         let session = SessionLimits { processes: Some(7), ..none() };
         let all = limits(&config, &agent, &session).unwrap();
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_agent_from_before_the_servers_limits_were_lowered_gets_what_there_is() {
-        let config = Config { memory_bytes_max: 1 << 30, ..Config::default() };
+        let config = SessionsConfig { memory_bytes_max: 1 << 30, ..SessionsConfig::default() };
         let agent = SessionLimits { memory_bytes: Some(8 << 30), ..none() };
         assert_eq!(limits(&config, &agent, &none()).unwrap().memory_bytes, Some(1 << 30));
     }
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_disk_has_no_more_files_than_it_has_room_for() {
-        let config = Config::default();
+        let config = SessionsConfig::default();
         let check = |agent: (Option<u64>, Option<u64>), own: (Option<u64>, Option<u64>), files| {
             let of =
                 |(disk_bytes, disk_inodes)| SessionLimits { disk_bytes, disk_inodes, ..none() };
@@ -362,22 +362,30 @@ mod tests {
 
     #[test]
     fn a_server_whose_disks_have_no_room_for_their_files_names_both_settings() {
-        let check = |config: Config, field: &str, least: &str| match check_config(&config) {
+        let check = |config: SessionsConfig, field: &str, least: &str| match check_config(&config) {
             Err(Error::Refused(refusal)) => {
                 assert_eq!(refusal.field, field);
                 assert!(refusal.message.contains(least), "{}", refusal.message);
             }
             other => panic!("{other:?} instead of a refusal of {field}"),
         };
-        let config = Config::default;
+        let config = SessionsConfig::default;
         check_config(&config()).unwrap();
         let bytes = "`sessions.disk_inodes` = 131072: it must be at least 536870912 ";
-        check(Config { disk_bytes: 64 << 20, ..config() }, "sessions.disk_bytes", bytes);
-        check(Config { disk_bytes_max: 64 << 20, ..config() }, "sessions.disk_bytes_max", bytes);
-        let few = Config { disk_bytes: 1 << 20, disk_inodes: 1024, ..config() };
+        check(SessionsConfig { disk_bytes: 64 << 20, ..config() }, "sessions.disk_bytes", bytes);
+        check(
+            SessionsConfig { disk_bytes_max: 64 << 20, ..config() },
+            "sessions.disk_bytes_max",
+            bytes,
+        );
+        let few = SessionsConfig { disk_bytes: 1 << 20, disk_inodes: 1024, ..config() };
         check(few, "sessions.disk_bytes", "at least 16777216 ");
-        check(Config { disk_inodes: 1, ..config() }, "sessions.disk_inodes", "between 1024 and");
-        let fits = Config { disk_bytes: 64 << 20, disk_inodes: 16_384, ..config() };
+        check(
+            SessionsConfig { disk_inodes: 1, ..config() },
+            "sessions.disk_inodes",
+            "between 1024 and",
+        );
+        let fits = SessionsConfig { disk_bytes: 64 << 20, disk_inodes: 16_384, ..config() };
         check_config(&fits).unwrap();
     }
 
@@ -391,7 +399,7 @@ mod tests {
         let of = |limits| CreateSession { limits, ..CreateSession::default() };
         let word = |word: &str| Some(word.to_owned());
         let check = |request: CreateSession, field: &str| {
-            let error = check_create(&Config::default(), &request).unwrap_err();
+            let error = check_create(&SessionsConfig::default(), &request).unwrap_err();
             match error {
                 Error::Refused(refusal) => assert_eq!(refusal.field, field),
                 other => panic!("{other:?} instead of a refusal of {field}"),

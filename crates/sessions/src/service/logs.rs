@@ -30,7 +30,7 @@ impl LogLevel {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
+pub struct AgentLogLine {
     /// Counts from 0; lost lines have had numbers, too.
     pub index: u64,
     /// Who wrote it.
@@ -43,16 +43,20 @@ pub struct LogLine {
 
 /// The latest lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    lines: VecDeque<LogLine>,
+pub(crate) struct LatestLines {
+    lines: VecDeque<AgentLogLine>,
     bytes: usize,
     next: u64,
 }
 
-impl Lines {
+impl LatestLines {
     pub(crate) fn push(&mut self, level: LogLevel, text: &str) {
-        let line =
-            LogLine { index: self.next, level, text: text.to_owned(), at_ms: clock::wall_ms() };
+        let line = AgentLogLine {
+            index: self.next,
+            level,
+            text: text.to_owned(),
+            at_ms: clock::wall_ms(),
+        };
         self.next += 1;
         self.bytes += line.text.len();
         self.lines.push_back(line);
@@ -63,7 +67,7 @@ impl Lines {
     }
 
     /// The lines from number `from` on.
-    pub(crate) fn from(&self, from: u64) -> Vec<LogLine> {
+    pub(crate) fn from(&self, from: u64) -> Vec<AgentLogLine> {
         self.lines.iter().filter(|line| line.index >= from).cloned().collect()
     }
 }
@@ -76,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_goes_from_the_front() {
-        let mut lines = Lines::default();
+        let mut lines = LatestLines::default();
         for number in 0..LINES_MAX + 5 {
             lines.push(LogLevel::Stderr, &number.to_string());
         }

@@ -13,9 +13,9 @@ use api::SessionState;
 use node::clock;
 use testkit::Scratch;
 
-use super::books::{Books, Duty, Key, PlaceRequest, Uses};
-use super::entry::Entry;
-use crate::events::Writer;
+use super::books::{EvictionDuty, PlaceRequest, ResidentKey, ResidentLedger, UseCount};
+use super::entry::SessionEntry;
+use crate::events::EventWriter;
 use crate::store::SessionStore;
 use crate::store::tests::{session, sqlite};
 
@@ -32,11 +32,11 @@ const READS: u32 = 1000;
 const IDLE: Duration = Duration::ZERO;
 
 /// Every one of an operation's times, in nanoseconds.
-struct Times(&'static str, Vec<f64>);
+struct OperationTimes(&'static str, Vec<f64>);
 
-impl Times {
-    fn new(name: &'static str) -> Times {
-        Times(name, Vec::with_capacity(ROUNDS))
+impl OperationTimes {
+    fn new(name: &'static str) -> OperationTimes {
+        OperationTimes(name, Vec::with_capacity(ROUNDS))
     }
 
     fn take<T>(&mut self, operation: impl FnOnce() -> T) -> T {
@@ -60,25 +60,25 @@ impl Times {
 }
 
 /// A session with what it has on the books.
-struct Resident {
-    entry: Entry,
-    uses: Uses,
+struct MeasuredResident {
+    entry: SessionEntry,
+    uses: UseCount,
 }
 
-struct Pool {
-    books: Books,
+struct MeasuredPool {
+    books: ResidentLedger,
     store: SessionStore,
-    writer: Writer,
-    live: Vec<Resident>,
+    writer: EventWriter,
+    live: Vec<MeasuredResident>,
 }
 
-impl Pool {
-    async fn new(scratch: &Scratch, live: usize) -> Pool {
+impl MeasuredPool {
+    async fn new(scratch: &Scratch, live: usize) -> MeasuredPool {
         let store = sqlite(scratch).await;
-        let (writer, _lost) = Writer::start(store.clone());
+        let (writer, _lost) = EventWriter::start(store.clone());
         let capacity = live + COLD + ROUNDS;
-        let books = Books::new(live, capacity, clock::now());
-        let mut pool = Pool { books, store, writer, live: Vec::new() };
+        let books = ResidentLedger::new(live, capacity, clock::now());
+        let mut pool = MeasuredPool { books, store, writer, live: Vec::new() };
         for number in 0..live {
             let resident = pool.add(&format!("ses_live{number:06}")).await;
             pool.live.push(resident);
@@ -94,37 +94,37 @@ impl Pool {
     }
 
     /// A session that is written down and has a place.
-    async fn add(&self, id: &str) -> Resident {
+    async fn add(&self, id: &str) -> MeasuredResident {
         let row = self.store.insert_session(session(id, TENANT), u64::MAX).await.unwrap();
         let log = self.writer.log(&row);
-        let entry = Entry::new(row, log);
+        let entry = SessionEntry::new(row, log);
         admit(&self.books, &entry.key);
         self.books.warm(&entry.key, clock::now());
-        Resident { entry, uses: Uses::default() }
+        MeasuredResident { entry, uses: UseCount::default() }
     }
 
     /// What is done when somebody begins to work with a session.
-    fn running(&self, it: &Resident) {
+    fn running(&self, it: &MeasuredResident) {
         let begun = self.books.begin(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         assert!(begun.is_some());
         mark(&it.entry, SessionState::Active);
     }
 
     /// And when that is over.
-    fn waiting(&self, it: &Resident) {
+    fn waiting(&self, it: &MeasuredResident) {
         self.books.end(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         mark(&it.entry, SessionState::Active);
     }
 }
 
 /// Takes a place.
-fn admit(books: &Books, key: &Key) -> Vec<Duty> {
+fn admit(books: &ResidentLedger, key: &ResidentKey) -> Vec<EvictionDuty> {
     let request = PlaceRequest { key, tenant: &TENANT.into(), tenant_max: usize::MAX };
     books.admit(&request, clock::now()).unwrap()
 }
 
 /// Has the row of a session written behind.
-fn mark(entry: &Entry, state: SessionState) {
+fn mark(entry: &SessionEntry, state: SessionState) {
     let row = {
         let mut changing = entry.state.lock();
         changing.row.last_active_ms = clock::wall_ms();
@@ -134,12 +134,13 @@ fn mark(entry: &Entry, state: SessionState) {
     entry.log.mark(row);
 }
 
-fn marks(pool: &Pool, rows: &mut Vec<Times>) {
+fn marks(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
     let (busy, rest) = pool.live.split_at(LIVE * 4 / 10);
     let (waiting, warm) = rest.split_at(LIVE * 3 / 10);
     busy.iter().chain(waiting).for_each(|it| pool.running(it));
     waiting.iter().for_each(|it| pool.waiting(it));
-    let (mut begun, mut over) = (Times::new("mark_running"), Times::new("mark_waiting"));
+    let (mut begun, mut over) =
+        (OperationTimes::new("mark_running"), OperationTimes::new("mark_waiting"));
     for it in warm.iter().cycle().take(ROUNDS) {
         begun.take(|| pool.running(it));
         pool.waiting(it);
@@ -152,27 +153,31 @@ fn marks(pool: &Pool, rows: &mut Vec<Times>) {
 }
 
 /// Takes a place when there is none: somebody who waits goes, which is written behind.
-async fn evictions(pool: Pool, rows: &mut Vec<Times>) {
-    let Pool { books, store, writer, live } = pool;
-    let mut times = Times::new("evict_one");
+async fn evictions(pool: MeasuredPool, rows: &mut Vec<OperationTimes>) {
+    let MeasuredPool { books, store, writer, live } = pool;
+    let mut times = OperationTimes::new("evict_one");
     let mut known: HashMap<_, _> =
         live.into_iter().map(|it| (Arc::clone(&it.entry.id), it)).collect();
     for number in 0..ROUNDS {
         let id = format!("ses_more{number:06}");
         let row = store.insert_session(session(&id, TENANT), u64::MAX).await.unwrap();
-        let it =
-            Resident { entry: Entry::new(row.clone(), writer.log(&row)), uses: Uses::default() };
+        let it = MeasuredResident {
+            entry: SessionEntry::new(row.clone(), writer.log(&row)),
+            uses: UseCount::default(),
+        };
         let duties = times.take(|| {
             let duties = admit(&books, &it.entry.key);
             for duty in &duties {
-                if let Duty::Stop(id) = duty {
+                if let EvictionDuty::Stop(id) = duty {
                     mark(&known[id].entry, SessionState::Paused);
                 }
             }
             books.warm(&it.entry.key, clock::now());
             duties
         });
-        let [Duty::Stop(evicted)] = &*duties else { panic!("one goes, and not {duties:?}") };
+        let [EvictionDuty::Stop(evicted)] = &*duties else {
+            panic!("one goes, and not {duties:?}")
+        };
         known[evicted].entry.log.settle().await.unwrap();
         let row = store.session(TENANT, evicted).await.unwrap().unwrap();
         assert_eq!(row.state, SessionState::Paused, "it was written behind");
@@ -182,8 +187,8 @@ async fn evictions(pool: Pool, rows: &mut Vec<Times>) {
     writer.close().await;
 }
 
-fn reads(pool: &Pool, rows: &mut Vec<Times>) {
-    let (mut count, mut stats) = (Times::new("count"), Times::new("stats"));
+fn reads(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
+    let (mut count, mut stats) = (OperationTimes::new("count"), OperationTimes::new("stats"));
     for _ in 0..ROUNDS {
         count.take(|| (0..READS).for_each(|_| _ = black_box(pool.books.stats().total)));
         stats.take(|| (0..READS).for_each(|_| _ = black_box(pool.books.stats())));
@@ -194,8 +199,8 @@ fn reads(pool: &Pool, rows: &mut Vec<Times>) {
     rows.extend([count, stats]);
 }
 
-async fn sweeps(pool: &Pool, rows: &mut Vec<Times>) {
-    let mut times = Times::new("sweep_5_idle");
+async fn sweeps(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
+    let mut times = OperationTimes::new("sweep_5_idle");
     // Those that wait since before would all be in the first sweep.
     pool.books.idle(clock::now(), IDLE);
     for round in 0..SWEEPS {
@@ -231,16 +236,16 @@ async fn sweeps(pool: &Pool, rows: &mut Vec<Times>) {
 async fn figures() {
     let scratch = Scratch::new();
     let mut rows = Vec::new();
-    let pool = Pool::new(&scratch, LIVE).await;
+    let pool = MeasuredPool::new(&scratch, LIVE).await;
     marks(&pool, &mut rows);
     reads(&pool, &mut rows);
     evictions(pool, &mut rows).await;
     let scratch = Scratch::new();
-    let pool = Pool::new(&scratch, LIVE).await;
+    let pool = MeasuredPool::new(&scratch, LIVE).await;
     // Room for those that are swept: nobody has to go for them.
     pool.live.iter().take(SWEPT).for_each(|it| pool.books.remove(&it.entry.key));
     sweeps(&pool, &mut rows).await;
     pool.writer.close().await;
-    let rows: Vec<_> = rows.into_iter().map(Times::json).collect();
+    let rows: Vec<_> = rows.into_iter().map(OperationTimes::json).collect();
     println!("{}", serde_json::Value::from(rows));
 }

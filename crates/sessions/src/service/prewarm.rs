@@ -13,13 +13,13 @@ use node::clock;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::books::{Books, Key};
-use super::create::{Base, has_agent};
-use super::entry::{Body, Entry, RunningAgent};
-use super::launch::{Launch, StartSpec};
+use super::books::{ResidentKey, ResidentLedger};
+use super::create::{SessionBase, has_agent};
+use super::entry::{RunningAgent, SessionEntry, SessionSandbox};
+use super::launch::{LaunchEnvironment, StartSpec};
 use super::logs::LogLevel;
-use super::{Inner, limits};
-use crate::agent::Change;
+use super::{SessionsInner, limits};
+use crate::agent::OptionChange;
 use crate::error::Error;
 use crate::store::rows::{AgentRow, VersionRow};
 
@@ -30,16 +30,16 @@ const MADE_MAX: u32 = 2 * READY_MAX;
 
 /// What is ready.
 #[derive(Default)]
-pub(crate) struct Prewarm {
+pub(crate) struct PrewarmPool {
     /// Guards the map and the numbers.
-    state: Mutex<Shelf>,
+    state: Mutex<PrewarmShelf>,
     /// One is made at a time: whoever waits for a session comes first.
     making: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Shelf {
-    ready: HashMap<u64, Ready>,
+struct PrewarmShelf {
+    ready: HashMap<u64, ReadySandbox>,
     next: u64,
     /// Agents that are being looked after; asking again while one is makes no second task.
     busy: HashSet<String>,
@@ -47,7 +47,7 @@ struct Shelf {
 }
 
 /// A sandbox that is ready.
-struct Ready {
+struct ReadySandbox {
     agent_id: String,
     version: u32,
     /// When the agent was changed last as it was made.
@@ -55,47 +55,47 @@ struct Ready {
     limits: SessionLimits,
     /// The id that the session will have: its agent may know it already.
     session: String,
-    body: Arc<Body>,
+    body: Arc<SessionSandbox>,
     agent: Option<RunningAgent>,
 }
 
 /// What a session has of its own that a process may have to be told.
-pub(super) struct Own<'a> {
+pub(super) struct SessionOverrides<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) has_credential: bool,
 }
 
 /// What to tell a process for two changes; none when it takes another one.
-fn both(one: Change, other: Change) -> Option<Vec<Map<String, Value>>> {
+fn both(one: OptionChange, other: OptionChange) -> Option<Vec<Map<String, Value>>> {
     let mut all = Vec::new();
     for change in [one, other] {
         match change {
-            Change::None => {}
-            Change::Requests(requests) => all.extend(requests),
-            Change::NewProcess(_) => return None,
+            OptionChange::None => {}
+            OptionChange::Requests(requests) => all.extend(requests),
+            OptionChange::NewProcess(_) => return None,
         }
     }
     Some(all)
 }
 
 /// A sandbox that was handed out.
-pub(super) struct Claimed {
+pub(super) struct ClaimedSandbox {
     pub(super) id: String,
-    pub(super) body: Arc<Body>,
+    pub(super) body: Arc<SessionSandbox>,
     /// Its agent, and what to tell it before its first message.
     pub(super) agent: Option<(RunningAgent, Vec<Map<String, Value>>)>,
 }
 
-impl Prewarm {
+impl PrewarmPool {
     /// Takes a sandbox for a session, on the highest level that fits.
     pub(super) fn claim(
         &self,
-        books: &Books,
+        books: &ResidentLedger,
         agent: &AgentRow,
         version: &VersionRow,
-        base: &Base,
-        own: &Own<'_>,
-    ) -> Option<Claimed> {
+        base: &SessionBase,
+        own: &SessionOverrides<'_>,
+    ) -> Option<ClaimedSandbox> {
         let shelf = &mut *self.state.lock();
         let mut best = None;
         for (number, ready) in &shelf.ready {
@@ -127,15 +127,15 @@ impl Prewarm {
         }
         let ready = shelf.ready.remove(&number)?;
         let agent = ready.agent.zip(requests);
-        Some(Claimed { id: ready.session, body: ready.body, agent })
+        Some(ClaimedSandbox { id: ready.session, body: ready.body, agent })
     }
 
-    fn take(&self, number: u64) -> Option<Ready> {
+    fn take(&self, number: u64) -> Option<ReadySandbox> {
         self.state.lock().ready.remove(&number)
     }
 }
 
-impl Inner {
+impl SessionsInner {
     /// Sees to it that as much is ready for an agent as it wants. Nobody waits for that.
     pub(super) fn replenish(self: &Arc<Self>, agent: AgentRow) {
         let wants = agent.settings.prewarm_agents + agent.settings.prewarm_sandboxes;
@@ -169,7 +169,7 @@ impl Inner {
             let agent = self.store.agent_by_id(agent_id).await?;
             let stale = self.stale(agent_id, agent.as_ref());
             for number in stale {
-                self.books.remove(&Key::Ready(number));
+                self.books.remove(&ResidentKey::Ready(number));
                 self.discard_ready(number).await;
             }
             let Some(agent) = agent else { return Ok(()) };
@@ -233,7 +233,7 @@ impl Inner {
             shelf.next += 1;
             shelf.next
         };
-        let key = Key::Ready(number);
+        let key = ResidentKey::Ready(number);
         let tenant = agent.tenant.as_str().into();
         if !self.books.admit_if_free(&self.place(&key, &tenant), clock::now()) {
             return Ok(false);
@@ -266,13 +266,13 @@ impl Inner {
         agent: &AgentRow,
         version: &VersionRow,
         with_agent: bool,
-    ) -> Result<Ready, Error> {
+    ) -> Result<ReadySandbox, Error> {
         let own = SessionLimits::default();
         let limits = limits::limits(&self.config, &agent.limits, &own)?;
         let disk = self.blank(&limits).await?;
         let body = Arc::new(self.make_body(disk, &version.chain, &limits).await?);
         let session = self.ids.next("ses_");
-        let mut ready = Ready {
+        let mut ready = ReadySandbox {
             agent_id: agent.id.clone(),
             version: version.version,
             updated_ms: agent.updated_ms,
@@ -301,9 +301,9 @@ impl Inner {
         &self,
         agent: &AgentRow,
         version: &VersionRow,
-        ready: &Ready,
+        ready: &ReadySandbox,
     ) -> Result<RunningAgent, Error> {
-        let mut launch = Launch::bare();
+        let mut launch = LaunchEnvironment::bare();
         self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
         launch.runtime = version.runtime.clone();
         launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
@@ -323,13 +323,13 @@ impl Inner {
     }
 
     /// Gives up a sandbox that died before anybody wanted it.
-    fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<Body>) {
+    fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<SessionSandbox>) {
         let (inner, ended) = (Arc::downgrade(self), body.ended());
         node::task::spawn(async move {
             ended.await;
             let Some(inner) = inner.upgrade() else { return };
             let Some(ready) = inner.prewarm.take(number) else { return };
-            inner.books.remove(&Key::Ready(number));
+            inner.books.remove(&ResidentKey::Ready(number));
             inner.discard_body(&ready.body).await;
         });
     }
@@ -349,7 +349,7 @@ impl Inner {
             shelf.ready.keys().copied().collect()
         };
         for number in numbers {
-            self.books.remove(&Key::Ready(number));
+            self.books.remove(&ResidentKey::Ready(number));
             self.discard_ready(number).await;
         }
         let _nobody_makes_one = self.prewarm.making.lock().await;
@@ -358,8 +358,8 @@ impl Inner {
     /// Tells an agent that was started ahead what its session wants, before its first message.
     pub(super) fn tune(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
-        body: &Arc<Body>,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
         running: RunningAgent,
         requests: Vec<Map<String, Value>>,
     ) {

@@ -1,13 +1,13 @@
 //! What is kept beside sessions: secrets, attachments, usage, and what faces keep.
 
-use api::Credential;
+use api::CredentialView;
 use bytes::Bytes;
 use node::clock;
 use serde_json::Value;
 
-use super::launch::Launch;
+use super::launch::LaunchEnvironment;
 use super::storage::StorageRequest;
-use super::{Inner, Sessions, time};
+use super::{Sessions, SessionsInner, time};
 use crate::error::Error;
 use crate::store::PAGE_MAX;
 use crate::store::rows::{AttachmentRow, CredentialRow, DocumentFilter, DocumentRow, UsageFilter};
@@ -47,7 +47,7 @@ const BEDROCK: [(&str, &str); 4] = [
 
 /// A file given along with a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attachment {
+pub struct StoredAttachment {
     /// `att_…`.
     pub id: String,
     /// The session's.
@@ -122,7 +122,7 @@ pub struct TurnUsage {
 
 /// Something small that a face keeps.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+pub struct FaceDocument {
     /// What it is: `ash.eval_case`.
     pub kind: String,
     /// Names it among its kind.
@@ -159,13 +159,13 @@ fn variables(kind: &str, secret: &str) -> Vec<(String, String)> {
     variables
 }
 
-impl Inner {
+impl SessionsInner {
     /// Adds what a credential gives to what programs are started with.
     pub(super) async fn add_credential(
         &self,
         tenant: &str,
         id: &str,
-        launch: &mut Launch,
+        launch: &mut LaunchEnvironment,
     ) -> Result<(), Error> {
         let row = self.store.credential(tenant, id).await?;
         let row = row.ok_or(Error::NotFound("credential"))?;
@@ -214,7 +214,7 @@ impl Sessions {
         kind: &str,
         label: &str,
         secret: &str,
-    ) -> Result<Credential, Error> {
+    ) -> Result<CredentialView, Error> {
         let inner = self.ready()?;
         if !KINDS.iter().any(|(known, _)| *known == kind) {
             let message = "must be `anthropic`, `openai`, `bedrock` or `custom`";
@@ -247,7 +247,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn credentials(&self, tenant: &str) -> Result<Vec<Credential>, Error> {
+    pub async fn credentials(&self, tenant: &str) -> Result<Vec<CredentialView>, Error> {
         let rows = self.ready()?.store.credentials(tenant).await?;
         Ok(rows.into_iter().map(credential).collect())
     }
@@ -274,7 +274,7 @@ impl Sessions {
         name: &str,
         media_type: Option<&str>,
         content: Bytes,
-    ) -> Result<Attachment, Error> {
+    ) -> Result<StoredAttachment, Error> {
         let inner = self.ready()?;
         if inner.here(tenant, session).is_none() {
             inner.row(tenant, session).await?;
@@ -312,7 +312,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn attachments(&self, tenant: &str, session: &str) -> Result<Vec<Attachment>, Error> {
+    pub async fn attachments(
+        &self,
+        tenant: &str,
+        session: &str,
+    ) -> Result<Vec<StoredAttachment>, Error> {
         let rows = self.ready()?.store.attachments(tenant, session).await?;
         Ok(rows.into_iter().map(attachment).collect())
     }
@@ -321,7 +325,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such attachment.
-    pub async fn attachment(&self, tenant: &str, id: &str) -> Result<(Attachment, Bytes), Error> {
+    pub async fn attachment(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<(StoredAttachment, Bytes), Error> {
         let inner = self.ready()?;
         let row = inner.store.attachment(tenant, id).await?;
         let row = row.ok_or(Error::NotFound("attachment"))?;
@@ -430,14 +438,14 @@ impl Sessions {
     pub(crate) async fn replace_document(
         &self,
         tenant: &str,
-        known: &Document,
+        known: &FaceDocument,
         parent: Option<&str>,
         body: Value,
-    ) -> Result<Option<Document>, Error> {
+    ) -> Result<Option<FaceDocument>, Error> {
         let inner = self.ready()?;
         let updated_ms = clock::wall_ms().max(known.updated_ms + 1);
         let parent = parent.map(str::to_owned);
-        let changed = Document { parent, body, updated_ms, ..known.clone() };
+        let changed = FaceDocument { parent, body, updated_ms, ..known.clone() };
         let row = DocumentRow {
             tenant: tenant.to_owned(),
             kind: changed.kind.clone(),
@@ -485,7 +493,7 @@ impl Sessions {
         tenant: &str,
         kind: &str,
         id: &str,
-    ) -> Result<Option<Document>, Error> {
+    ) -> Result<Option<FaceDocument>, Error> {
         Ok(self.ready()?.store.document(tenant, kind, id).await?.map(document))
     }
 
@@ -500,7 +508,7 @@ impl Sessions {
         parent: Option<&str>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Document>, Error> {
+    ) -> Result<Vec<FaceDocument>, Error> {
         let filter = DocumentFilter {
             kind: kind.to_owned(),
             parent: parent.map(str::to_owned),
@@ -524,8 +532,8 @@ pub(super) fn objects(error: node::objects::ObjectsError) -> Error {
     Error::Unavailable(Box::new(error))
 }
 
-fn credential(row: CredentialRow) -> Credential {
-    Credential {
+fn credential(row: CredentialRow) -> CredentialView {
+    CredentialView {
         id: row.id,
         kind: row.kind,
         label: row.label,
@@ -534,8 +542,8 @@ fn credential(row: CredentialRow) -> Credential {
     }
 }
 
-fn attachment(row: AttachmentRow) -> Attachment {
-    Attachment {
+fn attachment(row: AttachmentRow) -> StoredAttachment {
+    StoredAttachment {
         id: row.id,
         session: row.session,
         name: row.name,
@@ -545,8 +553,8 @@ fn attachment(row: AttachmentRow) -> Attachment {
     }
 }
 
-fn document(row: DocumentRow) -> Document {
-    Document {
+fn document(row: DocumentRow) -> FaceDocument {
+    FaceDocument {
         kind: row.kind,
         id: row.id,
         parent: row.parent,

@@ -11,16 +11,16 @@ use api::{SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
 
-use super::Inner;
+use super::SessionsInner;
 use crate::error::Error;
-use crate::metrics::Counted;
+use crate::metrics::SandboxEvent;
 use crate::store::PAGE_MAX;
 use crate::store::rows::SessionRow;
 
 /// What is said to whoever waits for a turn that did not come to its end.
 const DIED: &str = "the server stopped while it worked on this turn";
 
-impl Inner {
+impl SessionsInner {
     /// Brings rows and files to what is true.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), Error> {
         self.store.heartbeat(&self.server, None, clock::wall_ms()).await?;
@@ -56,7 +56,7 @@ impl Inner {
         let claimed = self.store.claim(&row.id, &self.server, row.epoch, now_ms).await?;
         // Another server was faster: it recovers it.
         let Some(mut row) = claimed else { return Ok(()) };
-        self.metrics.count(Counted::Recovered);
+        self.metrics.count(SandboxEvent::Recovered);
         let log = self.writer.log(&row);
         log.end_open_turns(DIED).await?;
         if was_live {

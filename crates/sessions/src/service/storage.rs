@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use node::clock;
 
-use super::{Inner, limits};
+use super::{SessionsInner, limits};
 use crate::error::Error;
 
 /// Age up to which a count is good.
@@ -46,7 +46,7 @@ pub(super) struct StorageRequest {
     pub(super) declared: u64,
 }
 
-impl Inner {
+impl SessionsInner {
     /// Refuses to keep more for a tenant that has as much as it may, and anything new on a disk
     /// that is almost full.
     ///

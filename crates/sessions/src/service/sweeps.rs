@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
-use super::entry::Entry;
-use super::{Inner, Purpose, Sessions};
+use super::entry::SessionEntry;
+use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::Error;
-use crate::events::{Lost, Why};
-use crate::metrics::Counted;
+use crate::events::{LossReason, LostSession};
+use crate::metrics::SandboxEvent;
 use crate::store::HEARTBEAT_EVERY;
 use crate::store::rows::OnDeadline;
 
@@ -47,8 +47,8 @@ const REST_MAX: Duration = Duration::from_secs(20);
 
 /// When what is due.
 #[derive(Default)]
-pub(super) struct Timers {
-    deadlines: Mutex<Deadlines>,
+pub(super) struct SweepTimers {
+    deadlines: Mutex<SweepDeadlines>,
     /// A deadline has come nearer.
     sooner: Notify,
     /// Somebody stopped standing on layers.
@@ -58,12 +58,12 @@ pub(super) struct Timers {
 }
 
 #[derive(Default)]
-struct Deadlines {
+struct SweepDeadlines {
     by_time: BTreeSet<(u64, Arc<str>)>,
     by_session: HashMap<Arc<str>, u64>,
 }
 
-impl Timers {
+impl SweepTimers {
     /// Sets the deadline of a session, or takes it away.
     pub(super) fn deadline(&self, session: &Arc<str>, at_ms: Option<u64>) {
         {
@@ -125,7 +125,7 @@ impl Sessions {
     }
 }
 
-impl Inner {
+impl SessionsInner {
     async fn beat(&self) {
         let mut last_ms = clock::wall_ms();
         loop {
@@ -178,7 +178,7 @@ impl Inner {
         };
         match action {
             OnDeadline::Kill => {
-                let held = self.hold_for(&entry.tenant, session, Purpose::End).await;
+                let held = self.hold_for(&entry.tenant, session, SessionUse::End).await;
                 let finished = match held {
                     Ok((entry, _transition)) => self.finish(&entry, "its time was up").await,
                     Err(Error::Ended) => Ok(()),
@@ -239,7 +239,7 @@ impl Inner {
             }
         }
         self.for_each(taken, |inner, id| async move {
-            inner.metrics.count(Counted::SweptIdle);
+            inner.metrics.count(SandboxEvent::SweptIdle);
             inner.rest(&id, "it was idle").await;
         })
         .await;
@@ -249,7 +249,7 @@ impl Inner {
     fn patient(&self, usual: Duration) -> HashSet<Arc<str>> {
         let usual_s = usual.as_secs();
         let entries = self.entries.lock();
-        let may_wait = |entry: &&Arc<Entry>| {
+        let may_wait = |entry: &&Arc<SessionEntry>| {
             entry.state.lock().row.idle_s.is_some_and(|own| u64::from(own) > usual_s)
         };
         entries.values().filter(may_wait).map(|entry| Arc::clone(&entry.id)).collect()
@@ -257,7 +257,7 @@ impl Inner {
 
     /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those
     /// that nobody has used at all. Some may be at work by now: the books decide.
-    fn idle(&self, usual: Duration) -> Vec<Arc<Entry>> {
+    fn idle(&self, usual: Duration) -> Vec<Arc<SessionEntry>> {
         let entries = self.entries.lock();
         entries.values().filter(|entry| entry.is_idle(usual)).cloned().collect()
     }
@@ -272,7 +272,7 @@ impl Inner {
     async fn for_each<F: Future<Output = ()>>(
         self: &Arc<Self>,
         sessions: Vec<Arc<str>>,
-        work: impl Fn(Arc<Inner>, Arc<str>) -> F,
+        work: impl Fn(Arc<SessionsInner>, Arc<str>) -> F,
     ) {
         let works = sessions.into_iter().map(|id| work(Arc::clone(self), id));
         stream::iter(works).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
@@ -295,8 +295,8 @@ impl Inner {
                 continue;
             }
             let purpose = match row.on_deadline {
-                OnDeadline::Kill => Purpose::End,
-                OnDeadline::Pause | OnDeadline::Rest => Purpose::Work,
+                OnDeadline::Kill => SessionUse::End,
+                OnDeadline::Pause | OnDeadline::Rest => SessionUse::Work,
             };
             // Another server that is there has it; it sees to it.
             if self.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {
@@ -307,9 +307,9 @@ impl Inner {
 
     /// Lets sessions out of memory that nobody works with: their rows say it all.
     async fn forget_cold(&self) {
-        let cold: Vec<Arc<Entry>> = {
+        let cold: Vec<Arc<SessionEntry>> = {
             let entries = self.entries.lock();
-            let is_cold = |entry: &&Arc<Entry>| entry.body().is_none();
+            let is_cold = |entry: &&Arc<SessionEntry>| entry.body().is_none();
             entries.values().filter(is_cold).cloned().collect()
         };
         for entry in cold {
@@ -401,16 +401,16 @@ impl Inner {
     }
 
     /// Ends what is left here of sessions that are another server's now.
-    async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<Lost>>) {
+    async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<LostSession>>) {
         let Some(mut lost) = lost else { return };
-        while let Some(Lost { session, epoch, why }) = lost.recv().await {
+        while let Some(LostSession { session, epoch, why }) = lost.recv().await {
             let Some(entry) = self.known(&session) else { continue };
             if entry.state.lock().row.epoch != epoch {
                 continue;
             }
             match why {
-                Why::Taken => tracing::warn!(session, "a session is another server's now"),
-                Why::Refused(error) => tracing::error!(
+                LossReason::Taken => tracing::warn!(session, "a session is another server's now"),
+                LossReason::Refused(error) => tracing::error!(
                     session,
                     error = &error as &dyn std::error::Error,
                     "a session can not be stored, and is given up"
@@ -432,7 +432,7 @@ impl Inner {
     }
 
     /// Leaves a session that rests to the other servers.
-    async fn hand_over(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+    async fn hand_over(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;
@@ -444,8 +444,8 @@ impl Inner {
     /// Stores everything and ends every sandbox.
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
         self.close_ready().await;
-        let entries: Vec<Arc<Entry>> = self.entries.lock().values().cloned().collect();
-        let rest = |entry: Arc<Entry>| async move {
+        let entries: Vec<Arc<SessionEntry>> = self.entries.lock().values().cloned().collect();
+        let rest = |entry: Arc<SessionEntry>| async move {
             let turn = entry.state.lock().turns.current().cloned();
             if let Some(turn) = turn {
                 // What waits behind it has no time left.
@@ -482,7 +482,7 @@ impl Inner {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     /// Whether nobody has worked with its sandbox for as long as it may wait.
     fn is_idle(&self, usual: Duration) -> bool {
         let (own, body) = {
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_is_due_first_and_only_when_it_has_come() {
-        let timers = Timers::default();
+        let timers = SweepTimers::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         assert_eq!(timers.due(0), Err(None));
         timers.deadline(&a, Some(10));

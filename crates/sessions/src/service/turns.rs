@@ -18,13 +18,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
-use super::entry::{Entry, Use};
-use super::logs::LogLine;
-use super::{Inner, Sessions};
+use super::entry::{SandboxUse, SessionEntry};
+use super::logs::AgentLogLine;
+use super::{Sessions, SessionsInner};
 use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
 use crate::error::Error;
-use crate::events::{Log, Subscription};
-use crate::metrics::{Metrics, Timed};
+use crate::events::{SessionLog, SessionSubscription};
+use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::PAGE_MAX;
 use crate::store::rows::{MessageRow, UsageRow};
 
@@ -37,16 +37,16 @@ const INTERRUPTED: &str = "the turn was interrupted";
 
 /// The turns of a session that are not over.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    waiting: VecDeque<Queued>,
-    current: Option<Arc<Turn>>,
+pub(crate) struct OpenTurns {
+    waiting: VecDeque<QueuedMessage>,
+    current: Option<Arc<OpenTurn>>,
     /// A task takes them one after the other.
     is_worked: bool,
 }
 
 /// A turn that is not over.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct OpenTurn {
     id: TurnId,
     policy: OnDisconnect,
     /// Who listens to it.
@@ -64,33 +64,33 @@ pub(crate) struct Turn {
 
 /// A message that waits for its turn.
 #[derive(Debug)]
-pub(crate) struct Queued {
-    turn: Arc<Turn>,
+pub(crate) struct QueuedMessage {
+    turn: Arc<OpenTurn>,
     request: MessageRequest,
 }
 
-impl Turns {
+impl OpenTurns {
     /// Takes away what waits.
-    pub(super) fn take_waiting(&mut self) -> Vec<Queued> {
+    pub(super) fn take_waiting(&mut self) -> Vec<QueuedMessage> {
         self.waiting.drain(..).collect()
     }
 
     /// Stops the turn that runs, and says which that is.
-    pub(super) fn stop_current(&self) -> Option<Arc<Turn>> {
+    pub(super) fn stop_current(&self) -> Option<Arc<OpenTurn>> {
         let turn = self.current.clone()?;
         turn.stop();
         Some(turn)
     }
 
     /// The turn that runs.
-    pub(super) fn current(&self) -> Option<&Arc<Turn>> {
+    pub(super) fn current(&self) -> Option<&Arc<OpenTurn>> {
         self.current.as_ref()
     }
 }
 
-impl Queued {
+impl QueuedMessage {
     /// Ends a turn that never began.
-    pub(super) fn refuse(self, log: &Log, why: &str) {
+    pub(super) fn refuse(self, log: &SessionLog, why: &str) {
         let turn = Some(&*self.turn.id);
         log.push(SessionEventKind::TurnStart, turn, json!({ "content": self.request.content }));
         log.push(SessionEventKind::Error, turn, json!({ "error": why }));
@@ -99,7 +99,7 @@ impl Queued {
     }
 }
 
-impl Turn {
+impl OpenTurn {
     /// Tells it to give way, whatever it is doing.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
@@ -128,13 +128,13 @@ impl Turn {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
-    pub(super) fn note(&self, turn: &TurnId, kind: SessionEventKind, metrics: &Metrics) {
+    pub(super) fn note(&self, turn: &TurnId, kind: SessionEventKind, metrics: &SessionCounters) {
         let current = self.state.lock().turns.current.clone();
         let Some(current) = current.filter(|current| current.id == *turn) else { return };
         if !current.has_begun.swap(true, Ordering::Relaxed) {
-            metrics.took(Timed::FirstEvent, clock::now().duration_since(current.arrived));
+            metrics.took(TimedOperation::FirstEvent, clock::now().duration_since(current.arrived));
         }
         if kind == SessionEventKind::ToolUse {
             current.tool_calls.fetch_add(1, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Entry {
 
 /// A message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Message {
+pub struct ConversationMessage {
     /// Its number, among those of the session's events.
     pub seq: u64,
     /// When (milliseconds since 1970).
@@ -159,9 +159,9 @@ pub struct Message {
 
 /// What is heard of one turn.
 pub struct MessageStream {
-    turn: Arc<Turn>,
-    entry: Arc<Entry>,
-    events: Subscription,
+    turn: Arc<OpenTurn>,
+    entry: Arc<SessionEntry>,
+    events: SessionSubscription,
     is_over: bool,
 }
 
@@ -216,8 +216,8 @@ impl Drop for MessageStream {
 /// What is heard of a session as a whole.
 pub struct EventStream {
     /// None of a session that this server does not work with: nobody can be listened to there.
-    entry: Option<Arc<Entry>>,
-    events: Subscription,
+    entry: Option<Arc<SessionEntry>>,
+    events: SessionSubscription,
 }
 
 impl fmt::Debug for EventStream {
@@ -243,14 +243,14 @@ impl Drop for EventStream {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     /// Somebody stopped listening: turns that want an audience and have none give way.
     fn unheard(&self) {
-        let unwanted: Vec<Arc<Turn>> = {
+        let unwanted: Vec<Arc<OpenTurn>> = {
             let state = self.state.lock();
             let waiting = state.turns.waiting.iter().map(|queued| &queued.turn);
             let all = waiting.chain(&state.turns.current);
-            let is_unwanted = |turn: &&Arc<Turn>| {
+            let is_unwanted = |turn: &&Arc<OpenTurn>| {
                 turn.policy == OnDisconnect::Interrupt
                     && turn.listeners.load(Ordering::Acquire) == 0
                     && self.listeners.load(Ordering::Acquire) == 0
@@ -364,11 +364,11 @@ impl Sessions {
         id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Message>, Error> {
+    ) -> Result<Vec<ConversationMessage>, Error> {
         let inner = self.ready()?;
         inner.settled(tenant, id).await?;
         let rows = inner.store.messages(id, after, limit.clamp(1, PAGE_MAX)).await?;
-        let message = |row: MessageRow| Message {
+        let message = |row: MessageRow| ConversationMessage {
             seq: row.seq,
             at_ms: row.at_ms,
             turn: row.turn,
@@ -383,7 +383,12 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn logs(&self, tenant: &str, id: &str, from: u64) -> Result<Vec<LogLine>, Error> {
+    pub async fn logs(
+        &self,
+        tenant: &str,
+        id: &str,
+        from: u64,
+    ) -> Result<Vec<AgentLogLine>, Error> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(entry.lines.lock().from(from)),
@@ -406,11 +411,11 @@ fn check(request: &MessageRequest) -> Result<(), Error> {
     Ok(())
 }
 
-impl Inner {
+impl SessionsInner {
     /// Puts a message in line; none when the session has no sandbox at the moment.
     fn take_message(
         self: &Arc<Self>,
-        entry: &Arc<Entry>,
+        entry: &Arc<SessionEntry>,
         id: &TurnId,
         request: &mut Option<MessageRequest>,
         arrived: Instant,
@@ -425,9 +430,9 @@ impl Inner {
             return Err(Error::TooMany(message));
         }
         let Some(body) = state.body.clone() else { return Ok(None) };
-        let Some(at_work) = Use::of(self, entry, body, arrived) else { return Ok(None) };
+        let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };
         let Some(request) = request.take() else { return Ok(None) };
-        let turn = Arc::new(Turn {
+        let turn = Arc::new(OpenTurn {
             id: Arc::clone(id),
             policy: request.on_disconnect.unwrap_or(state.row.on_disconnect),
             listeners: AtomicUsize::new(1),
@@ -440,7 +445,7 @@ impl Inner {
             over: watch::Sender::new(false),
         });
         let events = entry.log.subscribe(entry.log.last_seq());
-        state.turns.waiting.push_back(Queued { turn: Arc::clone(&turn), request });
+        state.turns.waiting.push_back(QueuedMessage { turn: Arc::clone(&turn), request });
         state.row.last_active_ms = clock::wall_ms();
         if !std::mem::replace(&mut state.turns.is_worked, true) {
             drop(state);
@@ -454,7 +459,7 @@ impl Inner {
     }
 
     /// Takes the messages of a session one after the other.
-    async fn work_off(self: Arc<Self>, mut at_work: Use) {
+    async fn work_off(self: Arc<Self>, mut at_work: SandboxUse) {
         let entry = Arc::clone(&at_work.entry);
         loop {
             let (queued, body) = {
@@ -487,8 +492,8 @@ impl Inner {
     }
 
     /// Tells the agent one message, up to `done`.
-    async fn run_turn(self: &Arc<Self>, at_work: &Use, queued: Queued) {
-        let Queued { turn, request } = queued;
+    async fn run_turn(self: &Arc<Self>, at_work: &SandboxUse, queued: QueuedMessage) {
+        let QueuedMessage { turn, request } = queued;
         let entry = &at_work.entry;
         let id = Some(&*turn.id);
         let began_ms = clock::wall_ms();
@@ -525,8 +530,8 @@ impl Inner {
     /// What the agent makes of a message. The agent is started when it does not run.
     async fn answer(
         self: &Arc<Self>,
-        at_work: &Use,
-        turn: &Arc<Turn>,
+        at_work: &SandboxUse,
+        turn: &Arc<OpenTurn>,
         request: &MessageRequest,
     ) -> Result<TurnOutcome, Error> {
         let entry = &at_work.entry;
@@ -543,7 +548,7 @@ impl Inner {
                 return Err(Error::Agent(INTERRUPTED.to_owned()));
             }
             let waited = clock::now().duration_since(turn.arrived);
-            self.metrics.took(Timed::TurnStart, waited);
+            self.metrics.took(TimedOperation::TurnStart, waited);
             let outcome = agent.send_turn(self.input(turn, request)).await;
             if outcome.conversation_lost {
                 // The agent does not know the conversation, so that it has said nothing in it.
@@ -559,7 +564,7 @@ impl Inner {
     }
 
     /// From this message on, the session has another model: a later process has it, too.
-    async fn change_model(&self, entry: &Entry, model: Option<&str>) {
+    async fn change_model(&self, entry: &SessionEntry, model: Option<&str>) {
         let is_new = {
             let mut state = entry.state.lock();
             let is_new = model.is_some() && state.row.options.model.as_deref() != model;
@@ -574,7 +579,7 @@ impl Inner {
         }
     }
 
-    fn input(&self, turn: &Turn, request: &MessageRequest) -> TurnInput {
+    fn input(&self, turn: &OpenTurn, request: &MessageRequest) -> TurnInput {
         TurnInput {
             turn: Arc::clone(&turn.id),
             content: request.content.clone(),
@@ -586,7 +591,13 @@ impl Inner {
         }
     }
 
-    fn note_usage(&self, entry: &Entry, turn: &Turn, outcome: &TurnOutcome, began_ms: u64) {
+    fn note_usage(
+        &self,
+        entry: &SessionEntry,
+        turn: &OpenTurn,
+        outcome: &TurnOutcome,
+        began_ms: u64,
+    ) {
         let usage = &outcome.usage;
         let now_ms = clock::wall_ms();
         let (agent, model) = {
@@ -610,7 +621,7 @@ impl Inner {
         });
     }
 
-    async fn snapshot_after_turn(&self, at_work: &Use) {
+    async fn snapshot_after_turn(&self, at_work: &SandboxUse) {
         let entry = &at_work.entry;
         // Whoever ends the sandbox now waits for this before he stores or removes files himself.
         let _storing = entry.storing.lock().await;

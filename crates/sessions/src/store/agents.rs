@@ -1,11 +1,11 @@
 //! Agents and their versions.
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::SessionStore;
 use super::layers;
 use super::rows::{AgentRow, SealedBlob, VersionRow};
-use super::schema::{Columns, json, number, text, text_or_null};
+use super::schema::{SessionColumns, json, number, text, text_or_null};
 use crate::error::Error;
 
 const AGENT: &str = "id, tenant, name, description, active_version, last_version, settings, \
@@ -16,7 +16,7 @@ const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files
 
 /// What became of an agent that was deployed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Deployed {
+pub(crate) struct DeployOutcome {
     /// As it is now: with the id and the time of its first version.
     pub(crate) agent: AgentRow,
     /// Whether this was its first version.
@@ -40,7 +40,7 @@ impl SessionStore {
         agent: AgentRow,
         version: VersionRow,
         agents_max: u64,
-    ) -> Result<Deployed, Error> {
+    ) -> Result<DeployOutcome, Error> {
         self.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
     }
 
@@ -97,11 +97,11 @@ impl SessionStore {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.write("agents.update", move |it| {
             let found = get(it, &tenant, &name)?;
-            let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("agent")))?;
+            let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("agent")))?;
             let before = row.active_version;
-            change(&mut row).map_err(StoreError::refuse)?;
+            change(&mut row).map_err(SqlStoreError::refuse)?;
             if row.active_version != before && version(it, &row.id, row.active_version)?.is_none() {
-                return Err(StoreError::refuse(Error::NotFound("version")));
+                return Err(SqlStoreError::refuse(Error::NotFound("version")));
             }
             update(it, &row)?;
             Ok(row)
@@ -164,7 +164,7 @@ impl SessionStore {
             let active = "SELECT id FROM agents WHERE id = $1 AND active_version = $2";
             if it.query_one(active, &parameters)?.is_some() {
                 let message = "the active version cannot be removed".to_owned();
-                return Err(StoreError::refuse(Error::Conflict(message)));
+                return Err(SqlStoreError::refuse(Error::Conflict(message)));
             }
             layers::use_chain(it, &user(&id, number), &[])?;
             let sql = "DELETE FROM agent_versions WHERE agent_id = $1 AND version = $2";
@@ -175,8 +175,8 @@ impl SessionStore {
     }
 }
 
-fn agent(row: &Row) -> Result<AgentRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn agent(row: &SqlRow) -> Result<AgentRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(AgentRow {
         id: columns.text()?,
         tenant: columns.text()?,
@@ -196,17 +196,17 @@ fn agent(row: &Row) -> Result<AgentRow, StoreError> {
 }
 
 fn get(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: &str,
     name: &str,
-) -> Result<Option<AgentRow>, StoreError> {
+) -> Result<Option<AgentRow>, SqlStoreError> {
     let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1 AND name = $2");
     let found = transaction.query_one(&sql, &[text(tenant), text(name)])?;
     found.map(|found| agent(&found)).transpose()
 }
 
-fn version_row(row: &Row) -> Result<VersionRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn version_row(row: &SqlRow) -> Result<VersionRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(VersionRow {
         agent_id: columns.text()?,
         version: columns.take()?,
@@ -222,26 +222,29 @@ fn version_row(row: &Row) -> Result<VersionRow, StoreError> {
 }
 
 fn version(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     agent_id: &str,
     number: u32,
-) -> Result<Option<VersionRow>, StoreError> {
+) -> Result<Option<VersionRow>, SqlStoreError> {
     let sql = format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 AND version = $2");
     let found = transaction.query_one(&sql, &[text(agent_id), number.into()])?;
     found.map(|found| version_row(&found)).transpose()
 }
 
 fn versions(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     agent_id: &str,
-) -> Result<Vec<VersionRow>, StoreError> {
+) -> Result<Vec<VersionRow>, SqlStoreError> {
     let sql =
         format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 ORDER BY version DESC");
     transaction.query(&sql, &[text(agent_id)])?.iter().map(version_row).collect()
 }
 
 /// Refuses one more version of an agent that has as many as it may.
-fn check_versions(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+fn check_versions(
+    transaction: &mut dyn StoreTransaction,
+    agent: &AgentRow,
+) -> Result<(), SqlStoreError> {
     let sql = "SELECT COUNT(*) FROM agent_versions WHERE agent_id = $1";
     let count = transaction.query_one(sql, &[text(&agent.id)])?;
     if count.map_or(Ok(0), |row| row.get::<u64>(0))? < VERSIONS_MAX {
@@ -251,7 +254,7 @@ fn check_versions(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result
         "the agent \"{}\" has {VERSIONS_MAX} versions, as many as one may have; delete some first",
         agent.name
     );
-    Err(StoreError::refuse(Error::TooMany(message)))
+    Err(SqlStoreError::refuse(Error::TooMany(message)))
 }
 
 /// How a version is called among those that use layers.
@@ -260,11 +263,11 @@ fn user(agent_id: &str, version: u32) -> String {
 }
 
 fn deploy(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     new: &AgentRow,
     version: &VersionRow,
     agents_max: u64,
-) -> Result<Deployed, StoreError> {
+) -> Result<DeployOutcome, SqlStoreError> {
     let before = get(transaction, &new.tenant, &new.name)?;
     let is_new = before.is_none();
     let number = before.as_ref().map_or(1, |before| before.last_version + 1);
@@ -275,7 +278,7 @@ fn deploy(
         if before.id != new.id && new.env.is_some() {
             // What is sealed for one id cannot be opened for another one.
             let message = "the agent was deployed by somebody else just now".to_owned();
-            return Err(StoreError::refuse(Error::Conflict(message)));
+            return Err(SqlStoreError::refuse(Error::Conflict(message)));
         }
         agent.id = before.id;
         agent.created_ms = before.created_ms;
@@ -286,16 +289,16 @@ fn deploy(
         let count = transaction.query_one(count, &[text(&agent.tenant)])?;
         if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= agents_max {
             let message = format!("a tenant may have {agents_max} agents");
-            return Err(StoreError::refuse(Error::TooMany(message)));
+            return Err(SqlStoreError::refuse(Error::TooMany(message)));
         }
         insert(transaction, &agent)?;
     }
     insert_version(transaction, &agent.id, number, version)?;
-    Ok(Deployed { agent, is_new })
+    Ok(DeployOutcome { agent, is_new })
 }
 
 /// All but what [`insert`] alone writes: id, tenant, name and the time it was made.
-fn update(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+fn update(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<(), SqlStoreError> {
     let sql = "UPDATE agents SET description = $2, active_version = $3, last_version = $4, \
         settings = $5, limits = $6, options = $7, env = $8, env_names = $9, updated_ms = $10, \
         grants = $11 WHERE id = $1";
@@ -304,7 +307,7 @@ fn update(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), Sto
     transaction.execute(sql, &parameters).map(drop)
 }
 
-fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+fn insert(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<(), SqlStoreError> {
     // Without `ON CONFLICT`, who deploys the same name at the same time would be told of a broken
     // constraint; with it the transaction conflicts, and finds the name when it runs again.
     let sql = "INSERT INTO agents (id, tenant, name, created_ms, description, active_version, \
@@ -315,12 +318,12 @@ fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), Sto
     parameters.extend(changeable(agent)?);
     if transaction.execute(sql, &parameters)? == 0 {
         let message = format!("another agent has the id {}", agent.id);
-        return Err(StoreError::refuse(Error::Conflict(message)));
+        return Err(SqlStoreError::refuse(Error::Conflict(message)));
     }
     Ok(())
 }
 
-fn changeable(agent: &AgentRow) -> Result<[Value; 10], StoreError> {
+fn changeable(agent: &AgentRow) -> Result<[Value; 10], SqlStoreError> {
     Ok([
         text_or_null(agent.description.as_deref()),
         agent.active_version.into(),
@@ -336,11 +339,11 @@ fn changeable(agent: &AgentRow) -> Result<[Value; 10], StoreError> {
 }
 
 fn insert_version(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     agent_id: &str,
     version: u32,
     row: &VersionRow,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let sql = "INSERT INTO agent_versions (agent_id, version, runtime, chain, folder, listing, \
         files, bytes, install_output, created_ms) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";

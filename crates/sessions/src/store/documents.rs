@@ -1,10 +1,10 @@
 //! Attachments, usage, and documents of the faces.
 
-use node::store::{Row, StoreError, Transaction};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
 use super::SessionStore;
 use super::rows::{AttachmentRow, DocumentFilter, DocumentRow, UsageFilter, UsageRow, UsageSum};
-use super::schema::{Columns, Conditions, json, limit, number, text, text_or_null};
+use super::schema::{QueryConditions, SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::Error;
 
 const ATTACHMENT: &str = "id, tenant, session, name, media_type, bytes, object, created_ms";
@@ -27,7 +27,7 @@ impl SessionStore {
             let count = it.query_one(count, &[text(&row.session)])?;
             if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
                 let message = format!("a session may have {count_max} attachments");
-                return Err(StoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(Error::TooMany(message)));
             }
             let sql = format!(
                 "INSERT INTO session_attachments ({ATTACHMENT}) \
@@ -117,7 +117,7 @@ impl SessionStore {
             let Some(row) = it.query_one(&sql, &conditions.parameters)? else {
                 return Ok(UsageSum::default());
             };
-            let mut columns = Columns::of(&row);
+            let mut columns = SessionColumns::of(&row);
             Ok(UsageSum {
                 turns: columns.take()?,
                 cost_usd: columns.take()?,
@@ -204,7 +204,7 @@ impl SessionStore {
         kind: &str,
         parent: Option<&str>,
     ) -> Result<u64, Error> {
-        let mut conditions = Conditions::equal("tenant", text(tenant));
+        let mut conditions = QueryConditions::equal("tenant", text(tenant));
         conditions.and("kind = $", Some(text(kind)));
         conditions.and("parent = $", parent.map(text));
         let sql = format!("SELECT COUNT(*) FROM session_documents WHERE {}", conditions.sql);
@@ -224,7 +224,7 @@ impl SessionStore {
         let sql = "SELECT DISTINCT tenant FROM session_documents WHERE kind = $1 AND parent = $2";
         let parameters = [text(kind), text(parent)];
         self.read("documents.tenants", move |it| {
-            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
         })
         .await
     }
@@ -252,7 +252,7 @@ impl SessionStore {
         tenant: &str,
         filter: DocumentFilter,
     ) -> Result<Vec<DocumentRow>, Error> {
-        let mut conditions = Conditions::equal("tenant", text(tenant));
+        let mut conditions = QueryConditions::equal("tenant", text(tenant));
         conditions.and("kind = $", Some(text(&filter.kind)));
         conditions.and("parent = $", filter.parent.as_deref().map(text));
         conditions.and("id > $", filter.after.as_deref().map(text));
@@ -283,8 +283,8 @@ impl SessionStore {
     }
 }
 
-fn usage_conditions(tenant: &str, filter: &UsageFilter) -> Conditions {
-    let mut conditions = Conditions::equal("tenant", text(tenant));
+fn usage_conditions(tenant: &str, filter: &UsageFilter) -> QueryConditions {
+    let mut conditions = QueryConditions::equal("tenant", text(tenant));
     conditions.and("session = $", filter.session.as_deref().map(text));
     conditions.and("agent = $", filter.agent.as_deref().map(text));
     conditions.and("at_ms >= $", filter.from_ms.map(number));
@@ -294,9 +294,9 @@ fn usage_conditions(tenant: &str, filter: &UsageFilter) -> Conditions {
 
 /// Keeps what a turn used, once.
 pub(super) fn put_usage(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     row: &UsageRow,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let sql = format!(
         "INSERT INTO session_usage ({USAGE}) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
@@ -331,8 +331,8 @@ fn count(value: u64) -> node::store::Value {
     number(value.min(COUNT_MAX))
 }
 
-fn attachment(row: &Row) -> Result<AttachmentRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn attachment(row: &SqlRow) -> Result<AttachmentRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(AttachmentRow {
         id: columns.text()?,
         tenant: columns.text()?,
@@ -345,8 +345,8 @@ fn attachment(row: &Row) -> Result<AttachmentRow, StoreError> {
     })
 }
 
-fn usage(row: &Row) -> Result<UsageRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn usage(row: &SqlRow) -> Result<UsageRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(UsageRow {
         session: columns.text()?,
         turn: columns.text()?,
@@ -364,8 +364,8 @@ fn usage(row: &Row) -> Result<UsageRow, StoreError> {
     })
 }
 
-fn document(row: &Row) -> Result<DocumentRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn document(row: &SqlRow) -> Result<DocumentRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(DocumentRow {
         tenant: columns.text()?,
         kind: columns.text()?,

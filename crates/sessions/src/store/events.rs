@@ -3,10 +3,10 @@
 use std::sync::{Arc, LazyLock};
 
 use api::{SessionEvent, SessionEventKind};
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::rows::{EventRow, MessageRow, SessionRow, UsageRow};
-use super::schema::{Columns, Conditions, kind, limit, number, text, text_or_null};
+use super::schema::{QueryConditions, SessionColumns, kind, limit, number, text, text_or_null};
 use super::{SessionStore, documents, sessions};
 use crate::error::Error;
 
@@ -18,14 +18,14 @@ const INSERT_ROWS: [usize; 3] = [64, 8, 1];
 
 /// What is written of sessions in one transaction.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     /// At most one for each session.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SessionBatch>,
 }
 
 /// What is written of one session.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct SessionBatch {
     /// Whose.
     pub(crate) session: String,
     /// The epoch that the writer has it at; at another one nothing is written.
@@ -49,7 +49,7 @@ pub(crate) struct Part {
 impl SessionStore {
     /// Writes a batch; written twice, it is as written once. Answers of which of its parts, in
     /// their order, nothing was written, because the session is not at that epoch any more.
-    pub(crate) async fn write_batch(&self, batch: Arc<Batch>) -> Result<Vec<usize>, Error> {
+    pub(crate) async fn write_batch(&self, batch: Arc<WriteBatch>) -> Result<Vec<usize>, Error> {
         self.write_again("sessions.batch", move |it| write(it, &batch)).await
     }
 
@@ -72,7 +72,7 @@ impl SessionStore {
                 true => String::new(),
                 false => format!(" AND kind IN ({})", words.join(", ")),
             };
-            let range = Range { session: &session, after, up_to, count_max, only: &only };
+            let range = EventRange { session: &session, after, up_to, count_max, only: &only };
             let columns = "seq, at_ms, turn, kind, data";
             page(it, "session_events", "data", columns, &range)?.iter().map(event).collect()
         })
@@ -90,7 +90,7 @@ impl SessionStore {
         let session = session.to_owned();
         self.read("sessions.messages", move |it| {
             let up_to = u64::MAX;
-            let range = Range { session: &session, after, up_to, count_max, only: "" };
+            let range = EventRange { session: &session, after, up_to, count_max, only: "" };
             let columns = "session, seq, at_ms, turn, role, content";
             page(it, "session_messages", "content", columns, &range)?.iter().map(message).collect()
         })
@@ -105,14 +105,14 @@ impl SessionStore {
                 WHERE session = $1 AND kind = 'turn_start' AND turn IS NOT NULL AND NOT EXISTS \
                 (SELECT 1 FROM session_events WHERE session = $1 AND kind = 'done' \
                 AND turn = begun.turn) ORDER BY seq";
-            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
         })
         .await
     }
 }
 
 /// Part of a session's events or messages.
-struct Range<'a> {
+struct EventRange<'a> {
     session: &'a str,
     after: u64,
     up_to: u64,
@@ -124,13 +124,13 @@ struct Range<'a> {
 /// Rows of a range, not more bytes than [`PAGE_BYTES_MAX`]: lengths are read first, because what
 /// an agent says may be large and no reader holds a thousand of those.
 fn page(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     table: &str,
     content: &str,
     columns: &str,
-    range: &Range<'_>,
-) -> Result<Vec<Row>, StoreError> {
-    let mut conditions = Conditions::equal("session", text(range.session));
+    range: &EventRange<'_>,
+) -> Result<Vec<SqlRow>, SqlStoreError> {
+    let mut conditions = QueryConditions::equal("session", text(range.session));
     conditions.and("seq > $", Some(number(range.after)));
     conditions.and("seq <= $", Some(number(range.up_to)));
     conditions.sql.push_str(range.only);
@@ -158,8 +158,8 @@ fn page(
     transaction.query(&rows, &conditions.parameters)
 }
 
-fn event(row: &Row) -> Result<SessionEvent, StoreError> {
-    let mut columns = Columns::of(row);
+fn event(row: &SqlRow) -> Result<SessionEvent, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(SessionEvent {
         seq: columns.take()?,
         at_ms: columns.take()?,
@@ -169,8 +169,8 @@ fn event(row: &Row) -> Result<SessionEvent, StoreError> {
     })
 }
 
-fn message(row: &Row) -> Result<MessageRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn message(row: &SqlRow) -> Result<MessageRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(MessageRow {
         session: columns.text()?,
         seq: columns.take()?,
@@ -181,7 +181,10 @@ fn message(row: &Row) -> Result<MessageRow, StoreError> {
     })
 }
 
-fn write(transaction: &mut dyn Transaction, batch: &Batch) -> Result<Vec<usize>, StoreError> {
+fn write(
+    transaction: &mut dyn StoreTransaction,
+    batch: &WriteBatch,
+) -> Result<Vec<usize>, SqlStoreError> {
     let (mut lost, mut kept) = (Vec::new(), Vec::with_capacity(batch.parts.len()));
     for (index, part) in batch.parts.iter().enumerate() {
         match write_row(transaction, part)? {
@@ -192,7 +195,7 @@ fn write(transaction: &mut dyn Transaction, batch: &Batch) -> Result<Vec<usize>,
     let events: Vec<[Value; 6]> = kept.iter().flat_map(|part| &part.events).map(values).collect();
     insert_rows(transaction, &INSERT_EVENTS, &events)?;
     let messages = kept.iter().flat_map(|part| &part.messages);
-    let messages: Result<Vec<[Value; 6]>, StoreError> = messages.map(message_values).collect();
+    let messages: Result<Vec<[Value; 6]>, SqlStoreError> = messages.map(message_values).collect();
     insert_rows(transaction, &INSERT_MESSAGES, &messages?)?;
     for usage in kept.iter().flat_map(|part| &part.usage) {
         documents::put_usage(transaction, usage)?;
@@ -202,7 +205,10 @@ fn write(transaction: &mut dyn Transaction, batch: &Batch) -> Result<Vec<usize>,
 
 /// Writes a session's row, if it is still at the part's epoch; else nothing of the part may be
 /// written. This also makes the transaction conflict with whoever claims the session.
-fn write_row(transaction: &mut dyn Transaction, part: &Part) -> Result<bool, StoreError> {
+fn write_row(
+    transaction: &mut dyn StoreTransaction,
+    part: &SessionBatch,
+) -> Result<bool, SqlStoreError> {
     let is_ours = match &part.row {
         None => true,
         Some(row) if part.is_whole => sessions::update_all(transaction, row, part.epoch)?,
@@ -231,7 +237,7 @@ fn values(event: &EventRow) -> [Value; 6] {
     ]
 }
 
-fn message_values(message: &MessageRow) -> Result<[Value; 6], StoreError> {
+fn message_values(message: &MessageRow) -> Result<[Value; 6], SqlStoreError> {
     Ok([
         text(&message.session),
         number(message.seq),
@@ -266,10 +272,10 @@ fn inserts(into: &str) -> [String; 3] {
 }
 
 fn insert_rows(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     inserts: &[String; 3],
     rows: &[[Value; 6]],
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let mut rest = rows;
     for (size, sql) in INSERT_ROWS.into_iter().zip(inserts) {
         while rest.len() >= size {

@@ -1,10 +1,10 @@
 //! Layers, who stands on them, and snapshots.
 
-use node::store::{Row, StoreError, Transaction};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
 use super::SessionStore;
 use super::rows::{LayerRow, SnapshotRow};
-use super::schema::{Columns, json, limit, number, text, text_or_null};
+use super::schema::{SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::Error;
 
 const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
@@ -27,7 +27,7 @@ impl SessionStore {
         let parameters = [text(after), limit(count_max)];
         self.read("layers.list", move |it| {
             let sql = "SELECT id FROM session_layers WHERE id > $1 ORDER BY id LIMIT $2";
-            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
         })
         .await
     }
@@ -46,7 +46,7 @@ impl SessionStore {
             let found = it.query(sql, &parameters)?;
             let mut taken = Vec::with_capacity(found.len());
             for row in &found {
-                let id = Columns::of(row).text()?;
+                let id = SessionColumns::of(row).text()?;
                 it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&id)])?;
                 taken.push(id);
             }
@@ -72,7 +72,7 @@ impl SessionStore {
                     "the tenant has {count_max} snapshots, as many as it may \
                      (sessions.snapshots_max_per_tenant); delete some first"
                 );
-                return Err(StoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(Error::TooMany(message)));
             }
             let sql = format!(
                 "INSERT INTO session_snapshots ({SNAPSHOT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -115,7 +115,7 @@ impl SessionStore {
         before: Option<&str>,
         count_max: usize,
     ) -> Result<Vec<SnapshotRow>, Error> {
-        let mut conditions = super::schema::Conditions::equal("tenant", text(tenant));
+        let mut conditions = super::schema::QueryConditions::equal("tenant", text(tenant));
         conditions.and("session = $", session.map(text));
         conditions.and("id < $", before.map(text));
         let place = conditions.place(limit(count_max));
@@ -149,8 +149,8 @@ fn user(id: &str) -> String {
     format!("snapshot:{id}")
 }
 
-fn snapshot(row: &Row) -> Result<SnapshotRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn snapshot(row: &SqlRow) -> Result<SnapshotRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(SnapshotRow {
         id: columns.text()?,
         tenant: columns.text()?,
@@ -167,10 +167,10 @@ fn snapshot(row: &Row) -> Result<SnapshotRow, StoreError> {
 /// chain: a layer that was taken away meanwhile is missed here, and whoever takes one away
 /// conflicts with whoever begins to stand on it.
 pub(super) fn use_chain(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     user: &str,
     chain: &[String],
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let sql = "DELETE FROM session_layer_uses WHERE used_by = $1";
     transaction.execute(sql, &[text(user)])?;
     begin_chain(transaction, user, chain)
@@ -178,15 +178,15 @@ pub(super) fn use_chain(
 
 /// The same for a user that is new.
 pub(super) fn begin_chain(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     user: &str,
     chain: &[String],
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     for layer in chain {
         let parameters = [text(layer), text(user)];
         let known = "SELECT id FROM session_layers WHERE id = $1";
         if transaction.query_one(known, &parameters[..1])?.is_none() {
-            return Err(StoreError::refuse(Error::NotFound("layer")));
+            return Err(SqlStoreError::refuse(Error::NotFound("layer")));
         }
         let sql = "INSERT INTO session_layer_uses (layer, used_by) VALUES ($1, $2) \
             ON CONFLICT (layer, used_by) DO NOTHING";

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use api::{OnDisconnect, SessionEventKind, SessionState};
-use node::store::{FromValue, Migration, Row, StoreError, Value};
+use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,8 +17,8 @@ use super::rows::OnDeadline;
 pub(super) const SERVICE: &str = "sessions";
 
 /// What brings the tables to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE agents (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -36,7 +36,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE UNIQUE INDEX agents_name ON agents (tenant, name)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE agent_versions (
             agent_id TEXT NOT NULL,
             version BIGINT NOT NULL,
@@ -51,7 +51,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             PRIMARY KEY (agent_id, version)
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE sessions (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -92,7 +92,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX sessions_deadline ON sessions (deadline_ms) WHERE deadline_ms IS NOT NULL;
         CREATE INDEX sessions_ended ON sessions (last_active_ms, id) WHERE state = 'ended'",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_metadata (
             tenant TEXT NOT NULL,
             name TEXT NOT NULL,
@@ -103,7 +103,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX session_metadata_session ON session_metadata (session)",
     ),
     // Without a row id, SQLite keeps them in the order of their key alone.
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE TABLE session_events (
             session TEXT NOT NULL,
             seq BIGINT NOT NULL,
@@ -127,7 +127,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX session_events_turns ON session_events (session, turn, kind)
             WHERE kind IN ('turn_start', 'done')",
     },
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE TABLE session_messages (
             session TEXT NOT NULL,
             seq BIGINT NOT NULL,
@@ -147,7 +147,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             PRIMARY KEY (session, seq)
         )",
     },
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_layers (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -156,7 +156,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         )",
     ),
     // A row for each layer of each chain: what nobody uses has none.
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_layer_uses (
             layer TEXT NOT NULL,
             used_by TEXT NOT NULL,
@@ -164,7 +164,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_layer_uses_by ON session_layer_uses (used_by)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_snapshots (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -177,7 +177,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_snapshots_tenant ON session_snapshots (tenant, id)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_credentials (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -189,7 +189,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_credentials_tenant ON session_credentials (tenant, id)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_attachments (
             id TEXT NOT NULL PRIMARY KEY,
             tenant TEXT NOT NULL,
@@ -202,7 +202,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_attachments_session ON session_attachments (session, id)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_usage (
             session TEXT NOT NULL,
             turn TEXT NOT NULL,
@@ -221,14 +221,14 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_usage_tenant ON session_usage (tenant, at_ms)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_servers (
             id TEXT NOT NULL PRIMARY KEY,
             address TEXT,
             heartbeat_ms BIGINT NOT NULL
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE session_documents (
             tenant TEXT NOT NULL,
             kind TEXT NOT NULL,
@@ -241,9 +241,9 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX session_documents_parent ON session_documents (tenant, kind, parent, id)",
     ),
-    Migration::Same("ALTER TABLE agents ADD COLUMN grants BYTEA"),
-    Migration::Same("ALTER TABLE sessions ADD COLUMN grants BYTEA"),
-    Migration::Same(
+    MigrationStep::Same("ALTER TABLE agents ADD COLUMN grants BYTEA"),
+    MigrationStep::Same("ALTER TABLE sessions ADD COLUMN grants BYTEA"),
+    MigrationStep::Same(
         "CREATE INDEX session_layers_tenant ON session_layers (tenant);
         CREATE INDEX session_attachments_tenant ON session_attachments (tenant)",
     ),
@@ -299,8 +299,8 @@ pub(super) fn number_or_null(value: Option<u64>) -> Value {
 }
 
 /// A value as JSON, which is kept as bytes: no engine looks into it.
-pub(super) fn json<T: Serialize>(value: &T) -> Result<Value, StoreError> {
-    serde_json::to_vec(value).map(Value::Blob).map_err(StoreError::refuse)
+pub(super) fn json<T: Serialize>(value: &T) -> Result<Value, SqlStoreError> {
+    serde_json::to_vec(value).map(Value::Blob).map_err(SqlStoreError::refuse)
 }
 
 /// How many of a page, as a parameter.
@@ -350,35 +350,35 @@ pub(super) fn on_deadline(policy: OnDeadline) -> &'static str {
 }
 
 /// Reads the columns of a row one after the other.
-pub(super) struct Columns<'a> {
-    row: &'a Row,
+pub(super) struct SessionColumns<'a> {
+    row: &'a SqlRow,
     next: usize,
 }
 
-impl<'a> Columns<'a> {
-    pub(super) fn of(row: &'a Row) -> Columns<'a> {
-        Columns { row, next: 0 }
+impl<'a> SessionColumns<'a> {
+    pub(super) fn of(row: &'a SqlRow) -> SessionColumns<'a> {
+        SessionColumns { row, next: 0 }
     }
 
     /// The next column.
-    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, SqlStoreError> {
         let value = self.row.get(self.next);
         self.next += 1;
         value
     }
 
     /// The next column, a text from outside.
-    pub(super) fn text(&mut self) -> Result<String, StoreError> {
+    pub(super) fn text(&mut self) -> Result<String, SqlStoreError> {
         self.take().map(original)
     }
 
     /// The next column, a text from outside that may be missing.
-    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, StoreError> {
+    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, SqlStoreError> {
         Ok(self.take::<Option<String>>()?.map(original))
     }
 
     /// The next column, JSON.
-    pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, SqlStoreError> {
         let bytes: Vec<u8> = self.take()?;
         serde_json::from_slice(&bytes).map_err(|_| self.wrong("JSON of its type"))
     }
@@ -386,7 +386,7 @@ impl<'a> Columns<'a> {
     /// The next column, JSON of the type, or nothing in a row that is older than the column.
     pub(super) fn json_or_default<T: DeserializeOwned + Default>(
         &mut self,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, SqlStoreError> {
         let bytes: Option<Vec<u8>> = self.take()?;
         let read = bytes.map(|bytes| serde_json::from_slice(&bytes));
         read.transpose().map_err(|_| self.wrong("JSON of its type")).map(Option::unwrap_or_default)
@@ -397,27 +397,27 @@ impl<'a> Columns<'a> {
         &mut self,
         expected: &'static str,
         find: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, SqlStoreError> {
         let word: String = self.take()?;
         find(&word).ok_or_else(|| self.wrong(expected))
     }
 
-    fn wrong(&self, expected: &'static str) -> StoreError {
-        StoreError::Column { index: self.next - 1, expected, found: "something else" }
+    fn wrong(&self, expected: &'static str) -> SqlStoreError {
+        SqlStoreError::Column { index: self.next - 1, expected, found: "something else" }
     }
 }
 
 /// Parameters of a statement that depends on what is asked.
 #[derive(Default)]
-pub(super) struct Conditions {
+pub(super) struct QueryConditions {
     pub(super) sql: String,
     pub(super) parameters: Vec<Value>,
 }
 
-impl Conditions {
+impl QueryConditions {
     /// Begins with a column that equals a value.
-    pub(super) fn equal(column: &str, value: Value) -> Conditions {
-        Conditions { sql: format!("{column} = $1"), parameters: vec![value] }
+    pub(super) fn equal(column: &str, value: Value) -> QueryConditions {
+        QueryConditions { sql: format!("{column} = $1"), parameters: vec![value] }
     }
 
     /// One more condition, with `$` in place of the parameter; nothing where there is no value.

@@ -7,29 +7,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use node::sealed::{Plain, SECRET_BYTES_MAX, SealError, Sealer};
-use node::store::{Row, StoreError};
+use node::sealed::{PlainSecret, SECRET_BYTES_MAX, SealError, Sealer};
+use node::store::{SqlRow, SqlStoreError};
 
 use super::SessionStore;
 use super::rows::{CredentialRow, SealedBlob};
-use super::schema::{Columns, number, text};
+use super::schema::{SessionColumns, number, text};
 use crate::error::Error;
 
 const CREDENTIAL: &str = "id, tenant, kind, label, secret, created_ms, last_used_ms";
 
 /// Seals and opens. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Secrets(Arc<Sealer>);
+pub(crate) struct SecretStore(Arc<Sealer>);
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for SecretStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secrets").finish_non_exhaustive()
     }
 }
 
-impl Secrets {
-    pub(crate) fn new(sealer: Sealer) -> Secrets {
-        Secrets(Arc::new(sealer))
+impl SecretStore {
+    pub(crate) fn new(sealer: Sealer) -> SecretStore {
+        SecretStore(Arc::new(sealer))
     }
 
     /// A key for something else.
@@ -86,7 +86,7 @@ impl Secrets {
     ///
     /// # Errors
     /// `Internal` when it was sealed for another row or with another key.
-    pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<Plain, Error> {
+    pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<PlainSecret, Error> {
         let about = about("credential", &row.tenant, &row.id);
         self.0.open(&row.secret.0, &about).map_err(Error::internal)
     }
@@ -122,7 +122,7 @@ impl SessionStore {
             let count = it.query_one(count, &[text(&row.tenant)])?;
             if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
                 let message = format!("a tenant may have {count_max} credentials");
-                return Err(StoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(Error::TooMany(message)));
             }
             let sql = "INSERT INTO session_credentials \
                 (id, tenant, kind, label, secret, created_ms) VALUES ($1, $2, $3, $4, $5, $6)";
@@ -192,8 +192,8 @@ impl SessionStore {
     }
 }
 
-fn credential(row: &Row) -> Result<CredentialRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn credential(row: &SqlRow) -> Result<CredentialRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(CredentialRow {
         id: columns.text()?,
         tenant: columns.text()?,

@@ -1,10 +1,10 @@
 //! Servers that share the store, and when they were seen.
 
-use node::store::{Row, StoreError};
+use node::store::{SqlRow, SqlStoreError};
 
 use super::SessionStore;
 use super::rows::ServerRow;
-use super::schema::{Columns, number, text, text_or_null};
+use super::schema::{SessionColumns, number, text, text_or_null};
 use crate::error::Error;
 
 impl SessionStore {
@@ -45,8 +45,8 @@ impl SessionStore {
     }
 }
 
-fn row(row: &Row) -> Result<ServerRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn row(row: &SqlRow) -> Result<ServerRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(ServerRow {
         id: columns.text()?,
         address: columns.text_or_null()?,

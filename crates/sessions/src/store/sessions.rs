@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use api::{OnDisconnect, SessionLimits, SessionState};
 use node::clock;
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::layers;
 use super::rows::{OnDeadline, SessionFilter, SessionRow};
 use super::schema::{
-    Columns, Conditions, json, limit, number, number_or_null, on_deadline, on_disconnect, pairs,
-    state, text, text_or_null,
+    QueryConditions, SessionColumns, json, limit, number, number_or_null, on_deadline,
+    on_disconnect, pairs, state, text, text_or_null,
 };
 use super::{SEQ_BLOCK, SERVER_LEASE, SessionStore};
 use crate::error::Error;
@@ -50,7 +50,7 @@ const DELETE_MAX: u32 = 10_000;
 
 /// How many sessions a tenant has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Count {
+pub(super) struct SessionCount {
     count: u64,
     at: Instant,
 }
@@ -154,8 +154,8 @@ impl SessionStore {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         self.write("sessions.modify", move |it| {
             let found = get(it, &id)?.filter(|row| row.tenant == tenant);
-            let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("session")))?;
-            change(&mut row).map_err(StoreError::refuse)?;
+            let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("session")))?;
+            change(&mut row).map_err(SqlStoreError::refuse)?;
             update_all(it, &row, row.epoch)?;
             Ok(row)
         })
@@ -252,7 +252,7 @@ impl SessionStore {
         for table in ["session_events", "session_messages"] {
             loop {
                 let id = id.to_owned();
-                let more = move |it: &mut dyn Transaction| match get(it, &id)? {
+                let more = move |it: &mut dyn StoreTransaction| match get(it, &id)? {
                     // Another tenant's: it was not removed.
                     Some(_) => Ok(false),
                     None => forget_some(it, table, &id),
@@ -283,7 +283,7 @@ impl SessionStore {
             let sql = "SELECT disk, disk_server, limits FROM sessions \
                 WHERE tenant = $1 AND state <> 'ended'";
             for row in it.query(sql, &parameters)? {
-                let mut columns = Columns::of(&row);
+                let mut columns = SessionColumns::of(&row);
                 let (disk, at) = (columns.text_or_null()?, columns.text_or_null()?);
                 let limits: SessionLimits = columns.json()?;
                 stored.limits.push(limits);
@@ -301,7 +301,7 @@ impl SessionStore {
     /// Counts one more session of a tenant, in memory: a count in the transaction that inserts
     /// would make all that insert at the same time conflict.
     async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), Error> {
-        let fresh = |count: &Count| now.saturating_duration_since(count.at) < COUNT_AGE;
+        let fresh = |count: &SessionCount| now.saturating_duration_since(count.at) < COUNT_AGE;
         let known = self.counts.lock().get(tenant).copied().filter(fresh);
         if known.is_none() {
             let count = self.count_sessions(tenant).await?;
@@ -309,7 +309,7 @@ impl SessionStore {
             if counts.len() >= COUNTS_MAX {
                 counts.clear();
             }
-            counts.insert(tenant.to_owned(), Count { count, at: now });
+            counts.insert(tenant.to_owned(), SessionCount { count, at: now });
         }
         let mut counts = self.counts.lock();
         let Some(known) = counts.get_mut(tenant) else { return Ok(()) };
@@ -330,8 +330,8 @@ impl SessionStore {
     }
 }
 
-fn row(row: &Row) -> Result<SessionRow, StoreError> {
-    let mut columns = Columns::of(row);
+fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
     Ok(SessionRow {
         id: columns.text()?,
         tenant: columns.text()?,
@@ -382,14 +382,14 @@ fn blob(sealed: Option<&super::rows::SealedBlob>) -> Value {
 }
 
 pub(super) fn get(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &str,
-) -> Result<Option<SessionRow>, StoreError> {
+) -> Result<Option<SessionRow>, SqlStoreError> {
     let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = $1");
     transaction.query_one(&sql, &[text(id)])?.map(|found| row(&found)).transpose()
 }
 
-fn insert(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(), StoreError> {
+fn insert(transaction: &mut dyn StoreTransaction, row: &SessionRow) -> Result<(), SqlStoreError> {
     let parameters = [
         text(&row.id),
         text(&row.tenant),
@@ -435,7 +435,10 @@ fn user(id: &str) -> String {
     format!("session:{id}")
 }
 
-fn put_metadata(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(), StoreError> {
+fn put_metadata(
+    transaction: &mut dyn StoreTransaction,
+    row: &SessionRow,
+) -> Result<(), SqlStoreError> {
     let sql = "INSERT INTO session_metadata (tenant, name, value, session) VALUES ($1, $2, $3, $4)";
     for [name, value] in pairs(&row.metadata) {
         transaction.execute(sql, &[text(&row.tenant), name, value, text(&row.id)])?;
@@ -445,10 +448,10 @@ fn put_metadata(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(
 
 /// Writes what changes while a session lives. False when it is not at this epoch.
 pub(super) fn update_life(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
     epoch: u64,
-) -> Result<bool, StoreError> {
+) -> Result<bool, SqlStoreError> {
     let parameters = [
         text(&row.id),
         number(epoch),
@@ -468,10 +471,10 @@ pub(super) fn update_life(
 
 /// Writes all that may change. False when it is not at this epoch.
 pub(super) fn update_all(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
     epoch: u64,
-) -> Result<bool, StoreError> {
+) -> Result<bool, SqlStoreError> {
     let before = "SELECT metadata, chain FROM sessions WHERE id = $1 AND epoch = $2";
     let place = [text(&row.id), number(epoch)];
     let Some(before) = transaction.query_one(before, &place)? else {
@@ -510,11 +513,11 @@ pub(super) fn update_all(
 }
 
 fn list(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: &str,
     filter: &SessionFilter,
-) -> Result<Vec<SessionRow>, StoreError> {
-    let mut conditions = Conditions::equal("tenant", text(tenant));
+) -> Result<Vec<SessionRow>, SqlStoreError> {
+    let mut conditions = QueryConditions::equal("tenant", text(tenant));
     conditions.and("agent_name = $", filter.agent.as_deref().map(text));
     conditions.and("id < $", filter.before.as_deref().map(text));
     match &filter.face {
@@ -544,16 +547,16 @@ fn list(
 }
 
 fn claim(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &str,
     server: &str,
     from_epoch: u64,
     now_ms: u64,
-) -> Result<Option<SessionRow>, StoreError> {
+) -> Result<Option<SessionRow>, SqlStoreError> {
     let found = get(transaction, id)?;
-    let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("session")))?;
+    let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("session")))?;
     if row.state == SessionState::Ended {
-        return Err(StoreError::refuse(Error::Ended));
+        return Err(SqlStoreError::refuse(Error::Ended));
     }
     if row.epoch != from_epoch {
         return Ok(None);
@@ -585,10 +588,10 @@ fn claim(
 }
 
 fn remove(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: &str,
     id: &str,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, SqlStoreError> {
     let both = [text(tenant), text(id)];
     let sql = "DELETE FROM sessions WHERE tenant = $1 AND id = $2";
     if transaction.execute(sql, &both)? == 0 {
@@ -598,15 +601,15 @@ fn remove(
     transaction.execute("DELETE FROM session_metadata WHERE session = $1", &only)?;
     layers::use_chain(transaction, &user(id), &[])?;
     let sql = "DELETE FROM session_attachments WHERE session = $1 RETURNING object";
-    transaction.query(sql, &only)?.iter().map(|row| Columns::of(row).text()).collect()
+    transaction.query(sql, &only)?.iter().map(|row| SessionColumns::of(row).text()).collect()
 }
 
 /// Deletes the oldest rows of a session. Whether there may be more.
 fn forget_some(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     table: &str,
     id: &str,
-) -> Result<bool, StoreError> {
+) -> Result<bool, SqlStoreError> {
     let sql = format!("SELECT seq FROM {table} WHERE session = $1 ORDER BY seq LIMIT 1 OFFSET $2");
     let last = transaction.query_one(&sql, &[text(id), DELETE_MAX.into()])?;
     let Some(last) = last else {

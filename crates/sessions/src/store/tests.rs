@@ -20,7 +20,7 @@ use super::*;
 pub(super) const NOW: u64 = 1_800_000_000_000;
 
 pub(crate) async fn open(url: StoreUrl) -> SessionStore {
-    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     SessionStore::open(store).await.unwrap()
 }
 

@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use node::objects::Objects;
+use node::objects::ObjectStore;
 use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -37,7 +37,7 @@ const VERSION: u32 = 1;
 /// What an image consists of.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Manifest {
+struct ImageManifest {
     version: u32,
     /// Bytes of the image.
     bytes: u64,
@@ -46,7 +46,7 @@ struct Manifest {
     pieces: Vec<Option<String>>,
 }
 
-impl Manifest {
+impl ImageManifest {
     fn check(&self) -> Result<(), &'static str> {
         let expected = self.bytes.div_ceil(PIECE_BYTES.into());
         let is_name = |name: &String| {
@@ -80,7 +80,7 @@ fn piece_key(prefix: &str, name: &str) -> String {
 
 /// Brings an image that nobody writes to to the object store; answers the key of its manifest.
 pub(super) async fn store(
-    objects: &Objects,
+    objects: &ObjectStore,
     kind: &str,
     id: &str,
     path: &Path,
@@ -125,7 +125,7 @@ pub(super) async fn store(
             *place = name;
         }
     }
-    let manifest = Manifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces };
+    let manifest = ImageManifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces };
     let text = serde_json::to_vec(&manifest).map_err(Error::internal)?;
     objects.put(&key, Bytes::from(text)).await.map_err(unavailable)?;
     let names = manifest.names();
@@ -160,16 +160,16 @@ fn name_of(content: &[u8]) -> String {
     node::hex::encode(&Sha256::digest(content))
 }
 
-async fn read_manifest(objects: &Objects, key: &str) -> Result<Option<Manifest>, Error> {
+async fn read_manifest(objects: &ObjectStore, key: &str) -> Result<Option<ImageManifest>, Error> {
     let Some(text) = objects.get(key).await.map_err(unavailable)? else { return Ok(None) };
-    let manifest: Manifest = serde_json::from_slice(&text).map_err(Error::internal)?;
+    let manifest: ImageManifest = serde_json::from_slice(&text).map_err(Error::internal)?;
     let wrong = |what| Error::internal(format!("the manifest `{key}` {what}"));
     manifest.check().map_err(wrong)?;
     Ok(Some(manifest))
 }
 
 /// Makes an image again.
-pub(super) async fn restore(objects: &Objects, key: &str, path: &Path) -> Result<(), Error> {
+pub(super) async fn restore(objects: &ObjectStore, key: &str, path: &Path) -> Result<(), Error> {
     let manifest = read_manifest(objects, key).await?;
     let missing = || Error::internal(format!("there is no manifest `{key}`"));
     let manifest = manifest.ok_or_else(missing)?;
@@ -216,7 +216,7 @@ fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(
 }
 
 /// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.
-pub(super) async fn remove(objects: &Objects, kind: &str, id: &str) {
+pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
     let removed = async {
         // The manifest first: what is left of a removal that failed is never taken for an image.
         objects.delete(&manifest_key(kind, id)).await?;

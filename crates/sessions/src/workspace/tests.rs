@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use node::objects::Objects;
-use node::store::Durability;
+use node::objects::ObjectStore;
+use node::store::CommitDurability;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -24,8 +24,8 @@ impl Place {
         Place(path)
     }
 
-    fn objects(&self) -> Objects {
-        Objects::in_directory(&self.0.join("objects"), Durability::Process).unwrap()
+    fn objects(&self) -> ObjectStore {
+        ObjectStore::in_directory(&self.0.join("objects"), CommitDurability::Process).unwrap()
     }
 }
 

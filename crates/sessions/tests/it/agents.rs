@@ -6,7 +6,7 @@ use api::{
 };
 use sandbox::Engine;
 use sessions::service::UsageQuery;
-use sessions::{Config, Error};
+use sessions::{Error, SessionsConfig};
 
 use crate::support::{Home, Server, TENANT, agent, config, errors, hear, message, tests, texts};
 
@@ -82,7 +82,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
 }
 
 async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
-    let home = Home::new(engine, Config { messages_waiting_max: 2, ..config() });
+    let home = Home::new(engine, SessionsConfig { messages_waiting_max: 2, ..config() });
     let server = home.start().await;
     let slow = scripted("(time.sleep(0.3), text)[1]");
     server.deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();

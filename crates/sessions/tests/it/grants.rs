@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use api::{CreateSession, Grant};
 use node::auth::Principal;
-use node::gateway::{Gate, Gateway, Holder, Opening};
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use parking_lot::Mutex;
 use sandbox::Engine;
@@ -37,12 +37,16 @@ struct Stop {
     go_on: Receiver<()>,
 }
 
-impl Gateway for Sockets {
+impl GrantGateway for Sockets {
     fn authorize(&self, _who: &Principal, _grants: &[Grant]) -> Result<(), http::Error> {
         Ok(())
     }
 
-    fn resolve(&self, _holder: &Holder, grants: &[Grant]) -> Result<Box<dyn Opening>, http::Error> {
+    fn resolve(
+        &self,
+        _holder: &GrantHolder,
+        grants: &[Grant],
+    ) -> Result<Box<dyn GrantOpening>, http::Error> {
         let ports: Vec<u16> = grants.iter().map(Grant::port).collect();
         let stop = self.stops.lock().take_if(|stop| {
             let is_it = ports.contains(&stop.port);
@@ -67,7 +71,7 @@ struct Ready {
     environment: BTreeMap<String, String>,
 }
 
-impl Opening for Ready {
+impl GrantOpening for Ready {
     fn ports(&self) -> &[u16] {
         &self.ports
     }
@@ -76,7 +80,7 @@ impl Opening for Ready {
         &self.environment
     }
 
-    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn Gate> {
+    fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn GrantGate> {
         let gate = Served(Arc::clone(&self.held));
         gate.add(self, listeners);
         Box::new(gate)
@@ -86,7 +90,7 @@ impl Opening for Ready {
 #[derive(Debug)]
 struct Served(Held);
 
-impl Gate for Served {
+impl GrantGate for Served {
     fn missing(&self, grants: &[Grant]) -> Vec<u16> {
         let held = self.0.lock();
         grants.iter().map(Grant::port).filter(|port| !held.contains_key(port)).collect()
@@ -96,7 +100,7 @@ impl Gate for Served {
         self.0.lock().retain(|_, (grant, _)| grants.contains(grant));
     }
 
-    fn add(&self, opening: Box<dyn Opening>, listeners: Vec<TcpListener>) {
+    fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>) {
         let opening: Box<dyn std::any::Any> = opening;
         let mut held = self.0.lock();
         let new = opening.downcast::<Ready>().unwrap().grants;

@@ -2,8 +2,8 @@
 
 use api::{CreateSession, SandboxState, SessionLimits, SessionState};
 use sandbox::Engine;
-use sessions::service::{DeadlineAction, Extras, ListQuery};
-use sessions::{Config, Error};
+use sessions::service::{CreateExtras, DeadlineAction, ListQuery};
+use sessions::{Error, SessionsConfig};
 
 use crate::support::{Home, SESSIONS, TENANT, config, guest_init_of, kill, tests};
 
@@ -136,7 +136,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
 }
 
 async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
-    let home = Home::new(engine, Config { resident_max: 2, ..config() });
+    let home = Home::new(engine, SessionsConfig { resident_max: 2, ..config() });
     let server = home.start().await;
     let (a, b) = (server.plain().await, server.plain().await);
     server.out(&a, "echo a >file").await;
@@ -163,7 +163,7 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
 }
 
 async fn many_at_once_all_succeed(engine: Engine) {
-    let home = Home::new(engine, Config { ready: 0, ..config() });
+    let home = Home::new(engine, SessionsConfig { ready: 0, ..config() });
     let server = home.start().await;
     let made = (0..SESSIONS).map(|_| server.create(TENANT, CreateSession::default()));
     let made = futures_util::future::join_all(made).await;
@@ -175,7 +175,7 @@ async fn many_at_once_all_succeed(engine: Engine) {
 }
 
 async fn what_cannot_be_made_leaves_nothing(engine: Engine) {
-    let home = Home::new(engine, Config { sessions_max_per_tenant: 1, ..config() });
+    let home = Home::new(engine, SessionsConfig { sessions_max_per_tenant: 1, ..config() });
     let server = home.start().await;
     server.plain().await;
     let refused = server.create(TENANT, CreateSession::default()).await;
@@ -268,7 +268,7 @@ async fn idle_sessions_give_up_their_sandboxes(engine: Engine) {
 }
 
 async fn cold_disks_go_to_the_object_store(engine: Engine) {
-    let home = Home::new(engine, Config { cold_s: 1, ready: 0, ..config() });
+    let home = Home::new(engine, SessionsConfig { cold_s: 1, ready: 0, ..config() });
     let server = home.start().await;
     let id = server.plain().await;
     server
@@ -312,7 +312,7 @@ async fn deadlines_pause_and_end(engine: Engine) {
     server.set_deadline(TENANT, &id, Some(later), DeadlineAction::End).await.unwrap();
     server.set_deadline(TENANT, &id, soon(), DeadlineAction::End).await.unwrap();
     server.until("it has ended", is(SessionState::Ended, id)).await;
-    let extras = Extras { deadline_ms: soon(), ..Extras::default() };
+    let extras = CreateExtras { deadline_ms: soon(), ..CreateExtras::default() };
     let other = server.create_as(TENANT, CreateSession::default(), extras).await.unwrap().id;
     server.until("it has ended, too", is(SessionState::Ended, other)).await;
     server.stop().await;

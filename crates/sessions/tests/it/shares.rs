@@ -5,10 +5,10 @@ use std::time::Duration;
 use api::{CreateSession, SessionState};
 use bytes::Bytes;
 use node::auth::{NewToken, Principal, Scopes, Tokens};
-use node::objects::{Credentials, Objects, S3Location, Style};
+use node::objects::{BucketStyle, ObjectStore, S3Location, SigningCredentials};
 use sandbox::Engine;
-use sessions::service::{Extras, ListQuery, SandboxGuard};
-use sessions::{Config, Error};
+use sessions::service::{CreateExtras, ListQuery, SandboxGuard};
+use sessions::{Error, SessionsConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -39,7 +39,7 @@ async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<Error>)
     for _ in 0..count {
         let sessions = server.sessions.clone();
         creating.spawn(async move {
-            let (request, extras) = (CreateSession::default(), Extras::default());
+            let (request, extras) = (CreateSession::default(), CreateExtras::default());
             sessions.create_held(TENANT, request, extras).await
         });
     }
@@ -57,7 +57,7 @@ async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<Error>)
 }
 
 async fn a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place(engine: Engine) {
-    let config = Config { resident_max: PLACES, capacity: PLACES, ..config() };
+    let config = SessionsConfig { resident_max: PLACES, capacity: PLACES, ..config() };
     let home = Home::new(engine, config);
     let server = home.start().await;
     for count in [PLACES + 3, 5 * PLACES] {
@@ -85,7 +85,7 @@ async fn a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place(engin
 }
 
 async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
-    let home = Home::new(engine, Config { resident_max: 3, ..config() });
+    let home = Home::new(engine, SessionsConfig { resident_max: 3, ..config() });
     let server = home.start().await;
     let mut working = JoinSet::new();
     for _ in 0..24 {
@@ -107,17 +107,17 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
 }
 
 /// An object store that takes connections and answers nothing; it closes them when the task ends.
-async fn silent_object_store() -> (Objects, tokio::task::JoinHandle<()>) {
+async fn silent_object_store() -> (ObjectStore, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let location = S3Location {
         bucket: "bucket".to_owned(),
         prefix: String::new(),
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
         region: "test-1".to_owned(),
-        style: Style::Path,
+        style: BucketStyle::Path,
         ca: None,
     };
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: "id".to_owned(),
         secret_access_key: "key".to_owned(),
         session_token: None,
@@ -128,11 +128,11 @@ async fn silent_object_store() -> (Objects, tokio::task::JoinHandle<()>) {
             connections.push(connection);
         }
     });
-    (Objects::in_s3(location, credentials), silent)
+    (ObjectStore::in_s3(location, credentials), silent)
 }
 
 async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine) {
-    let config = Config { resident_max: 2, capacity: 2, ..config() };
+    let config = SessionsConfig { resident_max: 2, capacity: 2, ..config() };
     let mut home = Home::new(engine, config);
     let (objects, silent) = silent_object_store().await;
     home.objects = Some(objects);
@@ -155,11 +155,11 @@ async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine)
 }
 
 async fn create_held(server: &Server, tenant: &str) -> Result<SandboxGuard, Error> {
-    server.create_held(tenant, CreateSession::default(), Extras::default()).await
+    server.create_held(tenant, CreateSession::default(), CreateExtras::default()).await
 }
 
 async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
-    let config = Config { resident_max: 4, resident_max_per_tenant: 2, ..config() };
+    let config = SessionsConfig { resident_max: 4, resident_max_per_tenant: 2, ..config() };
     let home = Home::new(engine, config);
     let server = home.start().await;
     let hog =
@@ -188,7 +188,7 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
 }
 
 async fn half_is_kept_for_others_where_there_are_others(engine: Engine) {
-    let mut home = Home::new(engine, Config { resident_max: 4, ..config() });
+    let mut home = Home::new(engine, SessionsConfig { resident_max: 4, ..config() });
     let tokens = Tokens::open(home.path()).unwrap();
     let token = |tenant| NewToken {
         name: tenant,
@@ -269,7 +269,7 @@ async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Error) 
 }
 
 async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
-    let config = Config {
+    let config = SessionsConfig {
         stored_bytes_max_per_tenant: 8 << 20,
         disk_bytes_max_per_tenant: 3 * (64 << 20),
         snapshots_max_per_tenant: 1,

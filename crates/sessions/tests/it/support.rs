@@ -14,14 +14,14 @@ use api::{
 };
 use node::auth::Tokens;
 use node::drain::Drain;
-use node::gateway::Gateway;
-use node::objects::Objects;
+use node::gateway::GrantGateway;
+use node::objects::ObjectStore;
 use node::sealed::Sealer;
-use node::store::{Durability, Store, StoreConfig, StoreUrl};
+use node::store::{CommitDurability, SqlStore, StoreConfig, StoreUrl};
 use node::telemetry;
 use sandbox::{Engine, EngineConfig, HostImage};
-use sessions::service::{MessageStream, Parts};
-use sessions::{Config, Sessions};
+use sessions::service::{MessageStream, SessionParts};
+use sessions::{Sessions, SessionsConfig};
 use testkit::Scratch;
 use tokio::task::JoinHandle;
 use tokio::time;
@@ -103,18 +103,18 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
 pub(crate) struct Home {
     scratch: Scratch,
     engine: Engine,
-    pub(crate) config: Config,
-    pub(crate) gateway: Option<Arc<dyn Gateway>>,
+    pub(crate) config: SessionsConfig,
+    pub(crate) gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server.
     pub(crate) tokens: Option<Tokens>,
     /// Where disks are archived; a directory of the home when there is none.
-    pub(crate) objects: Option<Objects>,
+    pub(crate) objects: Option<ObjectStore>,
 }
 
 /// One life of a server.
 pub(crate) struct Server {
     pub(crate) sessions: Sessions,
-    store: Store,
+    store: SqlStore,
     drain: Arc<Drain>,
     work: JoinHandle<()>,
 }
@@ -128,12 +128,17 @@ impl std::ops::Deref for Server {
 }
 
 /// Small and quick.
-pub(crate) fn config() -> Config {
-    Config { disk_bytes: 64 << 20, disk_inodes: 8192, resident_max: SESSIONS, ..Config::default() }
+pub(crate) fn config() -> SessionsConfig {
+    SessionsConfig {
+        disk_bytes: 64 << 20,
+        disk_inodes: 8192,
+        resident_max: SESSIONS,
+        ..SessionsConfig::default()
+    }
 }
 
 impl Home {
-    pub(crate) fn new(engine: Engine, config: Config) -> Home {
+    pub(crate) fn new(engine: Engine, config: SessionsConfig) -> Home {
         Home { scratch: Scratch::new(), engine, config, gateway: None, tokens: None, objects: None }
     }
 
@@ -151,10 +156,10 @@ impl Home {
     pub(crate) async fn start_as(&self, server: &str) -> Server {
         let mut registry = telemetry::registry("test");
         let url = StoreUrl::Sqlite(self.path().join("cove.sqlite"));
-        let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+        let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
         let data_dir = self.path().join(server);
         std::fs::create_dir_all(&data_dir).unwrap();
-        let parts = Parts {
+        let parts = SessionParts {
             gateway: self.gateway.clone(),
             tokens: self.tokens.clone(),
             config: self.config.clone(),
@@ -162,7 +167,7 @@ impl Home {
             store: store.clone(),
             objects: self.objects.clone().unwrap_or_else(|| {
                 let path = self.path().join("objects");
-                Objects::in_directory(&path, Durability::Process).unwrap()
+                ObjectStore::in_directory(&path, CommitDurability::Process).unwrap()
             }),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
@@ -193,7 +198,7 @@ impl Server {
     }
 
     /// Stops a session.
-    pub(crate) async fn stop_session(&self, id: &str) -> api::Session {
+    pub(crate) async fn stop_session(&self, id: &str) -> api::SessionView {
         self.sessions.stop(TENANT, id).await.unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::changes::{TrackedChange, changes};
 use wire::mysql::frame::PacketHeader;
@@ -463,11 +463,11 @@ impl MysqlReplyHandler<'_, '_> {
         if !went_well {
             server.is_untold |= leaves::may_change_before_it_fails(effects);
             // User variables and temporary tables of what failed are never told of.
-            let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
-            server.reset_due |= effects.intersects(HIDDEN) && verify != Verify::Never;
+            let verify = self.client.as_ref().map_or(VerifyMode::Always, |client| client.verify);
+            server.reset_due |= effects.intersects(HIDDEN) && verify != VerifyMode::Never;
         }
         if !effects.is_empty() || !server.pins.is_empty() {
-            let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
+            let verify = self.client.as_ref().map_or(VerifyMode::Always, |client| client.verify);
             leaves::behind(server, facts, (went_well, lock_row), verify);
             if went_well && effects.intersects(Effects::DDL) {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
@@ -581,7 +581,7 @@ pub(super) fn release(
         server.ask(note, SELECT_INSERT_ID, to_server);
         return false;
     }
-    server.reset_due |= client.verify == Verify::Always;
+    server.reset_due |= client.verify == VerifyMode::Always;
     client.attached = false;
     server.attached = None;
     true

@@ -383,7 +383,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    use api::Verify;
+    use api::VerifyMode;
     use wire::mysql::capabilities::CapabilityFlags;
     use wire::mysql::frame::put_packet;
 
@@ -414,7 +414,7 @@ mod tests {
         let mut client = MysqlClientSession::new(MysqlClientSetup {
             id: ClientId(1),
             mode: PoolMode::Transaction,
-            verify: Verify::Unknown,
+            verify: VerifyMode::Unknown,
             read_only: false,
             local_infile: false,
             capabilities: CapabilityFlags::NONE,

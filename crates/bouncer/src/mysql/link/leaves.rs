@@ -1,6 +1,6 @@
 //! What a text leaves behind in the session that ran it, as far as its words tell.
 
-use api::Verify;
+use api::VerifyMode;
 use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::sql::{
     AssignedValue, Effects, MysqlNameAction, MysqlNameUse, MysqlTextDetails, VariableScope,
@@ -166,7 +166,7 @@ pub(super) fn behind(
     server: &mut MysqlServerSession,
     facts: &MysqlStatementFacts,
     (went_well, lock_row): (bool, Option<bool>),
-    verify: Verify,
+    verify: VerifyMode,
 ) {
     let effects = facts.effects;
     let has = |effect| effects.intersects(effect);
@@ -178,12 +178,12 @@ pub(super) fn behind(
     }
     if has(Effects::UNKNOWN) {
         // Locks, user variables and `SET @@x` in a routine are told by nobody.
-        server.reset_due |= verify != Verify::Never;
+        server.reset_due |= verify != VerifyMode::Never;
         server.has_sequences = true;
     }
     // Bytes that nobody has looked at, or that nobody understands.
     if has(Effects::UNPARSED) {
-        server.reset_due |= verify != Verify::Never;
+        server.reset_due |= verify != VerifyMode::Never;
         if !server.tracks {
             server.pins.set(PinReason::State);
         }

@@ -53,11 +53,11 @@ pub(super) fn settings(
 }
 
 /// What a tenant believes of texts, for [`dirt`].
-pub(super) fn believed(verify: api::Verify) -> dirt::VerifyPolicy {
+pub(super) fn believed(verify: api::VerifyMode) -> dirt::VerifyPolicy {
     match verify {
-        api::Verify::Unknown => dirt::VerifyPolicy::Unknown,
-        api::Verify::Always => dirt::VerifyPolicy::Always,
-        api::Verify::Never => dirt::VerifyPolicy::Never,
+        api::VerifyMode::Unknown => dirt::VerifyPolicy::Unknown,
+        api::VerifyMode::Always => dirt::VerifyPolicy::Always,
+        api::VerifyMode::Never => dirt::VerifyPolicy::Never,
     }
 }
 

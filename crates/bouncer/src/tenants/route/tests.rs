@@ -28,7 +28,7 @@ fn routing() -> TenantRouting {
         TenantSpec { server_names: vec!["Shop.Example".to_owned()], ..spec("shop") },
         TenantSpec { auth_query, ..spec("blue") },
         TenantSpec { users: vec![user("app"), user("a__b__app")], ..spec("a__b") },
-        TenantSpec { transports: Some(vec![Transport::Tls]), ..spec("safe") },
+        TenantSpec { transports: Some(vec![ClientTransportMode::Tls]), ..spec("safe") },
         TenantSpec {
             server_user: Some("role".to_owned()),
             server_password: Some("y".to_owned()),
@@ -47,7 +47,7 @@ const NOTHING: RouteRequest<'_> = RouteRequest {
     tenant_id: None,
     database: None,
     user: "app",
-    transport: Transport::Tcp,
+    transport: ClientTransportMode::Tcp,
     engine: TenantEngine::Postgres,
 };
 
@@ -117,7 +117,7 @@ fn who_is_led_nowhere_learns_why() {
     check(named, only);
     let safe = RouteRequest { database: Some("safe"), ..NOTHING };
     check(safe, "28000 tenant \"safe\" does not take connections of this kind");
-    assert!(led(&routing, &RouteRequest { transport: Transport::Tls, ..safe }).is_ok());
+    assert!(led(&routing, &RouteRequest { transport: ClientTransportMode::Tls, ..safe }).is_ok());
     let of_mysql = RouteRequest { engine: TenantEngine::Mysql, ..NOTHING };
     let other = "28000 tenant \"shop\" is a database of PostgreSQL, which has another port";
     check(RouteRequest { database: Some("shop"), ..of_mysql }, other);

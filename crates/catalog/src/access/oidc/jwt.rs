@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::keys::Algorithm;
+use super::keys::SignatureAlgorithm;
 use super::{Issuer, refused};
 use crate::error::{Error, Kind, Result};
 use crate::json::Fragment;
@@ -21,7 +21,7 @@ const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 /// A token that was not verified.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
-    pub(super) algorithm: Algorithm,
+    pub(super) algorithm: SignatureAlgorithm,
     /// The key that it says it was signed with.
     pub(super) key: Option<String>,
     /// Who it says has signed it.
@@ -34,7 +34,7 @@ pub(super) struct Token<'a> {
 
 /// What a verified token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claimed {
+pub(super) struct VerifiedClaims {
     pub(super) principal: String,
     pub(super) groups: Vec<String>,
     /// Until when it is good (milliseconds since 1970), leeway included.
@@ -74,7 +74,7 @@ impl<'a> Token<'a> {
         if said("typ").is_some_and(|it| !TYPES.iter().any(|known| known.eq_ignore_ascii_case(it))) {
             return Err(refused("its `typ` is for another purpose"));
         }
-        let algorithm = said("alg").and_then(Algorithm::of);
+        let algorithm = said("alg").and_then(SignatureAlgorithm::of);
         let algorithm =
             algorithm.ok_or_else(|| refused("its `alg` is not one that is taken here"))?;
         let key = said("kid").map(str::to_owned);
@@ -92,7 +92,7 @@ impl<'a> Token<'a> {
     /// # Errors
     /// `NotAuthorized` when it is for others, for later, or says not who somebody is;
     /// `AuthenticationTimeout` when it has ended.
-    pub(super) fn claims(&self, issuer: &Issuer, now_ms: u64) -> Result<Claimed> {
+    pub(super) fn claims(&self, issuer: &Issuer, now_ms: u64) -> Result<VerifiedClaims> {
         let is_audience = |it: &Value| it.as_str() == Some(&issuer.audience);
         let is_for_us = match self.claims.get("aud") {
             Some(Value::Array(all)) => all.iter().any(is_audience),
@@ -119,7 +119,7 @@ impl<'a> Token<'a> {
         let missing = || refused(&format!("it has no `{}`", issuer.principal_claim));
         let principal = principal.ok_or_else(missing)?.to_owned();
         let groups = self.groups(&issuer.groups_claim)?;
-        Ok(Claimed { principal, groups, ends_ms })
+        Ok(VerifiedClaims { principal, groups, ends_ms })
     }
 
     /// A time in milliseconds since 1970; it is written in seconds, maybe with a fraction.

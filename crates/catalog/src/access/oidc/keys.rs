@@ -25,25 +25,26 @@ const KEYS_MAX: usize = 100;
 
 /// How a token is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(super) enum SignatureAlgorithm {
     Rs256,
     Es256,
     EdDsa,
 }
 
-impl Algorithm {
-    pub(super) const ALL: [Algorithm; 3] = [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa];
+impl SignatureAlgorithm {
+    pub(super) const ALL: [SignatureAlgorithm; 3] =
+        [SignatureAlgorithm::Rs256, SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Algorithm::Rs256 => "RS256",
-            Algorithm::Es256 => "ES256",
-            Algorithm::EdDsa => "EdDSA",
+            SignatureAlgorithm::Rs256 => "RS256",
+            SignatureAlgorithm::Es256 => "ES256",
+            SignatureAlgorithm::EdDsa => "EdDSA",
         }
     }
 
-    pub(super) fn of(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|it| it.name() == name)
+    pub(super) fn of(name: &str) -> Option<SignatureAlgorithm> {
+        SignatureAlgorithm::ALL.into_iter().find(|it| it.name() == name)
     }
 }
 
@@ -53,13 +54,13 @@ impl Algorithm {
 pub(super) struct NoKeys(&'static str);
 
 #[derive(Debug)]
-struct Key {
+struct IssuerKey {
     id: Option<String>,
-    public: Public,
+    public: PublicKeyMaterial,
 }
 
 #[derive(Debug)]
-enum Public {
+enum PublicKeyMaterial {
     /// Modulus and exponent.
     Rsa(Vec<u8>, Vec<u8>),
     /// A point of P-256, uncompressed.
@@ -67,26 +68,26 @@ enum Public {
     Ed25519(Vec<u8>),
 }
 
-impl Public {
-    fn algorithm(&self) -> Algorithm {
+impl PublicKeyMaterial {
+    fn algorithm(&self) -> SignatureAlgorithm {
         match self {
-            Public::Rsa(..) => Algorithm::Rs256,
-            Public::P256(_) => Algorithm::Es256,
-            Public::Ed25519(_) => Algorithm::EdDsa,
+            PublicKeyMaterial::Rsa(..) => SignatureAlgorithm::Rs256,
+            PublicKeyMaterial::P256(_) => SignatureAlgorithm::Es256,
+            PublicKeyMaterial::Ed25519(_) => SignatureAlgorithm::EdDsa,
         }
     }
 
     fn verify(&self, signed: &[u8], signature: &[u8]) -> bool {
         let verified = match self {
-            Public::Rsa(n, e) => {
+            PublicKeyMaterial::Rsa(n, e) => {
                 let key = RsaPublicKeyComponents { n, e };
                 key.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature)
             }
-            Public::P256(point) => {
+            PublicKeyMaterial::P256(point) => {
                 let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
                 key.verify(signed, signature)
             }
-            Public::Ed25519(point) => {
+            PublicKeyMaterial::Ed25519(point) => {
                 UnparsedPublicKey::new(&ED25519, point).verify(signed, signature)
             }
         };
@@ -96,7 +97,7 @@ impl Public {
 
 /// An issuer's keys.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct IssuerKeys(Vec<IssuerKey>);
 
 /// Reads a file of keys, as far as it may go.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -106,19 +107,19 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Keys {
+impl IssuerKeys {
     /// Reads a set of keys. Those that are for other purposes or algorithms are left out.
     ///
     /// # Errors
     /// When it is none, has too many, or two of the same name.
     pub(super) fn parse(
         bytes: Vec<u8>,
-        algorithms: &[Algorithm],
-    ) -> std::result::Result<Keys, NoKeys> {
+        algorithms: &[SignatureAlgorithm],
+    ) -> std::result::Result<IssuerKeys, NoKeys> {
         let text = Fragment::parse(bytes.into()).map_err(|_| NoKeys("they are no JSON"))?;
         let list = text.get("keys").ok_or(NoKeys("there is no `keys`"))?;
         let list = list.items().map_err(|_| NoKeys("`keys` is no list"))?;
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<IssuerKey> = Vec::new();
         for (index, item) in list.enumerate() {
             if index >= KEYS_MAX {
                 return Err(NoKeys("there are too many"));
@@ -133,7 +134,7 @@ impl Keys {
             }
             keys.push(key);
         }
-        Ok(Keys(keys))
+        Ok(IssuerKeys(keys))
     }
 
     /// Whether the key that a token was signed with is there.
@@ -143,7 +144,7 @@ impl Keys {
 
     /// The key that a token was signed with. A token that names none is taken where there is one
     /// key only that it could mean.
-    fn key(&self, token: &Token<'_>) -> Option<&Key> {
+    fn key(&self, token: &Token<'_>) -> Option<&IssuerKey> {
         let mut all = self.0.iter().filter(|it| it.public.algorithm() == token.algorithm);
         match &token.key {
             Some(id) => all.find(|it| it.id.as_ref() == Some(id)),
@@ -168,7 +169,7 @@ impl Keys {
 }
 
 /// A key that signatures can be verified with; none of another kind.
-fn key(members: &Map<String, Value>) -> Option<Key> {
+fn key(members: &Map<String, Value>) -> Option<IssuerKey> {
     let said = |name: &str| members.get(name).map(|it| it.as_str().unwrap_or_default());
     let bytes = |name: &str| said(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
     if said("use").is_some_and(|it| it != "sig") {
@@ -178,19 +179,21 @@ fn key(members: &Map<String, Value>) -> Option<Key> {
         operations.as_array()?.iter().find(|it| it.as_str() == Some("verify"))?;
     }
     let public = match (said("kty")?, said("crv")) {
-        ("RSA", _) => Public::Rsa(bytes("n")?, bytes("e")?),
+        ("RSA", _) => PublicKeyMaterial::Rsa(bytes("n")?, bytes("e")?),
         ("EC", Some("P-256")) => {
             let (x, y) = (bytes("x")?, bytes("y")?);
             if x.len() != 32 || y.len() != 32 {
                 return None;
             }
-            Public::P256([&[4], &x[..], &y].concat())
+            PublicKeyMaterial::P256([&[4], &x[..], &y].concat())
         }
-        ("OKP", Some("Ed25519")) => Public::Ed25519(bytes("x").filter(|it| it.len() == 32)?),
+        ("OKP", Some("Ed25519")) => {
+            PublicKeyMaterial::Ed25519(bytes("x").filter(|it| it.len() == 32)?)
+        }
         _ => return None,
     };
     if said("alg").is_some_and(|it| it != public.algorithm().name()) {
         return None;
     }
-    Some(Key { id: said("kid").map(str::to_owned), public })
+    Some(IssuerKey { id: said("kid").map(str::to_owned), public })
 }

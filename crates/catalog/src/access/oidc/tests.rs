@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use node::auth::Tokens;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use proptest::prelude::*;
 use ring::rand::SystemRandom;
@@ -117,15 +117,15 @@ fn issuer(file: &std::path::Path) -> Issuer {
     }
 }
 
-async fn access(scratch: &Scratch, issuers: Vec<Issuer>) -> Access {
+async fn access(scratch: &Scratch, issuers: Vec<Issuer>) -> AccessControl {
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
     let tokens = Tokens::open(scratch.path()).unwrap();
     let settings = AccessSettings { issuers, ..AccessSettings::default() };
-    Access::open(store, tokens, settings).await.unwrap()
+    AccessControl::open(store, tokens, settings).await.unwrap()
 }
 
-async fn with_keys(scratch: &Scratch, keys: &Value) -> Access {
+async fn with_keys(scratch: &Scratch, keys: &Value) -> AccessControl {
     let file = scratch.path().join("jwks.json");
     std::fs::write(&file, keys.to_string()).unwrap();
     access(scratch, vec![issuer(&file)]).await
@@ -329,7 +329,7 @@ async fn keys_are_fetched_when_one_is_not_known_and_no_more_often_than_they_may(
 
 #[test]
 fn sets_of_keys_are_read_or_refused() {
-    let read = |keys: &str| Keys::parse(keys.as_bytes().to_vec(), &Algorithm::ALL);
+    let read = |keys: &str| IssuerKeys::parse(keys.as_bytes().to_vec(), &SignatureAlgorithm::ALL);
     let many = vec![json!({"kty": "none"}); 101];
     for (keys, expected) in [
         ("".to_owned(), false),

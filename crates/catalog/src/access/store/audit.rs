@@ -1,10 +1,10 @@
 //! What was written down of requests.
 
 use node::clock;
-use node::store::{Row, Value};
+use node::store::{SqlRow, Value};
 
 use super::{AccessStore, Stored, ms};
-use crate::access::audit::{AuditFilter, AuditLine, outcome, statuses};
+use crate::access::audit::{AuditLine, CatalogAuditFilter, outcome, statuses};
 use crate::error::{Error, Result};
 
 impl AccessStore {
@@ -37,7 +37,10 @@ impl AccessStore {
     }
 
     /// The newest lines that are wanted, one more than the page has room for.
-    pub(in crate::access) async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditLine>> {
+    pub(in crate::access) async fn audit(
+        &self,
+        filter: CatalogAuditFilter,
+    ) -> Result<Vec<AuditLine>> {
         let (from, to) = statuses(filter.outcome);
         let limit = i64::try_from(filter.limit() + 1).map_err(Error::internal)?;
         let until = i64::MAX.unsigned_abs();
@@ -81,7 +84,7 @@ impl AccessStore {
     }
 }
 
-fn line(row: &Row) -> Stored<AuditLine> {
+fn line(row: &SqlRow) -> Stored<AuditLine> {
     let (at_ms, status): (u64, u16) = (row.get(1)?, row.get(7)?);
     Ok(AuditLine {
         seq: row.get(0)?,

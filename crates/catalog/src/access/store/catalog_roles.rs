@@ -1,7 +1,7 @@
 //! Catalog roles at rest.
 
 use node::clock;
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::{AccessStore, Stored, changed, entities, require_room, roles};
 use crate::access::catalog_roles::{
@@ -24,11 +24,11 @@ impl AccessStore {
         let written = self.0.transact("catalog.insert_catalog_role", move |it| {
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
             if it.query_one(sql, &[Value::from(&warehouse)])?.is_none() {
-                return Err(StoreError::refuse(no_such_warehouse(&warehouse)));
+                return Err(SqlStoreError::refuse(no_such_warehouse(&warehouse)));
             }
             if is_there(it, &warehouse, &name)? {
                 let message = format!("Catalog role already exists: {name}");
-                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
             }
             let sql = "SELECT COUNT(*) FROM catalog_catalog_roles";
             require_room(it, sql, CATALOG_ROLES_MAX, "catalog roles")?;
@@ -105,21 +105,21 @@ impl AccessStore {
     }
 }
 
-fn is_there(it: &mut dyn Transaction, warehouse: &str, name: &str) -> Stored<bool> {
+fn is_there(it: &mut dyn StoreTransaction, warehouse: &str, name: &str) -> Stored<bool> {
     let sql = "SELECT 1 FROM catalog_catalog_roles WHERE warehouse = $1 AND name = $2";
     Ok(it.query_one(sql, &[warehouse.into(), name.into()])?.is_some())
 }
 
 /// Refuses one that there is not.
-pub(super) fn require(it: &mut dyn Transaction, warehouse: &str, name: &str) -> Stored<()> {
+pub(super) fn require(it: &mut dyn StoreTransaction, warehouse: &str, name: &str) -> Stored<()> {
     match is_there(it, warehouse, name)? {
         true => Ok(()),
-        false => Err(StoreError::refuse(no_such(name))),
+        false => Err(SqlStoreError::refuse(no_such(name))),
     }
 }
 
 /// All of them, by warehouse and name, and the roles that have them in order.
-pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<CatalogRoleRecord>> {
+pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<CatalogRoleRecord>> {
     let sql = "SELECT c.warehouse, c.name, h.role FROM catalog_catalog_roles c \
         LEFT JOIN catalog_catalog_role_holders h ON h.warehouse = c.warehouse AND h.name = c.name \
         ORDER BY c.warehouse, c.name, h.role";
@@ -142,7 +142,7 @@ pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<CatalogRoleRecord>> {
 }
 
 /// Forgets those of a warehouse that goes.
-pub(super) fn warehouse_gone(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+pub(super) fn warehouse_gone(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     for table in ["catalog_catalog_roles", "catalog_catalog_role_holders"] {
         it.execute(&format!("DELETE FROM {table} WHERE warehouse = $1"), &[id.into()])?;
     }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use node::clock;
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::{AccessStore, Stored, broken, catalog_roles, ms, roles};
 use crate::access::clients;
-use crate::access::entities::{Entity, EntityChange, EntityKey, EntityKind};
+use crate::access::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
 use crate::error::{Error, Kind, Result};
 use crate::store::Properties;
 
@@ -16,7 +16,7 @@ const COLUMNS: &str = "properties, version, created_ms, updated_ms, name, wareho
 
 impl AccessStore {
     /// What is said of one thing; none when nothing ever was.
-    pub(in crate::access) async fn entity(&self, key: EntityKey) -> Result<Option<Entity>> {
+    pub(in crate::access) async fn entity(&self, key: EntityKey) -> Result<Option<EntityRecord>> {
         Ok(self.0.read("catalog.entity", move |it| find(it, &key)).await?)
     }
 
@@ -25,7 +25,7 @@ impl AccessStore {
         &self,
         kind: EntityKind,
         warehouse: &str,
-    ) -> Result<HashMap<String, Entity>> {
+    ) -> Result<HashMap<String, EntityRecord>> {
         let warehouse = warehouse.to_owned();
         let read = self.0.read("catalog.entities", move |it| {
             let rows = match kind {
@@ -51,7 +51,7 @@ impl AccessStore {
         &self,
         key: EntityKey,
         change: EntityChange,
-    ) -> Result<Entity> {
+    ) -> Result<EntityRecord> {
         let now_ms = clock::wall_ms();
         let written = self.0.transact("catalog.update_entity", move |it| {
             require(it, &key)?;
@@ -62,12 +62,12 @@ impl AccessStore {
 }
 
 /// Refuses what there is not.
-fn require(it: &mut dyn Transaction, key: &EntityKey) -> Stored<()> {
+fn require(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     match key.kind {
         EntityKind::Client => {
             let sql = "SELECT 1 FROM catalog_clients WHERE id = $1";
             let found = it.query_one(sql, &[Value::from(&key.name)])?;
-            found.map(drop).ok_or_else(|| StoreError::refuse(clients::no_such(&key.name)))
+            found.map(drop).ok_or_else(|| SqlStoreError::refuse(clients::no_such(&key.name)))
         }
         EntityKind::Role => roles::require(it, &key.name),
         EntityKind::CatalogRole => catalog_roles::require(it, &key.warehouse, &key.name),
@@ -77,13 +77,16 @@ fn require(it: &mut dyn Transaction, key: &EntityKey) -> Stored<()> {
 
 /// Says what a new thing is like, in the transaction that makes it.
 pub(crate) fn made(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     key: &EntityKey,
     properties: &Properties,
     now_ms: u64,
 ) -> Stored<()> {
-    let entity =
-        Entity { properties: properties.clone(), created_ms: Some(now_ms), ..Entity::default() };
+    let entity = EntityRecord {
+        properties: properties.clone(),
+        created_ms: Some(now_ms),
+        ..EntityRecord::default()
+    };
     put(it, key, &entity, now_ms)
 }
 
@@ -92,11 +95,11 @@ pub(crate) fn made(
 /// # Errors
 /// `CommitFailed` when it has another version than who asks has seen.
 pub(crate) fn changed(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     key: &EntityKey,
     change: Option<&EntityChange>,
     now_ms: u64,
-) -> Stored<Entity> {
+) -> Stored<EntityRecord> {
     let mut entity = find(it, key)?.unwrap_or_default();
     if let Some(change) = change {
         if change.version != entity.version {
@@ -104,7 +107,7 @@ pub(crate) fn changed(
                 "`currentEntityVersion` is {}, and the version is {} now",
                 change.version, entity.version
             );
-            return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+            return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
         }
         if let Some(properties) = &change.properties {
             entity.properties.clone_from(properties);
@@ -117,13 +120,13 @@ pub(crate) fn changed(
 }
 
 /// Forgets a thing that goes, in the transaction that removes it.
-pub(super) fn gone(it: &mut dyn Transaction, key: &EntityKey) -> Stored<()> {
+pub(super) fn gone(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     let sql = "DELETE FROM catalog_entities WHERE kind = $1 AND warehouse = $2 AND name = $3";
     it.execute(sql, &parameters(key)).map(drop)
 }
 
 /// Forgets a warehouse and what is in it.
-pub(super) fn warehouse_gone(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+pub(super) fn warehouse_gone(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_entities WHERE warehouse = $1", &[id.into()]).map(drop)
 }
 
@@ -131,20 +134,25 @@ fn parameters(key: &EntityKey) -> [Value; 3] {
     [key.kind.name().into(), Value::from(&key.warehouse), Value::from(&key.name)]
 }
 
-fn find(it: &mut dyn Transaction, key: &EntityKey) -> Stored<Option<Entity>> {
+fn find(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<Option<EntityRecord>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM catalog_entities WHERE kind = $1 AND warehouse = $2 AND name = $3"
     );
     it.query_one(&sql, &parameters(key))?.map(|row| of_row(&row)).transpose()
 }
 
-fn put(it: &mut dyn Transaction, key: &EntityKey, entity: &Entity, now_ms: u64) -> Stored<()> {
+fn put(
+    it: &mut dyn StoreTransaction,
+    key: &EntityKey,
+    entity: &EntityRecord,
+    now_ms: u64,
+) -> Stored<()> {
     gone(it, key)?;
     let sql = "INSERT INTO catalog_entities \
         (kind, warehouse, name, properties, version, created_ms, updated_ms) \
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let properties = serde_json::to_vec(&entity.properties);
-    let properties = properties.map_err(|it| StoreError::refuse(Error::internal(it)))?;
+    let properties = properties.map_err(|it| SqlStoreError::refuse(Error::internal(it)))?;
     let created = entity.created_ms.map(|it| i64::try_from(it).unwrap_or(i64::MAX));
     let version = i64::try_from(entity.version).map_err(|_| broken("a version too many"))?;
     let [kind, warehouse, name] = parameters(key);
@@ -160,10 +168,10 @@ fn put(it: &mut dyn Transaction, key: &EntityKey, entity: &Entity, now_ms: u64) 
     it.execute(sql, &all).map(drop)
 }
 
-fn of_row(row: &Row) -> Stored<Entity> {
+fn of_row(row: &SqlRow) -> Stored<EntityRecord> {
     let properties: Vec<u8> = row.get(0)?;
     let properties = serde_json::from_slice(&properties);
-    Ok(Entity {
+    Ok(EntityRecord {
         properties: properties.map_err(|_| broken("properties are damaged"))?,
         version: row.get(1)?,
         created_ms: row.get(2)?,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::{AccessStore, Stored, changed, digest, ms, require_room};
 use crate::access::keys::{ApiKey, KEYS_MAX, KEYS_OF_CLIENT_MAX};
@@ -19,7 +19,7 @@ impl AccessStore {
             let own: usize = own.map_or(Ok(0), |row| row.get(0))?;
             if own >= KEYS_OF_CLIENT_MAX {
                 let message = format!("the client has {KEYS_OF_CLIENT_MAX} API keys already");
-                return Err(StoreError::refuse(Error::new(Kind::BadRequest, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
             }
             let sql = "INSERT INTO catalog_api_keys (id, client, name, secret, previous, \
                 previous_until_ms, created_ms, ends_ms, used_ms) \
@@ -79,13 +79,13 @@ impl AccessStore {
 }
 
 /// All keys.
-pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<ApiKey>> {
+pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<ApiKey>> {
     let sql = "SELECT id, client, name, secret, previous, previous_until_ms, created_ms, ends_ms, \
         used_ms FROM catalog_api_keys ORDER BY id";
     it.query(sql, &[])?.iter().map(key).collect()
 }
 
-fn key(row: &Row) -> Stored<ApiKey> {
+fn key(row: &SqlRow) -> Stored<ApiKey> {
     let (previous, until_ms): (Option<Vec<u8>>, u64) = (row.get(4)?, row.get(5)?);
     let used_ms: u64 = row.get(8)?;
     Ok(ApiKey {

@@ -1,6 +1,6 @@
 //! What rights are to, by what it is: ids of tables and views, and what becomes of their rights.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::{Stored, catalog_roles, changed, entities};
 use crate::access::grants::Grant;
@@ -17,7 +17,7 @@ pub(super) const RELATION: &str = "relation";
 
 /// What a grant is to, as it is kept.
 pub(super) fn place(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     grant: &Grant,
 ) -> Stored<[Value; 4]> {
@@ -27,7 +27,7 @@ pub(super) fn place(
             let path = namespace.key();
             let sql = "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
             let found = it.query_one(sql, &[warehouse.into(), Value::from(&path)])?;
-            found.ok_or_else(|| StoreError::refuse(no_such_namespace(namespace)))?;
+            found.ok_or_else(|| SqlStoreError::refuse(no_such_namespace(namespace)))?;
             (NAMESPACE, path)
         }
         (Some(namespace), Some(name)) => (RELATION, relation(it, warehouse, namespace, name)?),
@@ -37,7 +37,7 @@ pub(super) fn place(
 
 /// The id of a table or a view.
 pub(super) fn relation(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     namespace: &NamespaceIdent,
     name: &str,
@@ -47,14 +47,14 @@ pub(super) fn relation(
     let found = found.ok_or_else(|| {
         let ident = TableIdent { namespace: namespace.clone(), name: name.into() };
         let message = format!("Table or view does not exist: {ident}");
-        StoreError::refuse(Error::new(Kind::NoSuchTable, message))
+        SqlStoreError::refuse(Error::new(Kind::NoSuchTable, message))
     });
     found?.get(0)
 }
 
 /// Removes what was given on a table or a view that goes, and its policies, in the transaction that
 /// removes it.
-pub(crate) fn forget_relation(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+pub(crate) fn forget_relation(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     let rights = "DELETE FROM catalog_rights WHERE object = $1 AND kind = 'relation'";
     let policies = "DELETE FROM catalog_policies WHERE relation = $1";
     match it.execute(rights, &[id.into()])? + it.execute(policies, &[id.into()])? {
@@ -64,7 +64,7 @@ pub(crate) fn forget_relation(it: &mut dyn Transaction, id: &str) -> Stored<()> 
 }
 
 /// Tells servers of another name of a table or a view, in the transaction that gives it.
-pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+pub(crate) fn relation_moved(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     let sql = "SELECT object FROM catalog_rights WHERE object = $1 AND kind = 'relation' \
         UNION ALL SELECT relation FROM catalog_policies WHERE relation = $1 LIMIT 1";
     match it.query_one(sql, &[id.into()])? {
@@ -75,7 +75,7 @@ pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
 
 /// Gives what was given on a table or a view on the one that takes its place, and its policies, in
 /// the transaction that puts it there.
-pub(crate) fn relation_replaced(it: &mut dyn Transaction, old: &str, new: &str) -> Stored<()> {
+pub(crate) fn relation_replaced(it: &mut dyn StoreTransaction, old: &str, new: &str) -> Stored<()> {
     let rights = "UPDATE catalog_rights SET object = $2 WHERE object = $1 AND kind = 'relation'";
     let policies = "UPDATE catalog_policies SET relation = $2 WHERE relation = $1";
     let names = [old.into(), new.into()];
@@ -87,7 +87,7 @@ pub(crate) fn relation_replaced(it: &mut dyn Transaction, old: &str, new: &str) 
 
 /// Removes what was given on a warehouse that goes, and its catalog roles, in the transaction that
 /// removes it.
-pub(crate) fn forget_warehouse(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+pub(crate) fn forget_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_rights WHERE warehouse = $1", &[id.into()])?;
     catalog_roles::warehouse_gone(it, id)?;
     entities::warehouse_gone(it, id)?;
@@ -96,7 +96,7 @@ pub(crate) fn forget_warehouse(it: &mut dyn Transaction, id: &str) -> Stored<()>
 
 /// Removes what was given on a namespace that goes, in the transaction that removes it.
 pub(crate) fn forget_namespace(
-    it: &mut dyn Transaction,
+    it: &mut dyn StoreTransaction,
     warehouse: &str,
     namespace: &NamespaceIdent,
 ) -> Stored<()> {

@@ -1,6 +1,6 @@
 //! Policies at rest, by the ids of their tables.
 
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
 use super::objects::relation;
 use super::{AccessStore, Stored, changed, require_room, roles};
@@ -33,7 +33,7 @@ impl AccessStore {
                 let message = format!(
                     "the policies of the table have more than {TABLE_POLICIES_BYTES_MAX} bytes"
                 );
-                return Err(StoreError::refuse(Error::new(Kind::BadRequest, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
             }
             let sql = "INSERT INTO catalog_policies (warehouse, name, relation, principal, body) \
                 VALUES ($1, $2, $3, $4, $5)";
@@ -56,7 +56,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.delete_policy", move |it| {
             let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
             match it.execute(sql, &[Value::from(&warehouse), Value::from(&name)])? {
-                0 => Err(StoreError::refuse(no_such(&name))),
+                0 => Err(SqlStoreError::refuse(no_such(&name))),
                 _ => changed(it),
             }
         });
@@ -65,22 +65,22 @@ impl AccessStore {
 }
 
 /// All policies, by the names that their tables have now, with the ids of their warehouses.
-pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<(Box<str>, PolicyRecord)>> {
+pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<(Box<str>, PolicyRecord)>> {
     let sql = "SELECT p.warehouse, p.name, p.principal, t.namespace, t.name, p.body \
         FROM catalog_policies p JOIN catalog_tables t ON t.id = p.relation \
         ORDER BY p.warehouse, p.name";
     it.query(sql, &[])?.iter().map(policy).collect()
 }
 
-fn policy(row: &Row) -> Stored<(Box<str>, PolicyRecord)> {
+fn policy(row: &SqlRow) -> Stored<(Box<str>, PolicyRecord)> {
     let path: String = row.get(3)?;
     let body = serde_json::from_slice::<PolicyBody>(&row.get::<Vec<u8>>(5)?);
     let policy = PolicyRecord {
         name: row.get(1)?,
         principal: row.get(2)?,
-        namespace: NamespaceIdent::new(path.split(SEPARATOR)).map_err(StoreError::refuse)?,
+        namespace: NamespaceIdent::new(path.split(SEPARATOR)).map_err(SqlStoreError::refuse)?,
         table: row.get(4)?,
-        body: body.map_err(|error| StoreError::refuse(Error::internal(error)))?,
+        body: body.map_err(|error| SqlStoreError::refuse(Error::internal(error)))?,
     };
     Ok((row.get::<String>(0)?.into(), policy))
 }

@@ -1,7 +1,7 @@
 //! Roles at rest.
 
 use node::clock;
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::{AccessStore, Stored, catalog_roles, changed, entities, require_room};
 use crate::access::entities::EntityKey;
@@ -25,7 +25,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.insert_role", move |it| {
             if is_there(it, &name)? {
                 let message = format!("Role already exists: {name}");
-                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
             }
             require_room(it, "SELECT COUNT(*) FROM catalog_roles", ROLES_MAX, "roles")?;
             it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[Value::from(&name)])?;
@@ -61,7 +61,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.delete_role", move |it| {
             let sql = "DELETE FROM catalog_roles WHERE name = $1";
             if it.execute(sql, &[Value::from(&role)])? == 0 {
-                return Err(StoreError::refuse(no_such(&role)));
+                return Err(SqlStoreError::refuse(no_such(&role)));
             }
             for sql in [
                 "DELETE FROM catalog_role_members WHERE role = $1",
@@ -77,35 +77,39 @@ impl AccessStore {
     }
 }
 
-fn is_there(it: &mut dyn Transaction, role: &str) -> Stored<bool> {
+fn is_there(it: &mut dyn StoreTransaction, role: &str) -> Stored<bool> {
     let sql = "SELECT name FROM catalog_roles WHERE name = $1";
     Ok(it.query_one(sql, &[role.into()])?.is_some())
 }
 
 /// Refuses one that there is not.
-pub(super) fn require(it: &mut dyn Transaction, role: &str) -> Stored<()> {
+pub(super) fn require(it: &mut dyn StoreTransaction, role: &str) -> Stored<()> {
     match is_there(it, role)? {
         true => Ok(()),
-        false => Err(StoreError::refuse(no_such(role))),
+        false => Err(SqlStoreError::refuse(no_such(role))),
     }
 }
 
 /// Refuses a role or a client that there is not, to which something is given in a warehouse: a
 /// mistake, and whoever gets the name later would have it. Others are not known before they come.
 /// It is asked in the transaction that gives it, for what a server remembers may have gone.
-pub(super) fn require_principal(it: &mut dyn Transaction, warehouse: &str, id: &str) -> Stored<()> {
+pub(super) fn require_principal(
+    it: &mut dyn StoreTransaction,
+    warehouse: &str,
+    id: &str,
+) -> Stored<()> {
     if let Some(of_catalog) = id.strip_prefix(catalog_role::PREFIX) {
         // Rights that one of another warehouse had here nobody would look for.
         return match of_catalog.split_once(':').filter(|(its, _)| *its == warehouse) {
             Some((_, name)) => catalog_roles::require(it, warehouse, name),
-            None => Err(StoreError::refuse(catalog_role::no_such(of_catalog))),
+            None => Err(SqlStoreError::refuse(catalog_role::no_such(of_catalog))),
         };
     }
     if let Some(client) = id.strip_prefix(clients::PRINCIPAL_PREFIX) {
         let sql = "SELECT 1 FROM catalog_clients WHERE id = $1";
         return match it.query_one(sql, &[client.into()])? {
             Some(_) => Ok(()),
-            None => Err(StoreError::refuse(clients::no_such(client))),
+            None => Err(SqlStoreError::refuse(clients::no_such(client))),
         };
     }
     match id.strip_prefix(PREFIX) {
@@ -115,7 +119,7 @@ pub(super) fn require_principal(it: &mut dyn Transaction, warehouse: &str, id: &
 }
 
 /// Forgets what was granted to a principal that goes, and what it is restricted by.
-pub(super) fn forget_principal(it: &mut dyn Transaction, principal: &str) -> Stored<()> {
+pub(super) fn forget_principal(it: &mut dyn StoreTransaction, principal: &str) -> Stored<()> {
     for sql in [
         "DELETE FROM catalog_rights WHERE principal = $1",
         "DELETE FROM catalog_policies WHERE principal = $1",
@@ -125,7 +129,7 @@ pub(super) fn forget_principal(it: &mut dyn Transaction, principal: &str) -> Sto
     Ok(())
 }
 
-fn add(it: &mut dyn Transaction, role: &str, members: &[String]) -> Stored<()> {
+fn add(it: &mut dyn StoreTransaction, role: &str, members: &[String]) -> Stored<()> {
     for member in members {
         let parameters = [Value::from(role), Value::from(member)];
         let sql = "SELECT member FROM catalog_role_members WHERE role = $1 AND member = $2";
@@ -139,7 +143,7 @@ fn add(it: &mut dyn Transaction, role: &str, members: &[String]) -> Stored<()> {
 }
 
 /// All roles, by name, and their members in order.
-pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<RoleRecord>> {
+pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<RoleRecord>> {
     let sql = "SELECT r.name, m.member FROM catalog_roles r LEFT JOIN catalog_role_members m \
         ON m.role = r.name ORDER BY r.name, m.member";
     let mut all: Vec<RoleRecord> = Vec::new();

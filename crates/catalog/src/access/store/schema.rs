@@ -3,15 +3,15 @@
 //! A right is to what something is and not to what it is called: to a table's or a view's id, so
 //! that it moves with it and goes with it. Namespaces have no other name and no id.
 
-use node::store::Migration;
+use node::store::MigrationStep;
 
 /// Whose tables they are.
 pub(crate) const SERVICE: &str = "catalog-access";
 
 /// What brings the tables to their newest version; only ever added to. The tables of the catalog
 /// are there before.
-pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
+pub(crate) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Same(
         "CREATE TABLE catalog_clients (
             id TEXT NOT NULL PRIMARY KEY,
             name TEXT NOT NULL,
@@ -22,7 +22,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
             created_ms BIGINT NOT NULL
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_grants (
             principal TEXT NOT NULL,
             warehouse TEXT NOT NULL,
@@ -32,14 +32,14 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
             PRIMARY KEY (principal, warehouse, namespace, relation)
         )",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_access (
             id BIGINT NOT NULL PRIMARY KEY,
             version BIGINT NOT NULL
         );
         INSERT INTO catalog_access (id, version) VALUES (1, 1)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_tokens (
             hash BYTEA NOT NULL PRIMARY KEY,
             client TEXT NOT NULL,
@@ -50,7 +50,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_tokens_client ON catalog_tokens (client, ends_ms);
         CREATE INDEX catalog_tokens_ends ON catalog_tokens (ends_ms)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_api_keys (
             id TEXT NOT NULL PRIMARY KEY,
             client TEXT NOT NULL,
@@ -64,7 +64,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX catalog_api_keys_client ON catalog_api_keys (client)",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_roles (
             name TEXT NOT NULL PRIMARY KEY
         );
@@ -76,7 +76,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_role_members_member ON catalog_role_members (member)",
     ),
     // Rights that were by name: those to what there is.
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_rights (
             principal TEXT NOT NULL,
             warehouse TEXT NOT NULL,
@@ -99,7 +99,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
             AND t.namespace = g.namespace AND t.name = g.relation;
         DROP TABLE catalog_grants",
     ),
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_policies (
             warehouse TEXT NOT NULL,
             name TEXT NOT NULL,
@@ -110,7 +110,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         );
         CREATE INDEX catalog_policies_relation ON catalog_policies (relation)",
     ),
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: "CREATE TABLE catalog_audit (
             seq INTEGER PRIMARY KEY AUTOINCREMENT,
             at_ms BIGINT NOT NULL,
@@ -143,7 +143,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         CREATE INDEX catalog_audit_principal ON catalog_audit (principal, seq)",
     },
     // What Polaris's management has beside clients and roles.
-    Migration::Same(
+    MigrationStep::Same(
         "CREATE TABLE catalog_catalog_roles (
             warehouse TEXT NOT NULL,
             name TEXT NOT NULL,
@@ -168,5 +168,5 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         )",
     ),
     // Tokens end with the secret that they were issued for.
-    Migration::Same("ALTER TABLE catalog_tokens ADD COLUMN secret BYTEA"),
+    MigrationStep::Same("ALTER TABLE catalog_tokens ADD COLUMN secret BYTEA"),
 ];

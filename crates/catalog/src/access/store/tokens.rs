@@ -1,6 +1,6 @@
 //! Access tokens at rest, by their hash.
 
-use node::store::{Transaction, Value};
+use node::store::{StoreTransaction, Value};
 
 use super::{AccessStore, Stored, changed, digest, ms};
 use crate::access::random::Hash;
@@ -76,7 +76,7 @@ impl AccessStore {
 }
 
 /// Hashes of tokens that were taken back before their end.
-pub(super) fn revoked(it: &mut dyn Transaction) -> Stored<Vec<Hash>> {
+pub(super) fn revoked(it: &mut dyn StoreTransaction) -> Stored<Vec<Hash>> {
     let rows = it.query("SELECT hash FROM catalog_tokens WHERE revoked = 1", &[])?;
     rows.iter().map(|row| digest(&row.get::<Vec<u8>>(0)?)).collect()
 }

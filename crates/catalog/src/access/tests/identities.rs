@@ -17,7 +17,8 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
             assert_eq!((&*who.id, who.operator), (&*client.principal, true));
         }
         // It is told when it was used, at the server that saw it and, soon, at the others.
-        let used = |server: &Access| server.keys(&operator(), id).unwrap()[0].last_used.clone();
+        let used =
+            |server: &AccessControl| server.keys(&operator(), id).unwrap()[0].last_used.clone();
         assert!(used(&here).is_some());
         here.tidy().await.unwrap();
         assert_eq!(used(&ground.access().await), used(&here));
@@ -176,7 +177,7 @@ async fn a_role_gives_its_members_what_it_was_given() {
         there.reload().await.unwrap();
 
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        let may = |server: &Access, who: &Who, right, object: Object<'_>| {
+        let may = |server: &AccessControl, who: &Who, right, object: Object<'_>| {
             server.check(who, &warehouse, right, object).is_ok()
         };
         let in_n = Object::Namespace(&namespace);

@@ -12,7 +12,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
 }
 
 /// Checks that something says what it was made with, and changes once from each version.
-async fn check_entity(access: &Access, key: &EntityKey) {
+async fn check_entity(access: &AccessControl, key: &EntityKey) {
     let who = operator();
     let found = access.entity(key.clone()).await.unwrap();
     assert_eq!((found.properties, found.version, found.updated_ms.is_some()), (said("k"), 1, true));
@@ -100,7 +100,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
             here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
         }
         assert!(may().await);
-        let holders = |access: &Access| {
+        let holders = |access: &AccessControl| {
             let all = access.catalog_roles(&who, &warehouse).unwrap();
             all.into_iter().map(|it| (it.name, it.holders)).collect::<Vec<_>>()
         };

@@ -5,13 +5,13 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::storage::{self, StorageInfo};
-use super::{Versioned, answer, missing};
-use crate::access::{Entity, EntityChange, EntityKey, EntityKind, only_operators};
+use super::{EntityVersion, answer, missing};
+use crate::access::{EntityChange, EntityKey, EntityKind, EntityRecord, only_operators};
 use crate::error::{Result, bad};
-use crate::http::request::Input;
+use crate::http::request::CatalogRequest;
 use crate::service::{NewWarehouse, WarehouseChange, WarehouseRecord};
 use crate::store::Properties;
-use crate::warehouse::Status;
+use crate::warehouse::WarehouseStatus;
 
 /// The property that says where a catalog is.
 const BASE: &str = "default-base-location";
@@ -20,30 +20,30 @@ const BASE: &str = "default-base-location";
 const INTERNAL: &str = "INTERNAL";
 
 #[derive(Serialize)]
-struct Catalogs {
-    catalogs: Vec<Catalog>,
+struct PolarisCatalogList {
+    catalogs: Vec<PolarisCatalog>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Catalog {
+struct PolarisCatalog {
     r#type: &'static str,
     name: String,
     #[serde(flatten)]
-    versioned: Versioned,
+    versioned: EntityVersion,
     storage_config_info: StorageInfo,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Create {
-    catalog: New,
+struct CreateCatalogRequest {
+    catalog: NewCatalog,
 }
 
 /// What only answers have is passed over.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct New {
+struct NewCatalog {
     #[serde(default)]
     r#type: Option<String>,
     name: String,
@@ -61,7 +61,7 @@ struct New {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Update {
+struct UpdateCatalogRequest {
     current_entity_version: u64,
     #[serde(default)]
     properties: Option<Properties>,
@@ -69,11 +69,11 @@ struct Update {
     storage_config_info: Option<serde_json::Value>,
 }
 
-impl Catalog {
-    fn of(record: WarehouseRecord, entity: Entity) -> Catalog {
-        let mut versioned = Versioned::of(entity, Some(record.created_ms));
+impl PolarisCatalog {
+    fn of(record: WarehouseRecord, entity: EntityRecord) -> PolarisCatalog {
+        let mut versioned = EntityVersion::of(entity, Some(record.created_ms));
         versioned.properties.insert(BASE.to_owned(), record.root.clone());
-        Catalog {
+        PolarisCatalog {
             r#type: INTERNAL,
             versioned,
             storage_config_info: StorageInfo::of(&record),
@@ -82,30 +82,30 @@ impl Catalog {
     }
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let all = input.ground.catalog.list_warehouses(&input.who).await?;
     let mut entities = input.ground.access.entities(EntityKind::Warehouse, "").await?;
     let catalogs = all.into_iter().map(|it| {
         let entity = entities.remove(&it.id).unwrap_or_default();
-        Catalog::of(it, entity)
+        PolarisCatalog::of(it, entity)
     });
-    answer::of(&Catalogs { catalogs: catalogs.collect() })
+    answer::of(&PolarisCatalogList { catalogs: catalogs.collect() })
 }
 
-pub(super) async fn get(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&shown(input, input.param("warehouse")?).await?)
 }
 
-async fn shown(input: &Input<'_>, name: &str) -> Result<Catalog> {
+async fn shown(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> {
     let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
     let entity = input.ground.access.entity(EntityKey::warehouse(&record.id)).await?;
-    Ok(Catalog::of(record, entity))
+    Ok(PolarisCatalog::of(record, entity))
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     // Before the body is looked at: it is nobody else's business what a good one is.
     only_operators(&input.who)?;
-    let Create { catalog } = input.body()?;
+    let CreateCatalogRequest { catalog } = input.body()?;
     if catalog.connection_config_info.is_some() {
         return Err(missing("`connectionConfigInfo`: catalogs of other servers are not served"));
     }
@@ -123,7 +123,7 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
         name: catalog.name.clone(),
         locations: storage::others(&asked, &root),
         root,
-        status: Status::Active,
+        status: WarehouseStatus::Active,
         storage: storage::settings(&asked, None),
         credentials: None,
     };
@@ -131,10 +131,11 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     answer::made(&shown(input, &catalog.name).await?)
 }
 
-pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let name = input.param("warehouse")?;
-    let Update { current_entity_version, properties, storage_config_info } = input.body()?;
+    let UpdateCatalogRequest { current_entity_version, properties, storage_config_info } =
+        input.body()?;
     let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
     let mut change = WarehouseChange::default();
     if let Some(asked) = storage_config_info {
@@ -160,7 +161,7 @@ pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
     answer::of(&shown(input, name).await?)
 }
 
-pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let name = input.param("warehouse")?;
     input.ground.catalog.delete_warehouse(&input.who, name, false).await?;

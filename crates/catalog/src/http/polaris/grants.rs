@@ -6,24 +6,24 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::privileges::Securable;
+use super::privileges::SecurableKind;
 use super::{answer, missing, roles};
 use crate::access::{Grant, catalog_role_principal};
 use crate::error::{Error, Kind, Result, bad};
-use crate::http::request::Input;
+use crate::http::request::CatalogRequest;
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::Right;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
 #[derive(Serialize)]
-struct Grants {
-    grants: Vec<Shown>,
+struct PolarisGrantList {
+    grants: Vec<PolarisGrantAnswer>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+struct PolarisGrantAnswer {
     r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<NamespaceIdent>,
@@ -36,13 +36,13 @@ struct Shown {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
-    grant: Asked,
+struct GrantChangeRequest {
+    grant: GrantFields,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Asked {
+struct GrantFields {
     r#type: String,
     #[serde(default)]
     namespace: Option<NamespaceIdent>,
@@ -56,31 +56,31 @@ struct Asked {
 }
 
 /// The right that a privilege is.
-type RightOf = fn(Securable, &str) -> Result<Right>;
+type RightOf = fn(SecurableKind, &str) -> Result<Right>;
 
 /// What is asked for, taken apart.
-struct Wanted {
-    securable: Securable,
+struct RequestedGrant {
+    securable: SecurableKind,
     grant: Grant,
 }
 
-impl Asked {
+impl GrantFields {
     /// The grant that it is, by what a privilege is as a right.
     ///
     /// # Errors
     /// `NotImplemented` for what there is not here; `BadRequest` for what makes no sense.
-    fn read(self, principal: String, right: RightOf) -> Result<Wanted> {
-        let Asked { r#type, namespace, table_name, view_name, policy_name, privilege } = self;
+    fn read(self, principal: String, right: RightOf) -> Result<RequestedGrant> {
+        let GrantFields { r#type, namespace, table_name, view_name, policy_name, privilege } = self;
         if r#type == "policy" {
             return Err(missing("`type`: policies of Polaris are not here"));
         }
         let is_there =
             (namespace.is_some(), table_name.is_some(), view_name.is_some(), policy_name.is_some());
         let securable = match (&*r#type, is_there) {
-            ("catalog", (false, false, false, false)) => Securable::Catalog,
-            ("namespace", (true, false, false, false)) => Securable::Namespace,
-            ("table", (true, true, false, false)) => Securable::Table,
-            ("view", (true, false, true, false)) => Securable::View,
+            ("catalog", (false, false, false, false)) => SecurableKind::Catalog,
+            ("namespace", (true, false, false, false)) => SecurableKind::Namespace,
+            ("table", (true, true, false, false)) => SecurableKind::Table,
+            ("view", (true, false, true, false)) => SecurableKind::View,
             ("catalog" | "namespace" | "table" | "view", _) => {
                 let message = "a grant has the members of its `type`: `namespace` unless it is to \
                     a catalog, and `tableName` or `viewName`";
@@ -90,11 +90,11 @@ impl Asked {
         };
         let rights = std::iter::once(right(securable, &privilege)?).collect();
         let name = table_name.or(view_name);
-        Ok(Wanted { securable, grant: Grant { principal, namespace, name, rights } })
+        Ok(RequestedGrant { securable, grant: Grant { principal, namespace, name, rights } })
     }
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, role) = (input.managed()?, roles::catalog_role(input)?);
     let (access, principal) =
         (&input.ground.access, catalog_role_principal(&role.warehouse, &role.name));
@@ -107,16 +107,16 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let mut grants = Vec::new();
     for grant in all {
         let (securable, r#type) = match (&grant.namespace, &grant.name) {
-            (_, Some(name)) if is_view(&grant, name) => (Securable::View, "view"),
-            (_, Some(_)) => (Securable::Table, "table"),
-            (Some(_), None) => (Securable::Namespace, "namespace"),
-            (None, None) => (Securable::Catalog, "catalog"),
+            (_, Some(name)) if is_view(&grant, name) => (SecurableKind::View, "view"),
+            (_, Some(_)) => (SecurableKind::Table, "table"),
+            (Some(_), None) => (SecurableKind::Namespace, "namespace"),
+            (None, None) => (SecurableKind::Catalog, "catalog"),
         };
-        let is_view = securable == Securable::View;
+        let is_view = securable == SecurableKind::View;
         let privileges: BTreeSet<_> =
             grant.rights.iter().flat_map(|right| securable.privileges(right)).collect();
         for privilege in privileges {
-            grants.push(Shown {
+            grants.push(PolarisGrantAnswer {
                 r#type,
                 namespace: grant.namespace.clone(),
                 table_name: grant.name.clone().filter(|_| !is_view),
@@ -125,30 +125,33 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
             });
         }
     }
-    answer::of(&Grants { grants })
+    answer::of(&PolarisGrantList { grants })
 }
 
-pub(super) async fn add(input: &Input<'_>) -> Result<Response> {
-    let (warehouse, wanted) = wanted(input, Securable::right).await?;
+pub(super) async fn add(input: &CatalogRequest<'_>) -> Result<Response> {
+    let (warehouse, wanted) = wanted(input, SecurableKind::right).await?;
     input.ground.access.grant(&input.who, &warehouse, &wanted.grant).await?;
     Ok(answer::made_so())
 }
 
-pub(super) async fn revoke(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     if input.flag("cascade")? {
         return Err(missing("`cascade`: what is granted below stays until it is revoked there"));
     }
-    let (warehouse, wanted) = wanted(input, Securable::right_taken).await?;
-    let Wanted { securable, grant } = wanted;
+    let (warehouse, wanted) = wanted(input, SecurableKind::right_taken).await?;
+    let RequestedGrant { securable, grant } = wanted;
     let left = move |found, taken| securable.left(found, taken);
     input.ground.access.revoke_by(&input.who, &warehouse, &grant, left).await?;
     Ok(answer::made_so())
 }
 
 /// What is asked for, by somebody who may.
-async fn wanted(input: &Input<'_>, right: RightOf) -> Result<(Arc<Warehouse>, Wanted)> {
+async fn wanted(
+    input: &CatalogRequest<'_>,
+    right: RightOf,
+) -> Result<(Arc<Warehouse>, RequestedGrant)> {
     let (warehouse, role) = (input.managed()?, input.param("catalog-role")?);
-    let Change { grant } = input.body()?;
+    let GrantChangeRequest { grant } = input.body()?;
     let wanted = grant.read(catalog_role_principal(warehouse.id(), role), right)?;
     input.ground.access.may_change(&input.who, &warehouse, &wanted.grant)?;
     require_kind(input, &warehouse, &wanted).await?;
@@ -156,14 +159,18 @@ async fn wanted(input: &Input<'_>, right: RightOf) -> Result<(Arc<Warehouse>, Wa
 }
 
 /// Refuses a table that is a view, and the other way round: their privileges are not the same.
-async fn require_kind(input: &Input<'_>, warehouse: &Warehouse, wanted: &Wanted) -> Result<()> {
+async fn require_kind(
+    input: &CatalogRequest<'_>,
+    warehouse: &Warehouse,
+    wanted: &RequestedGrant,
+) -> Result<()> {
     let (Some(namespace), Some(name)) = (&wanted.grant.namespace, &wanted.grant.name) else {
         return Ok(());
     };
     let ident = TableIdent::new(namespace.clone(), name)?;
     let found = input.ground.catalog.store().pointer(warehouse.id(), &ident).await?;
     let (kind, refusal, title) = match wanted.securable {
-        Securable::View => (RelationKind::View, Kind::NoSuchView, "View"),
+        SecurableKind::View => (RelationKind::View, Kind::NoSuchView, "View"),
         _ => (RelationKind::Table, Kind::NoSuchTable, "Table"),
     };
     match found.is_some_and(|it| it.kind == kind) {

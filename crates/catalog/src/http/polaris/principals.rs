@@ -6,45 +6,45 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Update, Versioned, answer, missing, roles};
+use super::{EntityUpdate, EntityVersion, answer, missing, roles};
 use crate::access::{
-    ClientRecord, Entity, EntityKey, EntityKind, MembersChange, NewSecret, only_operators,
+    ClientRecord, EntityKey, EntityKind, EntityRecord, MembersChange, NewSecret, only_operators,
 };
 use crate::error::{Result, bad};
-use crate::http::request::Input;
+use crate::http::request::CatalogRequest;
 use crate::store::Properties;
 
 #[derive(Serialize)]
-struct Principals {
-    principals: Vec<Principal>,
+struct PolarisPrincipalList {
+    principals: Vec<PolarisPrincipal>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Principal {
+struct PolarisPrincipal {
     name: String,
     client_id: String,
     #[serde(flatten)]
-    versioned: Versioned,
+    versioned: EntityVersion,
 }
 
 #[derive(Serialize)]
 struct WithCredentials {
-    principal: Principal,
-    credentials: Credentials,
+    principal: PolarisPrincipal,
+    credentials: PolarisCredentials,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Credentials {
+struct PolarisCredentials {
     client_id: String,
     client_secret: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Create {
-    principal: New,
+struct CreatePrincipalRequest {
+    principal: NewPrincipal,
     #[serde(default)]
     credential_rotation_required: Option<bool>,
 }
@@ -52,7 +52,7 @@ struct Create {
 /// What only answers have is passed over; but an id is nobody's to choose.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct New {
+struct NewPrincipal {
     name: String,
     #[serde(default)]
     client_id: Option<String>,
@@ -68,7 +68,7 @@ struct New {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Reset {
+struct ResetCredentialsRequest {
     #[serde(default)]
     client_id: Option<IgnoredAny>,
     #[serde(default)]
@@ -77,58 +77,63 @@ struct Reset {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Assign {
-    principal_role: roles::New,
+struct AssignRoleRequest {
+    principal_role: roles::NewPolarisRole,
 }
 
-impl Principal {
-    fn of(client: ClientRecord, entity: Entity) -> Principal {
-        Principal {
+impl PolarisPrincipal {
+    fn of(client: ClientRecord, entity: EntityRecord) -> PolarisPrincipal {
+        PolarisPrincipal {
             name: client.name,
             client_id: client.client_id,
-            versioned: Versioned::of(entity, Some(client.created_ms)),
+            versioned: EntityVersion::of(entity, Some(client.created_ms)),
         }
     }
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let all = input.ground.access.clients(&input.who)?;
     answer::of(&all_of(input, all).await?)
 }
 
-async fn all_of(input: &Input<'_>, all: Vec<ClientRecord>) -> Result<Principals> {
+async fn all_of(
+    input: &CatalogRequest<'_>,
+    all: Vec<ClientRecord>,
+) -> Result<PolarisPrincipalList> {
     let mut entities = input.ground.access.entities(EntityKind::Client, "").await?;
     let principals = all.into_iter().map(|client| {
         let entity = entities.remove(&client.client_id).unwrap_or_default();
-        Principal::of(client, entity)
+        PolarisPrincipal::of(client, entity)
     });
-    Ok(Principals { principals: principals.collect() })
+    Ok(PolarisPrincipalList { principals: principals.collect() })
 }
 
 /// The principal that the path names.
-fn named(input: &Input<'_>) -> Result<ClientRecord> {
+fn named(input: &CatalogRequest<'_>) -> Result<ClientRecord> {
     input.ground.access.client_named(&input.who, input.param("principal")?)
 }
 
-async fn shown(input: &Input<'_>, client: ClientRecord) -> Result<Principal> {
+async fn shown(input: &CatalogRequest<'_>, client: ClientRecord) -> Result<PolarisPrincipal> {
     let entity = input.ground.access.entity(EntityKey::client(&client.client_id)).await?;
-    Ok(Principal::of(client, entity))
+    Ok(PolarisPrincipal::of(client, entity))
 }
 
-async fn with_secret(input: &Input<'_>, new: NewSecret) -> Result<WithCredentials> {
+async fn with_secret(input: &CatalogRequest<'_>, new: NewSecret) -> Result<WithCredentials> {
     input.note_given();
-    let credentials =
-        Credentials { client_id: new.client.client_id.clone(), client_secret: new.client_secret };
+    let credentials = PolarisCredentials {
+        client_id: new.client.client_id.clone(),
+        client_secret: new.client_secret,
+    };
     Ok(WithCredentials { principal: shown(input, new.client).await?, credentials })
 }
 
-pub(super) async fn get(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&shown(input, named(input)?).await?)
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let Create { principal, credential_rotation_required } = input.body()?;
+    let CreatePrincipalRequest { principal, credential_rotation_required } = input.body()?;
     if credential_rotation_required == Some(true) {
         let message = "`credentialRotationRequired`: a secret is good for everything or nothing";
         return Err(missing(message));
@@ -142,30 +147,30 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     answer::made(&with_secret(input, made).await?)
 }
 
-pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let client = named(input)?;
-    let (key, change) = (EntityKey::client(&client.client_id), input.body::<Update>()?);
+    let (key, change) = (EntityKey::client(&client.client_id), input.body::<EntityUpdate>()?);
     let entity = input.ground.access.update_entity(&input.who, key, change.into()).await?;
-    answer::of(&Principal::of(client, entity))
+    answer::of(&PolarisPrincipal::of(client, entity))
 }
 
-pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     input.ground.access.delete_client(&input.who, &named(input)?.client_id).await?;
     Ok(answer::done())
 }
 
-pub(super) async fn rotate(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn rotate(input: &CatalogRequest<'_>) -> Result<Response> {
     let client = named(input)?;
     new_secret(input, &client.client_id).await
 }
 
-pub(super) async fn reset(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn reset(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let client = named(input)?;
     if input.has_body() {
-        let Reset { client_id, client_secret } = input.body()?;
+        let ResetCredentialsRequest { client_id, client_secret } = input.body()?;
         if client_id.is_some() || client_secret.is_some() {
             let message = "`clientId` and `clientSecret`: the server alone makes credentials";
             return Err(missing(message));
@@ -175,28 +180,28 @@ pub(super) async fn reset(input: &Input<'_>) -> Result<Response> {
 }
 
 /// The old one is good no more: what is given in its place is to replace it.
-async fn new_secret(input: &Input<'_>, id: &str) -> Result<Response> {
+async fn new_secret(input: &CatalogRequest<'_>, id: &str) -> Result<Response> {
     let made = input.ground.access.rotate_client(&input.who, id, Duration::ZERO).await?;
     answer::of(&with_secret(input, made).await?)
 }
 
-pub(super) async fn list_roles(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_roles(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let (principal, all) = (named(input)?.principal, input.ground.access.roles(&input.who)?);
     let names = all.into_iter().filter(|it| it.members.contains(&principal)).map(|it| it.name);
     roles::answer_with(input, names.collect()).await
 }
 
-pub(super) async fn assign_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn assign_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let principal = named(input)?.principal;
-    let Assign { principal_role } = input.body()?;
+    let AssignRoleRequest { principal_role } = input.body()?;
     let change = MembersChange { add: vec![principal], remove: Vec::new() };
     input.ground.access.change_members(&input.who, &principal_role.name, &change).await?;
     Ok(answer::made_so())
 }
 
-pub(super) async fn revoke_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn revoke_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let change = MembersChange { add: Vec::new(), remove: vec![named(input)?.principal] };
     input.ground.access.change_members(&input.who, input.param("role")?, &change).await?;
@@ -204,7 +209,7 @@ pub(super) async fn revoke_role(input: &Input<'_>) -> Result<Response> {
 }
 
 /// The principals that have a role. Others that have it are none of Polaris's.
-pub(super) async fn list_of_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_of_role(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = roles::named(input)?;
     let mut all = input.ground.access.clients(&input.who)?;
     all.retain(|client| role.members.contains(&client.principal));

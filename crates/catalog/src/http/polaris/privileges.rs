@@ -6,13 +6,13 @@
 //! granted is listed as it was granted.
 
 use super::missing;
-use crate::access::Rights;
+use crate::access::RightSet;
 use crate::error::{Error, bad};
 use crate::service::Right;
 
 /// What a privilege is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Securable {
+pub(super) enum SecurableKind {
     Catalog,
     Namespace,
     Table,
@@ -31,13 +31,13 @@ const VIEW_METADATA: &str = "VIEW_FULL_METADATA";
 /// What Polaris calls privileges begin with, so that a mistake is told from what is not here.
 const BEGINNINGS: [&str; 5] = ["CATALOG_", "NAMESPACE_", "TABLE_", "VIEW_", "POLICY_"];
 
-impl Securable {
+impl SecurableKind {
     /// The right that a privilege is.
     ///
     /// # Errors
     /// `NotImplemented` for a privilege that no right is; `BadRequest` for what is none.
     pub(super) fn right(self, privilege: &str) -> Result<Right, Error> {
-        use Securable::{Catalog, Namespace, Table, View};
+        use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, privilege) {
             (_, MANAGE_ACCESS) => Ok(Right::Grant),
             (Catalog | Namespace, MANAGE_CONTENT) | (View, VIEW_METADATA) => Ok(Right::Manage),
@@ -53,7 +53,7 @@ impl Securable {
     /// Those of [`Securable::right`].
     pub(super) fn right_taken(self, privilege: &str) -> Result<Right, Error> {
         match (self, privilege) {
-            (Securable::Table, TABLE_METADATA) => Ok(Right::Manage),
+            (SecurableKind::Table, TABLE_METADATA) => Ok(Right::Manage),
             _ => self.right(privilege),
         }
     }
@@ -63,8 +63,8 @@ impl Securable {
     ///
     /// # Errors
     /// `NotImplemented` for what would stay with a right that is not taken.
-    pub(super) fn left(self, found: Rights, taken: Rights) -> Result<Rights, Error> {
-        if self != Securable::Table || !found.has(Right::Manage) {
+    pub(super) fn left(self, found: RightSet, taken: RightSet) -> Result<RightSet, Error> {
+        if self != SecurableKind::Table || !found.has(Right::Manage) {
             return Ok(found.without(taken));
         }
         if taken.has(Right::Write) {
@@ -80,7 +80,7 @@ impl Securable {
 
     /// What a right is listed as.
     pub(super) fn privileges(self, right: Right) -> &'static [&'static str] {
-        use Securable::{Catalog, Namespace, Table, View};
+        use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, right) {
             (_, Right::Grant) => &[MANAGE_ACCESS],
             (Catalog | Namespace, Right::Manage) => &[MANAGE_CONTENT],
@@ -96,10 +96,10 @@ impl Securable {
 
     const fn name(self) -> &'static str {
         match self {
-            Securable::Catalog => "a catalog",
-            Securable::Namespace => "a namespace",
-            Securable::Table => "a table",
-            Securable::View => "a view",
+            SecurableKind::Catalog => "a catalog",
+            SecurableKind::Namespace => "a namespace",
+            SecurableKind::Table => "a table",
+            SecurableKind::View => "a view",
         }
     }
 
@@ -113,7 +113,7 @@ impl Securable {
     }
 
     fn is_taken(self, privilege: &str) -> bool {
-        self != Securable::Table || privilege != TABLE_METADATA
+        self != SecurableKind::Table || privilege != TABLE_METADATA
     }
 
     fn refuse(self, privilege: &str) -> Error {
@@ -135,15 +135,19 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    const ALL: [Securable; 4] =
-        [Securable::Catalog, Securable::Namespace, Securable::Table, Securable::View];
+    const ALL: [SecurableKind; 4] = [
+        SecurableKind::Catalog,
+        SecurableKind::Namespace,
+        SecurableKind::Table,
+        SecurableKind::View,
+    ];
 
     #[test]
     fn a_privilege_is_the_right_that_it_is_listed_as() {
         for securable in ALL {
             for right in [Right::Read, Right::Write, Right::Manage, Right::Grant] {
                 let listed = securable.privileges(right);
-                if (securable, right) == (Securable::Table, Right::Manage) {
+                if (securable, right) == (SecurableKind::Table, Right::Manage) {
                     assert_eq!(
                         securable.right(TABLE_METADATA).unwrap_err().kind,
                         Kind::NotImplemented
@@ -162,20 +166,20 @@ mod tests {
     #[test]
     fn what_would_give_more_than_it_says_is_refused() {
         for (securable, privilege, status) in [
-            (Securable::Catalog, "CATALOG_MANAGE_METADATA", 501),
-            (Securable::Catalog, "TABLE_LIST", 501),
-            (Securable::Catalog, "NAMESPACE_CREATE", 501),
-            (Securable::Catalog, "VIEW_FULL_METADATA", 501),
-            (Securable::Namespace, "TABLE_FULL_METADATA", 501),
-            (Securable::Table, "TABLE_DROP", 501),
-            (Securable::Table, "TABLE_READ_PROPERTIES", 501),
-            (Securable::Table, "CATALOG_MANAGE_CONTENT", 501),
-            (Securable::View, "TABLE_READ_DATA", 501),
-            (Securable::View, "VIEW_DROP", 501),
-            (Securable::Catalog, "POLICY_READ", 501),
-            (Securable::Catalog, "read", 400),
-            (Securable::Catalog, "TABLE_\"", 400),
-            (Securable::Catalog, "", 400),
+            (SecurableKind::Catalog, "CATALOG_MANAGE_METADATA", 501),
+            (SecurableKind::Catalog, "TABLE_LIST", 501),
+            (SecurableKind::Catalog, "NAMESPACE_CREATE", 501),
+            (SecurableKind::Catalog, "VIEW_FULL_METADATA", 501),
+            (SecurableKind::Namespace, "TABLE_FULL_METADATA", 501),
+            (SecurableKind::Table, "TABLE_DROP", 501),
+            (SecurableKind::Table, "TABLE_READ_PROPERTIES", 501),
+            (SecurableKind::Table, "CATALOG_MANAGE_CONTENT", 501),
+            (SecurableKind::View, "TABLE_READ_DATA", 501),
+            (SecurableKind::View, "VIEW_DROP", 501),
+            (SecurableKind::Catalog, "POLICY_READ", 501),
+            (SecurableKind::Catalog, "read", 400),
+            (SecurableKind::Catalog, "TABLE_\"", 400),
+            (SecurableKind::Catalog, "", 400),
         ] {
             let refused = securable.right(privilege).unwrap_err();
             assert_eq!(refused.kind.status(), status, "{privilege} {}", refused.message);

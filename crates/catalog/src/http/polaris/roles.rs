@@ -4,16 +4,17 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Update, Versioned, answer, missing};
+use super::{EntityUpdate, EntityVersion, answer, missing};
 use crate::access::{
-    CatalogRoleRecord, Entity, EntityKey, EntityKind, RoleRecord, no_such_role, only_operators,
+    CatalogRoleRecord, EntityKey, EntityKind, EntityRecord, RoleRecord, no_such_role,
+    only_operators,
 };
 use crate::error::Result;
-use crate::http::request::Input;
+use crate::http::request::CatalogRequest;
 use crate::store::Properties;
 
 #[derive(Serialize)]
-struct Roles<T> {
+struct PolarisRoleList<T> {
     roles: Vec<T>,
 }
 
@@ -22,20 +23,20 @@ struct PrincipalRole {
     name: String,
     federated: bool,
     #[serde(flatten)]
-    versioned: Versioned,
+    versioned: EntityVersion,
 }
 
 #[derive(Serialize)]
 struct CatalogRole {
     name: String,
     #[serde(flatten)]
-    versioned: Versioned,
+    versioned: EntityVersion,
 }
 
 /// A role as requests have it. What only answers have is passed over.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct New {
+pub(super) struct NewPolarisRole {
     pub(super) name: String,
     #[serde(default)]
     federated: Option<bool>,
@@ -52,54 +53,57 @@ pub(super) struct New {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CreateRole {
-    principal_role: New,
+    principal_role: NewPolarisRole,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct OfCatalog {
-    catalog_role: New,
+    catalog_role: NewPolarisRole,
 }
 
 impl PrincipalRole {
-    fn of(name: String, entity: Entity) -> PrincipalRole {
-        PrincipalRole { name, federated: false, versioned: Versioned::of(entity, None) }
+    fn of(name: String, entity: EntityRecord) -> PrincipalRole {
+        PrincipalRole { name, federated: false, versioned: EntityVersion::of(entity, None) }
     }
 }
 
 impl CatalogRole {
-    fn of(name: String, entity: Entity) -> CatalogRole {
-        CatalogRole { name, versioned: Versioned::of(entity, None) }
+    fn of(name: String, entity: EntityRecord) -> CatalogRole {
+        CatalogRole { name, versioned: EntityVersion::of(entity, None) }
     }
 }
 
 /// Answers with principal roles of these names.
-pub(super) async fn answer_with(input: &Input<'_>, names: Vec<String>) -> Result<Response> {
+pub(super) async fn answer_with(
+    input: &CatalogRequest<'_>,
+    names: Vec<String>,
+) -> Result<Response> {
     let mut entities = input.ground.access.entities(EntityKind::Role, "").await?;
     let roles = names.into_iter().map(|name| {
         let entity = entities.remove(&name).unwrap_or_default();
         PrincipalRole::of(name, entity)
     });
-    answer::of(&Roles { roles: roles.collect() })
+    answer::of(&PolarisRoleList { roles: roles.collect() })
 }
 
 /// The principal role that the path names.
-pub(super) fn named(input: &Input<'_>) -> Result<RoleRecord> {
+pub(super) fn named(input: &CatalogRequest<'_>) -> Result<RoleRecord> {
     let (name, all) = (input.param("role")?, input.ground.access.roles(&input.who)?);
     all.into_iter().find(|it| it.name == name).ok_or_else(|| no_such_role(name))
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let all = input.ground.access.roles(&input.who)?;
     answer_with(input, all.into_iter().map(|it| it.name).collect()).await
 }
 
-async fn shown(input: &Input<'_>, name: String) -> Result<PrincipalRole> {
+async fn shown(input: &CatalogRequest<'_>, name: String) -> Result<PrincipalRole> {
     let entity = input.ground.access.entity(EntityKey::role(&name)).await?;
     Ok(PrincipalRole::of(name, entity))
 }
 
-pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let CreateRole { principal_role: role } = input.body()?;
     if role.federated == Some(true) {
@@ -113,25 +117,25 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     answer::made(&shown(input, role.name).await?)
 }
 
-pub(super) async fn get(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&shown(input, named(input)?.name).await?)
 }
 
-pub(super) async fn update(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = named(input)?.name;
-    let (key, change) = (EntityKey::role(&name), input.body::<Update>()?);
+    let (key, change) = (EntityKey::role(&name), input.body::<EntityUpdate>()?);
     let entity = input.ground.access.update_entity(&input.who, key, change.into()).await?;
     answer::of(&PrincipalRole::of(name, entity))
 }
 
-pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     input.ground.access.delete_role(&input.who, input.param("role")?).await?;
     Ok(answer::done())
 }
 
 /// Answers with catalog roles of the path's catalog.
 async fn answer_with_catalog_roles(
-    input: &Input<'_>,
+    input: &CatalogRequest<'_>,
     all: impl Iterator<Item = CatalogRoleRecord>,
 ) -> Result<Response> {
     let warehouse = input.managed()?;
@@ -141,26 +145,29 @@ async fn answer_with_catalog_roles(
         let entity = entities.remove(&it.name).unwrap_or_default();
         CatalogRole::of(it.name, entity)
     });
-    answer::of(&Roles { roles: roles.collect() })
+    answer::of(&PolarisRoleList { roles: roles.collect() })
 }
 
 /// The catalog role that the path names.
-pub(super) fn catalog_role(input: &Input<'_>) -> Result<CatalogRoleRecord> {
+pub(super) fn catalog_role(input: &CatalogRequest<'_>) -> Result<CatalogRoleRecord> {
     let (warehouse, name) = (input.managed()?, input.param("catalog-role")?);
     input.ground.access.catalog_role(&input.who, &warehouse, name)
 }
 
-async fn shown_catalog_role(input: &Input<'_>, it: CatalogRoleRecord) -> Result<CatalogRole> {
+async fn shown_catalog_role(
+    input: &CatalogRequest<'_>,
+    it: CatalogRoleRecord,
+) -> Result<CatalogRole> {
     let key = EntityKey::catalog_role(&it.warehouse, &it.name);
     Ok(CatalogRole::of(it.name, input.ground.access.entity(key).await?))
 }
 
-pub(super) async fn list_catalog_roles(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_catalog_roles(input: &CatalogRequest<'_>) -> Result<Response> {
     let all = input.ground.access.catalog_roles(&input.who, &*input.managed()?)?;
     answer_with_catalog_roles(input, all.into_iter()).await
 }
 
-pub(super) async fn create_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn create_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let warehouse = input.managed()?;
     let OfCatalog { catalog_role: role } = input.body()?;
@@ -170,20 +177,20 @@ pub(super) async fn create_catalog_role(input: &Input<'_>) -> Result<Response> {
     answer::made(&shown_catalog_role(input, made).await?)
 }
 
-pub(super) async fn get_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn get_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&shown_catalog_role(input, catalog_role(input)?).await?)
 }
 
-pub(super) async fn update_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn update_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let it = catalog_role(input)?;
     let key = EntityKey::catalog_role(&it.warehouse, &it.name);
-    let change = input.body::<Update>()?.into();
+    let change = input.body::<EntityUpdate>()?.into();
     let entity = input.ground.access.update_entity(&input.who, key, change).await?;
     answer::of(&CatalogRole::of(it.name, entity))
 }
 
-pub(super) async fn delete_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn delete_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let (warehouse, name) = (input.managed()?, input.param("catalog-role")?);
     input.ground.access.delete_catalog_role(&input.who, &warehouse, name).await?;
@@ -191,7 +198,7 @@ pub(super) async fn delete_catalog_role(input: &Input<'_>) -> Result<Response> {
 }
 
 /// The principal roles that have a catalog role.
-pub(super) async fn list_holders(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_holders(input: &CatalogRequest<'_>) -> Result<Response> {
     // Roles are not one catalog's.
     only_operators(&input.who)?;
     let holders = catalog_role(input)?.holders;
@@ -199,26 +206,26 @@ pub(super) async fn list_holders(input: &Input<'_>) -> Result<Response> {
 }
 
 /// The catalog roles of one catalog that a principal role has.
-pub(super) async fn list_catalog_roles_of(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn list_catalog_roles_of(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = named(input)?.name;
     let all = input.ground.access.catalog_roles(&input.who, &*input.managed()?)?;
     answer_with_catalog_roles(input, all.into_iter().filter(|it| it.holders.contains(&role))).await
 }
 
-pub(super) async fn assign_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn assign_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let OfCatalog { catalog_role: wanted } = input.body()?;
     give(input, &wanted.name, true).await?;
     Ok(answer::made_so())
 }
 
-pub(super) async fn revoke_catalog_role(input: &Input<'_>) -> Result<Response> {
+pub(super) async fn revoke_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     give(input, input.param("catalog-role")?, false).await?;
     Ok(answer::done())
 }
 
-async fn give(input: &Input<'_>, name: &str, is_to_have: bool) -> Result<()> {
+async fn give(input: &CatalogRequest<'_>, name: &str, is_to_have: bool) -> Result<()> {
     let (warehouse, role) = (input.managed()?, input.param("role")?);
     let access = &input.ground.access;
     access.give_catalog_role(&input.who, &warehouse, (name, role), is_to_have).await

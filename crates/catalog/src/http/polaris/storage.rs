@@ -18,7 +18,7 @@ const S3: &str = "S3";
 /// is set to: to pass over a key for encryption would be to promise it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct StorageFields {
     storage_type: String,
     pub(super) allowed_locations: Option<Vec<String>>,
     role_arn: Option<String>,
@@ -45,12 +45,12 @@ pub(super) struct StorageInfo {
     storage_type: &'static str,
     allowed_locations: Vec<String>,
     #[serde(flatten)]
-    bucket: Option<Bucket>,
+    bucket: Option<BucketFields>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Bucket {
+struct BucketFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     role_arn: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ impl StorageInfo {
         let is_bucket = record.root.starts_with("s3");
         let StorageSettings { role_arn, external_id, region, endpoint, sts_endpoint, .. } =
             record.storage.clone();
-        let bucket = is_bucket.then_some(Bucket {
+        let bucket = is_bucket.then_some(BucketFields {
             role_arn,
             external_id,
             region,
@@ -93,7 +93,7 @@ impl StorageInfo {
 ///
 /// # Errors
 /// `NotImplemented` for what there is not here, by name; `BadRequest` for what is nothing.
-pub(super) fn read(text: serde_json::Value) -> Result<Asked> {
+pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
     match text.get("storageType").and_then(serde_json::Value::as_str) {
         Some(FILE | S3) => {}
         Some(other @ ("GCS" | "AZURE")) => {
@@ -102,7 +102,7 @@ pub(super) fn read(text: serde_json::Value) -> Result<Asked> {
         }
         _ => return Err(bad("`storageType` is FILE or S3")),
     }
-    let asked: Asked = serde_json::from_value(text)
+    let asked: StorageFields = serde_json::from_value(text)
         .map_err(|error| bad(format!("`storageConfigInfo`: {error}")))?;
     let elsewhere =
         asked.endpoint_internal.as_ref().filter(|it| asked.endpoint.as_ref() != Some(it));
@@ -135,7 +135,7 @@ pub(super) fn read(text: serde_json::Value) -> Result<Asked> {
 }
 
 /// Refuses storage of another type than its place.
-pub(super) fn require_kind(asked: &Asked, root: &str) -> Result<()> {
+pub(super) fn require_kind(asked: &StorageFields, root: &str) -> Result<()> {
     match root.starts_with("s3") == (asked.storage_type == S3) {
         true => Ok(()),
         false => Err(bad(format!("`storageType` {} does not fit {root}", asked.storage_type))),
@@ -143,13 +143,13 @@ pub(super) fn require_kind(asked: &Asked, root: &str) -> Result<()> {
 }
 
 /// The places that it may have beside its root.
-pub(super) fn others(asked: &Asked, root: &str) -> Vec<String> {
+pub(super) fn others(asked: &StorageFields, root: &str) -> Vec<String> {
     let all = asked.allowed_locations.iter().flatten().map(|it| it.trim_end_matches('/'));
     all.filter(|it| *it != root).map(str::to_owned).collect()
 }
 
 /// How clients get at it. What Polaris does not know of stays as it is in `now`.
-pub(super) fn settings(asked: &Asked, now: Option<&StorageSettings>) -> StorageSettings {
+pub(super) fn settings(asked: &StorageFields, now: Option<&StorageSettings>) -> StorageSettings {
     let now = now.cloned().unwrap_or_else(|| StorageSettings {
         // Its tools look for tables where Polaris puts them.
         plain_locations: true,

@@ -1,7 +1,7 @@
 //! What is answered before it is routed is what the routed handler answers.
 
 use axum::http::{HeaderMap, HeaderName, Method, Uri};
-use node::http::{Head, Memory};
+use node::http::{FastHead, Memory};
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl Two {
         let headers: HeaderMap = all
             .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
             .collect();
-        let head = Head { method: &Method::GET, uri: &uri, headers: &headers };
+        let head = FastHead { method: &Method::GET, uri: &uri, headers: &headers };
         self.0.at_once.answer(head, &Memory::default()).is_some()
     }
 

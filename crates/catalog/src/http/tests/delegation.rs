@@ -152,7 +152,7 @@ fn what_is_signed_is_taken_by_the_store() {
             request.headers.insert(name, values[0].as_str().unwrap().parse().unwrap());
         }
         server.runtime.block_on(async {
-            let client = node::client::Client::new(node::client::Guard::Open);
+            let client = node::client::HttpClient::new(node::client::AddressGuard::Open);
             let answer = client.send(request).await.unwrap();
             (answer.status.as_u16(), answer.bytes().await.unwrap())
         })

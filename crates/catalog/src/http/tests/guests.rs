@@ -9,7 +9,7 @@ use testkit::{S3, until};
 use tokio::task::AbortHandle;
 
 use super::*;
-use crate::guest::{Door, Guests, NewGuest, Seen, Watch};
+use crate::guest::{CatalogSandboxListener, NewGuest, SandboxAccess, SandboxRequestRecord, Watch};
 
 /// Text, status, outcome, error, and bytes in both directions.
 type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
@@ -19,8 +19,8 @@ type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
 struct Log(Mutex<Vec<Told>>);
 
 impl Watch for Log {
-    fn saw(&self, seen: &Seen<'_>) {
-        let Seen { text, status, outcome, error, bytes_out, bytes_in, .. } = *seen;
+    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+        let SandboxRequestRecord { text, status, outcome, error, bytes_out, bytes_in, .. } = *seen;
         let error = error.map(str::to_owned);
         self.0.lock().push((text.to_owned(), status, outcome, error, bytes_out, bytes_in));
     }
@@ -28,7 +28,7 @@ impl Watch for Log {
 
 /// A guest with a listener of its own. Dropping it ends it.
 pub(super) struct Guest {
-    door: Arc<Door>,
+    door: Arc<CatalogSandboxListener>,
     client: Client,
     address: SocketAddr,
     serving: AbortHandle,
@@ -44,7 +44,7 @@ impl Drop for Guest {
 impl Guest {
     pub(super) fn of(server: &Server, warehouse: &str, namespaces: &[&str], writes: bool) -> Guest {
         let (catalog, access) = (server.catalog.clone(), server.access.clone());
-        let guests = Guests::new(catalog, access, SEPARATOR_DEFAULT);
+        let guests = SandboxAccess::new(catalog, access, SEPARATOR_DEFAULT);
         let log = Arc::new(Log::default());
         let listener = server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
         let listener = listener.unwrap();

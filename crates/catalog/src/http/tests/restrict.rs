@@ -3,9 +3,9 @@
 use super::*;
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
-use crate::plan::{Expression, ScanRequest};
-use crate::service::Claims;
+use crate::plan::{FilterExpression, ScanRequest};
 use crate::service::Right;
+use crate::service::TokenClaims;
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 const POLICIES: &str = "/management/v1/main/policies";
@@ -160,9 +160,9 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let ident = TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), "t").unwrap();
     let found =
         |who: &Who| server.catalog.restricted_scan(who, &warehouse, &ident, &asked).unwrap();
-    let claims = Claims { groups: vec!["group:okta:bi".into()], ..Claims::default() };
+    let claims = TokenClaims { groups: vec!["group:okta:bi".into()], ..TokenClaims::default() };
     let who = Who { claims: Some(Arc::new(claims)), ..Who::new("oidc:okta:ada", "ada") };
-    assert_eq!(found(&who).restriction.filter, Expression::everything());
+    assert_eq!(found(&who).restriction.filter, FilterExpression::everything());
     let filter = json!({"type": "eq", "term": "data", "value": "EU"});
     for (principal, trusted) in [("role:bi", true), ("group:okta:bi", false)] {
         let policy = json!({"row-filter": filter, "trusted": trusted});
@@ -171,14 +171,14 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let restricted = found(&who);
     let bound = json!({"type": "eq", "left": {"type": "reference", "id": 2},
         "right": {"type": "literal", "value": "EU"}});
-    let bound = Expression::parse(&Fragment::of(&bound).unwrap()).unwrap();
+    let bound = FilterExpression::parse(&Fragment::of(&bound).unwrap()).unwrap();
     assert_eq!((restricted.restriction.filter, restricted.stats.len()), (bound, 0));
     assert_eq!(restricted.filter, asked.filter);
     // It is asked for by everybody's requests, and answered.
     let plan = server.ask("POST", &format!("{TABLE}/plan"), Some(&json!({})));
     assert_eq!(plan.status, 200, "{}", plan.text());
     let other = found(&Who::new("oidc:okta:bob", "bob"));
-    let all = Expression::everything();
+    let all = FilterExpression::everything();
     assert_eq!((other.restriction.filter, other.stats.len()), (all.clone(), 1));
     assert_eq!(found(&operator()).restriction.filter, all);
 }

@@ -23,81 +23,83 @@ enum Need {
 
 /// Without a wildcard: an operation that is added has to be thought about here.
 #[expect(clippy::too_many_lines, reason = "a line for each operation that there is")]
-fn need(op: Op) -> Need {
+fn need(op: CatalogOperation) -> Need {
     match op {
-        Op::Token | Op::RevokeToken => Need::Nothing,
-        Op::Config | Op::Changes | Op::ListWarehouses => Need::ToBeKnown,
-        Op::ListNamespaces
-        | Op::LoadNamespace
-        | Op::NamespaceExists
-        | Op::ListTables
-        | Op::LoadTable
-        | Op::TableExists
-        | Op::LoadCredentials
-        | Op::Sign
-        | Op::ReportMetrics
-        | Op::PlanScan
-        | Op::FetchPlan
-        | Op::CancelPlan
-        | Op::FetchTasks
-        | Op::ListFunctions
-        | Op::LoadFunction
-        | Op::ListDropped
-        | Op::LoadProtection
-        | Op::LoadRetention
-        | Op::Inspect
-        | Op::ListViews
-        | Op::LoadView
-        | Op::ViewExists => Need::To(Right::Read),
-        Op::CreateNamespace
-        | Op::UpdateNamespace
-        | Op::CreateTable
-        | Op::CommitTable
-        | Op::RegisterTable
-        | Op::CommitTransaction
-        | Op::CreateView
-        | Op::ReplaceView
-        | Op::PutFunction
-        | Op::RegisterView => Need::To(Right::Write),
-        Op::DropNamespace
-        | Op::DropTable
-        | Op::UnregisterTable
-        | Op::RenameTable
-        | Op::Undrop
-        | Op::PurgeDropped
-        | Op::Protect
-        | Op::SetRetention
-        | Op::ListMaintenance
-        | Op::StartMaintenance
-        | Op::LoadMaintenance
-        | Op::CancelMaintenance
-        | Op::DropView
-        | Op::LoadWarehouse
-        | Op::DropFunction
-        | Op::RenameView => Need::To(Right::Manage),
-        Op::ListGrants
-        | Op::Grant
-        | Op::Revoke
-        | Op::ListPolicies
-        | Op::PutPolicy
-        | Op::DeletePolicy => Need::To(Right::Grant),
-        Op::ListClients
-        | Op::CreateClient
-        | Op::RotateClient
-        | Op::DeleteClient
-        | Op::ListKeys
-        | Op::CreateKey
-        | Op::RotateKey
-        | Op::DeleteKey
-        | Op::ListRoles
-        | Op::CreateRole
-        | Op::ChangeMembers
-        | Op::DeleteRole
-        | Op::Audit
-        | Op::CreateWarehouse
-        | Op::UpdateWarehouse
-        | Op::DeleteWarehouse => Need::ToOperate,
-        Op::Polaris(op) => need_of_polaris(op),
+        CatalogOperation::Token | CatalogOperation::RevokeToken => Need::Nothing,
+        CatalogOperation::Config | CatalogOperation::Changes | CatalogOperation::ListWarehouses => {
+            Need::ToBeKnown
+        }
+        CatalogOperation::ListNamespaces
+        | CatalogOperation::LoadNamespace
+        | CatalogOperation::NamespaceExists
+        | CatalogOperation::ListTables
+        | CatalogOperation::LoadTable
+        | CatalogOperation::TableExists
+        | CatalogOperation::LoadCredentials
+        | CatalogOperation::Sign
+        | CatalogOperation::ReportMetrics
+        | CatalogOperation::PlanScan
+        | CatalogOperation::FetchPlan
+        | CatalogOperation::CancelPlan
+        | CatalogOperation::FetchTasks
+        | CatalogOperation::ListFunctions
+        | CatalogOperation::LoadFunction
+        | CatalogOperation::ListDropped
+        | CatalogOperation::LoadProtection
+        | CatalogOperation::LoadRetention
+        | CatalogOperation::Inspect
+        | CatalogOperation::ListViews
+        | CatalogOperation::LoadView
+        | CatalogOperation::ViewExists => Need::To(Right::Read),
+        CatalogOperation::CreateNamespace
+        | CatalogOperation::UpdateNamespace
+        | CatalogOperation::CreateTable
+        | CatalogOperation::CommitTable
+        | CatalogOperation::RegisterTable
+        | CatalogOperation::CommitTransaction
+        | CatalogOperation::CreateView
+        | CatalogOperation::ReplaceView
+        | CatalogOperation::PutFunction
+        | CatalogOperation::RegisterView => Need::To(Right::Write),
+        CatalogOperation::DropNamespace
+        | CatalogOperation::DropTable
+        | CatalogOperation::UnregisterTable
+        | CatalogOperation::RenameTable
+        | CatalogOperation::Undrop
+        | CatalogOperation::PurgeDropped
+        | CatalogOperation::Protect
+        | CatalogOperation::SetRetention
+        | CatalogOperation::ListMaintenance
+        | CatalogOperation::StartMaintenance
+        | CatalogOperation::LoadMaintenance
+        | CatalogOperation::CancelMaintenance
+        | CatalogOperation::DropView
+        | CatalogOperation::LoadWarehouse
+        | CatalogOperation::DropFunction
+        | CatalogOperation::RenameView => Need::To(Right::Manage),
+        CatalogOperation::ListGrants
+        | CatalogOperation::Grant
+        | CatalogOperation::Revoke
+        | CatalogOperation::ListPolicies
+        | CatalogOperation::PutPolicy
+        | CatalogOperation::DeletePolicy => Need::To(Right::Grant),
+        CatalogOperation::ListClients
+        | CatalogOperation::CreateClient
+        | CatalogOperation::RotateClient
+        | CatalogOperation::DeleteClient
+        | CatalogOperation::ListKeys
+        | CatalogOperation::CreateKey
+        | CatalogOperation::RotateKey
+        | CatalogOperation::DeleteKey
+        | CatalogOperation::ListRoles
+        | CatalogOperation::CreateRole
+        | CatalogOperation::ChangeMembers
+        | CatalogOperation::DeleteRole
+        | CatalogOperation::Audit
+        | CatalogOperation::CreateWarehouse
+        | CatalogOperation::UpdateWarehouse
+        | CatalogOperation::DeleteWarehouse => Need::ToOperate,
+        CatalogOperation::Polaris(op) => need_of_polaris(op),
     }
 }
 
@@ -141,47 +143,53 @@ fn need_of_polaris(op: PolarisOp) -> Need {
 }
 
 /// A body that is good enough for the operation to be judged.
-fn body(server: &Server, op: Op) -> Value {
+fn body(server: &Server, op: CatalogOperation) -> Value {
     let ident = |name: &str| json!({"namespace": ["n"], "name": name});
     let commit = json!({"requirements": [], "updates": []});
     match op {
-        Op::CreateNamespace => json!({"namespace": ["n"]}),
-        Op::CreateTable => new_table("t"),
-        Op::CommitTable => commit,
-        Op::CommitTransaction => json!({"table-changes": [
+        CatalogOperation::CreateNamespace => json!({"namespace": ["n"]}),
+        CatalogOperation::CreateTable => new_table("t"),
+        CatalogOperation::CommitTable => commit,
+        CatalogOperation::CommitTransaction => json!({"table-changes": [
             {"identifier": ident("t"), "requirements": [], "updates": []}
         ]}),
-        Op::RegisterTable | Op::RegisterView => {
+        CatalogOperation::RegisterTable | CatalogOperation::RegisterView => {
             let warehouse = server.catalog.default_warehouse().unwrap();
             let location = format!("{}/no/1.metadata.json", warehouse.root());
             json!({"name": "x", "metadata-location": location})
         }
-        Op::RenameTable | Op::RenameView => {
+        CatalogOperation::RenameTable | CatalogOperation::RenameView => {
             json!({"source": ident("t"), "destination": ident("u")})
         }
-        Op::PutPolicy => json!({"principal": "*", "namespace": ["n"], "table": "t",
+        CatalogOperation::PutPolicy => json!({"principal": "*", "namespace": ["n"], "table": "t",
             "row-filter": true}),
-        Op::CreateView => new_view("v"),
-        Op::PutFunction => {
+        CatalogOperation::CreateView => new_view("v"),
+        CatalogOperation::PutFunction => {
             let metadata = crate::function::tests::metadata();
             json!({"namespace": ["n"], "name": "g", "metadata": metadata})
         }
-        Op::ReplaceView => commit,
-        Op::ReportMetrics => json!({"report-type": "scan-report"}),
-        Op::CreateClient | Op::CreateKey | Op::CreateRole => json!({"name": "x"}),
-        Op::Grant | Op::Revoke => json!({"principal": "tenant:x", "rights": ["grant"]}),
-        Op::Polaris(PolarisOp::AddGrant | PolarisOp::RevokeGrant) => {
+        CatalogOperation::ReplaceView => commit,
+        CatalogOperation::ReportMetrics => json!({"report-type": "scan-report"}),
+        CatalogOperation::CreateClient
+        | CatalogOperation::CreateKey
+        | CatalogOperation::CreateRole => json!({"name": "x"}),
+        CatalogOperation::Grant | CatalogOperation::Revoke => {
+            json!({"principal": "tenant:x", "rights": ["grant"]})
+        }
+        CatalogOperation::Polaris(PolarisOp::AddGrant | PolarisOp::RevokeGrant) => {
             json!({"grant": {"type": "catalog", "privilege": "CATALOG_MANAGE_ACCESS"}})
         }
-        Op::Undrop => json!({"id": "tb_0"}),
-        Op::Protect => json!({"namespace": ["n"], "protected": false}),
-        Op::SetRetention => json!({"undrop-seconds": null}),
-        Op::StartMaintenance => json!({"actions": ["clean-metadata"], "dry-run": true}),
+        CatalogOperation::Undrop => json!({"id": "tb_0"}),
+        CatalogOperation::Protect => json!({"namespace": ["n"], "protected": false}),
+        CatalogOperation::SetRetention => json!({"undrop-seconds": null}),
+        CatalogOperation::StartMaintenance => {
+            json!({"actions": ["clean-metadata"], "dry-run": true})
+        }
         _ => json!({}),
     }
 }
 
-fn path(operation: &Operation) -> String {
+fn path(operation: &OperationEntry) -> String {
     let mut path = operation.path.to_owned();
     for (part, value) in [
         ("{prefix}", "main"),
@@ -203,7 +211,7 @@ fn path(operation: &Operation) -> String {
     ] {
         path = path.replace(part, value);
     }
-    if operation.op == Op::LoadProtection {
+    if operation.op == CatalogOperation::LoadProtection {
         path.push_str("?namespace=n");
     }
     path
@@ -235,7 +243,7 @@ fn every_operation_asks_for_its_right() {
     server.fill("n", "t");
     server.fill("other", "t");
     let has = |right: Option<Right>, wanted: Right| {
-        let rights: crate::access::Rights = right.into_iter().collect();
+        let rights: crate::access::RightSet = right.into_iter().collect();
         rights.allow(wanted)
     };
     let rights = [None, Some(Right::Read), Some(Right::Write), Some(Right::Grant)];
@@ -264,7 +272,7 @@ fn every_operation_asks_for_its_right() {
             let (here, there) = match need {
                 Need::Nothing | Need::ToBeKnown => (true, true),
                 // What is listed leads to what may be read.
-                Need::To(wanted) if operation.op == Op::ListNamespaces => {
+                Need::To(wanted) if operation.op == CatalogOperation::ListNamespaces => {
                     (has(right, wanted), has(right, wanted))
                 }
                 Need::To(wanted) => (has(right, wanted), false),

@@ -19,7 +19,7 @@ pub(super) type NodeId = usize;
 
 /// A type.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum AvroType {
     Null,
     Bool,
     Int,
@@ -33,12 +33,12 @@ pub(super) enum Node {
     Union(Vec<NodeId>),
     List(NodeId),
     Map(NodeId),
-    Record(Vec<Field>),
+    Record(Vec<AvroField>),
 }
 
 /// A field of a record.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct AvroField {
     /// As the table format numbers it.
     pub(super) id: Option<i32>,
     pub(super) node: NodeId,
@@ -46,19 +46,19 @@ pub(super) struct Field {
 
 /// A schema: types that name each other by their places.
 #[derive(Debug)]
-pub(in crate::plan) struct Schema {
-    nodes: Vec<Node>,
+pub(in crate::plan) struct AvroSchema {
+    nodes: Vec<AvroType>,
     root: NodeId,
     names: HashMap<String, NodeId>,
 }
 
-impl Schema {
+impl AvroSchema {
     /// Reads a schema.
     ///
     /// # Errors
     /// When it is none.
-    pub(super) fn read(text: &Fragment) -> Read<Schema> {
-        let mut schema = Schema { nodes: Vec::new(), root: 0, names: HashMap::new() };
+    pub(super) fn read(text: &Fragment) -> Read<AvroSchema> {
+        let mut schema = AvroSchema { nodes: Vec::new(), root: 0, names: HashMap::new() };
         schema.root = schema.add(text, 0)?;
         Ok(schema)
     }
@@ -67,11 +67,11 @@ impl Schema {
         self.root
     }
 
-    pub(super) fn node(&self, id: NodeId) -> Read<&Node> {
+    pub(super) fn node(&self, id: NodeId) -> Read<&AvroType> {
         self.nodes.get(id).ok_or(AvroError("a type of the schema is missing"))
     }
 
-    fn push(&mut self, node: Node) -> Read<NodeId> {
+    fn push(&mut self, node: AvroType) -> Read<NodeId> {
         if self.nodes.len() == NODES_MAX {
             return Err(AvroError("the schema has too many types"));
         }
@@ -94,7 +94,7 @@ impl Schema {
         if let Ok(branches) = text.items() {
             let branches = branches.map(|branch| self.add(&branch, depth + 1));
             let branches = branches.collect::<Read<Vec<_>>>()?;
-            return self.push(Node::Union(branches));
+            return self.push(AvroType::Union(branches));
         }
         if text.kind() != JsonKind::Object {
             return Err(AvroError("a type of the schema is none"));
@@ -104,19 +104,19 @@ impl Schema {
             Some("record" | "error") => self.add_record(text, depth),
             Some("array") => {
                 let items = self.add(&member(text, "items")?, depth + 1)?;
-                self.push(Node::List(items))
+                self.push(AvroType::List(items))
             }
             Some("map") => {
                 let values = self.add(&member(text, "values")?, depth + 1)?;
-                self.push(Node::Map(values))
+                self.push(AvroType::Map(values))
             }
             Some("fixed") => {
                 let size = member(text, "size")?.as_i64().and_then(|it| usize::try_from(it).ok());
                 let size = size.filter(|size| *size <= FIXED_BYTES_MAX);
-                let node = Node::Fixed(size.ok_or(AvroError("a fixed type has no size"))?);
+                let node = AvroType::Fixed(size.ok_or(AvroError("a fixed type has no size"))?);
                 self.push_named(text, node)
             }
-            Some("enum") => self.push_named(text, Node::Enum),
+            Some("enum") => self.push_named(text, AvroType::Enum),
             // A type with attributes, such as a logical type.
             _ => self.add(&kind, depth + 1),
         }
@@ -124,22 +124,22 @@ impl Schema {
 
     fn add_record(&mut self, text: &Fragment, depth: usize) -> Read<NodeId> {
         // Its place is known to what is in it: a name may stand for it there.
-        let place = self.push_named(text, Node::Record(Vec::new()))?;
+        let place = self.push_named(text, AvroType::Record(Vec::new()))?;
         let fields = member(text, "fields")?;
         let items =
             fields.items().map_err(|_| AvroError("a record of the schema has no fields"))?;
         let mut made = Vec::new();
         for field in items {
             let id = field.get("field-id").and_then(|id| id.as_i32());
-            made.push(Field { id, node: self.add(&member(&field, "type")?, depth + 1)? });
+            made.push(AvroField { id, node: self.add(&member(&field, "type")?, depth + 1)? });
         }
         if let Some(node) = self.nodes.get_mut(place) {
-            *node = Node::Record(made);
+            *node = AvroType::Record(made);
         }
         Ok(place)
     }
 
-    fn push_named(&mut self, text: &Fragment, node: Node) -> Read<NodeId> {
+    fn push_named(&mut self, text: &Fragment, node: AvroType) -> Read<NodeId> {
         let place = self.push(node)?;
         if let Some(name) = text.get("name").as_ref().and_then(Fragment::as_str) {
             let short = name.rsplit('.').next().unwrap_or_default();
@@ -149,16 +149,16 @@ impl Schema {
     }
 }
 
-fn simple(name: &str) -> Option<Node> {
+fn simple(name: &str) -> Option<AvroType> {
     Some(match name {
-        "null" => Node::Null,
-        "boolean" => Node::Bool,
-        "int" => Node::Int,
-        "long" => Node::Long,
-        "float" => Node::Float,
-        "double" => Node::Double,
-        "bytes" => Node::Bytes,
-        "string" => Node::Text,
+        "null" => AvroType::Null,
+        "boolean" => AvroType::Bool,
+        "int" => AvroType::Int,
+        "long" => AvroType::Long,
+        "float" => AvroType::Float,
+        "double" => AvroType::Double,
+        "bytes" => AvroType::Bytes,
+        "string" => AvroType::Text,
         _ => return None,
     })
 }

@@ -140,7 +140,7 @@ fn schema() -> Value {
 
 fn read(bytes: &[u8]) -> Result<Vec<String>, AvroError> {
     let mut all = Vec::new();
-    Container::open(bytes)?.each(|row| {
+    AvroContainer::open(bytes)?.each(|row| {
         all.push(format!("{row:?}"));
         Ok::<(), AvroError>(())
     })?;
@@ -157,12 +157,12 @@ fn records_come_back_in_every_codec() {
         }
         writer = writer.record(&json!({"a": 5, "b": null, "c": [], "d": null}));
         let bytes = writer.bytes();
-        assert_eq!(Container::open(&bytes).unwrap().entry("k"), Some("v"));
+        assert_eq!(AvroContainer::open(&bytes).unwrap().entry("k"), Some("v"));
         let mut rows = Vec::new();
-        let each = Container::open(&bytes).unwrap().each(|row| {
+        let each = AvroContainer::open(&bytes).unwrap().each(|row| {
             let pairs = row.field(3).map(|it| format!("{it:?}")).unwrap_or_default();
-            let inner = row.field(6).and_then(|it| it.field(4)).and_then(Datum::as_i64);
-            rows.push((row.field(1).and_then(Datum::as_i64).unwrap(), pairs.len() > 10, inner));
+            let inner = row.field(6).and_then(|it| it.field(4)).and_then(AvroDatum::as_i64);
+            rows.push((row.field(1).and_then(AvroDatum::as_i64).unwrap(), pairs.len() > 10, inner));
             Ok::<(), AvroError>(())
         });
         each.unwrap();

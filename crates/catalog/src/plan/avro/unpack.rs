@@ -29,24 +29,24 @@ const TOO_LONG: AvroError = AvroError("the file is too long unpacked");
 
 /// How the blocks of a file are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Codec {
+pub(super) enum AvroCodec {
     Null,
     Deflate,
     Snappy,
     Zstandard,
 }
 
-impl Codec {
+impl AvroCodec {
     /// The codec that the header of a file names.
     ///
     /// # Errors
     /// When it is none that manifests are written with.
-    pub(super) fn named(name: Option<&[u8]>) -> Read<Codec> {
+    pub(super) fn named(name: Option<&[u8]>) -> Read<AvroCodec> {
         Ok(match name {
-            None | Some(b"null") => Codec::Null,
-            Some(b"deflate") => Codec::Deflate,
-            Some(b"snappy") => Codec::Snappy,
-            Some(b"zstandard") => Codec::Zstandard,
+            None | Some(b"null") => AvroCodec::Null,
+            Some(b"deflate") => AvroCodec::Deflate,
+            Some(b"snappy") => AvroCodec::Snappy,
+            Some(b"zstandard") => AvroCodec::Zstandard,
             Some(_) => {
                 return Err(AvroError(
                     "its codec is none of `null`, `deflate`, `snappy` and `zstandard`",
@@ -57,17 +57,17 @@ impl Codec {
 }
 
 /// Unpacks the blocks of a file.
-pub(super) struct Unpacker {
-    codec: Codec,
+pub(super) struct BlockUnpacker {
+    codec: AvroCodec,
     /// Its window is taken once for all blocks, however short they are.
     zstandard: FrameDecoder,
 }
 
-impl Unpacker {
-    pub(super) fn new(codec: Codec) -> Unpacker {
+impl BlockUnpacker {
+    pub(super) fn new(codec: AvroCodec) -> BlockUnpacker {
         let mut zstandard = FrameDecoder::new();
         zstandard.set_max_window_size(WINDOW_BYTES_MAX);
-        Unpacker { codec, zstandard }
+        BlockUnpacker { codec, zstandard }
     }
 
     /// A block, as it is when it is not packed.
@@ -77,10 +77,10 @@ impl Unpacker {
     pub(super) fn unpack<'a>(&mut self, packed: &'a [u8], bytes_max: usize) -> Read<Cow<'a, [u8]>> {
         let mut out = Vec::new();
         match self.codec {
-            Codec::Null => return Ok(packed.into()),
-            Codec::Deflate => append(&mut out, DeflateDecoder::new(packed), bytes_max)?,
-            Codec::Snappy => out = snappy(packed, bytes_max)?,
-            Codec::Zstandard => self.frames(&mut out, packed, bytes_max)?,
+            AvroCodec::Null => return Ok(packed.into()),
+            AvroCodec::Deflate => append(&mut out, DeflateDecoder::new(packed), bytes_max)?,
+            AvroCodec::Snappy => out = snappy(packed, bytes_max)?,
+            AvroCodec::Zstandard => self.frames(&mut out, packed, bytes_max)?,
         }
         Ok(out.into())
     }

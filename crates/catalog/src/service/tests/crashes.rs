@@ -19,7 +19,7 @@ async fn a_commit_that_never_reached_the_store_did_not_happen() {
 
     let next = stage.again().await;
     drop(stage);
-    assert_eq!(next.catalog.recover().await.unwrap(), Recovered { looked_at: 1, written: 0 });
+    assert_eq!(next.catalog.recover().await.unwrap(), RecoveryReport { looked_at: 1, written: 0 });
     let entry = next.load(&t).await.unwrap();
     assert_eq!((location(&entry), property(&entry, "k")), (location(&made), None));
     let changed = next.commit(&t, &setting("k", "v")).await.unwrap();
@@ -48,7 +48,7 @@ async fn files_that_were_lost_with_the_power_are_written_again() {
 
         let next = stage.again().await;
         let found = next.catalog.recover().await.unwrap();
-        assert_eq!(found, Recovered { looked_at: 5, written: 4 });
+        assert_eq!(found, RecoveryReport { looked_at: 5, written: 4 });
         assert_eq!(fs::read(short).unwrap(), before);
         assert_eq!(fs::metadata(whole).unwrap().modified().unwrap(), modified);
         for ident in &idents {

@@ -10,7 +10,7 @@ fn request(name: &str) -> Value {
     json!({"name": name, "schema": {"type": "struct", "schema-id": 5, "fields": fields}})
 }
 
-async fn create(stage: &Stage, ns: &NamespaceIdent, body: &Value) -> Result<Arc<Entry>> {
+async fn create(stage: &Stage, ns: &NamespaceIdent, body: &Value) -> Result<Arc<CachedVersion>> {
     let body = Fragment::of(body).unwrap();
     stage.catalog.create_table(&stage.call(), &stage.warehouse, ns, &body).await
 }
@@ -32,7 +32,7 @@ async fn a_created_table_is_there_and_a_staged_one_is_not_yet() {
         body["stage-create"] = json!(true);
         let staged = create(stage, &ns, &body).await.unwrap();
         assert_eq!(staged.location(), None);
-        let answer = staged.frames(Snapshots::All, None).concat();
+        let answer = staged.frames(SnapshotSelection::All, None).concat();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert!(answer.get("metadata-location").is_none() && answer["metadata"].is_object());
         let later = ident(&["a"], "later");

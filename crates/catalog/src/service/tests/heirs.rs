@@ -8,7 +8,7 @@ use crate::store::Moment;
 /// One may do everything in namespaces of the name `a`, the other one in the warehouse.
 struct ByName;
 
-impl Authority for ByName {
+impl RightAuthority for ByName {
     fn check(&self, who: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
         let namespace = match object {
             Object::Warehouse => None,
@@ -28,13 +28,15 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     let who = Who::new(id, id);
     let (call, t) = (Call::of(&who), ident(&["a"], "t"));
     let namespace = Some(&t.namespace);
-    let list = catalog.list_dropped(&who, warehouse, namespace, &Page::default()).await.unwrap();
+    let list =
+        catalog.list_dropped(&who, warehouse, namespace, &PageRequest::default()).await.unwrap();
     assert_eq!(list.items.len(), usize::from(may), "{id}");
     let operator = Who::operator("o", "o");
-    let all = catalog.list_dropped(&operator, warehouse, None, &Page::default()).await.unwrap();
+    let all =
+        catalog.list_dropped(&operator, warehouse, None, &PageRequest::default()).await.unwrap();
     let dropped = all.items[0].pointer.clone();
     let kind = RelationKind::Table;
-    let changes = catalog.changes(&operator, warehouse, &Filter::default(), None, 100).await;
+    let changes = catalog.changes(&operator, warehouse, &ChangeFilter::default(), None, 100).await;
     let changes = changes.unwrap().changes;
     let made = changes.iter().find(|it| it.action == "create-table").unwrap();
     let then = catalog.load_at(&who, warehouse, (kind, &t), Moment::Number(made.seq)).await;
@@ -67,7 +69,7 @@ async fn check_lists(
     seq: i64,
     may: bool,
 ) {
-    let (moment, page, kind) = (Moment::Number(seq), Page::default(), RelationKind::Table);
+    let (moment, page, kind) = (Moment::Number(seq), PageRequest::default(), RelationKind::Table);
     let a = NamespaceIdent::new(["a"]).unwrap();
     let tables = catalog.list_at(who, warehouse, (kind, &a), moment, &page).await;
     let inner = catalog.list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
@@ -77,7 +79,7 @@ async fn check_lists(
         true => assert_eq!((tables.unwrap().len(), inner.unwrap().len()), (1, 1), "{who:?}"),
         false => assert_eq!((tables, inner), (Err(Kind::Forbidden), Err(Kind::Forbidden))),
     }
-    let filter = Filter { namespace: Some(a), ident: None };
+    let filter = ChangeFilter { namespace: Some(a), ident: None };
     let changes = catalog.changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
     let shown = changes.iter().any(|it| it.name.is_some());
     let inner = changes.iter().any(|it| it.namespace.as_ref().is_some_and(|it| it.key() != "a"));
@@ -121,7 +123,8 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
             check_heir(&catalog, warehouse, id, may).await;
         }
         let to = |was: &TableIdent| Ok(was.clone());
-        let id = catalog.list_dropped(operator, warehouse, None, &Page::default()).await.unwrap();
+        let id =
+            catalog.list_dropped(operator, warehouse, None, &PageRequest::default()).await.unwrap();
         let id = id.items[0].pointer.id.clone();
         let who = Who::new("warehouse", "w");
         catalog.undrop(&Call::of(&who), warehouse, &id, to).await.unwrap();

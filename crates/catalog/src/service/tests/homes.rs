@@ -9,7 +9,7 @@ use super::*;
 /// table of `a.b`.
 pub(super) struct Granted;
 
-impl Authority for Granted {
+impl RightAuthority for Granted {
     fn check(&self, who: &Who, _: &Warehouse, right: Right, object: Object<'_>) -> Result<()> {
         let home = NamespaceIdent::new(["a", "b"]).unwrap();
         let may = match (&*who.id, object) {
@@ -96,7 +96,12 @@ impl Ground {
         &self.stage.warehouse
     }
 
-    async fn commit(&self, who: &Who, ident: &TableIdent, body: &Value) -> Result<Arc<Entry>> {
+    async fn commit(
+        &self,
+        who: &Who,
+        ident: &TableIdent,
+        body: &Value,
+    ) -> Result<Arc<CachedVersion>> {
         let body = fragment(body);
         self.catalog.commit_table(&Call::of(who), self.warehouse(), ident, &body).await
     }
@@ -114,7 +119,7 @@ impl Ground {
         self.catalog.commit_transaction(&Call::of(who), self.warehouse(), &body).await
     }
 
-    async fn register(&self, who: &Who, body: &Value) -> Result<Arc<Entry>> {
+    async fn register(&self, who: &Who, body: &Value) -> Result<Arc<CachedVersion>> {
         let (call, body) = (Call::of(who), fragment(body));
         self.catalog.register_table(&call, self.warehouse(), &self.home, &body).await
     }
@@ -139,7 +144,7 @@ impl Ground {
     }
 
     /// Writes a document to the file of a place, as if it were of one at another location.
-    async fn document(&self, of: &Entry, location: &str, place: &str) -> String {
+    async fn document(&self, of: &CachedVersion, location: &str, place: &str) -> String {
         let mut document: Value = serde_json::from_slice(of.document()).unwrap();
         document["location"] = json!(location);
         let file = format!("{}.metadata.json", place.trim_end_matches('/'));
@@ -189,7 +194,7 @@ impl Ground {
         who: &Who,
         operation: &str,
         place: &str,
-        fixture: Option<&Entry>,
+        fixture: Option<&CachedVersion>,
     ) -> Result<()> {
         let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &Call::of(who));
         let (own, other) = (&ident(&["a", "b"], "own"), &ident(&["a", "b"], "other"));
@@ -271,7 +276,7 @@ impl Ground {
         who: &Who,
         operation: &str,
         place: &str,
-        fixture: Option<&Entry>,
+        fixture: Option<&CachedVersion>,
     ) -> Result<()> {
         let (operator, warehouse) = (&self.stage.who, self.warehouse());
         let own = &ident(&["a", "b"], "own");
@@ -520,7 +525,7 @@ async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
     let other = stage.directory.join("other/data.parquet");
     fs::write(&other, "x").unwrap();
     fs::write(file, changed.to_string()).unwrap();
-    let page = Page::default();
+    let page = PageRequest::default();
     let list = stage.catalog.list_dropped(&stage.who, &stage.warehouse, None, &page).await;
     let id = list.unwrap().items[0].pointer.id.clone();
     stage.catalog.purge_dropped(&stage.call(), &stage.warehouse, &id).await.unwrap();

@@ -103,7 +103,7 @@ impl Stage {
     }
 
     /// A table of two snapshots: the second has replaced a file of the first, and kept one.
-    async fn table_of_two(&self, t: &TableIdent) -> Arc<Entry> {
+    async fn table_of_two(&self, t: &TableIdent) -> Arc<CachedVersion> {
         let entry = self.table(t).await;
         let base = entry.table().unwrap().location.clone();
         let at = |name: &str| format!("{base}/{name}");
@@ -272,7 +272,7 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     stage.namespace(&["a"]).await;
     let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, stage.call());
     let who = Who { operator: false, ..stage.who.clone() };
-    let asked = |value: Value| serde_json::from_value::<Maintenance>(value).unwrap();
+    let asked = |value: Value| serde_json::from_value::<MaintenanceRequest>(value).unwrap();
     let all = json!({"actions": ["clean-metadata"]});
     let of_a = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
     let one = json!({"actions": ["clean-metadata"], "tables": [{"namespace": ["a"], "name": "t"}]});
@@ -359,14 +359,16 @@ async fn files_of_a_snapshot_are_shown_in_pages() {
         let mut found = Vec::new();
         loop {
             let (who, warehouse) = (&stage.who, &stage.warehouse);
-            let what = (Aspect::Files, None);
+            let what = (InspectAspect::Files, None);
             let rows = stage.catalog.inspect(who, warehouse, &t, what, &page).await.unwrap();
             assert!(rows.rows.len() <= 1);
             for row in rows.rows {
-                let [content, Cell::Text(path), format, ..] = &row[..] else { panic!("{row:?}") };
+                let [content, InspectCell::Text(path), format, ..] = &row[..] else {
+                    panic!("{row:?}")
+                };
                 assert_eq!(
                     (content, format),
-                    (&Cell::Text("data".into()), &Cell::Text("parquet".into()))
+                    (&InspectCell::Text("data".into()), &InspectCell::Text("parquet".into()))
                 );
                 found.push(path.rsplit('/').next().unwrap().to_owned());
             }

@@ -7,16 +7,16 @@ use super::homes::Granted;
 use super::*;
 
 /// A catalog on the stage's store whose default warehouse has plain locations.
-async fn plain(stage: &Stage, authority: Arc<dyn Authority>) -> (Catalog, Arc<Warehouse>) {
+async fn plain(stage: &Stage, authority: Arc<dyn RightAuthority>) -> (Catalog, Arc<Warehouse>) {
     let storage = StorageSettings { plain_locations: true, ..StorageSettings::default() };
-    let settings = Settings { storage, ..stage.catalog.0.settings.clone() };
+    let settings = CatalogSettings { storage, ..stage.catalog.0.settings.clone() };
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let warehouse = catalog.default_warehouse().unwrap();
     assert!(warehouse.has_plain_locations());
     (catalog, warehouse)
 }
 
-fn base(entry: &Entry) -> String {
+fn base(entry: &CachedVersion) -> String {
     entry.table().unwrap().location.clone()
 }
 

@@ -91,7 +91,7 @@ impl Scene {
         let (call, catalog, warehouse) = (stage.call(), &stage.catalog, &stage.warehouse);
         let gone = catalog.unregister_table(&call, warehouse, &gone).await.unwrap();
         stage.drop(&lost, false).await.unwrap();
-        let page = Page::default();
+        let page = PageRequest::default();
         let namespace = Some(&lost.namespace);
         let dropped = catalog.list_dropped(&stage.who, warehouse, namespace, &page).await;
         let dropped = dropped.unwrap().items.pop().unwrap().pointer.id;
@@ -206,7 +206,7 @@ async fn round(stage: &Stage, servers: &[Catalog; 2], round: u64) {
 }
 
 async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner: Deed) {
-    let (who, warehouse, page) = (&stage.who, &stage.warehouse, &Page::default());
+    let (who, warehouse, page) = (&stage.who, &stage.warehouse, &PageRequest::default());
     let mut expected = BTreeSet::from([stage.path(&scene.file)]);
     for server in servers {
         for kind in [RelationKind::Table, RelationKind::View] {
@@ -266,7 +266,7 @@ async fn of_all_who_want_a_name_one_gets_it_with_two_servers() {
 /// Everybody may do everything, and nobody is an operator.
 struct All;
 
-impl Authority for All {
+impl RightAuthority for All {
     fn check(&self, _: &Who, _: &Warehouse, _: Right, _: Object<'_>) -> Result<()> {
         Ok(())
     }
@@ -281,7 +281,7 @@ fn creation_at(place: &str) -> Value {
 }
 
 async fn check_places(stage: &Stage) {
-    let authority: Arc<dyn Authority> = Arc::new(All);
+    let authority: Arc<dyn RightAuthority> = Arc::new(All);
     let settings = &stage.catalog.0.settings;
     let mut servers = Vec::new();
     for _ in 0..2 {

@@ -10,7 +10,7 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     let server = Postgres::shared();
     let url = StoreUrl::Postgres(server.database());
     let one = Stage::new(url, Arc::new(Scratch::new())).await;
-    let settings = Settings { pointer_cache, ..one.catalog.0.settings.clone() };
+    let settings = CatalogSettings { pointer_cache, ..one.catalog.0.settings.clone() };
     let store = one.store.clone();
     let other = Catalog::open(store, settings, Arc::new(OperatorsOnly)).await.unwrap();
     let warehouse = other.default_warehouse().unwrap();
@@ -33,9 +33,9 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     assert_eq!(load().await, 3);
 
     let list = async || {
-        let place = (Told::Tables, Some(&t.namespace));
+        let place = (ListContent::Tables, Some(&t.namespace));
         let make = async || {
-            let (kind, page) = (RelationKind::Table, Page::default());
+            let (kind, page) = (RelationKind::Table, PageRequest::default());
             let all = other.list(&one.who, &warehouse, kind, &t.namespace, &page).await?;
             Ok(all.items.len().to_string().into())
         };

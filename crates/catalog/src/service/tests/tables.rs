@@ -28,7 +28,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
         assert_eq!((log.len(), &*log[0].metadata_file.as_str()), (1, location(&made)));
         // Nothing changes, nothing is written.
         let same = stage.commit(&t, &setting("k", "v")).await.unwrap();
-        assert_eq!(same.etag(Snapshots::All), changed.etag(Snapshots::All));
+        assert_eq!(same.etag(SnapshotSelection::All), changed.etag(SnapshotSelection::All));
         let uuid =
             json!({"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"});
         let stale = json!({"requirements": [uuid], "updates": []});
@@ -36,11 +36,17 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
         assert_eq!(kind, Kind::CommitFailed);
         assert!(message.starts_with("Requirement failed: UUID does not match"), "{message}");
         let loaded = stage.load(&t).await.unwrap();
-        assert_eq!(loaded.frames(Snapshots::All, None), changed.frames(Snapshots::All, None));
+        assert_eq!(
+            loaded.frames(SnapshotSelection::All, None),
+            changed.frames(SnapshotSelection::All, None)
+        );
         // From the store alone it is the same.
         let other = stage.again().await;
         let loaded = other.load(&t).await.unwrap();
-        assert_eq!(loaded.frames(Snapshots::All, None), changed.frames(Snapshots::All, None));
+        assert_eq!(
+            loaded.frames(SnapshotSelection::All, None),
+            changed.frames(SnapshotSelection::All, None)
+        );
         stage.catalog.table_exists(&stage.who, &stage.warehouse, &t).await.unwrap();
         let directory = stage.path(&made.table().unwrap().location);
         stage.drop(&t, true).await.unwrap();
@@ -220,7 +226,7 @@ async fn no_table_gets_out_of_the_warehouse() {
 /// Whoever is asked about may do everything.
 struct Everybody;
 
-impl Authority for Everybody {
+impl RightAuthority for Everybody {
     fn check(&self, _: &Who, _: &Warehouse, _: Right, _: Object<'_>) -> Result<()> {
         Ok(())
     }

@@ -14,7 +14,7 @@ impl Stage {
     }
 
     async fn dropped(&self) -> Vec<crate::store::Dropped> {
-        let page = Page::default();
+        let page = PageRequest::default();
         let list = self.catalog.list_dropped(&self.who, &self.warehouse, None, &page).await;
         list.unwrap().items
     }
@@ -30,7 +30,7 @@ impl Stage {
     }
 
     async fn all_changes(&self, after: i64) -> Vec<Change> {
-        let filter = Filter::default();
+        let filter = ChangeFilter::default();
         let (who, warehouse) = (&self.who, &self.warehouse);
         let page = self.catalog.changes(who, warehouse, &filter, Some(after), CHANGES_MAX).await;
         page.unwrap().changes
@@ -236,7 +236,7 @@ type Shown = (Vec<String>, BTreeMap<String, String>);
 
 async fn shown(stage: &Stage, moment: Option<Moment>) -> Shown {
     let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
-    let page = Page::default();
+    let page = PageRequest::default();
     let spaces = match moment {
         Some(it) => catalog.list_namespaces_at(who, warehouse, None, it, &page).await,
         None => catalog.list_namespaces(who, warehouse, None, &page).await,
@@ -317,7 +317,7 @@ async fn the_past_is_as_it_was_after_every_change() {
         assert_eq!(refusal(gone).0, Kind::Gone);
         let now = shown(stage, Some(Moment::Number(14))).await;
         assert_eq!(now, history.last().unwrap().1);
-        let filter = Filter::default();
+        let filter = ChangeFilter::default();
         let late = catalog.changes(who, warehouse, &filter, Some(3), 10).await;
         let (kind, message) = refusal(late);
         assert_eq!(kind, Kind::Gone);
@@ -369,7 +369,7 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
     check(async |stage| {
         let is_shared = stage.catalog.store().is_shared_by_servers();
         let other = if is_shared { Some(stage.again().await) } else { None };
-        let filter = Filter::default();
+        let filter = ChangeFilter::default();
         let follow = stage.catalog.follow(&stage.who, &stage.warehouse, filter, Some(0)).await;
         let mut follow = follow.unwrap();
         let work = async {
@@ -397,7 +397,7 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
 /// Whoever may read only what is in one namespace.
 struct OnlyIn(&'static str);
 
-impl Authority for OnlyIn {
+impl RightAuthority for OnlyIn {
     fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
         let namespace = match object {
             Object::Warehouse => None,
@@ -425,7 +425,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     let settings = stage.catalog.0.settings.clone();
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let who = Who { operator: false, ..stage.who.clone() };
-    let all = Filter::default();
+    let all = ChangeFilter::default();
     let found = catalog.changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
     let told: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
     let expected =
@@ -435,7 +435,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     for hidden in ["secret", "hidden", "theirs\"", "tk_1"] {
         assert!(!text.contains(hidden), "{hidden} in {text}");
     }
-    let theirs = Filter { namespace: Some(theirs.namespace), ident: None };
+    let theirs = ChangeFilter { namespace: Some(theirs.namespace), ident: None };
     let refused = catalog.changes(&who, &stage.warehouse, &theirs, None, 100).await;
     assert_eq!(refusal(refused).0, Kind::Forbidden);
 }
@@ -453,8 +453,8 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         let settings = stage.catalog.0.settings.clone();
         let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
         let who = &Who { operator: false, ..stage.who.clone() };
-        let (warehouse, page) = (&stage.warehouse, &Page::default());
-        let names = |list: Result<Listing<TableIdent>>| match list {
+        let (warehouse, page) = (&stage.warehouse, &PageRequest::default());
+        let names = |list: Result<ListPage<TableIdent>>| match list {
             Ok(list) => Ok(list.items.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
             Err(error) => Err((error.kind, error.message)),
         };
@@ -468,7 +468,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         for parent in [None, Some(&t.namespace), Some(&u.namespace)] {
             let today = catalog.list_namespaces(who, warehouse, parent, page).await;
             let then = catalog.list_namespaces_at(who, warehouse, parent, now, page).await;
-            let kind = |list: Result<Listing<NamespaceIdent>>| match list {
+            let kind = |list: Result<ListPage<NamespaceIdent>>| match list {
                 Ok(list) => Ok(list.items),
                 Err(error) => Err((error.kind, error.message)),
             };
@@ -487,7 +487,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
 #[tokio::test]
 async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     struct OnlyWrite;
-    impl Authority for OnlyWrite {
+    impl RightAuthority for OnlyWrite {
         fn check(&self, _: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
             match right {
                 Right::Read | Right::Write => Ok(()),
@@ -561,7 +561,7 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
 #[tokio::test]
 async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
     struct OnlyTheTable;
-    impl Authority for OnlyTheTable {
+    impl RightAuthority for OnlyTheTable {
         fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
             match object {
                 Object::Relation(_) => Ok(()),

@@ -24,7 +24,10 @@ fn request(place: &S3Location, method: &str, uri: &str, headers: &Value) -> Sign
 }
 
 /// What becomes of a request of somebody with this permission.
-fn judge(permission: Permission, request: &SignRequest) -> std::result::Result<Examined, Kind> {
+fn judge(
+    permission: Permission,
+    request: &SignRequest,
+) -> std::result::Result<ExaminedRequest, Kind> {
     let scope = scope(&["s3://bkt/w/t", "s3://other/data"]);
     examine(request, &path_style(), &scope, permission).map_err(|error| error.kind)
 }
@@ -239,7 +242,7 @@ fn headers_name_nothing_else_and_give_nobody_a_right() {
     assert_eq!(found.err(), Some(Kind::BadRequest));
 }
 
-fn delete(body: Option<&str>, headers: &Value) -> std::result::Result<Examined, Kind> {
+fn delete(body: Option<&str>, headers: &Value) -> std::result::Result<ExaminedRequest, Kind> {
     let place = path_style();
     let mut json = json!({"region": place.region, "uri": "http://store:9000/bkt?delete",
         "method": "POST", "headers": headers});
@@ -289,7 +292,7 @@ fn every_object_of_a_request_to_delete_is_looked_at() {
 #[test]
 fn what_is_signed_is_what_was_understood() {
     let place = path_style();
-    let credentials = Credentials {
+    let credentials = SigningCredentials {
         access_key_id: "ID".to_owned(),
         secret_access_key: "HIDDEN".to_owned(),
         session_token: Some("SESSION".to_owned()),

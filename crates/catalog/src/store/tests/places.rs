@@ -3,8 +3,8 @@
 use super::*;
 
 /// Opens a database without its tables.
-async fn bare(url: StoreUrl) -> Store {
-    Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap()
+async fn bare(url: StoreUrl) -> SqlStore {
+    SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap()
 }
 
 /// A table and one that was dropped, as each version before kept them.

@@ -62,9 +62,10 @@ fn requirements_speak_as_the_reference_does() {
     }
     assert!(crate::update::check(&read(json!({"type": "assert-create"})), None).is_ok());
     assert!(crate::update::check(&read(main(json!(1))), None).is_err());
-    assert!(is_create(&[Requirement::Create]).expect("only that"));
-    assert!(!is_create(&[Requirement::DefaultSpecId(0)]).expect("not that"));
-    let both = is_create(&[Requirement::Create, Requirement::DefaultSpecId(0)]).expect_err("both");
+    assert!(is_create(&[CommitRequirement::Create]).expect("only that"));
+    assert!(!is_create(&[CommitRequirement::DefaultSpecId(0)]).expect("not that"));
+    let both = is_create(&[CommitRequirement::Create, CommitRequirement::DefaultSpecId(0)])
+        .expect_err("both");
     assert_eq!(both.message, "Invalid create requirements: [assert-default-spec-id]");
     assert_eq!(both.kind, Kind::IllegalArgument);
 }

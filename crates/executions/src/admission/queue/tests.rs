@@ -22,21 +22,21 @@ impl Random {
 struct Oracle {
     present: Vec<Entry>,
     /// Whoever waits, and which kind of it goes next.
-    turns: Vec<(String, Origin)>,
+    turns: Vec<(String, AdmissionOrigin)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     number: u64,
     tenant: String,
-    origin: Origin,
+    origin: AdmissionOrigin,
     memory_bytes: u64,
     tenant_max: usize,
     runs: bool,
 }
 
 /// A request whose tenant may have all there is.
-fn request(tenant: &str, origin: Origin, memory_bytes: u64) -> TurnRequest<'_> {
+fn request(tenant: &str, origin: AdmissionOrigin, memory_bytes: u64) -> TurnRequest<'_> {
     TurnRequest { tenant, origin, memory_bytes, tenant_max: usize::MAX }
 }
 
@@ -46,26 +46,26 @@ impl Oracle {
         (running.clone().count(), running.map(|entry| entry.memory_bytes).sum())
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> AdmissionLoad {
         let (running, memory_bytes) = self.running();
-        Load { running, memory_bytes, waiting: self.present.len() - running }
+        AdmissionLoad { running, memory_bytes, waiting: self.present.len() - running }
     }
 
     /// The first that waits of a tenant and an origin.
-    fn first(&self, tenant: &str, origin: Origin) -> Option<usize> {
+    fn first(&self, tenant: &str, origin: AdmissionOrigin) -> Option<usize> {
         self.present.iter().position(|it| !it.runs && it.tenant == tenant && it.origin == origin)
     }
 
     fn callers(&self, tenant: Option<&str>) -> usize {
         let counts = |entry: &&Entry| {
             let theirs = tenant.is_none_or(|tenant| entry.tenant == tenant);
-            theirs && !entry.runs && entry.origin == Origin::Caller
+            theirs && !entry.runs && entry.origin == AdmissionOrigin::Caller
         };
         self.present.iter().filter(counts).count()
     }
 
     /// Whether an entry's tenant runs as much as it may beside it.
-    fn has_share(&self, bounds: Bounds, entry: &Entry) -> bool {
+    fn has_share(&self, bounds: AdmissionBounds, entry: &Entry) -> bool {
         let theirs = || self.present.iter().filter(|it| it.runs && it.tenant == entry.tenant);
         let memory_bytes: u64 = theirs().map(|it| it.memory_bytes).sum();
         let (most, all) = (entry.tenant_max as u64, bounds.running_max as u64);
@@ -92,11 +92,11 @@ impl Oracle {
     }
 
     /// Lets whose turn it is run, as long as it fits. Gives who it was, in order.
-    fn settle(&mut self, bounds: Bounds) -> Vec<u64> {
+    fn settle(&mut self, bounds: AdmissionBounds) -> Vec<u64> {
         let mut started = Vec::new();
         loop {
             self.refresh();
-            let may_run = |(tenant, origin): &(String, Origin)| {
+            let may_run = |(tenant, origin): &(String, AdmissionOrigin)| {
                 !self.has_share(bounds, &self.present[self.first(tenant, *origin).unwrap()])
             };
             let Some(at) = self.turns.iter().position(may_run) else { return started };
@@ -118,7 +118,7 @@ impl Oracle {
         }
     }
 
-    fn arrive(&mut self, bounds: Bounds, entry: Entry) -> &'static str {
+    fn arrive(&mut self, bounds: AdmissionBounds, entry: Entry) -> &'static str {
         if entry.memory_bytes > bounds.memory_bytes_max {
             return "too large";
         }
@@ -129,7 +129,7 @@ impl Oracle {
             assert!(self.present.iter().any(|entry| entry.number == number && entry.runs));
             return "admitted";
         }
-        if origin == Origin::Job {
+        if origin == AdmissionOrigin::Job {
             return "waits";
         }
         let answer = if self.callers(None) > bounds.queue_max {
@@ -144,21 +144,21 @@ impl Oracle {
     }
 }
 
-fn origin(pick: u64) -> Origin {
-    if pick == 0 { Origin::Job } else { Origin::Caller }
+fn origin(pick: u64) -> AdmissionOrigin {
+    if pick == 0 { AdmissionOrigin::Job } else { AdmissionOrigin::Caller }
 }
 
 fn simulate(seed: u64, steps: u32) -> [u32; 7] {
     let mut random = Random(seed);
-    let bounds = Bounds {
+    let bounds = AdmissionBounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
         running_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
         memory_bytes_max: 10 + random.below(20),
         queue_max: usize::try_from(random.below(8)).unwrap(),
         queue_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
     };
-    let (mut queue, mut oracle) = (Queue::<u64>::new(bounds), Oracle::default());
-    let mut tickets: HashMap<u64, Ticket> = HashMap::new();
+    let (mut queue, mut oracle) = (AdmissionQueue::<u64>::new(bounds), Oracle::default());
+    let mut tickets: HashMap<u64, AdmissionTicket> = HashMap::new();
     let mut seen = [0; 7];
     for number in 0..u64::from(steps) {
         let pick = usize::try_from(random.below(1000)).unwrap();
@@ -173,15 +173,15 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                 let entry = Entry { number, tenant, origin, memory_bytes, tenant_max, runs: false };
                 let expected = oracle.arrive(bounds, entry);
                 let (answer, kind) = match arrival {
-                    Arrival::Admitted => ("admitted", 0),
-                    Arrival::Waits(ticket) => {
+                    ArrivalOutcome::Admitted => ("admitted", 0),
+                    ArrivalOutcome::Waits(ticket) => {
                         tickets.insert(number, ticket);
                         assert!(!queue.poll(ticket, &number), "seed {seed} step {number}");
                         ("waits", 1)
                     }
-                    Arrival::TooLarge { .. } => ("too large", 2),
-                    Arrival::QueueFull { .. } => ("queue full", 3),
-                    Arrival::TenantFull { .. } => ("tenant full", 4),
+                    ArrivalOutcome::TooLarge { .. } => ("too large", 2),
+                    ArrivalOutcome::QueueFull { .. } => ("queue full", 3),
+                    ArrivalOutcome::TenantFull { .. } => ("tenant full", 4),
                 };
                 assert_eq!(answer, expected, "seed {seed} step {number}");
                 seen[kind] += 1;
@@ -215,7 +215,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
             None => queue.release(&entry.tenant, entry.memory_bytes),
         };
     }
-    assert_eq!(queue.load(), Load::default(), "seed {seed} leaks");
+    assert_eq!(queue.load(), AdmissionLoad::default(), "seed {seed} leaks");
     assert!(
         queue.granted.is_empty() && queue.turns.is_empty() && queue.usage.is_empty(),
         "seed {seed} leaks"
@@ -235,8 +235,8 @@ fn decisions_are_the_oracle_s() {
     assert!(seen.iter().all(|count| *count > 200), "{seen:?}");
 }
 
-fn bounds() -> Bounds {
-    Bounds {
+fn bounds() -> AdmissionBounds {
+    AdmissionBounds {
         running_max: 2,
         running_max_per_tenant: 2,
         memory_bytes_max: 10,
@@ -247,12 +247,14 @@ fn bounds() -> Bounds {
 
 #[test]
 fn nobody_overtakes_a_large_request() {
-    let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive(request("a", Origin::Caller, 6)), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive(request("b", Origin::Caller, 8)) else {
+    let mut queue = AdmissionQueue::<char>::new(bounds());
+    assert_eq!(queue.arrive(request("a", AdmissionOrigin::Caller, 6)), ArrivalOutcome::Admitted);
+    let ArrivalOutcome::Waits(large) = queue.arrive(request("b", AdmissionOrigin::Caller, 8))
+    else {
         panic!("it does not fit")
     };
-    let Arrival::Waits(small) = queue.arrive(request("c", Origin::Caller, 1)) else {
+    let ArrivalOutcome::Waits(small) = queue.arrive(request("c", AdmissionOrigin::Caller, 1))
+    else {
         panic!("it overtook")
     };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
@@ -261,12 +263,14 @@ fn nobody_overtakes_a_large_request() {
 
 #[test]
 fn when_the_head_gives_up_the_next_may_run() {
-    let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive(request("a", Origin::Caller, 6)), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive(request("b", Origin::Caller, 8)) else {
+    let mut queue = AdmissionQueue::<char>::new(bounds());
+    assert_eq!(queue.arrive(request("a", AdmissionOrigin::Caller, 6)), ArrivalOutcome::Admitted);
+    let ArrivalOutcome::Waits(large) = queue.arrive(request("b", AdmissionOrigin::Caller, 8))
+    else {
         panic!("it does not fit")
     };
-    let Arrival::Waits(small) = queue.arrive(request("c", Origin::Caller, 1)) else {
+    let ArrivalOutcome::Waits(small) = queue.arrive(request("c", AdmissionOrigin::Caller, 1))
+    else {
         panic!("it overtook")
     };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
@@ -275,19 +279,21 @@ fn when_the_head_gives_up_the_next_may_run() {
 
 /// A tenant's share is two of three places and as much of the memory.
 fn limited(tenant: &str, memory_bytes: u64) -> TurnRequest<'_> {
-    TurnRequest { tenant_max: 2, ..request(tenant, Origin::Caller, memory_bytes) }
+    TurnRequest { tenant_max: 2, ..request(tenant, AdmissionOrigin::Caller, memory_bytes) }
 }
 
 #[test]
 fn a_crowd_leaves_a_place_to_who_comes_next() {
-    let bounds = Bounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
-    let mut queue = Queue::<char>::new(bounds);
+    let bounds = AdmissionBounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
+    let mut queue = AdmissionQueue::<char>::new(bounds);
     for _ in 0..2 {
-        assert_eq!(queue.arrive(limited("a", 1)), Arrival::Admitted);
+        assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
     }
-    let Arrival::Waits(ticket) = queue.arrive(limited("a", 1)) else { panic!("it has its share") };
+    let ArrivalOutcome::Waits(ticket) = queue.arrive(limited("a", 1)) else {
+        panic!("it has its share")
+    };
     assert!(!queue.poll(ticket, &'a'));
-    assert_eq!(queue.arrive(limited("b", 1)), Arrival::Admitted);
+    assert_eq!(queue.arrive(limited("b", 1)), ArrivalOutcome::Admitted);
     // The place of another one is not for the crowd either.
     assert!(queue.release("b", 1).is_empty());
     assert_eq!(queue.release("a", 1), ['a']);
@@ -295,54 +301,70 @@ fn a_crowd_leaves_a_place_to_who_comes_next() {
 
 #[test]
 fn a_crowd_leaves_memory_to_who_comes_next() {
-    let bounds = Bounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
-    let mut queue = Queue::<char>::new(bounds);
-    assert_eq!(queue.arrive(limited("a", 4)), Arrival::Admitted);
-    assert!(matches!(queue.arrive(limited("a", 3)), Arrival::Waits(_)));
-    assert_eq!(queue.arrive(limited("b", 5)), Arrival::Admitted);
+    let bounds = AdmissionBounds { running_max: 3, memory_bytes_max: 9, ..bounds() };
+    let mut queue = AdmissionQueue::<char>::new(bounds);
+    assert_eq!(queue.arrive(limited("a", 4)), ArrivalOutcome::Admitted);
+    assert!(matches!(queue.arrive(limited("a", 3)), ArrivalOutcome::Waits(_)));
+    assert_eq!(queue.arrive(limited("b", 5)), ArrivalOutcome::Admitted);
     // Alone a program may have more than a share of it.
-    let mut queue = Queue::<char>::new(bounds);
-    assert_eq!(queue.arrive(limited("a", 9)), Arrival::Admitted);
+    let mut queue = AdmissionQueue::<char>::new(bounds);
+    assert_eq!(queue.arrive(limited("a", 9)), ArrivalOutcome::Admitted);
 }
 
 #[test]
 fn one_tenant_cannot_fill_the_queue() {
-    let mut queue = Queue::<char>::new(bounds());
+    let mut queue = AdmissionQueue::<char>::new(bounds());
     for _ in 0..2 {
-        assert_eq!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Admitted);
+        assert_eq!(
+            queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
+            ArrivalOutcome::Admitted
+        );
     }
     for _ in 0..2 {
-        assert!(matches!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Waits(_)));
+        assert!(matches!(
+            queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
+            ArrivalOutcome::Waits(_)
+        ));
     }
     assert_eq!(
-        queue.arrive(request("a", Origin::Caller, 1)),
-        Arrival::TenantFull { waiting_max: 2 }
+        queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::TenantFull { waiting_max: 2 }
     );
-    assert!(matches!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::Waits(_)));
-    assert_eq!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::QueueFull { queue_max: 3 });
+    assert!(matches!(
+        queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::Waits(_)
+    ));
     assert_eq!(
-        queue.arrive(request("b", Origin::Caller, 11)),
-        Arrival::TooLarge { memory_bytes_max: 10 }
+        queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::QueueFull { queue_max: 3 }
+    );
+    assert_eq!(
+        queue.arrive(request("b", AdmissionOrigin::Caller, 11)),
+        ArrivalOutcome::TooLarge { memory_bytes_max: 10 }
     );
 }
 
 /// Everybody arrives while one place is taken, and runs one by one. `a` is a caller of a tenant,
 /// `A` a job of it.
 fn check_order(arrivals: &str, expected: &str) {
-    let mut queue = Queue::<String>::new(Bounds {
+    let mut queue = AdmissionQueue::<String>::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
         memory_bytes_max: 10,
         queue_max: 1000,
         queue_max_per_tenant: 1000,
     });
-    assert_eq!(queue.arrive(request("first", Origin::Caller, 1)), Arrival::Admitted);
+    assert_eq!(
+        queue.arrive(request("first", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::Admitted
+    );
     let mut numbers: HashMap<char, u32> = HashMap::new();
     for name in arrivals.chars() {
         let number = numbers.entry(name).and_modify(|it| *it += 1).or_insert(1);
-        let origin = if name.is_uppercase() { Origin::Job } else { Origin::Caller };
+        let origin =
+            if name.is_uppercase() { AdmissionOrigin::Job } else { AdmissionOrigin::Caller };
         let arrival = queue.arrive(request(&name.to_lowercase().to_string(), origin, 1));
-        let Arrival::Waits(ticket) = arrival else { panic!("{arrivals}: {arrival:?}") };
+        let ArrivalOutcome::Waits(ticket) = arrival else { panic!("{arrivals}: {arrival:?}") };
         assert!(!queue.poll(ticket, &format!("{name}{number}")));
     }
     let mut order = vec!["first".to_owned()];
@@ -382,44 +404,59 @@ fn one_behind_a_crowd_is_second() {
 
 #[test]
 fn jobs_may_always_wait_and_take_no_caller_s_room() {
-    let mut queue = Queue::<char>::new(bounds());
+    let mut queue = AdmissionQueue::<char>::new(bounds());
     for _ in 0..2 {
-        assert_eq!(queue.arrive(request("a", Origin::Job, 1)), Arrival::Admitted);
+        assert_eq!(queue.arrive(request("a", AdmissionOrigin::Job, 1)), ArrivalOutcome::Admitted);
     }
     for _ in 0..9 {
-        assert!(matches!(queue.arrive(request("a", Origin::Job, 1)), Arrival::Waits(_)));
+        assert!(matches!(
+            queue.arrive(request("a", AdmissionOrigin::Job, 1)),
+            ArrivalOutcome::Waits(_)
+        ));
     }
     for _ in 0..2 {
-        assert!(matches!(queue.arrive(request("a", Origin::Caller, 1)), Arrival::Waits(_)));
+        assert!(matches!(
+            queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
+            ArrivalOutcome::Waits(_)
+        ));
     }
     assert_eq!(
-        queue.arrive(request("a", Origin::Caller, 1)),
-        Arrival::TenantFull { waiting_max: 2 }
+        queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::TenantFull { waiting_max: 2 }
     );
-    assert!(matches!(queue.arrive(request("b", Origin::Caller, 1)), Arrival::Waits(_)));
-    assert_eq!(queue.arrive(request("c", Origin::Caller, 1)), Arrival::QueueFull { queue_max: 3 });
-    assert!(matches!(queue.arrive(request("c", Origin::Job, 1)), Arrival::Waits(_)));
+    assert!(matches!(
+        queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::Waits(_)
+    ));
     assert_eq!(
-        queue.arrive(request("c", Origin::Job, 11)),
-        Arrival::TooLarge { memory_bytes_max: 10 }
+        queue.arrive(request("c", AdmissionOrigin::Caller, 1)),
+        ArrivalOutcome::QueueFull { queue_max: 3 }
+    );
+    assert!(matches!(
+        queue.arrive(request("c", AdmissionOrigin::Job, 1)),
+        ArrivalOutcome::Waits(_)
+    ));
+    assert_eq!(
+        queue.arrive(request("c", AdmissionOrigin::Job, 11)),
+        ArrivalOutcome::TooLarge { memory_bytes_max: 10 }
     );
     assert_eq!(queue.load().waiting, 13);
 }
 
 #[test]
 fn a_turn_that_does_not_fit_is_kept() {
-    let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive(request("a", Origin::Caller, 5)), Arrival::Admitted);
-    assert_eq!(queue.arrive(request("a", Origin::Caller, 5)), Arrival::Admitted);
+    let mut queue = AdmissionQueue::<char>::new(bounds());
+    assert_eq!(queue.arrive(request("a", AdmissionOrigin::Caller, 5)), ArrivalOutcome::Admitted);
+    assert_eq!(queue.arrive(request("a", AdmissionOrigin::Caller, 5)), ArrivalOutcome::Admitted);
     for (tenant, memory_bytes, name) in [("b", 8, 'L'), ("b", 1, 's'), ("c", 1, 'S')] {
-        let arrival = queue.arrive(request(tenant, Origin::Caller, memory_bytes));
-        let Arrival::Waits(ticket) = arrival else { panic!("{arrival:?}") };
+        let arrival = queue.arrive(request(tenant, AdmissionOrigin::Caller, memory_bytes));
+        let ArrivalOutcome::Waits(ticket) = arrival else { panic!("{arrival:?}") };
         assert!(!queue.poll(ticket, &name));
     }
     // There is room for the small ones, and a place; neither another tenant's goes, nor its own,
     // nor one that comes now, also when it is a job.
     assert!(queue.release("a", 5).is_empty());
-    let Arrival::Waits(job) = queue.arrive(request("b", Origin::Job, 1)) else {
+    let ArrivalOutcome::Waits(job) = queue.arrive(request("b", AdmissionOrigin::Job, 1)) else {
         panic!("it overtook")
     };
     assert!(!queue.poll(job, &'J'));
@@ -434,14 +471,14 @@ fn a_turn_that_does_not_fit_is_kept() {
 fn starve(seed: u64) -> u64 {
     const TENANTS: u64 = 6;
     let mut random = Random(seed);
-    let bounds = Bounds {
+    let bounds = AdmissionBounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
         running_max_per_tenant: usize::MAX,
         memory_bytes_max: 10,
         queue_max: 400,
         queue_max_per_tenant: 200,
     };
-    let mut queue = Queue::<u64>::new(bounds);
+    let mut queue = AdmissionQueue::<u64>::new(bounds);
     // Of what waits: how many had started when it came, and how many may start before it.
     let mut waiting: HashMap<u64, (u64, u64, (String, u64))> = HashMap::new();
     let (mut running, mut started, mut behind) = (Vec::new(), 0, 0);
@@ -456,17 +493,17 @@ fn starve(seed: u64) -> u64 {
         let ahead = known.map_or(0, |it| u64::try_from(it.line(origin).len()).unwrap());
         if number < 2000 {
             match queue.arrive(request(&tenant, origin, memory_bytes)) {
-                Arrival::Admitted => {
+                ArrivalOutcome::Admitted => {
                     started += 1;
                     running.push((tenant, memory_bytes));
                 }
-                Arrival::Waits(ticket) => {
+                ArrivalOutcome::Waits(ticket) => {
                     assert!(!queue.poll(ticket, &number));
                     let turns_max = 2 * (ahead + 1) * TENANTS;
                     waiting.insert(number, (started, turns_max, (tenant, memory_bytes)));
                 }
-                Arrival::TooLarge { .. } => panic!("it fits"),
-                Arrival::QueueFull { .. } | Arrival::TenantFull { .. } => {}
+                ArrivalOutcome::TooLarge { .. } => panic!("it fits"),
+                ArrivalOutcome::QueueFull { .. } | ArrivalOutcome::TenantFull { .. } => {}
             }
         }
         if !running.is_empty() && (number >= 2000 || random.below(3) > 0) {

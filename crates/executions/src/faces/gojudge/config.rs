@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// How much of what the go-judge face takes and keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct GojudgeConfig {
     /// Programs of one request; each has a sandbox of its own, all at the same time.
     pub cmds_max: usize,
     /// Pipes between the programs of one request.
@@ -35,9 +35,9 @@ pub struct Config {
     pub stream_bytes_max: u64,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for GojudgeConfig {
+    fn default() -> GojudgeConfig {
+        GojudgeConfig {
             cmds_max: 16,
             pipes_max: 32,
             stored_files_max_per_tenant: 256,
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_is_the_default_and_unknown_keys_are_errors() {
-        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
-        assert!(toml::from_str::<Config>("cmd_max = 1").is_err());
+        assert_eq!(toml::from_str::<GojudgeConfig>("").unwrap(), GojudgeConfig::default());
+        assert!(toml::from_str::<GojudgeConfig>("cmd_max = 1").is_err());
     }
 }

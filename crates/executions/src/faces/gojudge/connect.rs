@@ -14,25 +14,25 @@ use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::mpsc::error::SendError;
 use tokio::task::JoinSet;
 
-use super::pipes::{self, Budget, Kept};
-use super::plan::{Pipe, Plan, Program, Stream, is_collected_as};
-use super::run::Remote;
-use super::stream::{self, Chunk};
+use super::pipes::{self, CaptureBudget, CapturedBytes};
+use super::plan::{DescriptorPipe, DescriptorPlan, GojudgePlan, GojudgeProgram, is_collected_as};
+use super::run::CallerHandle;
+use super::stream::{self, OutputChunk};
 
 /// What a stream beside the captured ones has become.
 #[derive(Debug)]
-pub(super) struct Collected {
+pub(super) struct CollectedStream {
     /// Index of the program that wrote it.
     pub(super) program: usize,
     pub(super) name: String,
-    pub(super) kept: Kept,
+    pub(super) kept: CapturedBytes,
     /// Whether more than was kept is an exceeded limit.
     pub(super) is_limited: bool,
 }
 
 /// What becomes of a captured stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Capture {
+pub(super) enum CaptureTarget {
     /// Nothing.
     Nothing,
     /// A file of the answer.
@@ -42,37 +42,37 @@ pub(super) enum Capture {
 }
 
 /// A program whose streams are connected.
-pub(super) struct Connected {
+pub(super) struct ConnectedProgram {
     /// Of standard output and standard error.
-    pub(super) captures: [Capture; 2],
-    pub(super) sink: Sink,
+    pub(super) captures: [CaptureTarget; 2],
+    pub(super) sink: CaptureSink,
     /// Stored files that it has descriptors of: they count for as long as it runs.
     _files: Vec<Arc<SharedFile>>,
 }
 
 /// What is there to be connected.
-pub(super) struct Wires {
+pub(super) struct ProgramWires {
     /// Ends of pipes, by program and descriptor.
     ends: HashMap<(usize, usize), OwnedFd>,
     inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
-    output: Option<mpsc::Sender<Chunk>>,
+    output: Option<mpsc::Sender<OutputChunk>>,
     /// Stored files that the program being connected was given.
     files: Vec<Arc<SharedFile>>,
     /// What may be kept of each program beside its captured streams.
-    budgets: Vec<Arc<Budget>>,
+    budgets: Vec<Arc<CaptureBudget>>,
     stream_bytes_max: u64,
 }
 
-impl Wires {
+impl ProgramWires {
     /// Makes the pipes between programs and starts the relays.
     pub(super) fn lay(
-        plan: &Plan,
-        remote: &mut Remote,
+        plan: &GojudgePlan,
+        remote: &mut CallerHandle,
         stream_bytes_max: u64,
-        tasks: &mut JoinSet<Option<Collected>>,
-    ) -> io::Result<Wires> {
-        let budget = |program: &Program| Budget::new(program.stream_bytes_max);
-        let budgets: Vec<Arc<Budget>> = plan.programs.iter().map(budget).collect();
+        tasks: &mut JoinSet<Option<CollectedStream>>,
+    ) -> io::Result<ProgramWires> {
+        let budget = |program: &GojudgeProgram| CaptureBudget::new(program.stream_bytes_max);
+        let budgets: Vec<Arc<CaptureBudget>> = plan.programs.iter().map(budget).collect();
         let mut ends = HashMap::new();
         for pipe in &plan.pipes {
             let (read, write) = io::pipe()?;
@@ -83,29 +83,30 @@ impl Wires {
             }
             let (far_read, far_write) = io::pipe()?;
             ends.insert(pipe.target, far_read.into());
-            let budget = budgets.get(pipe.source.0).map_or_else(|| Budget::new(0), Arc::clone);
+            let budget =
+                budgets.get(pipe.source.0).map_or_else(|| CaptureBudget::new(0), Arc::clone);
             let keep_max = pipe.keep.as_ref().map(|(_, bytes_max)| *bytes_max);
             let relay = pipes::relay(read, far_write, keep_max, budget)?;
-            let Pipe { source: (program, _), keep, .. } = pipe;
+            let DescriptorPipe { source: (program, _), keep, .. } = pipe;
             let (program, name) = (*program, keep.as_ref().map(|(name, _)| name.clone()));
             tasks.spawn(async move {
                 // It ends without a word only when the process does.
                 let kept = relay.await.ok()?;
-                name.map(|name| Collected { program, name, kept, is_limited: false })
+                name.map(|name| CollectedStream { program, name, kept, is_limited: false })
             });
         }
         let inputs = std::mem::take(&mut remote.inputs);
         let (output, files) = (remote.output.take(), Vec::new());
-        Ok(Wires { ends, inputs, output, files, budgets, stream_bytes_max })
+        Ok(ProgramWires { ends, inputs, output, files, budgets, stream_bytes_max })
     }
 
     /// Gives the program at `index` its streams.
     pub(super) fn connect(
         &mut self,
         index: usize,
-        program: &mut Program,
-        tasks: &mut JoinSet<Option<Collected>>,
-    ) -> io::Result<Connected> {
+        program: &mut GojudgeProgram,
+        tasks: &mut JoinSet<Option<CollectedStream>>,
+    ) -> io::Result<ConnectedProgram> {
         let streams = std::mem::take(&mut program.streams);
         let captures = match program.has_terminal {
             true => self.connect_terminal(index, program, streams)?,
@@ -113,94 +114,96 @@ impl Wires {
         };
         let limits = &mut program.command.limits;
         let wanted = captures.iter().map(|capture| match capture {
-            Capture::Nothing => (0, 0),
+            CaptureTarget::Nothing => (0, 0),
             // One more than is wanted shows that there was more.
-            Capture::Keep { bytes_max, .. } => (*bytes_max, bytes_max.saturating_add(1)),
-            Capture::Send(_) => (self.stream_bytes_max, 0),
+            CaptureTarget::Keep { bytes_max, .. } => (*bytes_max, bytes_max.saturating_add(1)),
+            CaptureTarget::Send(_) => (self.stream_bytes_max, 0),
         });
         let (output, kept) = wanted.fold((1, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
         limits.output_bytes = output;
         program.command.kept_bytes = Some(kept);
         let tags = captures.each_ref().map(|capture| match capture {
-            Capture::Send(tag) => Some(*tag),
-            Capture::Nothing | Capture::Keep { .. } => None,
+            CaptureTarget::Send(tag) => Some(*tag),
+            CaptureTarget::Nothing | CaptureTarget::Keep { .. } => None,
         });
-        let sink = Sink::new(tags, self.output.clone());
-        Ok(Connected { captures, sink, _files: std::mem::take(&mut self.files) })
+        let sink = CaptureSink::new(tags, self.output.clone());
+        Ok(ConnectedProgram { captures, sink, _files: std::mem::take(&mut self.files) })
     }
 
     /// A terminal is all three streams; what it shows goes to the first that wants output.
     fn connect_terminal(
         &mut self,
         index: usize,
-        program: &mut Program,
-        streams: Vec<Stream>,
-    ) -> io::Result<[Capture; 2]> {
-        let mut shown = Capture::Nothing;
+        program: &mut GojudgeProgram,
+        streams: Vec<DescriptorPlan>,
+    ) -> io::Result<[CaptureTarget; 2]> {
+        let mut shown = CaptureTarget::Nothing;
         for (fd, stream) in streams.into_iter().enumerate() {
-            let is_first = shown == Capture::Nothing;
+            let is_first = shown == CaptureTarget::Nothing;
             match stream {
-                Stream::Collect { name, bytes_max } if is_first => {
-                    shown = Capture::Keep { name, bytes_max };
+                DescriptorPlan::Collect { name, bytes_max } if is_first => {
+                    shown = CaptureTarget::Keep { name, bytes_max };
                 }
-                Stream::Out if is_first => shown = Capture::Send(stream::tag(index, fd)),
-                Stream::In => {
+                DescriptorPlan::Out if is_first => {
+                    shown = CaptureTarget::Send(stream::tag(index, fd))
+                }
+                DescriptorPlan::In => {
                     program.command.stdin = self.live(stream::tag(index, fd));
                 }
-                Stream::Bytes(bytes) if fd == 0 => {
+                DescriptorPlan::Bytes(bytes) if fd == 0 => {
                     program.command.stdin = StdinSource::Bytes(bytes)
                 }
-                Stream::Shared(file) if fd == 0 => {
+                DescriptorPlan::Shared(file) if fd == 0 => {
                     program.command.stdin = StdinSource::Bytes(file.read()?)
                 }
-                Stream::Collect { .. }
-                | Stream::Out
-                | Stream::Bytes(_)
-                | Stream::Shared(_)
-                | Stream::Null
-                | Stream::Absent
-                | Stream::Piped => {}
+                DescriptorPlan::Collect { .. }
+                | DescriptorPlan::Out
+                | DescriptorPlan::Bytes(_)
+                | DescriptorPlan::Shared(_)
+                | DescriptorPlan::Null
+                | DescriptorPlan::Absent
+                | DescriptorPlan::Piped => {}
             }
         }
-        Ok([shown, Capture::Nothing])
+        Ok([shown, CaptureTarget::Nothing])
     }
 
     fn connect_each(
         &mut self,
         index: usize,
-        program: &mut Program,
-        streams: Vec<Stream>,
-        tasks: &mut JoinSet<Option<Collected>>,
-    ) -> io::Result<[Capture; 2]> {
-        let mut captures = [Capture::Nothing, Capture::Nothing];
+        program: &mut GojudgeProgram,
+        streams: Vec<DescriptorPlan>,
+        tasks: &mut JoinSet<Option<CollectedStream>>,
+    ) -> io::Result<[CaptureTarget; 2]> {
+        let mut captures = [CaptureTarget::Nothing, CaptureTarget::Nothing];
         let is_merged = matches!((streams.get(1), streams.get(2)),
-            (Some(out), Some(Stream::Collect { name, .. })) if is_collected_as(out, name));
+            (Some(out), Some(DescriptorPlan::Collect { name, .. })) if is_collected_as(out, name));
         let mut streams = streams.into_iter();
-        let mut standard = || streams.next().unwrap_or(Stream::Absent);
+        let mut standard = || streams.next().unwrap_or(DescriptorPlan::Absent);
         let (stdin, stdout, stderr) = (standard(), standard(), standard());
         let command = &mut program.command;
         command.stdin = match stdin {
-            Stream::Absent | Stream::Null => StdinSource::Empty,
-            Stream::In => self.live(stream::tag(index, 0)),
+            DescriptorPlan::Absent | DescriptorPlan::Null => StdinSource::Empty,
+            DescriptorPlan::In => self.live(stream::tag(index, 0)),
             other => StdinSource::Handle(self.handle(index, 0, other, tasks)?),
         };
         let outputs = [(1, stdout, &mut command.stdout), (2, stderr, &mut command.stderr)];
         for ((fd, stream, output), capture) in outputs.into_iter().zip(&mut captures) {
             *output = match stream {
-                Stream::Collect { .. } if fd == 2 && is_merged => OutputMode::Stdout,
-                Stream::Collect { name, bytes_max } => {
-                    *capture = Capture::Keep { name, bytes_max };
+                DescriptorPlan::Collect { .. } if fd == 2 && is_merged => OutputMode::Stdout,
+                DescriptorPlan::Collect { name, bytes_max } => {
+                    *capture = CaptureTarget::Keep { name, bytes_max };
                     OutputMode::Capture
                 }
-                Stream::Out => {
-                    *capture = Capture::Send(stream::tag(index, fd));
+                DescriptorPlan::Out => {
+                    *capture = CaptureTarget::Send(stream::tag(index, fd));
                     OutputMode::Capture
                 }
                 other => OutputMode::Handle(self.handle(index, fd, other, tasks)?),
             };
         }
         for (fd, stream) in (3..).zip(streams) {
-            if !matches!(stream, Stream::Absent) {
+            if !matches!(stream, DescriptorPlan::Absent) {
                 let number = u32::try_from(fd).unwrap_or(u32::MAX);
                 command.extra.push((number, self.handle(index, fd, stream, tasks)?));
             }
@@ -217,29 +220,30 @@ impl Wires {
         &mut self,
         index: usize,
         fd: usize,
-        stream: Stream,
-        tasks: &mut JoinSet<Option<Collected>>,
+        stream: DescriptorPlan,
+        tasks: &mut JoinSet<Option<CollectedStream>>,
     ) -> io::Result<OwnedFd> {
         match stream {
-            Stream::Absent | Stream::Null => pipes::null(),
-            Stream::Bytes(bytes) => pipes::open_shared(&SharedFile::from_bytes(&bytes)?),
-            Stream::Shared(file) => {
+            DescriptorPlan::Absent | DescriptorPlan::Null => pipes::null(),
+            DescriptorPlan::Bytes(bytes) => pipes::open_shared(&SharedFile::from_bytes(&bytes)?),
+            DescriptorPlan::Shared(file) => {
                 let file = pipes::sealed(file)?;
                 let handle = pipes::open_shared(&file)?;
                 self.files.push(file);
                 Ok(handle)
             }
-            Stream::Collect { name, bytes_max } => {
+            DescriptorPlan::Collect { name, bytes_max } => {
                 let (read, write) = io::pipe()?;
-                let budget = self.budgets.get(index).map_or_else(|| Budget::new(0), Arc::clone);
+                let budget =
+                    self.budgets.get(index).map_or_else(|| CaptureBudget::new(0), Arc::clone);
                 let collect = pipes::collect(pipes::reader(read)?, bytes_max, budget);
                 tasks.spawn(async move {
                     let kept = collect.await;
-                    Some(Collected { program: index, name, kept, is_limited: true })
+                    Some(CollectedStream { program: index, name, kept, is_limited: true })
                 });
                 Ok(write.into())
             }
-            Stream::In => {
+            DescriptorPlan::In => {
                 let (read, write) = io::pipe()?;
                 let write = pipes::writer(write)?;
                 if let Some(input) = self.inputs.remove(&stream::tag(index, fd)) {
@@ -248,7 +252,7 @@ impl Wires {
                 }
                 Ok(read.into())
             }
-            Stream::Out => {
+            DescriptorPlan::Out => {
                 let (read, write) = io::pipe()?;
                 if let Some(output) = self.output.clone() {
                     let forward =
@@ -261,7 +265,7 @@ impl Wires {
                 Ok(write.into())
             }
             // Laid before; it is there once.
-            Stream::Piped => match self.ends.remove(&(index, fd)) {
+            DescriptorPlan::Piped => match self.ends.remove(&(index, fd)) {
                 Some(end) => Ok(end),
                 None => Err(io::ErrorKind::NotFound.into()),
             },
@@ -269,25 +273,26 @@ impl Wires {
     }
 }
 
-type Reserving = Pin<Box<dyn Future<Output = Result<OwnedPermit<Chunk>, SendError<()>>> + Send>>;
+type Reserving =
+    Pin<Box<dyn Future<Output = Result<OwnedPermit<OutputChunk>, SendError<()>>> + Send>>;
 
 /// Sends the captured output that the caller wants to see. While it takes none, the program waits.
-pub(super) struct Sink {
+pub(super) struct CaptureSink {
     tags: [Option<u8>; 2],
     /// `None` when there is nobody to send to, or nobody any more.
-    output: Option<mpsc::Sender<Chunk>>,
+    output: Option<mpsc::Sender<OutputChunk>>,
     /// Waits for room.
     reserving: Option<Reserving>,
     /// Room for one chunk.
-    permit: Option<OwnedPermit<Chunk>>,
+    permit: Option<OwnedPermit<OutputChunk>>,
     /// Chunks that came without room: at most one of each stream for each time there was some.
-    waiting: VecDeque<Chunk>,
+    waiting: VecDeque<OutputChunk>,
 }
 
-impl Sink {
-    fn new(tags: [Option<u8>; 2], output: Option<mpsc::Sender<Chunk>>) -> Sink {
+impl CaptureSink {
+    fn new(tags: [Option<u8>; 2], output: Option<mpsc::Sender<OutputChunk>>) -> CaptureSink {
         let output = output.filter(|_| tags.iter().any(Option::is_some));
-        Sink { tags, output, reserving: None, permit: None, waiting: VecDeque::new() }
+        CaptureSink { tags, output, reserving: None, permit: None, waiting: VecDeque::new() }
     }
 
     /// Sends what still waits.
@@ -322,14 +327,14 @@ impl Sink {
     }
 }
 
-impl OutputSink for Sink {
+impl OutputSink for CaptureSink {
     fn chunk(&mut self, stream: Standard, bytes: &[u8]) {
         let tag = match stream {
             Standard::Stdout => self.tags[0],
             Standard::Stderr => self.tags[1],
         };
         let Some(tag) = tag.filter(|_| self.output.is_some()) else { return };
-        let chunk = Chunk { tag, bytes: bytes.to_vec() };
+        let chunk = OutputChunk { tag, bytes: bytes.to_vec() };
         match self.permit.take() {
             Some(permit) if self.waiting.is_empty() => drop(permit.send(chunk)),
             _ => self.waiting.push_back(chunk),

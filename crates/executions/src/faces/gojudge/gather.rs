@@ -20,20 +20,20 @@ const GROUPS_MAX_PER_TENANT: usize = 64;
 
 /// Hands out the turn.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct SlotGathering {
     turn: Semaphore,
-    groups: Mutex<Groups>,
+    groups: Mutex<GroupQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Groups {
+struct GroupQueue {
     count: usize,
     /// No entry for who has none.
-    per_tenant: HashMap<Arc<str>, Tenant>,
+    per_tenant: HashMap<Arc<str>, GatheringTenant>,
 }
 
 #[derive(Debug)]
-struct Tenant {
+struct GatheringTenant {
     count: usize,
     /// Held by its group that is in the line of all.
     turn: Arc<Semaphore>,
@@ -41,27 +41,27 @@ struct Tenant {
 
 /// The right to gather, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct GatherPermit<'a> {
     // In this order: who is next of this tenant goes to the end of the line of all.
     _all: SemaphorePermit<'a>,
     _own: OwnedSemaphorePermit,
-    _group: Group<'a>,
+    _group: WaitingGroup<'a>,
 }
 
-impl Gathering {
-    pub(super) fn new() -> Gathering {
-        Gathering { turn: Semaphore::new(1), groups: Mutex::default() }
+impl SlotGathering {
+    pub(super) fn new() -> SlotGathering {
+        SlotGathering { turn: Semaphore::new(1), groups: Mutex::default() }
     }
 
     /// Waits for the turn. Cancel-safe.
-    pub(super) async fn turn(&self, tenant: &str) -> Result<Turn<'_>, RunError> {
+    pub(super) async fn turn(&self, tenant: &str) -> Result<GatherPermit<'_>, RunError> {
         let (group, own) = self.enter(tenant)?;
         let own = own.acquire_owned().await.map_err(|_| RunError::Internal)?;
         let all = self.turn.acquire().await.map_err(|_| RunError::Internal)?;
-        Ok(Turn { _all: all, _own: own, _group: group })
+        Ok(GatherPermit { _all: all, _own: own, _group: group })
     }
 
-    fn enter(&self, tenant: &str) -> Result<(Group<'_>, Arc<Semaphore>), RunError> {
+    fn enter(&self, tenant: &str) -> Result<(WaitingGroup<'_>, Arc<Semaphore>), RunError> {
         let full = |what: String| RunError::Full(format!("worker queue is full: {what}"));
         let mut groups = self.groups.lock();
         if groups.count >= GROUPS_MAX {
@@ -75,20 +75,20 @@ impl Gathering {
             None => (tenant.into(), Arc::new(Semaphore::new(1))),
         };
         groups.count += 1;
-        let new = || Tenant { count: 0, turn: Arc::clone(&own) };
+        let new = || GatheringTenant { count: 0, turn: Arc::clone(&own) };
         groups.per_tenant.entry(Arc::clone(&name)).or_insert_with(new).count += 1;
-        Ok((Group { gathering: self, tenant: name }, own))
+        Ok((WaitingGroup { gathering: self, tenant: name }, own))
     }
 }
 
 /// One of those who gather or wait to.
 #[derive(Debug)]
-struct Group<'a> {
-    gathering: &'a Gathering,
+struct WaitingGroup<'a> {
+    gathering: &'a SlotGathering,
     tenant: Arc<str>,
 }
 
-impl Drop for Group<'_> {
+impl Drop for WaitingGroup<'_> {
     fn drop(&mut self) {
         let mut groups = self.gathering.groups.lock();
         groups.count = groups.count.saturating_sub(1);
@@ -109,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_gathers_at_a_time_and_tenants_take_turns() {
-        let gathering = Gathering::new();
+        let gathering = SlotGathering::new();
         let first = gathering.turn("a").await.unwrap();
         let mut second = Box::pin(gathering.turn("a"));
         let mut third = Box::pin(gathering.turn("a"));
@@ -131,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn neither_one_tenant_nor_all_wait_without_end() {
-        let gathering = Gathering::new();
+        let gathering = SlotGathering::new();
         let full = |tenant: &str| match gathering.enter(tenant) {
             Err(RunError::Full(message)) => Some(message),
             Err(error) => panic!("{error}"),

@@ -23,15 +23,15 @@ type Reserving = Pin<Box<dyn Future<Output = (u8, Place)> + Send>>;
 
 /// The streams into which a caller may send, by tag.
 #[derive(Default)]
-pub(super) struct Inputs {
-    streams: HashMap<u8, Input>,
+pub(super) struct StreamInputs {
+    streams: HashMap<u8, StreamInput>,
     /// What waits for all of them.
     bytes: usize,
     /// A wait for each stream that has chunks.
     reserving: FuturesUnordered<Reserving>,
 }
 
-struct Input {
+struct StreamInput {
     /// `None` once it has ended, from either side.
     sender: Option<mpsc::Sender<Vec<u8>>>,
     chunks: VecDeque<Vec<u8>>,
@@ -40,10 +40,10 @@ struct Input {
     is_complete: bool,
 }
 
-impl Inputs {
+impl StreamInputs {
     pub(super) fn add(&mut self, tag: u8, sender: mpsc::Sender<Vec<u8>>) {
         let chunks = VecDeque::new();
-        let input = Input { sender: Some(sender), chunks, bytes: 0, is_complete: false };
+        let input = StreamInput { sender: Some(sender), chunks, bytes: 0, is_complete: false };
         self.streams.insert(tag, input);
     }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_nobody_reads_holds_up_no_other() {
-        let mut inputs = Inputs::default();
+        let mut inputs = StreamInputs::default();
         let (deaf, _deaf_end) = mpsc::channel(1);
         let (reads, mut reader) = mpsc::channel(1);
         inputs.add(0, deaf);
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn room_ends_however_small_the_chunks_are_and_comes_back() {
-        let mut inputs = Inputs::default();
+        let mut inputs = StreamInputs::default();
         let (sender, mut reader) = mpsc::channel(1);
         inputs.add(0, sender);
         let mut pushed = 0;
@@ -172,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_streams_together_are_bounded() {
-        let mut inputs = Inputs::default();
+        let mut inputs = StreamInputs::default();
         let streams = 5;
         let ends: Vec<_> = (0..streams)
             .map(|tag| {

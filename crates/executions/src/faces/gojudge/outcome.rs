@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use sandbox::{LimitBreach, ProgramExit};
 
-use super::connect::{Capture, Collected};
-use super::plan::{CopyOut, Program};
-use super::run::Ended;
-use super::wire::{FileError, FileErrorKind, Outcome, Status, text};
+use super::connect::{CaptureTarget, CollectedStream};
+use super::plan::{CopyOut, GojudgeProgram};
+use super::run::ProgramEnd;
+use super::wire::{FileError, FileErrorKind, GojudgeResult, GojudgeStatus, text};
 
 /// What the kernel sends for exceeding a resource limit, and for a forbidden system call.
 const SIGXCPU: i32 = 24;
@@ -23,18 +23,18 @@ pub(super) type Keep<'a> = &'a dyn Fn(&str, &[u8]) -> Result<String, String>;
 
 /// What is said of a program.
 pub(super) fn outcome(
-    program: Program,
-    captures: [Capture; 2],
-    collected: Vec<Collected>,
-    ended: Ended,
+    program: GojudgeProgram,
+    captures: [CaptureTarget; 2],
+    collected: Vec<CollectedStream>,
+    ended: ProgramEnd,
     keep: Keep<'_>,
-) -> Outcome {
+) -> GojudgeResult {
     let mut exit = match ended {
-        Ended::Exit(exit) => *exit,
-        Ended::Refused(outcome) => return outcome,
-        Ended::NoRoom => {
+        ProgramEnd::Exit(exit) => *exit,
+        ProgramEnd::Refused(outcome) => return outcome,
+        ProgramEnd::NoRoom => {
             let message = "the files of copyIn do not fit into the file system";
-            let mut outcome = Outcome::new(Status::FileError, message);
+            let mut outcome = GojudgeResult::new(GojudgeStatus::FileError, message);
             outcome.file_error.push(FileError {
                 name: program.command.files.first().map(|f| f.path.clone()).unwrap_or_default(),
                 kind: FileErrorKind::CopyInCopyContent,
@@ -43,9 +43,9 @@ pub(super) fn outcome(
             return outcome;
         }
     };
-    let mut files = Files { errors: program.refused_outputs, ..Files::default() };
+    let mut files = AnswerFiles { errors: program.refused_outputs, ..AnswerFiles::default() };
     files.take_captured(captures, &mut exit);
-    for Collected { name, kept, is_limited, .. } in collected {
+    for CollectedStream { name, kept, is_limited, .. } in collected {
         files.take_stream(name, kept.bytes, is_limited && kept.is_cut);
     }
     let mut contents = std::mem::take(&mut exit.outputs).into_iter();
@@ -53,7 +53,7 @@ pub(super) fn outcome(
         let content = contents.next().unwrap_or_else(|| Err("no such file".to_owned()));
         files.take_output(output, content, program.output_bytes_max, program.truncates);
     }
-    let Files { mut found, mut errors, is_cut } = files;
+    let AnswerFiles { mut found, mut errors, is_cut } = files;
     let mut file_ids = BTreeMap::new();
     for name in program.cached {
         let Some(content) = found.remove(&name) else { continue };
@@ -67,7 +67,7 @@ pub(super) fn outcome(
         }
     }
     let (status, error) = judge(&exit, is_cut, program.cpu_max, &errors);
-    Outcome {
+    GojudgeResult {
         status,
         exit_status: exit.signal.or(exit.code).unwrap_or(if exit.stopped { SIGKILL } else { 0 }),
         error,
@@ -88,34 +88,39 @@ fn judge(
     is_cut: bool,
     cpu_max: Duration,
     errors: &[FileError],
-) -> (Status, String) {
+) -> (GojudgeStatus, String) {
     let none = String::new;
     if let Some(errno) = exit.exec_errno {
-        return (Status::InternalError, format!("execve: {}", io::Error::from_raw_os_error(errno)));
+        return (
+            GojudgeStatus::InternalError,
+            format!("execve: {}", io::Error::from_raw_os_error(errno)),
+        );
     }
     let breach = exit.breaches.first().copied();
     if is_cut || breach == Some(LimitBreach::Output) || exit.signal == Some(SIGXFSZ) {
-        return (Status::OutputLimitExceeded, "Output Limit Exceeded".to_owned());
+        return (GojudgeStatus::OutputLimitExceeded, "Output Limit Exceeded".to_owned());
     }
     match breach {
-        Some(LimitBreach::Cpu | LimitBreach::Wall) => return (Status::TimeLimitExceeded, none()),
-        Some(LimitBreach::Memory) => return (Status::MemoryLimitExceeded, none()),
+        Some(LimitBreach::Cpu | LimitBreach::Wall) => {
+            return (GojudgeStatus::TimeLimitExceeded, none());
+        }
+        Some(LimitBreach::Memory) => return (GojudgeStatus::MemoryLimitExceeded, none()),
         Some(LimitBreach::Output) | None => {}
     }
     if exit.cpu > cpu_max {
-        return (Status::TimeLimitExceeded, none());
+        return (GojudgeStatus::TimeLimitExceeded, none());
     }
     match (exit.signal, exit.code) {
-        _ if exit.stopped => (Status::Signalled, none()),
-        (Some(SIGXCPU), _) => (Status::TimeLimitExceeded, none()),
-        (Some(SIGSYS), _) => (Status::DangerousSyscall, none()),
-        (Some(_), _) => (Status::Signalled, none()),
+        _ if exit.stopped => (GojudgeStatus::Signalled, none()),
+        (Some(SIGXCPU), _) => (GojudgeStatus::TimeLimitExceeded, none()),
+        (Some(SIGSYS), _) => (GojudgeStatus::DangerousSyscall, none()),
+        (Some(_), _) => (GojudgeStatus::Signalled, none()),
         (None, Some(0)) => match errors.first() {
-            Some(error) => (Status::FileError, error.message.clone()),
-            None => (Status::Accepted, none()),
+            Some(error) => (GojudgeStatus::FileError, error.message.clone()),
+            None => (GojudgeStatus::Accepted, none()),
         },
-        (None, Some(_)) => (Status::NonzeroExit, none()),
-        (None, None) => (Status::InternalError, "the program was lost".to_owned()),
+        (None, Some(_)) => (GojudgeStatus::NonzeroExit, none()),
+        (None, None) => (GojudgeStatus::InternalError, "the program was lost".to_owned()),
     }
 }
 
@@ -125,20 +130,20 @@ fn nanoseconds(time: Duration) -> u64 {
 
 /// The files of an answer while they are gathered.
 #[derive(Default)]
-struct Files {
+struct AnswerFiles {
     found: BTreeMap<String, Vec<u8>>,
     errors: Vec<FileError>,
     /// A stream was longer than it may be.
     is_cut: bool,
 }
 
-impl Files {
-    fn take_captured(&mut self, captures: [Capture; 2], exit: &mut ProgramExit) {
+impl AnswerFiles {
+    fn take_captured(&mut self, captures: [CaptureTarget; 2], exit: &mut ProgramExit) {
         let [stdout, stderr] = captures;
         let stdout = (stdout, std::mem::take(&mut exit.stdout), exit.stdout_truncated);
         let stderr = (stderr, std::mem::take(&mut exit.stderr), exit.stderr_truncated);
         for (capture, mut bytes, is_truncated) in [stdout, stderr] {
-            let Capture::Keep { name, bytes_max } = capture else { continue };
+            let CaptureTarget::Keep { name, bytes_max } = capture else { continue };
             let max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
             // What is over the limit of the one stream may be within that of the other, which is
             // the engine's; then only the length says so.
@@ -225,33 +230,43 @@ mod tests {
         let stopped = ProgramExit { stopped: true, ..ended(None, Some(9), &[]) };
         let not_there = ProgramExit { exec_errno: Some(2), ..ProgramExit::default() };
         for (exit, is_cut, errors, expected) in [
-            (ended(Some(0), None, &[]), false, vec![], Status::Accepted),
-            (ended(Some(0), None, &[]), false, missing(), Status::FileError),
-            (ended(Some(0), None, &[]), true, missing(), Status::OutputLimitExceeded),
-            (ended(Some(1), None, &[]), false, missing(), Status::NonzeroExit),
-            (ended(Some(1), None, &[]), true, vec![], Status::OutputLimitExceeded),
-            (ended(None, Some(11), &[]), false, missing(), Status::Signalled),
-            (ended(None, Some(25), &[]), false, vec![], Status::OutputLimitExceeded),
-            (ended(None, Some(24), &[]), false, vec![], Status::TimeLimitExceeded),
-            (ended(None, Some(31), &[]), false, vec![], Status::DangerousSyscall),
-            (ended(None, Some(9), &[LimitBreach::Cpu]), false, vec![], Status::TimeLimitExceeded),
-            (ended(None, Some(9), &[LimitBreach::Wall]), false, vec![], Status::TimeLimitExceeded),
+            (ended(Some(0), None, &[]), false, vec![], GojudgeStatus::Accepted),
+            (ended(Some(0), None, &[]), false, missing(), GojudgeStatus::FileError),
+            (ended(Some(0), None, &[]), true, missing(), GojudgeStatus::OutputLimitExceeded),
+            (ended(Some(1), None, &[]), false, missing(), GojudgeStatus::NonzeroExit),
+            (ended(Some(1), None, &[]), true, vec![], GojudgeStatus::OutputLimitExceeded),
+            (ended(None, Some(11), &[]), false, missing(), GojudgeStatus::Signalled),
+            (ended(None, Some(25), &[]), false, vec![], GojudgeStatus::OutputLimitExceeded),
+            (ended(None, Some(24), &[]), false, vec![], GojudgeStatus::TimeLimitExceeded),
+            (ended(None, Some(31), &[]), false, vec![], GojudgeStatus::DangerousSyscall),
+            (
+                ended(None, Some(9), &[LimitBreach::Cpu]),
+                false,
+                vec![],
+                GojudgeStatus::TimeLimitExceeded,
+            ),
+            (
+                ended(None, Some(9), &[LimitBreach::Wall]),
+                false,
+                vec![],
+                GojudgeStatus::TimeLimitExceeded,
+            ),
             (
                 ended(Some(0), None, &[LimitBreach::Memory]),
                 false,
                 vec![],
-                Status::MemoryLimitExceeded,
+                GojudgeStatus::MemoryLimitExceeded,
             ),
             (
                 ended(None, Some(9), &[LimitBreach::Output, LimitBreach::Memory]),
                 false,
                 vec![],
-                Status::OutputLimitExceeded,
+                GojudgeStatus::OutputLimitExceeded,
             ),
-            (over, false, missing(), Status::TimeLimitExceeded),
-            (stopped, false, missing(), Status::Signalled),
-            (not_there, true, missing(), Status::InternalError),
-            (ProgramExit::default(), false, vec![], Status::InternalError),
+            (over, false, missing(), GojudgeStatus::TimeLimitExceeded),
+            (stopped, false, missing(), GojudgeStatus::Signalled),
+            (not_there, true, missing(), GojudgeStatus::InternalError),
+            (ProgramExit::default(), false, vec![], GojudgeStatus::InternalError),
         ] {
             let (status, _) = judge(&exit, is_cut, second, &errors);
             assert_eq!(status, expected, "{exit:?} {is_cut} {errors:?}");
@@ -261,7 +276,7 @@ mod tests {
     #[test]
     fn files_are_cut_where_that_is_wanted_and_missing_where_they_may_be() {
         let take = |is_optional, content: Result<&[u8], &str>, truncates| {
-            let mut files = Files::default();
+            let mut files = AnswerFiles::default();
             let output = CopyOut::new("f", is_optional);
             let content = content.map(<[u8]>::to_vec).map_err(str::to_owned);
             files.take_output(output, content, 3, truncates);

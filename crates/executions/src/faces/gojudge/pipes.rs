@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 
-use super::stream::Chunk;
+use super::stream::OutputChunk;
 
 /// Read at a time: what a pipe of Linux holds.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -25,11 +25,11 @@ const RELAY_STACK_BYTES: usize = 128 << 10;
 
 /// Bytes that may still be kept of what programs write beside their standard streams.
 #[derive(Debug)]
-pub(super) struct Budget(AtomicU64);
+pub(super) struct CaptureBudget(AtomicU64);
 
-impl Budget {
-    pub(super) fn new(bytes: u64) -> Arc<Budget> {
-        Arc::new(Budget(AtomicU64::new(bytes)))
+impl CaptureBudget {
+    pub(super) fn new(bytes: u64) -> Arc<CaptureBudget> {
+        Arc::new(CaptureBudget(AtomicU64::new(bytes)))
     }
 
     /// Takes as much of `wanted` as there is.
@@ -44,14 +44,14 @@ impl Budget {
 
 /// What was kept of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct CapturedBytes {
     pub(super) bytes: Vec<u8>,
     /// There was more.
     pub(super) is_cut: bool,
 }
 
-impl Kept {
-    fn take(&mut self, chunk: &[u8], bytes_max: u64, budget: &Budget) {
+impl CapturedBytes {
+    fn take(&mut self, chunk: &[u8], bytes_max: u64, budget: &CaptureBudget) {
         let room =
             usize::try_from(bytes_max).unwrap_or(usize::MAX).saturating_sub(self.bytes.len());
         let fits = budget.take(room.min(chunk.len()));
@@ -71,8 +71,12 @@ pub(super) fn writer(pipe: PipeWriter) -> io::Result<Sender> {
 }
 
 /// Keeps the beginning of what a program writes, and drops the rest, so that it never waits.
-pub(super) async fn collect(mut from: Receiver, bytes_max: u64, budget: Arc<Budget>) -> Kept {
-    let mut kept = Kept::default();
+pub(super) async fn collect(
+    mut from: Receiver,
+    bytes_max: u64,
+    budget: Arc<CaptureBudget>,
+) -> CapturedBytes {
+    let mut kept = CapturedBytes::default();
     let mut chunk = Vec::new();
     while read(&mut from, &mut chunk).await {
         kept.take(&chunk, bytes_max, &budget);
@@ -90,13 +94,13 @@ pub(super) fn relay(
     mut from: PipeReader,
     to: PipeWriter,
     keep_max: Option<u64>,
-    budget: Arc<Budget>,
-) -> io::Result<oneshot::Receiver<Kept>> {
+    budget: Arc<CaptureBudget>,
+) -> io::Result<oneshot::Receiver<CapturedBytes>> {
     let (done, ended) = oneshot::channel();
     let thread = thread::Builder::new().name("cove-relay".to_owned()).stack_size(RELAY_STACK_BYTES);
     let run = move || {
         let mut to = Some(to);
-        let mut kept = Kept::default();
+        let mut kept = CapturedBytes::default();
         let mut buf = vec![0; CHUNK_BYTES];
         loop {
             let chunk = match from.read(&mut buf) {
@@ -125,10 +129,10 @@ pub(super) fn relay(
 }
 
 /// Sends what a program writes to the caller, who may make it wait.
-pub(super) async fn forward(mut from: Receiver, tag: u8, to: mpsc::Sender<Chunk>) {
+pub(super) async fn forward(mut from: Receiver, tag: u8, to: mpsc::Sender<OutputChunk>) {
     let mut chunk = Vec::new();
     while read(&mut from, &mut chunk).await {
-        if to.send(Chunk { tag, bytes: std::mem::take(&mut chunk) }).await.is_err() {
+        if to.send(OutputChunk { tag, bytes: std::mem::take(&mut chunk) }).await.is_err() {
             return;
         }
     }
@@ -185,7 +189,7 @@ mod tests {
             (9, 4, "abcd", true),
         ] {
             let (from, mut to) = io::pipe().unwrap();
-            let budget = Budget::new(budget);
+            let budget = CaptureBudget::new(budget);
             let task = tokio::spawn(collect(reader(from).unwrap(), bytes_max, budget));
             to.write_all(b"abcdef").unwrap();
             drop(to);
@@ -198,7 +202,7 @@ mod tests {
     async fn a_relay_goes_on_when_nobody_reads() {
         let (from, mut to) = io::pipe().unwrap();
         let (mut far, near) = io::pipe().unwrap();
-        let budget = Budget::new(100);
+        let budget = CaptureBudget::new(100);
         let ended = relay(from, near, Some(3), budget).unwrap();
         to.write_all(b"one").unwrap();
         let far = tokio::task::spawn_blocking(move || {

@@ -14,13 +14,14 @@ use sandbox::{
     WorkspaceFile,
 };
 
-use super::config::Config;
+use super::config::GojudgeConfig;
 use super::run::RunError;
-use super::store::Store;
+use super::store::FileStore;
 use super::wire::{
-    self, Cmd, CmdFile, FileError, FileErrorKind, Outcome, PipeIndex, PipeMap, Status,
+    self, CmdFile, FileError, FileErrorKind, GojudgeCommand, GojudgeResult, GojudgeStatus,
+    PipeIndex, PipeMap,
 };
-use crate::limits::Rules;
+use crate::limits::LimitRules;
 
 /// Where go-judge's programs work, a link to the workspace here, and the workspace.
 const WORK_DIRECTORIES: [&str; 2] = ["/w/", "/workspace/"];
@@ -32,15 +33,15 @@ const DESCRIPTORS_MAX: usize = 3 + EXTRA_MAX;
 const TIME_MIN: Duration = Duration::from_millis(1);
 
 /// What plans depend on beside the request.
-pub(super) struct Planner<'a> {
-    pub(super) config: &'a Config,
-    pub(super) store: &'a Store,
+pub(super) struct GojudgePlanner<'a> {
+    pub(super) config: &'a GojudgeConfig,
+    pub(super) store: &'a FileStore,
     pub(super) tenant: &'a str,
     pub(super) now: Instant,
     /// Limits of programs.
-    pub(super) run: &'a Rules,
+    pub(super) run: &'a LimitRules,
     /// Limits of programs whose products are kept: compilers.
-    pub(super) compile: &'a Rules,
+    pub(super) compile: &'a LimitRules,
     /// Programs that can run at the same time.
     pub(super) running_max: usize,
     /// Files of one program.
@@ -53,20 +54,20 @@ pub(super) struct Planner<'a> {
 
 /// A request after every check.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) programs: Vec<Program>,
-    pub(super) pipes: Vec<Pipe>,
+pub(super) struct GojudgePlan {
+    pub(super) programs: Vec<GojudgeProgram>,
+    pub(super) pipes: Vec<DescriptorPipe>,
     /// What all programs together may use.
     pub(super) memory_bytes: u64,
 }
 
 /// One program.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct GojudgeProgram {
     /// Complete but for its streams.
     pub(super) command: SandboxCommand,
     /// By descriptor.
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<DescriptorPlan>,
     pub(super) has_terminal: bool,
     /// The files to return, in the order of the command's outputs.
     pub(super) outputs: Vec<CopyOut>,
@@ -83,12 +84,12 @@ pub(super) struct Program {
     /// CPU time beyond which it has taken too much, however it ended.
     pub(super) cpu_max: Duration,
     /// Why it is not run at all.
-    pub(super) refused: Option<Outcome>,
+    pub(super) refused: Option<GojudgeResult>,
 }
 
 /// What a descriptor of a program is.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum DescriptorPlan {
     /// Not given.
     Absent,
     /// Nothing to read.
@@ -127,7 +128,7 @@ impl CopyOut {
 
 /// A pipe between two descriptors, each a program's index and its number.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct DescriptorPipe {
     pub(super) source: (usize, usize),
     pub(super) target: (usize, usize),
     /// Through the server.
@@ -136,9 +137,9 @@ pub(super) struct Pipe {
     pub(super) keep: Option<(String, u64)>,
 }
 
-impl Planner<'_> {
+impl GojudgePlanner<'_> {
     /// Checks a request and turns it into programs.
-    pub(super) fn plan(&self, request: wire::Request) -> Result<Plan, RunError> {
+    pub(super) fn plan(&self, request: wire::GojudgeRequest) -> Result<GojudgePlan, RunError> {
         let count = request.cmd.len();
         if count == 0 {
             return Err(RunError::invalid("", "no cmd provided"));
@@ -169,14 +170,14 @@ impl Planner<'_> {
         }
         let memory = programs.iter().map(|program| program.command.limits.memory_bytes);
         let memory_bytes = memory.fold(0, u64::saturating_add);
-        Ok(Plan { programs, pipes, memory_bytes })
+        Ok(GojudgePlan { programs, pipes, memory_bytes })
     }
 
     fn program(
         &self,
-        mut cmd: Cmd,
+        mut cmd: GojudgeCommand,
         is_pipe_file: &dyn Fn(&str) -> bool,
-    ) -> Result<Program, RunError> {
+    ) -> Result<GojudgeProgram, RunError> {
         check_words(&cmd)?;
         let keeps_products = !cmd.copy_out_cached.is_empty();
         let rules = if keeps_products { self.compile } else { self.run };
@@ -184,7 +185,8 @@ impl Planner<'_> {
         let files = std::mem::take(&mut cmd.files);
         let streams = self.streams(files, cmd.tty, stream_bytes_max)?;
         let wanted = copy_out(&cmd, &streams, is_pipe_file)?;
-        let Placed { files, symlinks, refused } = self.copy_in(std::mem::take(&mut cmd.copy_in))?;
+        let CopyInFile { files, symlinks, refused } =
+            self.copy_in(std::mem::take(&mut cmd.copy_in))?;
         let mut argv: Vec<Vec<u8>> = cmd.args.into_iter().map(String::into_bytes).collect();
         let placed = files.iter().map(|file| &file.path).chain(symlinks.iter().map(|link| &link.0));
         // go-judge looks for programs in the working directory before it does in `PATH`.
@@ -209,7 +211,7 @@ impl Planner<'_> {
             last: true,
             ..SandboxCommand::default()
         };
-        Ok(Program {
+        Ok(GojudgeProgram {
             command,
             streams,
             has_terminal: cmd.tty,
@@ -229,7 +231,7 @@ impl Planner<'_> {
         files: Vec<Option<CmdFile>>,
         has_terminal: bool,
         bytes_max: u64,
-    ) -> Result<Vec<Stream>, RunError> {
+    ) -> Result<Vec<DescriptorPlan>, RunError> {
         if files.len() > DESCRIPTORS_MAX {
             let message = format!("there may be at most {DESCRIPTORS_MAX}");
             return Err(RunError::invalid("files", message));
@@ -237,19 +239,19 @@ impl Planner<'_> {
         let mut streams = Vec::with_capacity(files.len());
         for (fd, file) in files.into_iter().enumerate() {
             let stream = match file {
-                None => Stream::Absent,
+                None => DescriptorPlan::Absent,
                 Some(file) => {
                     let stream = self.stream(file, bytes_max);
                     stream.map_err(|error| error.within(&format!("files[{fd}]")))?
                 }
             };
-            if has_terminal && fd > 2 && !matches!(stream, Stream::Absent) {
+            if has_terminal && fd > 2 && !matches!(stream, DescriptorPlan::Absent) {
                 let message = "a program with a terminal has only the first three files";
                 return Err(RunError::invalid("tty", message));
             }
             let is_known = |name: &str| streams.iter().any(|other| is_collected_as(other, name));
             // Both output streams may be one file, in the order of what is written.
-            if let Stream::Collect { name, .. } = &stream
+            if let DescriptorPlan::Collect { name, .. } = &stream
                 && is_known(name)
                 && !(fd == 2 && streams.get(1).is_some_and(|other| is_collected_as(other, name)))
             {
@@ -260,7 +262,7 @@ impl Planner<'_> {
         }
         // Of these the program is given copies, in the server's memory.
         let host_bytes = streams.iter().map(|stream| match stream {
-            Stream::Shared(file) if !file.is_sealed() => file.len(),
+            DescriptorPlan::Shared(file) if !file.is_sealed() => file.len(),
             _ => 0,
         });
         let host_bytes_max = self.config.stored_file_bytes_max;
@@ -272,18 +274,20 @@ impl Planner<'_> {
         Ok(streams)
     }
 
-    fn stream(&self, file: CmdFile, bytes_max: u64) -> Result<Stream, RunError> {
+    fn stream(&self, file: CmdFile, bytes_max: u64) -> Result<DescriptorPlan, RunError> {
         match file {
-            CmdFile { stream_in: true, .. } if self.has_streams => Ok(Stream::In),
-            CmdFile { stream_out: true, .. } if self.has_streams => Ok(Stream::Out),
-            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(Stream::Null),
-            CmdFile { src: Some(src), .. } => Ok(Stream::Shared(self.host_file(&src)?)),
-            CmdFile { content: Some(content), .. } => Ok(Stream::Bytes(content.into_bytes())),
-            CmdFile { file_id: Some(id), .. } => Ok(Stream::Shared(self.stored_file(&id)?)),
+            CmdFile { stream_in: true, .. } if self.has_streams => Ok(DescriptorPlan::In),
+            CmdFile { stream_out: true, .. } if self.has_streams => Ok(DescriptorPlan::Out),
+            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(DescriptorPlan::Null),
+            CmdFile { src: Some(src), .. } => Ok(DescriptorPlan::Shared(self.host_file(&src)?)),
+            CmdFile { content: Some(content), .. } => {
+                Ok(DescriptorPlan::Bytes(content.into_bytes()))
+            }
+            CmdFile { file_id: Some(id), .. } => Ok(DescriptorPlan::Shared(self.stored_file(&id)?)),
             CmdFile { name: Some(name), max: Some(max), .. } => {
                 let max = u64::try_from(max)
                     .map_err(|_| RunError::invalid("max", "must not be negative"))?;
-                Ok(Stream::Collect { name, bytes_max: max.min(bytes_max) })
+                Ok(DescriptorPlan::Collect { name, bytes_max: max.min(bytes_max) })
             }
             CmdFile { stream_in: true, .. } | CmdFile { stream_out: true, .. } => {
                 Err(RunError::invalid("", "streams need a connection to /stream"))
@@ -295,12 +299,12 @@ impl Planner<'_> {
     }
 
     /// Files and links to place, or why the program cannot be run.
-    fn copy_in(&self, files: BTreeMap<String, CmdFile>) -> Result<Placed, RunError> {
+    fn copy_in(&self, files: BTreeMap<String, CmdFile>) -> Result<CopyInFile, RunError> {
         if files.len() > self.files_max {
             let message = format!("there may be at most {} files", self.files_max);
             return Err(RunError::invalid("copyIn", message));
         }
-        let mut placed = Placed::default();
+        let mut placed = CopyInFile::default();
         let mut errors = Vec::new();
         let mut paths = BTreeSet::new();
         for (name, file) in files {
@@ -328,7 +332,7 @@ impl Planner<'_> {
             }
         }
         if let Some(first) = errors.first() {
-            let mut outcome = Outcome::new(Status::FileError, first.message.clone());
+            let mut outcome = GojudgeResult::new(GojudgeStatus::FileError, first.message.clone());
             outcome.file_error = errors;
             placed.refused = Some(outcome);
         }
@@ -380,28 +384,32 @@ impl Planner<'_> {
         SharedFile::open(&resolved).map(Arc::new).map_err(|_| refuse())
     }
 
-    fn pipe(&self, pipe: PipeMap, programs: &mut [Program]) -> Result<Pipe, RunError> {
+    fn pipe(
+        &self,
+        pipe: PipeMap,
+        programs: &mut [GojudgeProgram],
+    ) -> Result<DescriptorPipe, RunError> {
         let source = take_end(pipe.source, programs).map_err(|error| error.within("in"))?;
         let target = take_end(pipe.target, programs).map_err(|error| error.within("out"))?;
         let max = u64::try_from(pipe.max)
             .map_err(|_| RunError::invalid("max", "must not be negative"))?;
         let kept_max = programs.get(source.0).map_or(0, |program| program.stream_bytes_max);
         let keep = (pipe.proxy && !pipe.name.is_empty()).then(|| (pipe.name, max.min(kept_max)));
-        Ok(Pipe { source, target, is_relayed: pipe.proxy, keep })
+        Ok(DescriptorPipe { source, target, is_relayed: pipe.proxy, keep })
     }
 }
 
 /// What is placed before a program starts.
 #[derive(Default)]
-struct Placed {
+struct CopyInFile {
     files: Vec<WorkspaceFile>,
     symlinks: Vec<(String, String)>,
     /// Why it cannot be.
-    refused: Option<Outcome>,
+    refused: Option<GojudgeResult>,
 }
 
 /// Words without NUL, and nothing that this server would have to ignore.
-fn check_words(cmd: &Cmd) -> Result<(), RunError> {
+fn check_words(cmd: &GojudgeCommand) -> Result<(), RunError> {
     if cmd.args.is_empty() {
         return Err(RunError::invalid("args", "must not be empty"));
     }
@@ -434,7 +442,7 @@ fn check_words(cmd: &Cmd) -> Result<(), RunError> {
 /// What a program may use, within the configured maxima, and how much is kept of a stream. What is
 /// zero or left out has the server's default; without a clock limit the CPU limit is one, as in
 /// go-judge.
-fn limits(cmd: &Cmd, rules: &Rules) -> (ProgramLimits, u64) {
+fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
     let given = |value: u64| (value > 0).then_some(value);
     let ms = |ns: u64| given(ns).map(|ns| ns.div_ceil(1_000_000));
     let clock = [cmd.real_cpu_limit, cmd.clock_limit, cmd.cpu_limit].into_iter().find_map(given);
@@ -460,7 +468,7 @@ fn limits(cmd: &Cmd, rules: &Rules) -> (ProgramLimits, u64) {
 
 /// What is wanted of a program's files.
 #[derive(Default)]
-struct Wanted {
+struct CopyOutFile {
     outputs: Vec<CopyOut>,
     /// Names of what is to be stored.
     cached: HashSet<String>,
@@ -469,10 +477,10 @@ struct Wanted {
 }
 
 fn copy_out(
-    cmd: &Cmd,
-    streams: &[Stream],
+    cmd: &GojudgeCommand,
+    streams: &[DescriptorPlan],
     is_pipe_file: &dyn Fn(&str) -> bool,
-) -> Result<Wanted, RunError> {
+) -> Result<CopyOutFile, RunError> {
     let is_collected = |wanted: &str| {
         streams.iter().any(|stream| is_collected_as(stream, wanted)) || is_pipe_file(wanted)
     };
@@ -481,7 +489,7 @@ fn copy_out(
         None => (name.to_owned(), false),
     };
     let cached: HashSet<String> = cmd.copy_out_cached.iter().map(|name| split(name).0).collect();
-    let mut wanted = Wanted { cached, ..Wanted::default() };
+    let mut wanted = CopyOutFile { cached, ..CopyOutFile::default() };
     let mut seen = HashSet::new();
     for name in cmd.copy_out.iter().chain(&cmd.copy_out_cached) {
         let (name, is_optional) = split(name);
@@ -506,12 +514,12 @@ fn copy_out(
 }
 
 /// Whether a stream becomes a file of this name.
-pub(super) fn is_collected_as(stream: &Stream, wanted: &str) -> bool {
-    matches!(stream, Stream::Collect { name, .. } if name == wanted)
+pub(super) fn is_collected_as(stream: &DescriptorPlan, wanted: &str) -> bool {
+    matches!(stream, DescriptorPlan::Collect { name, .. } if name == wanted)
 }
 
 /// Takes a descriptor of a program for a pipe.
-fn take_end(end: PipeIndex, programs: &mut [Program]) -> Result<(usize, usize), RunError> {
+fn take_end(end: PipeIndex, programs: &mut [GojudgeProgram]) -> Result<(usize, usize), RunError> {
     let index = usize::try_from(end.index).ok().filter(|index| *index < programs.len());
     let Some((index, program)) = index.and_then(|index| Some((index, programs.get_mut(index)?)))
     else {
@@ -527,10 +535,10 @@ fn take_end(end: PipeIndex, programs: &mut [Program]) -> Result<(usize, usize), 
         return Err(RunError::invalid("index", message));
     }
     if program.streams.len() <= fd {
-        program.streams.resize_with(fd + 1, || Stream::Absent);
+        program.streams.resize_with(fd + 1, || DescriptorPlan::Absent);
     }
     match program.streams.get_mut(fd) {
-        Some(stream @ Stream::Absent) => *stream = Stream::Piped,
+        Some(stream @ DescriptorPlan::Absent) => *stream = DescriptorPlan::Piped,
         _ => {
             let message = format!("{fd} of cmd[{index}] is something else already");
             return Err(RunError::invalid("fd", message));

@@ -11,20 +11,20 @@ use sandbox::{ProgramControl, ProgramExit, SandboxCommand, TerminalDimensions};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::config::Config;
-use super::connect::{Collected, Connected, Wires};
-use super::gather::Gathering;
+use super::config::GojudgeConfig;
+use super::connect::{CollectedStream, ConnectedProgram, ProgramWires};
+use super::gather::SlotGathering;
 use super::outcome;
-use super::plan::{Plan, Planner};
-use super::store::Store;
-use super::stream::Chunk;
-use super::wire::{self, Outcome, Status};
-use crate::admission::Permit;
+use super::plan::{GojudgePlan, GojudgePlanner};
+use super::store::FileStore;
+use super::stream::OutputChunk;
+use super::wire::{self, GojudgeResult, GojudgeStatus};
+use crate::admission::RunPermit;
 use crate::answers::{AnswerMemory, AnswerPatience};
-use crate::error::Error;
-use crate::limits::Kind;
-use crate::sandboxes::Failure;
-use crate::service::Service;
+use crate::error::ExecutionError;
+use crate::limits::LimitTable;
+use crate::sandboxes::SandboxFailure;
+use crate::service::ExecutionService;
 
 /// What may wait to be done to one program: more than a caller has reason to ask at once.
 const CONTROLS_MAX: usize = 16;
@@ -88,28 +88,30 @@ impl std::fmt::Display for RunError {
     }
 }
 
-impl From<Error> for RunError {
-    fn from(error: Error) -> RunError {
+impl From<ExecutionError> for RunError {
+    fn from(error: ExecutionError) -> RunError {
         let text = error.to_string();
         match error {
-            Error::Refused(refusal) => RunError::invalid("memoryLimit", refusal.message),
-            Error::QueueFull { .. }
-            | Error::QueueBytesFull { .. }
-            | Error::TooManyWaiting { .. }
-            | Error::TooManyBytesWaiting { .. }
-            | Error::TooManyAnswerBytes { .. }
-            | Error::AnswerBytesFull { .. }
-            | Error::Unavailable(_) => RunError::Full(format!("worker queue is full: {text}")),
-            Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => {
-                RunError::invalid("", text)
+            ExecutionError::Refused(refusal) => RunError::invalid("memoryLimit", refusal.message),
+            ExecutionError::QueueFull { .. }
+            | ExecutionError::QueueBytesFull { .. }
+            | ExecutionError::TooManyWaiting { .. }
+            | ExecutionError::TooManyBytesWaiting { .. }
+            | ExecutionError::TooManyAnswerBytes { .. }
+            | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::Unavailable(_) => {
+                RunError::Full(format!("worker queue is full: {text}"))
             }
+            ExecutionError::NotFound
+            | ExecutionError::Conflict(_)
+            | ExecutionError::Forbidden(_) => RunError::invalid("", text),
         }
     }
 }
 
 /// What a caller may want while programs run.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum CallerRequest {
     /// To end all of them.
     Cancel,
     /// Another size for the terminal of one. Whoever waits for the last part gives no input until
@@ -119,37 +121,37 @@ pub(super) enum Asked {
 
 /// The caller's part in programs that run.
 #[derive(Debug, Default)]
-pub(super) struct Remote {
+pub(super) struct CallerHandle {
     /// What it wants; nothing once its sender is gone.
-    pub(super) asked: Option<mpsc::Receiver<Asked>>,
+    pub(super) asked: Option<mpsc::Receiver<CallerRequest>>,
     /// What it sends, by the tag of the stream.
     pub(super) inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
     /// Where what it wants to see goes.
-    pub(super) output: Option<mpsc::Sender<Chunk>>,
+    pub(super) output: Option<mpsc::Sender<OutputChunk>>,
 }
 
 /// Runs requests. Shared by all connections.
-pub(super) struct Runner {
-    pub(super) service: Service,
-    pub(super) config: Config,
-    pub(super) store: Store,
+pub(super) struct GojudgeRunner {
+    pub(super) service: ExecutionService,
+    pub(super) config: GojudgeConfig,
+    pub(super) store: FileStore,
     /// Of groups; what runs alone has all it needs.
-    gathering: Gathering,
+    gathering: SlotGathering,
 }
 
-impl Runner {
-    pub(super) fn new(service: Service, config: Config) -> Runner {
-        let store = Store::new(&config);
-        Runner { service, config, store, gathering: Gathering::new() }
+impl GojudgeRunner {
+    pub(super) fn new(service: ExecutionService, config: GojudgeConfig) -> GojudgeRunner {
+        let store = FileStore::new(&config);
+        GojudgeRunner { service, config, store, gathering: SlotGathering::new() }
     }
 
     /// Runs a request to its end. Dropping the future ends what runs.
     pub(super) async fn run(
         &self,
         tenant: &str,
-        request: wire::Request,
-        mut remote: Remote,
-    ) -> Result<(Vec<Outcome>, AnswerMemory), RunError> {
+        request: wire::GojudgeRequest,
+        mut remote: CallerHandle,
+    ) -> Result<(Vec<GojudgeResult>, AnswerMemory), RunError> {
         let mut plan = self.plan(tenant, request, remote.output.is_some())?;
         let mut sizes = HashMap::new();
         let answers = self.service.answers();
@@ -179,18 +181,18 @@ impl Runner {
     fn plan(
         &self,
         tenant: &str,
-        request: wire::Request,
+        request: wire::GojudgeRequest,
         has_streams: bool,
-    ) -> Result<Plan, RunError> {
+    ) -> Result<GojudgePlan, RunError> {
         let planner = self.service.planner();
         let limits = planner.config();
-        let planner = Planner {
+        let planner = GojudgePlanner {
             config: &self.config,
             store: &self.store,
             tenant,
             now: clock::now(),
-            run: planner.rules(Kind::Run),
-            compile: planner.rules(Kind::Compile),
+            run: planner.rules(LimitTable::Run),
+            compile: planner.rules(LimitTable::Compile),
             running_max: self.service.running_max(),
             files_max: limits.files_max,
             outputs_bytes_max: limits.outputs_bytes_max,
@@ -205,7 +207,7 @@ impl Runner {
         tenant: &str,
         count: usize,
         memory_bytes: u64,
-    ) -> Result<Vec<Permit>, RunError> {
+    ) -> Result<Vec<RunPermit>, RunError> {
         let admission = self.service.admission();
         if count == 1 {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
@@ -226,12 +228,13 @@ impl Runner {
     async fn run_admitted(
         &self,
         tenant: &str,
-        plan: Plan,
-        mut remote: Remote,
-    ) -> Result<Vec<Outcome>, RunError> {
-        let mut tasks: JoinSet<Option<Collected>> = JoinSet::new();
-        let mut wires = Wires::lay(&plan, &mut remote, self.config.stream_bytes_max, &mut tasks)
-            .map_err(failed)?;
+        plan: GojudgePlan,
+        mut remote: CallerHandle,
+    ) -> Result<Vec<GojudgeResult>, RunError> {
+        let mut tasks: JoinSet<Option<CollectedStream>> = JoinSet::new();
+        let mut wires =
+            ProgramWires::lay(&plan, &mut remote, self.config.stream_bytes_max, &mut tasks)
+                .map_err(failed)?;
         let mut controls = Vec::with_capacity(plan.programs.len());
         let mut running = FuturesUnordered::new();
         for (index, mut program) in plan.programs.into_iter().enumerate() {
@@ -247,7 +250,7 @@ impl Runner {
                     Some(refused) => {
                         // Its ends of pipes go with it.
                         drop(command);
-                        Ended::Refused(refused)
+                        ProgramEnd::Refused(refused)
                     }
                     None => self.run_program(command, &mut connected).await,
                 };
@@ -272,7 +275,7 @@ impl Runner {
         drop(running);
         ended.sort_by_key(|(index, ..)| *index);
         // Every program is gone, and so are the other ends of these pipes.
-        let mut collected: HashMap<usize, Vec<Collected>> = HashMap::new();
+        let mut collected: HashMap<usize, Vec<CollectedStream>> = HashMap::new();
         while let Some(task) = tasks.join_next().await {
             if let Some(kept) = task.map_err(failed)? {
                 collected.entry(kept.program).or_default().push(kept);
@@ -288,21 +291,29 @@ impl Runner {
         Ok(outcomes.collect())
     }
 
-    async fn run_program(&self, command: SandboxCommand, connected: &mut Connected) -> Ended {
+    async fn run_program(
+        &self,
+        command: SandboxCommand,
+        connected: &mut ConnectedProgram,
+    ) -> ProgramEnd {
         let ran = async {
             let mut sandbox = self.service.sandboxes().sandbox().await?;
             sandbox.run(command, &mut connected.sink).await
         };
         let ended = match ran.await {
-            Ok(exit) => Ended::Exit(Box::new(exit)),
-            Err(Failure::NoRoom) => Ended::NoRoom,
+            Ok(exit) => ProgramEnd::Exit(Box::new(exit)),
+            Err(SandboxFailure::NoRoom) => ProgramEnd::NoRoom,
             // Only grants are refused so late, and this face gives none.
-            Err(Failure::Refused(refusal)) => {
-                Ended::Refused(Outcome::new(Status::InternalError, refusal.message))
-            }
-            Err(Failure::Infrastructure(error)) => {
+            Err(SandboxFailure::Refused(refusal)) => ProgramEnd::Refused(GojudgeResult::new(
+                GojudgeStatus::InternalError,
+                refusal.message,
+            )),
+            Err(SandboxFailure::Infrastructure(error)) => {
                 tracing::error!(error = &*error as &dyn StdError, "failed to run a program");
-                Ended::Refused(Outcome::new(Status::InternalError, RunError::Internal.to_string()))
+                ProgramEnd::Refused(GojudgeResult::new(
+                    GojudgeStatus::InternalError,
+                    RunError::Internal.to_string(),
+                ))
             }
         };
         connected.sink.flush().await;
@@ -312,16 +323,16 @@ impl Runner {
 
 /// How a program ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum ProgramEnd {
     Exit(Box<ProgramExit>),
     /// Its files do not fit.
     NoRoom,
     /// It was not run.
-    Refused(Outcome),
+    Refused(GojudgeResult),
 }
 
 /// Waits for what comes next; for ever where nothing can.
-async fn next(asked: &mut Option<mpsc::Receiver<Asked>>) -> Option<Asked> {
+async fn next(asked: &mut Option<mpsc::Receiver<CallerRequest>>) -> Option<CallerRequest> {
     match asked {
         Some(asked) => asked.recv().await,
         None => std::future::pending().await,
@@ -330,13 +341,13 @@ async fn next(asked: &mut Option<mpsc::Receiver<Asked>>) -> Option<Asked> {
 
 /// Waits until the caller gives up. Sizes of terminals that it asks for until then are noted.
 async fn until_cancelled(
-    asked: &mut Option<mpsc::Receiver<Asked>>,
+    asked: &mut Option<mpsc::Receiver<CallerRequest>>,
     sizes: &mut HashMap<usize, TerminalDimensions>,
 ) {
     loop {
         match next(asked).await {
-            Some(Asked::Cancel) => return,
-            Some(Asked::Resize(index, size, noted)) => {
+            Some(CallerRequest::Cancel) => return,
+            Some(CallerRequest::Resize(index, size, noted)) => {
                 sizes.insert(index, size);
                 noted.send(()).ok();
             }
@@ -346,14 +357,14 @@ async fn until_cancelled(
 }
 
 /// Passes on what the caller wants. A program that has ended does not heed it.
-fn heed(asked: Asked, controls: &[mpsc::Sender<ProgramControl>]) {
+fn heed(asked: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
     match asked {
-        Asked::Cancel => {
+        CallerRequest::Cancel => {
             for control in controls {
                 control.try_send(ProgramControl::Stop).ok();
             }
         }
-        Asked::Resize(index, size, noted) => {
+        CallerRequest::Resize(index, size, noted) => {
             // One place is kept for the end.
             if let Some(control) = controls.get(index).filter(|control| control.capacity() > 1) {
                 control.try_send(ProgramControl::Resize(size)).ok();

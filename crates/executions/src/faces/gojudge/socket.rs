@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::run::{Asked, Remote, RunError, Runner};
+use super::run::{CallerHandle, CallerRequest, GojudgeRunner, RunError};
 use super::wire;
 use crate::answers::AnswerMemory;
 
@@ -34,7 +34,7 @@ pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
 const ASKED_MAX: usize = 1;
 
 pub(super) async fn connect(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
     drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -44,13 +44,13 @@ pub(super) async fn connect(
         Err(why) => return (StatusCode::BAD_REQUEST, Json(why)).into_response(),
     };
     upgrade.on_upgrade(move |socket| async move {
-        Box::pin(Requests::new(runner, who.token_id, drain).serve(socket)).await;
+        Box::pin(ConnectionRequests::new(runner, who.token_id, drain).serve(socket)).await;
     })
 }
 
 /// Prepares an upgrade, or says in go-judge's words why there is none.
 pub(super) fn accept(
-    runner: &Runner,
+    runner: &GojudgeRunner,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<WebSocketUpgrade, String> {
     let bytes_max = runner.config.message_bytes_max;
@@ -61,19 +61,25 @@ pub(super) fn accept(
 }
 
 /// The requests of one connection.
-struct Requests {
-    runner: Arc<Runner>,
+struct ConnectionRequests {
+    runner: Arc<GojudgeRunner>,
     tenant: Arc<str>,
     drain: Drain,
     /// Dropped with the connection, which ends everything.
-    running: JoinSet<wire::Response>,
+    running: JoinSet<wire::GojudgeResponse>,
     /// How each of them is cancelled, by its id.
-    cancels: HashMap<String, mpsc::Sender<Asked>>,
+    cancels: HashMap<String, mpsc::Sender<CallerRequest>>,
 }
 
-impl Requests {
-    fn new(runner: Arc<Runner>, tenant: Arc<str>, drain: Drain) -> Requests {
-        Requests { runner, tenant, drain, running: JoinSet::new(), cancels: HashMap::new() }
+impl ConnectionRequests {
+    fn new(runner: Arc<GojudgeRunner>, tenant: Arc<str>, drain: Drain) -> ConnectionRequests {
+        ConnectionRequests {
+            runner,
+            tenant,
+            drain,
+            running: JoinSet::new(),
+            cancels: HashMap::new(),
+        }
     }
 
     async fn serve(mut self, socket: WebSocket) {
@@ -127,8 +133,8 @@ impl Requests {
     }
 
     /// Takes a message; there is an answer at once where nothing is run.
-    fn take(&mut self, message: &[u8]) -> Option<wire::Response> {
-        let request: wire::Request = match serde_json::from_slice(message) {
+    fn take(&mut self, message: &[u8]) -> Option<wire::GojudgeResponse> {
+        let request: wire::GojudgeRequest = match serde_json::from_slice(message) {
             Ok(request) => request,
             Err(error) => {
                 let error = node::http::plain_json_error(&error);
@@ -138,7 +144,7 @@ impl Requests {
         if !request.cancel_request_id.is_empty() {
             if let Some(cancel) = self.cancels.get(&request.cancel_request_id) {
                 // Where there is no room, it is being cancelled already.
-                cancel.try_send(Asked::Cancel).ok();
+                cancel.try_send(CallerRequest::Cancel).ok();
             }
             return None;
         }
@@ -163,7 +169,7 @@ impl Requests {
         self.cancels.insert(id.clone(), cancel);
         let (runner, tenant) = (Arc::clone(&self.runner), Arc::clone(&self.tenant));
         self.running.spawn(async move {
-            let remote = Remote { asked: Some(asked), ..Remote::default() };
+            let remote = CallerHandle { asked: Some(asked), ..CallerHandle::default() };
             let ended = Box::pin(runner.run(&tenant, request, remote)).await;
             response(id, ended)
         });
@@ -174,19 +180,19 @@ impl Requests {
 /// The answer to a request that was run, or could not be.
 pub(super) fn response(
     request_id: String,
-    ended: Result<(Vec<wire::Outcome>, AnswerMemory), RunError>,
-) -> wire::Response {
+    ended: Result<(Vec<wire::GojudgeResult>, AnswerMemory), RunError>,
+) -> wire::GojudgeResponse {
     match ended {
         Ok((results, room)) => {
-            wire::Response { request_id, results, error: String::new(), room: Some(room) }
+            wire::GojudgeResponse { request_id, results, error: String::new(), room: Some(room) }
         }
         Err(error) => refusal(&request_id, error.to_string()),
     }
 }
 
-fn refusal(request_id: &str, error: impl Into<String>) -> wire::Response {
+fn refusal(request_id: &str, error: impl Into<String>) -> wire::GojudgeResponse {
     let (request_id, error) = (request_id.to_owned(), error.into());
-    wire::Response { request_id, results: Vec::new(), error, room: None }
+    wire::GojudgeResponse { request_id, results: Vec::new(), error, room: None }
 }
 
 /// When pings are due; the first one is not at once.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use sandbox::SharedFile;
 
-use super::config::Config;
+use super::config::GojudgeConfig;
 
 /// Random bytes of an id: enough that nobody finds one by trying.
 const ID_BYTES: usize = 15;
@@ -20,7 +20,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Why a file was not stored.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StoreError {
+pub(super) enum FileStoreError {
     /// One file is too large.
     #[error("the file is larger than {0} bytes")]
     FileTooLarge(u64),
@@ -37,22 +37,22 @@ pub(super) enum StoreError {
 
 /// The stored files of all tenants. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Store {
-    shared: Arc<Shared>,
+pub(super) struct FileStore {
+    shared: Arc<FileStoreShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    bounds: Bounds,
+struct FileStoreShared {
+    bounds: FileStoreBounds,
     /// Every file that can be named.
-    files: Mutex<HashMap<String, Entry>>,
+    files: Mutex<HashMap<String, StoredFile>>,
     /// Every file there is: what was deleted is there for as long as a request has it. Locked after
     /// `files`, never before.
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<FileStoreCounts>>,
 }
 
 #[derive(Debug)]
-struct Bounds {
+struct FileStoreBounds {
     files_per_tenant: usize,
     files: usize,
     file_bytes: u64,
@@ -62,20 +62,20 @@ struct Bounds {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    total: Usage,
+struct FileStoreCounts {
+    total: TenantFileUsage,
     /// No entry for who has nothing.
-    per_tenant: HashMap<Arc<str>, Usage>,
+    per_tenant: HashMap<Arc<str>, TenantFileUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Usage {
+struct TenantFileUsage {
     files: usize,
     bytes: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct StoredFile {
     tenant: Arc<str>,
     name: String,
     content: Arc<SharedFile>,
@@ -84,22 +84,22 @@ struct Entry {
 
 /// Room that is set aside for one file.
 #[derive(Debug)]
-pub(super) struct Room {
-    shared: Arc<Shared>,
-    share: Share,
+pub(super) struct FileReservation {
+    shared: Arc<FileStoreShared>,
+    share: FileCharge,
 }
 
 /// What one file counts, given back when it is dropped: by the last who has the file.
 #[derive(Debug)]
-struct Share {
-    counts: Arc<Mutex<Counts>>,
+struct FileCharge {
+    counts: Arc<Mutex<FileStoreCounts>>,
     tenant: Arc<str>,
     bytes: u64,
 }
 
-impl Store {
-    pub(super) fn new(config: &Config) -> Store {
-        let bounds = Bounds {
+impl FileStore {
+    pub(super) fn new(config: &GojudgeConfig) -> FileStore {
+        let bounds = FileStoreBounds {
             files_per_tenant: config.stored_files_max_per_tenant,
             files: config.stored_files_max,
             file_bytes: config.stored_file_bytes_max,
@@ -107,22 +107,30 @@ impl Store {
             bytes: config.stored_bytes_max,
             ttl: config.stored_file_ttl_s.map(Duration::from_secs),
         };
-        Store {
-            shared: Arc::new(Shared { bounds, files: Mutex::default(), counts: Arc::default() }),
+        FileStore {
+            shared: Arc::new(FileStoreShared {
+                bounds,
+                files: Mutex::default(),
+                counts: Arc::default(),
+            }),
         }
     }
 
     /// Sets room aside for an empty file, to grow while its content arrives.
-    pub(super) fn reserve(&self, tenant: &str, now: Instant) -> Result<Room, StoreError> {
+    pub(super) fn reserve(
+        &self,
+        tenant: &str,
+        now: Instant,
+    ) -> Result<FileReservation, FileStoreError> {
         drop(self.files(now));
-        let Shared { bounds, counts, .. } = &*self.shared;
+        let FileStoreShared { bounds, counts, .. } = &*self.shared;
         let mut kept = counts.lock();
         let of_tenant = kept.per_tenant.get(tenant).map_or(0, |usage| usage.files);
         if of_tenant >= bounds.files_per_tenant {
-            return Err(StoreError::TenantFull(format!("{of_tenant} files")));
+            return Err(FileStoreError::TenantFull(format!("{of_tenant} files")));
         }
         if kept.total.files >= bounds.files {
-            return Err(StoreError::Full(format!("{} files", kept.total.files)));
+            return Err(FileStoreError::Full(format!("{} files", kept.total.files)));
         }
         let tenant: Arc<str> = match kept.per_tenant.get_key_value(tenant) {
             Some((known, _)) => Arc::clone(known),
@@ -130,12 +138,12 @@ impl Store {
         };
         kept.total.files += 1;
         kept.per_tenant.entry(Arc::clone(&tenant)).or_default().files += 1;
-        let share = Share { counts: Arc::clone(counts), tenant, bytes: 0 };
-        Ok(Room { shared: Arc::clone(&self.shared), share })
+        let share = FileCharge { counts: Arc::clone(counts), tenant, bytes: 0 };
+        Ok(FileReservation { shared: Arc::clone(&self.shared), share })
     }
 
     /// Every file that can be named now.
-    fn files(&self, now: Instant) -> MutexGuard<'_, HashMap<String, Entry>> {
+    fn files(&self, now: Instant) -> MutexGuard<'_, HashMap<String, StoredFile>> {
         let mut files = self.shared.files.lock();
         if let Some(ttl) = self.shared.bounds.ttl {
             files.retain(|_, entry| now.saturating_duration_since(entry.since) < ttl);
@@ -150,7 +158,7 @@ impl Store {
         name: &str,
         content: &[u8],
         now: Instant,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String, FileStoreError> {
         let mut room = self.reserve(tenant, now)?;
         room.grow(content.len())?;
         room.fill(name, content, now)
@@ -183,23 +191,23 @@ impl Store {
     }
 }
 
-impl Room {
+impl FileReservation {
     /// Makes room for so many more bytes.
-    pub(super) fn grow(&mut self, more: usize) -> Result<(), StoreError> {
-        let Room { shared, share } = self;
+    pub(super) fn grow(&mut self, more: usize) -> Result<(), FileStoreError> {
+        let FileReservation { shared, share } = self;
         let bounds = &shared.bounds;
         let more = u64::try_from(more).unwrap_or(u64::MAX);
         if share.bytes.saturating_add(more) > bounds.file_bytes {
-            return Err(StoreError::FileTooLarge(bounds.file_bytes));
+            return Err(FileStoreError::FileTooLarge(bounds.file_bytes));
         }
         let mut kept = share.counts.lock();
         let total = kept.total.bytes;
         let of_tenant = kept.per_tenant.get(&share.tenant).map_or(0, |usage| usage.bytes);
         if of_tenant.saturating_add(more) > bounds.bytes_per_tenant {
-            return Err(StoreError::TenantFull(format!("{of_tenant} bytes")));
+            return Err(FileStoreError::TenantFull(format!("{of_tenant} bytes")));
         }
         if total.saturating_add(more) > bounds.bytes {
-            return Err(StoreError::Full(format!("{total} bytes")));
+            return Err(FileStoreError::Full(format!("{total} bytes")));
         }
         kept.total.bytes += more;
         if let Some(usage) = kept.per_tenant.get_mut(&share.tenant) {
@@ -215,8 +223,8 @@ impl Room {
         name: &str,
         content: &[u8],
         now: Instant,
-    ) -> Result<String, StoreError> {
-        let Room { shared, share } = self;
+    ) -> Result<String, FileStoreError> {
+        let FileReservation { shared, share } = self;
         debug_assert_eq!(
             u64::try_from(content.len()).ok(),
             Some(share.bytes),
@@ -226,18 +234,18 @@ impl Room {
         let name = name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(name).to_owned();
         let tenant = Arc::clone(&share.tenant);
         let content = Arc::new(SharedFile::from_bytes(content)?.with_guard(share));
-        shared.files.lock().insert(id.clone(), Entry { tenant, name, content, since: now });
+        shared.files.lock().insert(id.clone(), StoredFile { tenant, name, content, since: now });
         Ok(id)
     }
 }
 
-impl Drop for Share {
+impl Drop for FileCharge {
     fn drop(&mut self) {
         self.counts.lock().subtract(&self.tenant, self.bytes);
     }
 }
 
-impl Counts {
+impl FileStoreCounts {
     fn subtract(&mut self, tenant: &str, bytes: u64) {
         self.total.files = self.total.files.saturating_sub(1);
         self.total.bytes = self.total.bytes.saturating_sub(bytes);
@@ -277,10 +285,10 @@ mod tests {
 
     use super::*;
 
-    fn store(change: impl FnOnce(&mut Config)) -> Store {
-        let mut config = Config::default();
+    fn store(change: impl FnOnce(&mut GojudgeConfig)) -> FileStore {
+        let mut config = GojudgeConfig::default();
         change(&mut config);
-        Store::new(&config)
+        FileStore::new(&config)
     }
 
     #[test]
@@ -296,17 +304,17 @@ mod tests {
         assert!(store.remove("a", &id, now) && !store.remove("a", &id, now));
         assert!(store.get("a", &id, now).is_none());
         // What is deleted counts for as long as somebody has it.
-        assert_eq!(store.shared.counts.lock().total, Usage { files: 1, bytes: 2 });
+        assert_eq!(store.shared.counts.lock().total, TenantFileUsage { files: 1, bytes: 2 });
         assert_eq!(content.read().unwrap(), b"\0\xff");
         drop(content);
-        assert_eq!(store.shared.counts.lock().total, Usage::default());
+        assert_eq!(store.shared.counts.lock().total, TenantFileUsage::default());
         assert!(store.shared.counts.lock().per_tenant.is_empty());
     }
 
     #[test]
     fn every_bound_holds_and_what_is_given_back_can_be_used_again() {
         let now = clock::now();
-        let check = |store: &Store, tenant: &str, bytes: usize, says: Option<&str>| {
+        let check = |store: &FileStore, tenant: &str, bytes: usize, says: Option<&str>| {
             let result = store.add(tenant, "f", &vec![b'x'; bytes], now);
             match (result, says) {
                 (Ok(_), None) => {}
@@ -340,7 +348,7 @@ mod tests {
         let id = store.add("a", "f", &[0; 6], now).unwrap();
         let (_, content) = store.get("a", &id, now).unwrap();
         assert!(store.remove("a", &id, now));
-        assert!(matches!(store.add("a", "f", &[0; 6], now), Err(StoreError::TenantFull(_))));
+        assert!(matches!(store.add("a", "f", &[0; 6], now), Err(FileStoreError::TenantFull(_))));
         drop(content);
         assert!(store.add("a", "f", &[0; 6], now).is_ok());
     }
@@ -350,9 +358,9 @@ mod tests {
         let (store, now) = (store(|_| {}), clock::now());
         let mut room = store.reserve("a", now).unwrap();
         room.grow(5).unwrap();
-        assert_eq!(store.shared.counts.lock().total, Usage { files: 1, bytes: 5 });
+        assert_eq!(store.shared.counts.lock().total, TenantFileUsage { files: 1, bytes: 5 });
         drop(room);
-        assert_eq!(store.shared.counts.lock().total, Usage::default());
+        assert_eq!(store.shared.counts.lock().total, TenantFileUsage::default());
     }
 
     #[test]
@@ -361,6 +369,6 @@ mod tests {
         let id = store.add("a", "f", b"1", now).unwrap();
         assert!(store.get("a", &id, now + Duration::from_secs(59)).is_some());
         assert!(store.get("a", &id, now + Duration::from_secs(60)).is_none());
-        assert_eq!(store.shared.counts.lock().total, Usage::default());
+        assert_eq!(store.shared.counts.lock().total, TenantFileUsage::default());
     }
 }

@@ -23,8 +23,8 @@ use sandbox::TerminalDimensions;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
 
-use super::inputs::Inputs;
-use super::run::{Asked, Remote, Runner};
+use super::inputs::StreamInputs;
+use super::run::{CallerHandle, CallerRequest, GojudgeRunner};
 use super::socket::{self, SHUTTING_DOWN, SILENCE_MAX};
 use super::wire;
 
@@ -53,7 +53,7 @@ const ASKED_MAX: usize = 16;
 
 /// A piece of output for the client.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct OutputChunk {
     pub(super) tag: u8,
     pub(super) bytes: Vec<u8>,
 }
@@ -64,7 +64,7 @@ pub(super) fn tag(index: usize, fd: usize) -> u8 {
 }
 
 pub(super) async fn connect(
-    State(runner): State<Arc<Runner>>,
+    State(runner): State<Arc<GojudgeRunner>>,
     who: Principal,
     drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -79,7 +79,7 @@ pub(super) async fn connect(
 }
 
 /// Why a conversation is over before its answer.
-enum Over {
+enum StreamEnd {
     /// The client is gone.
     Gone,
     /// The server ends.
@@ -91,20 +91,20 @@ enum Over {
 }
 
 /// What comes from a client.
-trait Messages: Stream<Item = Result<Message, axum::Error>> + Unpin {}
+trait MessageSource: Stream<Item = Result<Message, axum::Error>> + Unpin {}
 
-impl<S: Stream<Item = Result<Message, axum::Error>> + Unpin> Messages for S {}
+impl<S: Stream<Item = Result<Message, axum::Error>> + Unpin> MessageSource for S {}
 
-async fn serve(runner: &Runner, tenant: &str, drain: Drain, socket: WebSocket) {
+async fn serve(runner: &GojudgeRunner, tenant: &str, drain: Drain, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let conversation = async {
         let request = time::timeout(REQUEST_TIMEOUT, first_request(&mut stream)).await;
-        let request = request.map_err(|_| Over::Malformed("no request came".to_owned()))??;
+        let request = request.map_err(|_| StreamEnd::Malformed("no request came".to_owned()))??;
         talk(runner, tenant, request, &mut sink, stream).await
     };
     let ended = tokio::select! {
         ended = conversation => ended,
-        () = drain.cancelled() => Err(Over::Drained),
+        () = drain.cancelled() => Err(StreamEnd::Drained),
     };
     match ended {
         Ok(answer) => {
@@ -115,36 +115,36 @@ async fn serve(runner: &Runner, tenant: &str, drain: Drain, socket: WebSocket) {
                 socket::close(&mut sink, close_code::NORMAL, "").await;
             }
         }
-        Err(Over::Malformed(why)) => socket::close(&mut sink, close_code::POLICY, &why).await,
-        Err(Over::TooMuch(why)) => socket::close(&mut sink, close_code::SIZE, why).await,
-        Err(Over::Drained) => socket::close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await,
-        Err(Over::Gone) => {}
+        Err(StreamEnd::Malformed(why)) => socket::close(&mut sink, close_code::POLICY, &why).await,
+        Err(StreamEnd::TooMuch(why)) => socket::close(&mut sink, close_code::SIZE, why).await,
+        Err(StreamEnd::Drained) => socket::close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await,
+        Err(StreamEnd::Gone) => {}
     }
 }
 
-async fn first_request(stream: &mut impl Messages) -> Result<wire::Request, Over> {
+async fn first_request(stream: &mut impl MessageSource) -> Result<wire::GojudgeRequest, StreamEnd> {
     let bytes = next(stream).await?;
     match bytes.split_first() {
         Some((&REQUEST, json)) => {
-            let request: wire::Request = serde_json::from_slice(json).map_err(|error| {
+            let request: wire::GojudgeRequest = serde_json::from_slice(json).map_err(|error| {
                 let error = node::http::plain_json_error(&error);
-                Over::Malformed(format!("the request is malformed: {error}"))
+                StreamEnd::Malformed(format!("the request is malformed: {error}"))
             })?;
             check_tags(&request)?;
             Ok(request)
         }
-        _ => Err(Over::Malformed("the first stream request must be exec request".to_owned())),
+        _ => Err(StreamEnd::Malformed("the first stream request must be exec request".to_owned())),
     }
 }
 
 /// Every stream must have a tag.
-fn check_tags(request: &wire::Request) -> Result<(), Over> {
+fn check_tags(request: &wire::GojudgeRequest) -> Result<(), StreamEnd> {
     for (index, cmd) in request.cmd.iter().enumerate() {
         for (fd, file) in cmd.files.iter().enumerate() {
             let is_stream = file.as_ref().is_some_and(|file| file.stream_in || file.stream_out);
             if is_stream && (index > TAG_PART_MAX || fd > TAG_PART_MAX) {
                 let message = format!("cmd[{index}].files[{fd}]: has no place in a message");
-                return Err(Over::Malformed(message));
+                return Err(StreamEnd::Malformed(message));
             }
         }
     }
@@ -153,17 +153,17 @@ fn check_tags(request: &wire::Request) -> Result<(), Over> {
 
 /// Runs the request, with everything that goes to and fro meanwhile.
 async fn talk(
-    runner: &Runner,
+    runner: &GojudgeRunner,
     tenant: &str,
-    request: wire::Request,
+    request: wire::GojudgeRequest,
     sink: &mut SplitSink<WebSocket, Message>,
-    stream: impl Messages,
-) -> Result<wire::Response, Over> {
+    stream: impl MessageSource,
+) -> Result<wire::GojudgeResponse, StreamEnd> {
     let (ask, asked) = mpsc::channel(ASKED_MAX);
     let (output, chunks) = mpsc::channel(OUTPUT_CHUNKS_MAX);
-    let mut incoming = Incoming {
+    let mut incoming = StreamMessage {
         ask,
-        inputs: Inputs::default(),
+        inputs: StreamInputs::default(),
         terminals: HashSet::new(),
         room_timeout: ROOM_TIMEOUT,
     };
@@ -180,7 +180,7 @@ async fn talk(
             }
         }
     }
-    let remote = Remote { asked: Some(asked), inputs, output: Some(output) };
+    let remote = CallerHandle { asked: Some(asked), inputs, output: Some(output) };
     let id = request.request_id.clone();
     let running = async { Ok(Box::pin(runner.run(tenant, request, remote)).await) };
     let both = async { tokio::try_join!(running, send_chunks(sink, chunks)) };
@@ -193,13 +193,13 @@ async fn talk(
 /// Sends output until there can be no more.
 async fn send_chunks(
     sink: &mut SplitSink<WebSocket, Message>,
-    mut chunks: mpsc::Receiver<Chunk>,
-) -> Result<(), Over> {
+    mut chunks: mpsc::Receiver<OutputChunk>,
+) -> Result<(), StreamEnd> {
     let mut pings = socket::pings();
     loop {
         let message = tokio::select! {
             chunk = chunks.recv() => match chunk {
-                Some(Chunk { tag, bytes }) => {
+                Some(OutputChunk { tag, bytes }) => {
                     let mut message = Vec::with_capacity(bytes.len() + 2);
                     message.extend([OUTPUT, tag]);
                     message.extend(bytes);
@@ -210,16 +210,18 @@ async fn send_chunks(
             _ = pings.tick() => Message::Ping(Vec::new().into()),
         };
         if !socket::send(sink, message).await {
-            return Err(Over::Gone);
+            return Err(StreamEnd::Gone);
         }
     }
 }
 
 /// The next message that is not about the connection.
-async fn next(stream: &mut impl Messages) -> Result<Vec<u8>, Over> {
+async fn next(stream: &mut impl MessageSource) -> Result<Vec<u8>, StreamEnd> {
     loop {
         match time::timeout(SILENCE_MAX, stream.next()).await {
-            Err(_) | Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => return Err(Over::Gone),
+            Err(_) | Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => {
+                return Err(StreamEnd::Gone);
+            }
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {}
             Ok(Some(Ok(Message::Binary(bytes)))) => return Ok(bytes.into()),
             Ok(Some(Ok(Message::Text(text)))) => return Ok(text.as_bytes().to_vec()),
@@ -228,9 +230,9 @@ async fn next(stream: &mut impl Messages) -> Result<Vec<u8>, Over> {
 }
 
 /// What comes from the client.
-struct Incoming {
-    ask: mpsc::Sender<Asked>,
-    inputs: Inputs,
+struct StreamMessage {
+    ask: mpsc::Sender<CallerRequest>,
+    inputs: StreamInputs,
     /// Those of them that are terminals.
     terminals: HashSet<u8>,
     /// [`ROOM_TIMEOUT`].
@@ -238,19 +240,19 @@ struct Incoming {
 }
 
 /// Input for a stream.
-struct Given {
+struct StreamData {
     tag: u8,
     bytes: Vec<u8>,
 }
 
-impl Incoming {
+impl StreamMessage {
     /// Reads until the conversation is over. Input that finds no room makes the client wait for a
     /// while, so that what a program reads slowly need not fit; after that the client has to go.
-    async fn run(mut self, mut stream: impl Messages) -> Over {
-        let mut held: Option<Given> = None;
+    async fn run(mut self, mut stream: impl MessageSource) -> StreamEnd {
+        let mut held: Option<StreamData> = None;
         let mut held_until = time::Instant::now();
         loop {
-            if let Some(Given { tag, bytes }) =
+            if let Some(StreamData { tag, bytes }) =
                 held.take_if(|given| self.inputs.has_room(given.tag))
             {
                 self.inputs.push(tag, bytes);
@@ -259,20 +261,20 @@ impl Incoming {
                 message = next(&mut stream), if held.is_none() => {
                     let message = match message {
                         Ok(message) if message.len() > LATER_MESSAGE_BYTES_MAX => {
-                            return Over::TooMuch("the message is too large");
+                            return StreamEnd::TooMuch("the message is too large");
                         }
                         Ok(message) => message,
                         Err(over) => return over,
                     };
                     held = match self.take(&message).await {
                         Ok(given) => given,
-                        Err(why) => return Over::Malformed(why),
+                        Err(why) => return StreamEnd::Malformed(why),
                     };
                     held_until = time::Instant::now() + self.room_timeout;
                 }
                 () = self.inputs.hand_on() => {}
                 () = time::sleep_until(held_until), if held.is_some() => {
-                    return Over::TooMuch("the program does not read its input");
+                    return StreamEnd::TooMuch("the program does not read its input");
                 }
             }
         }
@@ -283,18 +285,18 @@ impl Incoming {
         clippy::needless_pass_by_ref_mut,
         reason = "a shared reference could not cross threads while it waits"
     )]
-    async fn take(&mut self, message: &[u8]) -> Result<Option<Given>, String> {
+    async fn take(&mut self, message: &[u8]) -> Result<Option<StreamData>, String> {
         match message {
             [INPUT, tag, bytes @ ..] => {
                 if !self.inputs.contains(*tag) {
                     let (index, fd) = (tag >> 4, tag & 15);
                     return Err(format!("input does not exist: {index}/{fd}"));
                 }
-                return Ok(Some(Given { tag: *tag, bytes: bytes.to_vec() }));
+                return Ok(Some(StreamData { tag: *tag, bytes: bytes.to_vec() }));
             }
             [RESIZE, json @ ..] => {
-                let wire::Resize { index, fd, rows, cols } =
-                    serde_json::from_slice(json).map_err(|error| {
+                let wire::GojudgeResize { index, fd, rows, cols } = serde_json::from_slice(json)
+                    .map_err(|error| {
                         let error = node::http::plain_json_error(&error);
                         format!("the size is malformed: {error}")
                     })?;
@@ -306,12 +308,12 @@ impl Incoming {
                 let size = TerminalDimensions { rows, cols };
                 let (noted, is_noted) = oneshot::channel();
                 // Refused only after the end, which is as good.
-                self.ask.send(Asked::Resize(index, size, noted)).await.ok();
+                self.ask.send(CallerRequest::Resize(index, size, noted)).await.ok();
                 // Input has a way of its own, on which what comes next could be quicker.
                 is_noted.await.ok();
             }
             [CANCEL, ..] => {
-                self.ask.send(Asked::Cancel).await.ok();
+                self.ask.send(CallerRequest::Cancel).await.ok();
             }
             [first, ..] => return Err(format!("invalid type code: {first}")),
             [] => return Err("the message is empty".to_owned()),
@@ -326,12 +328,12 @@ mod tests {
 
     use super::*;
 
-    fn incoming(input: mpsc::Sender<Vec<u8>>) -> (Incoming, mpsc::Receiver<Asked>) {
+    fn incoming(input: mpsc::Sender<Vec<u8>>) -> (StreamMessage, mpsc::Receiver<CallerRequest>) {
         let (ask, asked) = mpsc::channel(ASKED_MAX);
-        let mut inputs = Inputs::default();
+        let mut inputs = StreamInputs::default();
         inputs.add(0, input);
         let room_timeout = Duration::from_millis(10);
-        (Incoming { ask, inputs, terminals: HashSet::new(), room_timeout }, asked)
+        (StreamMessage { ask, inputs, terminals: HashSet::new(), room_timeout }, asked)
     }
 
     fn input(bytes: usize) -> Vec<u8> {
@@ -341,7 +343,7 @@ mod tests {
     }
 
     /// These messages, and then a client that says nothing more.
-    fn messages(all: Vec<Vec<u8>>) -> impl Messages {
+    fn messages(all: Vec<Vec<u8>>) -> impl MessageSource {
         let all = all.into_iter().map(|bytes| Ok(Message::Binary(bytes.into())));
         stream::iter(all).chain(stream::pending())
     }
@@ -354,7 +356,7 @@ mod tests {
         let stream = messages(vec![input(half), input(half), input(half), vec![CANCEL]]);
         tokio::select! {
             _ = incoming.run(stream) => panic!("it is not over"),
-            asked = asked.recv() => assert!(matches!(asked, Some(Asked::Cancel)), "{asked:?}"),
+            asked = asked.recv() => assert!(matches!(asked, Some(CallerRequest::Cancel)), "{asked:?}"),
         }
     }
 
@@ -366,7 +368,9 @@ mod tests {
         let size = br#"{"index": 0, "fd": 0, "rows": 33, "cols": 101}"#;
         let all = vec![[&[RESIZE][..], size].concat(), input(1)];
         let runner = async {
-            let Some(Asked::Resize(0, _, noted)) = asked.recv().await else { panic!("no size") };
+            let Some(CallerRequest::Resize(0, _, noted)) = asked.recv().await else {
+                panic!("no size")
+            };
             for _ in 0..100 {
                 tokio::task::yield_now().await;
                 assert!(reader.try_recv().is_err(), "the input is quicker");
@@ -389,7 +393,7 @@ mod tests {
             let (sender, _unread) = mpsc::channel(1);
             let (incoming, _asked) = incoming(sender);
             match incoming.run(messages(all)).await {
-                Over::TooMuch(why) => assert!(why.contains(says), "{why}"),
+                StreamEnd::TooMuch(why) => assert!(why.contains(says), "{why}"),
                 _ => panic!("{says}"),
             }
         }

@@ -13,14 +13,14 @@ use crate::answers::AnswerMemory;
 /// Body of `POST /run`, and a message of `/ws` and `/stream`.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Request {
+pub(super) struct GojudgeRequest {
     #[serde(deserialize_with = "lenient")]
     pub(super) request_id: String,
     /// On `/ws` only: ends that request, and asks for nothing else.
     #[serde(deserialize_with = "lenient")]
     pub(super) cancel_request_id: String,
     #[serde(deserialize_with = "lenient")]
-    pub(super) cmd: Vec<Cmd>,
+    pub(super) cmd: Vec<GojudgeCommand>,
     #[serde(deserialize_with = "lenient")]
     pub(super) pipe_mapping: Vec<PipeMap>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Request {
 /// One program.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Cmd {
+pub(super) struct GojudgeCommand {
     #[serde(deserialize_with = "lenient")]
     pub(super) args: Vec<String>,
     #[serde(deserialize_with = "lenient")]
@@ -119,7 +119,7 @@ pub(super) struct PipeIndex {
 /// A new size of a terminal, on `/stream`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, DeriveDeserialize)]
 #[serde(default)]
-pub(super) struct Resize {
+pub(super) struct GojudgeResize {
     #[serde(deserialize_with = "lenient")]
     pub(super) index: u8,
     #[serde(deserialize_with = "lenient")]
@@ -133,8 +133,8 @@ pub(super) struct Resize {
 /// What became of one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Outcome {
-    pub(super) status: Status,
+pub(super) struct GojudgeResult {
+    pub(super) status: GojudgeStatus,
     pub(super) exit_status: i32,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) error: String,
@@ -151,10 +151,10 @@ pub(super) struct Outcome {
     pub(super) file_error: Vec<FileError>,
 }
 
-impl Outcome {
+impl GojudgeResult {
     /// One without figures.
-    pub(super) fn new(status: Status, error: impl Into<String>) -> Outcome {
-        Outcome {
+    pub(super) fn new(status: GojudgeStatus, error: impl Into<String>) -> GojudgeResult {
+        GojudgeResult {
             status,
             exit_status: 0,
             error: error.into(),
@@ -171,7 +171,7 @@ impl Outcome {
 
 /// One word about a program. Those that only a judge could say are not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) enum Status {
+pub(super) enum GojudgeStatus {
     Accepted,
     #[serde(rename = "Memory Limit Exceeded")]
     MemoryLimitExceeded,
@@ -217,9 +217,9 @@ pub(super) enum FileErrorKind {
 /// An answer on `/ws` and `/stream`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Response {
+pub(super) struct GojudgeResponse {
     pub(super) request_id: String,
-    pub(super) results: Vec<Outcome>,
+    pub(super) results: Vec<GojudgeResult>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) error: String,
     /// Memory of the results, until they are sent.
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_null_missing_or_unknown_is_zero() {
-        let request: Request = serde_json::from_str(
+        let request: GojudgeRequest = serde_json::from_str(
             r#"{"requestId":null,"cmd":[{"args":["a"],"files":[null,{"name":"out","max":1}],
             "copyIn":null,"tty":null,"nobody":"knows","copyOutDir":"x"}],"pipeMapping":null}"#,
         )
@@ -267,13 +267,13 @@ mod tests {
         assert!(cmd.files[0].is_none() && !cmd.tty && cmd.copy_in.is_empty());
         assert_eq!(cmd.files[1].as_ref().unwrap().max, Some(1));
         for bad in [r#"{"cmd":1}"#, r#"{"cmd":[{"cpuLimit":-1}]}"#, r#"{"cmd":[{"args":"a"}]}"#] {
-            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<GojudgeRequest>(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn empty_parts_of_an_outcome_are_left_out() {
-        let outcome = Outcome::new(Status::NonzeroExit, "");
+        let outcome = GojudgeResult::new(GojudgeStatus::NonzeroExit, "");
         assert_eq!(
             serde_json::to_string(&outcome).unwrap(),
             r#"{"status":"Nonzero Exit Status","exitStatus":0,"time":0,"memory":0,"runTime":0}"#

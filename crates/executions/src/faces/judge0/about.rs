@@ -10,7 +10,7 @@ use node::auth::Principal;
 use serde_json::{Value, json};
 
 use super::render::{STATUSES, status};
-use super::{Answer, Face, Failure, LISTED_MAX, Segment, languages};
+use super::{Answer, Judge0Context, Judge0Failure, LISTED_MAX, PathSegment, languages};
 
 /// The version whose interface this is; clients choose numbers of languages by it.
 const JUDGE0_VERSION: &str = "1.13.1";
@@ -21,25 +21,25 @@ fn ok(body: Value) -> Answer {
     Ok((StatusCode::OK, axum::Json(body)))
 }
 
-pub(super) async fn languages(State(face): State<Face>, _who: Principal) -> Answer {
+pub(super) async fn languages(State(face): State<Judge0Context>, _who: Principal) -> Answer {
     ok(face.languages().await.iter().map(languages::brief).collect())
 }
 
-pub(super) async fn all_languages(State(face): State<Face>, _who: Principal) -> Answer {
+pub(super) async fn all_languages(State(face): State<Judge0Context>, _who: Principal) -> Answer {
     ok(face.languages().await.iter().map(languages::listed).collect())
 }
 
 pub(super) async fn language(
-    State(face): State<Face>,
+    State(face): State<Judge0Context>,
     _who: Principal,
-    Segment(id): Segment,
+    PathSegment(id): PathSegment,
 ) -> Answer {
     let languages = face.languages().await;
     let number: Option<u64> = id.parse().ok();
     let found = languages.iter().find(|language| Some(language.id) == number);
     let found = found.ok_or_else(|| {
         let message = format!("there is no language with the id {:?}", super::shown(&id));
-        Failure::new(StatusCode::NOT_FOUND, message)
+        Judge0Failure::new(StatusCode::NOT_FOUND, message)
     })?;
     ok(languages::full(found))
 }
@@ -54,7 +54,7 @@ pub(super) async fn system_info(_who: Principal) -> Answer {
     ok(json!({ "Architecture": std::env::consts::ARCH, "CPU(s)": cores.to_string() }))
 }
 
-pub(super) async fn config_info(State(face): State<Face>, _who: Principal) -> Answer {
+pub(super) async fn config_info(State(face): State<Judge0Context>, _who: Principal) -> Answer {
     let config = &*face.config;
     ok(json!({
         "maintenance_mode": false,
@@ -101,7 +101,7 @@ pub(super) async fn config_info(State(face): State<Face>, _who: Principal) -> An
 
 /// Figures of the caller's own submissions, the newest [`LISTED_MAX`] of them; of their languages,
 /// the newest [`NUMBERED_MAX`].
-pub(super) async fn statistics(State(face): State<Face>, who: Principal) -> Answer {
+pub(super) async fn statistics(State(face): State<Judge0Context>, who: Principal) -> Answer {
     let mut by_state: BTreeMap<JobState, u64> = BTreeMap::new();
     let mut by_language: BTreeMap<u64, u64> = BTreeMap::new();
     let mut by_day: BTreeMap<String, u64> = BTreeMap::new();
@@ -141,7 +141,7 @@ pub(super) async fn statistics(State(face): State<Face>, who: Principal) -> Answ
     }))
 }
 
-pub(super) async fn workers(State(face): State<Face>, who: Principal) -> Answer {
+pub(super) async fn workers(State(face): State<Judge0Context>, who: Principal) -> Answer {
     let stats = face.jobs.stats(Some(&who.token_id)).await?;
     let workers = u64::try_from(face.service.running_max()).unwrap_or(u64::MAX);
     ok(json!([{

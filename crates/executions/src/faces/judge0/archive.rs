@@ -5,7 +5,7 @@
 
 use std::io::{Cursor, Read as _, Write as _};
 
-use api::{Encoding, SourceFile};
+use api::{BytesEncoding, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use zip::write::SimpleFileOptions;
@@ -63,8 +63,8 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
             .checked_sub(length)
             .ok_or_else(|| format!("has more than {bytes_max} bytes in it"))?;
         let (content, encoding) = match String::from_utf8(content) {
-            Ok(text) => (text, Encoding::Utf8),
-            Err(error) => (BASE64.encode(error.as_bytes()), Encoding::Base64),
+            Ok(text) => (text, BytesEncoding::Utf8),
+            Err(error) => (BASE64.encode(error.as_bytes()), BytesEncoding::Base64),
         };
         files.push(SourceFile { name, content, encoding, executable });
     }
@@ -103,8 +103,8 @@ pub(super) fn packed(files: &[SourceFile]) -> Option<Vec<u8>> {
             .unix_permissions(PERMISSIONS | executable);
         writer.start_file(&*file.name, options).ok()?;
         match file.encoding {
-            Encoding::Utf8 => writer.write_all(file.content.as_bytes()).ok()?,
-            Encoding::Base64 => writer.write_all(&from_base64(&file.content)?).ok()?,
+            BytesEncoding::Utf8 => writer.write_all(file.content.as_bytes()).ok()?,
+            BytesEncoding::Base64 => writer.write_all(&from_base64(&file.content)?).ok()?,
         }
     }
     writer.finish().ok().map(Cursor::into_inner)
@@ -140,8 +140,10 @@ mod tests {
             .iter()
             .map(|it| (it.name.as_str(), it.content.as_str(), it.encoding, it.executable))
             .collect();
-        let expected =
-            [("d/a.txt", "text é", Encoding::Utf8, false), ("run", "/wA=", Encoding::Base64, true)];
+        let expected = [
+            ("d/a.txt", "text é", BytesEncoding::Utf8, false),
+            ("run", "/wA=", BytesEncoding::Base64, true),
+        ];
         assert_eq!(seen, expected);
         let again = super::files(&packed(&files).unwrap(), MAX).unwrap();
         assert_eq!(again, files, "packed anew");

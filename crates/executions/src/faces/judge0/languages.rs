@@ -3,17 +3,17 @@
 //! A number stands for a language and, in Judge0, for one version of it. Here every number of a
 //! language is run by the host's version, and its name says which that is.
 
-use api::Language;
+use api::LanguageView;
 use serde_json::{Value, json};
 
-use crate::faces::piston::Version;
+use crate::faces::piston::RuntimeVersion;
 
 /// Programs that are a zip archive with the scripts `compile` and `run`.
 pub(super) const MULTI_FILE: &str = "multi-file";
 
 /// How a number is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberedKind {
     /// By this language of Cove's.
     Language(&'static str),
     /// It is shown.
@@ -26,10 +26,10 @@ pub(super) enum Kind {
 
 /// A language under Judge0's number.
 #[derive(Clone, Debug)]
-pub(super) struct Numbered {
+pub(super) struct NumberedLanguage {
     pub(super) id: u64,
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: NumberedKind,
     /// File that the source is placed in; none where there is no source.
     pub(super) source_file: Option<String>,
 }
@@ -48,29 +48,29 @@ const NUMBERS: [(&str, &[u64]); 9] = [
 ];
 
 /// Everything that can be run here, by number.
-pub(super) fn all(languages: &[Language]) -> Vec<Numbered> {
-    let special = |id, name: &str, kind, source_file: Option<&str>| Numbered {
+pub(super) fn all(languages: &[LanguageView]) -> Vec<NumberedLanguage> {
+    let special = |id, name: &str, kind, source_file: Option<&str>| NumberedLanguage {
         id,
         name: name.to_owned(),
         kind,
         source_file: source_file.map(str::to_owned),
     };
     let mut all = vec![
-        special(43, "Plain Text", Kind::PlainText, Some("text.txt")),
-        special(44, "Executable", Kind::Executable, Some("a.out")),
+        special(43, "Plain Text", NumberedKind::PlainText, Some("text.txt")),
+        special(44, "Executable", NumberedKind::Executable, Some("a.out")),
     ];
     for language in languages.iter().filter(|language| language.available) {
         if language.name == MULTI_FILE {
-            all.push(special(89, "Multi-file program", Kind::MultiFile, None));
+            all.push(special(89, "Multi-file program", NumberedKind::MultiFile, None));
         }
         let Some((name, ids)) = NUMBERS.iter().find(|(name, _)| *name == language.name) else {
             continue;
         };
         let source_file = crate::faces::entry_name(name, &language.extensions);
-        all.extend(ids.iter().map(|&id| Numbered {
+        all.extend(ids.iter().map(|&id| NumberedLanguage {
             id,
             name: title(language),
-            kind: Kind::Language(name),
+            kind: NumberedKind::Language(name),
             source_file: Some(source_file.clone()),
         }));
     }
@@ -79,7 +79,7 @@ pub(super) fn all(languages: &[Language]) -> Vec<Numbered> {
 }
 
 /// `C (GCC 12.2.0)`: Judge0's way of naming, with the version that is here.
-fn title(language: &Language) -> String {
+fn title(language: &LanguageView) -> String {
     let text = language.version.as_deref().unwrap_or_default();
     let (name, tool) = match language.name.as_str() {
         "bash" => ("Bash", ""),
@@ -95,31 +95,31 @@ fn title(language: &Language) -> String {
         "typescript" => ("TypeScript", ""),
         other => (other, ""),
     };
-    match Version::in_text(text) {
+    match RuntimeVersion::in_text(text) {
         Some(version) => format!("{name} ({tool}{version})"),
         None => name.to_owned(),
     }
 }
 
 /// An entry of `GET /languages`.
-pub(super) fn brief(language: &Numbered) -> Value {
+pub(super) fn brief(language: &NumberedLanguage) -> Value {
     json!({ "id": language.id, "name": language.name })
 }
 
 /// An entry of `GET /languages/all`.
-pub(super) fn listed(language: &Numbered) -> Value {
+pub(super) fn listed(language: &NumberedLanguage) -> Value {
     json!({ "id": language.id, "name": language.name, "is_archived": false })
 }
 
 /// The answer of `GET /languages/{id}`. The commands are what a language is compiled and run with
 /// in essence; `languages.toml` has them in full.
-pub(super) fn full(language: &Numbered) -> Value {
+pub(super) fn full(language: &NumberedLanguage) -> Value {
     let file = language.source_file.as_deref().unwrap_or_default();
     let (compile, run) = match language.kind {
-        Kind::PlainText => (None, format!("cat {file}")),
-        Kind::Executable => (None, format!("./{file}")),
-        Kind::MultiFile => (Some("bash compile".to_owned()), "bash run".to_owned()),
-        Kind::Language(name) => match name {
+        NumberedKind::PlainText => (None, format!("cat {file}")),
+        NumberedKind::Executable => (None, format!("./{file}")),
+        NumberedKind::MultiFile => (Some("bash compile".to_owned()), "bash run".to_owned()),
+        NumberedKind::Language(name) => match name {
             "bash" => (None, format!("bash {file}")),
             "c" => (Some(format!("gcc %s -o program {file}")), "./program".to_owned()),
             "cpp" => (Some(format!("g++ %s -o program {file}")), "./program".to_owned()),
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn numbers_are_judge0_s_and_names_tell_the_host_s_versions() {
-        let language = |name: &str, extension: &str, version: &str| Language {
+        let language = |name: &str, extension: &str, version: &str| LanguageView {
             name: name.to_owned(),
             aliases: Vec::new(),
             extensions: vec![extension.to_owned()],
@@ -163,7 +163,7 @@ mod tests {
             language("java", "java", "javac 17.0.12"),
             language(MULTI_FILE, "", ""),
             language("own", "own", "1.2"),
-            Language { available: false, ..language("rust", "rs", "rustc 1.95.0") },
+            LanguageView { available: false, ..language("rust", "rs", "rustc 1.95.0") },
         ];
         let seen: Vec<_> = all(&languages)
             .into_iter()

@@ -1,17 +1,19 @@
 //! A job in Judge0's fields.
 
-use api::{Execution, ExecutionRequest, LimitHit, Outcome, SourceFile, StageName, State, Verdict};
+use api::{
+    Execution, ExecutionRequest, LimitHit, SourceFile, StageName, StageOutcome, State, Verdict,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use super::languages::Numbered;
-use super::submission::Remembered;
+use super::languages::NumberedLanguage;
+use super::submission::SubmissionRecord;
 use super::{archive, token};
 use crate::answers::AnswerMemory;
 use crate::faces::from_base64;
 use crate::jobs;
-use crate::queue::Job;
+use crate::queue::QueuedJob;
 use crate::verdict::signal_number;
 
 /// What a submission is shown with when nobody asks for other fields.
@@ -112,43 +114,43 @@ pub(super) struct NotText;
 
 /// How texts are written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Texts {
+pub(super) enum TextEncoding {
     Base64,
     Plain,
 }
 
 /// Everything that can be said of a submission.
 #[derive(Debug)]
-pub(super) struct Submitted {
-    job: Job,
-    remembered: Remembered,
-    judged: Judged,
+pub(super) struct SubmissionView {
+    job: QueuedJob,
+    remembered: SubmissionRecord,
+    judged: SubmissionOutcome,
     /// `additional_files`, where they were packed.
     archive: Option<String>,
     /// Memory for what it holds, and for the same in an answer.
     pub(super) room: Option<AnswerMemory>,
 }
 
-impl Submitted {
+impl SubmissionView {
     /// Of a job that came by this face; none for others.
-    pub(super) fn of(job: Job) -> Option<Submitted> {
-        let remembered = Remembered::of(&job)?;
-        let judged = Judged::of(&job, &remembered);
-        Some(Submitted { job, remembered, judged, archive: None, room: None })
+    pub(super) fn of(job: QueuedJob) -> Option<SubmissionView> {
+        let remembered = SubmissionRecord::of(&job)?;
+        let judged = SubmissionOutcome::of(&job, &remembered);
+        Some(SubmissionView { job, remembered, judged, archive: None, room: None })
     }
 
     /// Ties memory for it to it.
-    pub(super) fn holding(self, room: AnswerMemory) -> Submitted {
-        Submitted { room: Some(room), ..self }
+    pub(super) fn holding(self, room: AnswerMemory) -> SubmissionView {
+        SubmissionView { room: Some(room), ..self }
     }
 
     /// The same with its additional files as an archive, for [`Submitted::render`]. Takes a while.
-    pub(super) fn packed(self) -> Submitted {
+    pub(super) fn packed(self) -> SubmissionView {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);
         let archive = request.as_ref().map(additional).filter(|files| !files.is_empty());
         let archive = archive.and_then(archive::packed).map(|bytes| BASE64.encode(bytes));
-        Submitted { archive, ..self }
+        SubmissionView { archive, ..self }
     }
 
     /// Whether it has its final status.
@@ -165,8 +167,8 @@ impl Submitted {
     pub(super) fn render<'a>(
         &self,
         fields: impl IntoIterator<Item = &'a str>,
-        texts: Texts,
-        languages: &[Numbered],
+        texts: TextEncoding,
+        languages: &[NumberedLanguage],
     ) -> Result<Value, NotText> {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);
@@ -207,8 +209,8 @@ impl Submitted {
         })
     }
 
-    fn plain_field(&self, field: &str, languages: &[Numbered]) -> Value {
-        let Submitted { job, remembered, judged, .. } = self;
+    fn plain_field(&self, field: &str, languages: &[NumberedLanguage]) -> Value {
+        let SubmissionView { job, remembered, judged, .. } = self;
         let date = |ms: Option<u64>| json!(ms.map(jobs::date));
         match field {
             "token" => json!(token::of(&job.id)),
@@ -257,17 +259,17 @@ impl Submitted {
 
 /// The body of a callback: the default fields of a job, texts as base64. A job of another face has
 /// none.
-pub fn callback_body(job: &Job) -> Option<Vec<u8>> {
-    let submitted = Submitted::of(job.clone())?;
-    let body = submitted.render(DEFAULT_FIELDS, Texts::Base64, &[]).ok()?;
+pub fn callback_body(job: &QueuedJob) -> Option<Vec<u8>> {
+    let submitted = SubmissionView::of(job.clone())?;
+    let body = submitted.render(DEFAULT_FIELDS, TextEncoding::Base64, &[]).ok()?;
     Some(body.to_string().into_bytes())
 }
 
-fn written(bytes: Option<Vec<u8>>, texts: Texts) -> Result<Value, NotText> {
+fn written(bytes: Option<Vec<u8>>, texts: TextEncoding) -> Result<Value, NotText> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     match texts {
-        Texts::Base64 => Ok(Value::String(BASE64.encode(bytes))),
-        Texts::Plain => String::from_utf8(bytes).map(Value::String).map_err(|_| NotText),
+        TextEncoding::Base64 => Ok(Value::String(BASE64.encode(bytes))),
+        TextEncoding::Plain => String::from_utf8(bytes).map(Value::String).map_err(|_| NotText),
     }
 }
 
@@ -288,8 +290,8 @@ fn source(request: &ExecutionRequest) -> Option<Vec<u8>> {
     }
     let file = request.files.first()?;
     match file.encoding {
-        api::Encoding::Utf8 => Some(file.content.as_bytes().to_vec()),
-        api::Encoding::Base64 => from_base64(&file.content),
+        api::BytesEncoding::Utf8 => Some(file.content.as_bytes().to_vec()),
+        api::BytesEncoding::Base64 => from_base64(&file.content),
     }
 }
 
@@ -310,7 +312,7 @@ fn decimal_text(text: &str) -> String {
 
 /// What became of a submission.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Judged {
+pub(super) struct SubmissionOutcome {
     status: usize,
     stdout: Option<Vec<u8>>,
     stderr: Option<Vec<u8>>,
@@ -323,28 +325,28 @@ pub(super) struct Judged {
     exit_signal: Option<i32>,
 }
 
-impl Judged {
-    fn of(job: &Job, remembered: &Remembered) -> Judged {
-        let bare = |status| Judged { status, ..Judged::default() };
+impl SubmissionOutcome {
+    fn of(job: &QueuedJob, remembered: &SubmissionRecord) -> SubmissionOutcome {
+        let bare = |status| SubmissionOutcome { status, ..SubmissionOutcome::default() };
         match job.state {
             State::Queued => bare(IN_QUEUE),
             State::Running => bare(PROCESSING),
             State::Finished => {
                 let result = job.result.as_deref().map(serde_json::from_slice::<Execution>);
                 match result {
-                    Some(Ok(execution)) => Judged::finished(&execution, remembered),
+                    Some(Ok(execution)) => SubmissionOutcome::finished(&execution, remembered),
                     // Without its result (in lists) more is not known.
                     None | Some(Err(_)) => bare(INTERNAL),
                 }
             }
             State::Cancelled | State::Expired | State::Dead => {
                 let message = job.message.clone().unwrap_or_else(|| job.state.as_str().to_owned());
-                Judged { message: Some(message), ..bare(INTERNAL) }
+                SubmissionOutcome { message: Some(message), ..bare(INTERNAL) }
             }
         }
     }
 
-    fn finished(execution: &Execution, remembered: &Remembered) -> Judged {
+    fn finished(execution: &Execution, remembered: &SubmissionRecord) -> SubmissionOutcome {
         let compile = execution.stages.iter().find(|stage| stage.name == StageName::Compile);
         let compile = compile.map(|stage| execution.of_stage(stage));
         let compile_output = compile.and_then(|outcome| {
@@ -364,23 +366,33 @@ impl Judged {
                 None => outcome.message.clone(),
             };
             let status = if broken { INTERNAL } else { COMPILATION };
-            return Judged { status, compile_output, message, ..Judged::default() };
+            return SubmissionOutcome {
+                status,
+                compile_output,
+                message,
+                ..SubmissionOutcome::default()
+            };
         }
-        let runs: Vec<&Outcome> = match &*execution.tests {
+        let runs: Vec<&StageOutcome> = match &*execution.tests {
             [] => vec![&execution.outcome],
             tests => tests.iter().map(|test| execution.of_test(test)).collect(),
         };
         let expected = remembered.expected.as_deref().and_then(from_base64);
-        let status = |outcome: &Outcome| status_of(outcome, remembered, expected.as_deref());
+        let status = |outcome: &StageOutcome| status_of(outcome, remembered, expected.as_deref());
         let failed = runs.iter().find(|outcome| status(outcome) != ACCEPTED);
         let shown = failed.or(runs.last()).copied().unwrap_or(&execution.outcome);
         let status = status(shown);
         if status == INTERNAL {
             let message = shown.message.clone();
-            return Judged { status, compile_output, message, ..Judged::default() };
+            return SubmissionOutcome {
+                status,
+                compile_output,
+                message,
+                ..SubmissionOutcome::default()
+            };
         }
         let some = |bytes: Vec<u8>| Some(bytes).filter(|bytes| !bytes.is_empty());
-        Judged {
+        SubmissionOutcome {
             status,
             stdout: some(stream(&shown.stdout, shown.stdout_base64.as_ref())),
             stderr: some(stream(&shown.stderr, shown.stderr_base64.as_ref())),
@@ -404,13 +416,17 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-fn mean_bytes(runs: &[&Outcome]) -> u64 {
+fn mean_bytes(runs: &[&StageOutcome]) -> u64 {
     let sum = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.memory_peak_bytes));
     let count = u64::try_from(runs.len()).unwrap_or(u64::MAX);
     sum.checked_div(count).unwrap_or(0)
 }
 
-fn status_of(outcome: &Outcome, remembered: &Remembered, expected: Option<&[u8]>) -> usize {
+fn status_of(
+    outcome: &StageOutcome,
+    remembered: &SubmissionRecord,
+    expected: Option<&[u8]>,
+) -> usize {
     match outcome.verdict {
         Verdict::Ok | Verdict::Wa if outcome.cpu_ms > remembered.cpu_time_limit * 1000.0 => {
             TIME_LIMIT
@@ -441,7 +457,7 @@ fn status_of(outcome: &Outcome, remembered: &Remembered, expected: Option<&[u8]>
 }
 
 /// Whether output is as expected but for white space at the ends of lines and at the end.
-fn same(outcome: &Outcome, expected: &[u8]) -> bool {
+fn same(outcome: &StageOutcome, expected: &[u8]) -> bool {
     let output = stream(&outcome.stdout, outcome.stdout_base64.as_ref());
     let lines = |text: &[u8]| -> Vec<Vec<u8>> {
         let lines = text.trim_ascii_end().split(|byte| *byte == b'\n');
@@ -450,7 +466,7 @@ fn same(outcome: &Outcome, expected: &[u8]) -> bool {
     lines(&output) == lines(expected)
 }
 
-fn message_of(outcome: &Outcome, status: usize) -> Option<String> {
+fn message_of(outcome: &StageOutcome, status: usize) -> Option<String> {
     let by_limit = match outcome.limit {
         Some(LimitHit::Memory) => Some("Memory limit exceeded"),
         Some(LimitHit::Output) => Some("Output limit exceeded"),

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use api::{Comparison, Encoding, ExecutionRequest, LimitSpec, SourceFile, TestCase, Webhook};
+use api::{
+    BytesEncoding, ExecutionRequest, LimitSpec, OutputComparison, SourceFile, TestCase,
+    WebhookTarget,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::languages::{Kind, MULTI_FILE, Numbered};
-use super::{Config, archive, words};
-use crate::error::Refusal;
+use super::languages::{MULTI_FILE, NumberedKind, NumberedLanguage};
+use super::{Judge0Config, archive, words};
+use crate::error::RequestRefusal;
 use crate::faces::from_base64;
 use crate::jobs::Submission;
-use crate::queue::Job;
+use crate::queue::QueuedJob;
 
 /// Bytes of `compiler_options` and of `command_line_arguments`.
 const LINE_BYTES_MAX: usize = 512;
@@ -30,7 +33,7 @@ pub(super) type Complaints = BTreeMap<String, Vec<String>>;
 
 /// What is remembered of a submission beside its request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Remembered {
+pub(super) struct SubmissionRecord {
     /// Always [`LABEL`].
     pub(super) face: String,
     pub(super) language_id: u64,
@@ -56,10 +59,10 @@ pub(super) struct Remembered {
     pub(super) expected: Option<String>,
 }
 
-impl Remembered {
+impl SubmissionRecord {
     /// Of a job that came by this face; none for others.
-    pub(super) fn of(job: &Job) -> Option<Remembered> {
-        let remembered: Remembered = serde_json::from_str(job.face.as_deref()?).ok()?;
+    pub(super) fn of(job: &QueuedJob) -> Option<SubmissionRecord> {
+        let remembered: SubmissionRecord = serde_json::from_str(job.face.as_deref()?).ok()?;
         (remembered.face == LABEL).then_some(remembered)
     }
 }
@@ -69,11 +72,11 @@ impl Remembered {
 pub(super) fn parse(
     parameters: &Map<String, Value>,
     base64: bool,
-    languages: &[Numbered],
-    config: &Config,
+    languages: &[NumberedLanguage],
+    config: &Judge0Config,
     copies_left: &mut u64,
 ) -> Result<Submission, Complaints> {
-    let mut form = Form { parameters, base64, complaints: Complaints::new() };
+    let mut form = SubmissionForm { parameters, base64, complaints: Complaints::new() };
     let language = form.language(languages);
     let source = form.bytes("source_code");
     let archive = form.archive(config);
@@ -82,10 +85,10 @@ pub(super) fn parse(
     let mut remembered = form.remembered(config);
     remembered.callback_url = form.text("callback_url");
     match language.map(|language| language.kind) {
-        Some(Kind::MultiFile) if archive.is_none() => {
+        Some(NumberedKind::MultiFile) if archive.is_none() => {
             form.complain("additional_files", "can't be blank");
         }
-        Some(Kind::MultiFile) | None => {}
+        Some(NumberedKind::MultiFile) | None => {}
         Some(_) if source.is_none() => form.complain("source_code", "can't be blank"),
         Some(_) => {}
     }
@@ -106,14 +109,14 @@ pub(super) fn parse(
             .as_deref()
             .map(words::options)
             .unwrap_or_default(),
-        webhook: remembered.callback_url.clone().map(|url| Webhook { url, secret: None }),
+        webhook: remembered.callback_url.clone().map(|url| WebhookTarget { url, secret: None }),
         ..ExecutionRequest::default()
     };
     program(&mut request, language, source.unwrap_or_default());
     if let Some(files) = archive {
         add_files(&mut request, files);
     }
-    if language.kind == Kind::MultiFile {
+    if language.kind == NumberedKind::MultiFile {
         // Its stages share a sandbox, where test cases are not possible.
         remembered.number_of_runs = 1;
         remembered.expected = expected.map(|bytes| BASE64.encode(bytes));
@@ -128,24 +131,24 @@ pub(super) fn parse(
 }
 
 /// What to run, and the source under its name.
-fn program(request: &mut ExecutionRequest, language: &Numbered, source: Vec<u8>) {
+fn program(request: &mut ExecutionRequest, language: &NumberedLanguage, source: Vec<u8>) {
     let name = language.source_file.clone().unwrap_or_default();
     let mut executable = false;
     match language.kind {
-        Kind::Language(language) => request.language = Some(language.to_owned()),
-        Kind::MultiFile => {
+        NumberedKind::Language(language) => request.language = Some(language.to_owned()),
+        NumberedKind::MultiFile => {
             request.language = Some(MULTI_FILE.to_owned());
             return;
         }
-        Kind::PlainText => request.argv = Some(vec!["/bin/cat".to_owned(), name.clone()]),
-        Kind::Executable => {
+        NumberedKind::PlainText => request.argv = Some(vec!["/bin/cat".to_owned(), name.clone()]),
+        NumberedKind::Executable => {
             request.argv = Some(vec![format!("./{name}")]);
             executable = true;
         }
     }
     let (content, encoding) = match text(Some(source)) {
-        (None, Some(encoded)) => (encoded, Encoding::Base64),
-        (content, _) => (content.unwrap_or_default(), Encoding::Utf8),
+        (None, Some(encoded)) => (encoded, BytesEncoding::Base64),
+        (content, _) => (content.unwrap_or_default(), BytesEncoding::Utf8),
     };
     request.files.push(SourceFile { name, content, encoding, executable });
 }
@@ -169,7 +172,7 @@ fn input(
         return;
     }
     if expected.is_some() {
-        request.comparison = Some(Comparison::TrailingSpace);
+        request.comparison = Some(OutputComparison::TrailingSpace);
     }
     let (expected, expected_base64) = text(expected);
     let case = TestCase { stdin, stdin_base64, expected, expected_base64, ..TestCase::default() };
@@ -177,7 +180,7 @@ fn input(
     request.stop_at_first_failure = true;
 }
 
-fn limits(remembered: &Remembered) -> LimitSpec {
+fn limits(remembered: &SubmissionRecord) -> LimitSpec {
     let bytes = |kilobytes: u64| kilobytes.saturating_mul(KIB);
     LimitSpec {
         // The extra time is there to see by how much a program is too slow.
@@ -213,7 +216,7 @@ fn text(bytes: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
 }
 
 /// What Cove refuses, under Judge0's names.
-pub(super) fn complaint(refusal: &Refusal) -> Complaints {
+pub(super) fn complaint(refusal: &RequestRefusal) -> Complaints {
     let field = refusal.field.split(['.', '[']).next().unwrap_or_default();
     let limit = refusal.field.strip_prefix("limits.");
     let source = ["source", "files[0].content"].contains(&refusal.field.as_str());
@@ -237,13 +240,13 @@ pub(super) fn complaint(refusal: &Refusal) -> Complaints {
 }
 
 /// The parameters, and what is wrong with them.
-struct Form<'a> {
+struct SubmissionForm<'a> {
     parameters: &'a Map<String, Value>,
     base64: bool,
     complaints: Complaints,
 }
 
-impl Form<'_> {
+impl SubmissionForm<'_> {
     fn complain(&mut self, field: &str, message: impl Into<String>) {
         self.complaints.entry(field.to_owned()).or_default().push(message.into());
     }
@@ -350,7 +353,7 @@ impl Form<'_> {
         }
     }
 
-    fn language<'a>(&mut self, languages: &'a [Numbered]) -> Option<&'a Numbered> {
+    fn language<'a>(&mut self, languages: &'a [NumberedLanguage]) -> Option<&'a NumberedLanguage> {
         if self.given("language_id").is_none() {
             self.complain("language_id", "can't be blank");
             return None;
@@ -367,13 +370,13 @@ impl Form<'_> {
     /// Counts what is repeated for each run, before it is.
     fn copies(
         &mut self,
-        language: Option<&Numbered>,
-        remembered: &Remembered,
+        language: Option<&NumberedLanguage>,
+        remembered: &SubmissionRecord,
         lengths: [usize; 2],
         left: &mut u64,
     ) {
         let runs = remembered.number_of_runs;
-        if runs == 1 || language.is_none_or(|language| language.kind == Kind::MultiFile) {
+        if runs == 1 || language.is_none_or(|language| language.kind == NumberedKind::MultiFile) {
             return;
         }
         let bytes = lengths.map(|length| u64::try_from(length).unwrap_or(u64::MAX));
@@ -391,7 +394,7 @@ impl Form<'_> {
     }
 
     /// The files of the archive.
-    fn archive(&mut self, config: &Config) -> Option<Vec<SourceFile>> {
+    fn archive(&mut self, config: &Judge0Config) -> Option<Vec<SourceFile>> {
         let field = "additional_files";
         let encoded = self.text(field)?;
         let bytes_max = config.max_extract_size.saturating_mul(KIB);
@@ -404,11 +407,11 @@ impl Form<'_> {
         None
     }
 
-    fn remembered(&mut self, config: &Config) -> Remembered {
+    fn remembered(&mut self, config: &Judge0Config) -> SubmissionRecord {
         if self.flag("enable_network", false) {
             self.complain("enable_network", "enabling network is not allowed");
         }
-        Remembered {
+        SubmissionRecord {
             face: LABEL.to_owned(),
             compiler_options: self.line("compiler_options"),
             command_line_arguments: self.line("command_line_arguments"),
@@ -460,7 +463,7 @@ impl Form<'_> {
                 1,
                 config.max_number_of_runs,
             ),
-            ..Remembered::default()
+            ..SubmissionRecord::default()
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use api::{Mode, Outcome, StageName, Verdict};
+use api::{ExecutionMode, StageName, StageOutcome, Verdict};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::request::{self, Job};
-use super::stage::End;
-use super::{Face, Failure};
+use super::request::{self, PistonJob};
+use super::stage::StageEnd;
+use super::{PistonContext, PistonFailure};
 use crate::faces::shown;
-use crate::service::{Io, Progress};
+use crate::service::{ProgramIo, ProgressObserver};
 use crate::verdict::signal_number;
 
 /// Time for the first message.
@@ -61,13 +61,15 @@ const INVALID_SIGNAL: Close = (4005, "Invalid signal");
 const COMPLETED: Close = (4999, "Job Completed");
 
 pub(super) async fn connect(
-    State(face): State<Face>,
+    State(face): State<PistonContext>,
     who: Principal,
     drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Err(rejection) => Failure::new(rejection.status(), rejection.body_text()).into_response(),
+        Err(rejection) => {
+            PistonFailure::new(rejection.status(), rejection.body_text()).into_response()
+        }
         Ok(upgrade) => upgrade
             .max_message_size(MESSAGE_BYTES_MAX)
             .max_frame_size(MESSAGE_BYTES_MAX)
@@ -77,7 +79,7 @@ pub(super) async fn connect(
 
 /// How a connection comes to its end.
 #[derive(Debug, PartialEq, Eq)]
-enum Stop {
+enum ConnectionStop {
     /// The other side is not there any more.
     Gone,
     /// With this code.
@@ -86,17 +88,17 @@ enum Stop {
     Error(String),
 }
 
-async fn serve(face: Face, who: Principal, drain: Drain, socket: WebSocket) {
+async fn serve(face: PistonContext, who: Principal, drain: Drain, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let session = Box::pin(session(&face, &who, &mut sink, &mut stream));
     let stop = tokio::select! {
         stop = session => stop,
-        () = drain.cancelled() => Stop::Error("the server is shutting down".to_owned()),
+        () = drain.cancelled() => ConnectionStop::Error("the server is shutting down".to_owned()),
     };
     let (code, reason) = match stop {
-        Stop::Gone => return,
-        Stop::Close(close) => close,
-        Stop::Error(message) => {
+        ConnectionStop::Gone => return,
+        ConnectionStop::Close(close) => close,
+        ConnectionStop::Error(message) => {
             let message = json!({ "type": "error", "message": message }).to_string();
             if !matches!(timeout(CLOSE_MAX, sink.send(message.into())).await, Ok(Ok(()))) {
                 return;
@@ -118,18 +120,23 @@ async fn serve(face: Face, who: Principal, drain: Drain, socket: WebSocket) {
 type Sink = SplitSink<WebSocket, Message>;
 type Messages = SplitStream<WebSocket>;
 
-async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Messages) -> Stop {
+async fn session(
+    face: &PistonContext,
+    who: &Principal,
+    sink: &mut Sink,
+    stream: &mut Messages,
+) -> ConnectionStop {
     let body = match timeout(INIT_MAX, init(stream)).await {
         Ok(Ok(body)) => body,
         Ok(Err(stop)) => return stop,
-        Err(_) => return Stop::Close(INIT_TIMEOUT),
+        Err(_) => return ConnectionStop::Close(INIT_TIMEOUT),
     };
     let languages = face.service.languages().await.languages;
     let mut job = match request::parse(&body, &languages, &face.config) {
         Ok(job) => job,
-        Err(message) => return Stop::Error(message),
+        Err(message) => return ConnectionStop::Error(message),
     };
-    let outbox = Outbox::default();
+    let outbox = PistonOutbox::default();
     outbox.push(&json!({
         "type": "runtime",
         "language": job.runtime.language,
@@ -143,7 +150,7 @@ async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Mes
 
     let (stdin, stdin_end) = mpsc::channel(STDIN_CHUNKS_MAX);
     let (control, control_end) = mpsc::channel(SIGNALS_MAX);
-    let io = Io { stdin: Some(StdinSource::Live(stdin_end)), control: Some(control_end) };
+    let io = ProgramIo { stdin: Some(StdinSource::Live(stdin_end)), control: Some(control_end) };
     let run = async {
         let stop = run(face, who, job, io, &outbox).await;
         outbox.close();
@@ -151,12 +158,12 @@ async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Mes
     };
     let write = async {
         while let Some(message) = outbox.pop().await {
-            sink.send(message.into()).await.map_err(|_| Stop::Gone)?;
+            sink.send(message.into()).await.map_err(|_| ConnectionStop::Gone)?;
         }
         Ok(())
     };
     let both = async { tokio::try_join!(run, write).map_or_else(|gone| gone, |(stop, ())| stop) };
-    let mut inbox = Inbox::new(stdin, control, first);
+    let mut inbox = PistonInbox::new(stdin, control, first);
     tokio::select! {
         stop = both => stop,
         // Leaving drops the run, which ends the program.
@@ -164,22 +171,30 @@ async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Mes
     }
 }
 
-async fn run(face: &Face, who: &Principal, job: Job, io: Io, outbox: &Outbox) -> Stop {
-    let mut live = Live { outbox, text: [Text::default(), Text::default()] };
+async fn run(
+    face: &PistonContext,
+    who: &Principal,
+    job: PistonJob,
+    io: ProgramIo,
+    outbox: &PistonOutbox,
+) -> ConnectionStop {
+    let mut live = PistonRecorder { outbox, text: [Utf8Stream::default(), Utf8Stream::default()] };
     let run = face.service.execute(&who.token_id, job.request, io, &mut live);
     match Box::pin(run).await {
-        Err(crate::Error::Refused(refusal)) => Stop::Error(request::refusal(&refusal)),
-        Err(error) => Stop::Error(error.to_string()),
-        Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
-            Stop::Error(execution.outcome.message.unwrap_or_else(|| "internal error".to_owned()))
+        Err(crate::ExecutionError::Refused(refusal)) => {
+            ConnectionStop::Error(request::refusal(&refusal))
         }
-        Ok(_) => Stop::Close(COMPLETED),
+        Err(error) => ConnectionStop::Error(error.to_string()),
+        Ok(execution) if execution.outcome.verdict == Verdict::Ie => ConnectionStop::Error(
+            execution.outcome.message.unwrap_or_else(|| "internal error".to_owned()),
+        ),
+        Ok(_) => ConnectionStop::Close(COMPLETED),
     }
 }
 
 /// What a client says.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum PistonMessage {
     Init(Value),
     Stdin(Vec<u8>),
     Eof,
@@ -187,42 +202,48 @@ enum Said {
 }
 
 /// Reads one message; none when it is not for us (pings).
-fn said(message: Message) -> Result<Option<Said>, Stop> {
+fn said(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
     let bytes = match message {
         Message::Text(text) => axum::body::Bytes::from(text),
         Message::Binary(bytes) => bytes,
         Message::Ping(_) | Message::Pong(_) => return Ok(None),
-        Message::Close(_) => return Err(Stop::Gone),
+        Message::Close(_) => return Err(ConnectionStop::Gone),
     };
     let invalid = |error: serde_json::Error| {
-        Stop::Error(format!("not a message: {}", node::http::plain_json_error(&error)))
+        ConnectionStop::Error(format!("not a message: {}", node::http::plain_json_error(&error)))
     };
     let mut message: Value = serde_json::from_slice(&bytes).map_err(invalid)?;
     let text = |name: &str| message.get(name).and_then(Value::as_str);
     match text("type") {
-        Some("init") => Ok(Some(Said::Init(message))),
-        Some("eof") => Ok(Some(Said::Eof)),
+        Some("init") => Ok(Some(PistonMessage::Init(message))),
+        Some("eof") => Ok(Some(PistonMessage::Eof)),
         Some("signal") => {
             let number = text("signal").and_then(signal_number);
-            number.map(|number| Some(Said::Signal(number))).ok_or(Stop::Close(INVALID_SIGNAL))
+            number
+                .map(|number| Some(PistonMessage::Signal(number)))
+                .ok_or(ConnectionStop::Close(INVALID_SIGNAL))
         }
-        Some("data") if text("stream") != Some("stdin") => Err(Stop::Close(ONLY_STDIN)),
+        Some("data") if text("stream") != Some("stdin") => Err(ConnectionStop::Close(ONLY_STDIN)),
         Some("data") => match message.get_mut("data").map(Value::take) {
-            Some(Value::String(data)) => Ok(Some(Said::Stdin(data.into_bytes()))),
-            _ => Err(Stop::Error("data is required as a string".to_owned())),
+            Some(Value::String(data)) => Ok(Some(PistonMessage::Stdin(data.into_bytes()))),
+            _ => Err(ConnectionStop::Error("data is required as a string".to_owned())),
         },
-        Some(other) => Err(Stop::Error(format!("there is no message of type {:?}", shown(other)))),
-        None => Err(Stop::Error("type is required as a string".to_owned())),
+        Some(other) => {
+            Err(ConnectionStop::Error(format!("there is no message of type {:?}", shown(other))))
+        }
+        None => Err(ConnectionStop::Error("type is required as a string".to_owned())),
     }
 }
 
 /// Waits for the message that says what to run.
-async fn init(stream: &mut Messages) -> Result<Value, Stop> {
+async fn init(stream: &mut Messages) -> Result<Value, ConnectionStop> {
     loop {
-        let Some(Ok(message)) = stream.next().await else { return Err(Stop::Gone) };
+        let Some(Ok(message)) = stream.next().await else { return Err(ConnectionStop::Gone) };
         match said(message) {
-            Ok(Some(Said::Init(body))) => return Ok(body),
-            Ok(Some(_)) | Err(Stop::Close(_)) => return Err(Stop::Close(NOT_INITIALIZED)),
+            Ok(Some(PistonMessage::Init(body))) => return Ok(body),
+            Ok(Some(_)) | Err(ConnectionStop::Close(_)) => {
+                return Err(ConnectionStop::Close(NOT_INITIALIZED));
+            }
             Ok(None) => {}
             Err(stop) => return Err(stop),
         }
@@ -230,7 +251,7 @@ async fn init(stream: &mut Messages) -> Result<Value, Stop> {
 }
 
 /// What the client sends, on its way to the program.
-struct Inbox {
+struct PistonInbox {
     /// Gone once the input has ended, from either side.
     stdin: Option<mpsc::Sender<Vec<u8>>>,
     control: mpsc::Sender<ProgramControl>,
@@ -244,13 +265,13 @@ fn cost(bytes: &[u8]) -> usize {
     bytes.len().saturating_add(CHUNK_OVERHEAD)
 }
 
-impl Inbox {
+impl PistonInbox {
     fn new(
         stdin: mpsc::Sender<Vec<u8>>,
         control: mpsc::Sender<ProgramControl>,
         first: String,
-    ) -> Inbox {
-        let mut inbox = Inbox {
+    ) -> PistonInbox {
+        let mut inbox = PistonInbox {
             stdin: Some(stdin),
             control,
             waiting: VecDeque::new(),
@@ -269,7 +290,7 @@ impl Inbox {
     }
 
     /// Hands input and signals on until the client says something that ends the connection.
-    async fn listen(&mut self, stream: &mut Messages) -> Stop {
+    async fn listen(&mut self, stream: &mut Messages) -> ConnectionStop {
         loop {
             if self.ended && self.waiting.is_empty() {
                 self.stdin = None;
@@ -297,15 +318,15 @@ impl Inbox {
                     }
                 },
                 message = stream.next(), if room => {
-                    let Some(Ok(message)) = message else { return Stop::Gone };
+                    let Some(Ok(message)) = message else { return ConnectionStop::Gone };
                     match said(message) {
                         Ok(None) => {}
-                        Ok(Some(Said::Init(_))) => return Stop::Close(ALREADY_INITIALIZED),
-                        Ok(Some(Said::Stdin(bytes))) => self.keep(bytes),
-                        Ok(Some(Said::Eof)) => self.ended = true,
+                        Ok(Some(PistonMessage::Init(_))) => return ConnectionStop::Close(ALREADY_INITIALIZED),
+                        Ok(Some(PistonMessage::Stdin(bytes))) => self.keep(bytes),
+                        Ok(Some(PistonMessage::Eof)) => self.ended = true,
                         // Signals do not queue up in a kernel either: where there are too many,
                         // the same are on their way already.
-                        Ok(Some(Said::Signal(number))) => {
+                        Ok(Some(PistonMessage::Signal(number))) => {
                             self.control.try_send(ProgramControl::Signal(number)).ok();
                         }
                         Err(stop) => return stop,
@@ -318,13 +339,13 @@ impl Inbox {
 
 /// Messages on their way to the client.
 #[derive(Debug, Default)]
-struct Outbox {
-    state: Mutex<Waiting>,
+struct PistonOutbox {
+    state: Mutex<WaitingMessages>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingMessages {
     messages: VecDeque<String>,
     bytes: usize,
     closed: bool,
@@ -332,7 +353,7 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-impl Outbox {
+impl PistonOutbox {
     fn push(&self, message: &Value) {
         let message = message.to_string();
         let mut waiting = self.state.lock();
@@ -379,13 +400,13 @@ impl Outbox {
 }
 
 /// Puts what happens into the outbox.
-struct Live<'a> {
-    outbox: &'a Outbox,
+struct PistonRecorder<'a> {
+    outbox: &'a PistonOutbox,
     /// Of standard output and standard error.
-    text: [Text; 2],
+    text: [Utf8Stream; 2],
 }
 
-impl Live<'_> {
+impl PistonRecorder<'_> {
     fn data(&self, stream: ChunkStream, text: &str) {
         if !text.is_empty() {
             let stream = match stream {
@@ -396,7 +417,7 @@ impl Live<'_> {
         }
     }
 
-    fn text(&mut self, stream: ChunkStream) -> &mut Text {
+    fn text(&mut self, stream: ChunkStream) -> &mut Utf8Stream {
         match stream {
             ChunkStream::Stdout => &mut self.text[0],
             ChunkStream::Stderr => &mut self.text[1],
@@ -408,7 +429,7 @@ fn stage_name(stage: StageName) -> &'static str {
     if stage == StageName::Compile { "compile" } else { "run" }
 }
 
-impl Progress for Live<'_> {
+impl ProgressObserver for PistonRecorder<'_> {
     fn stage(&mut self, stage: StageName, _test: Option<u32>) {
         self.outbox.push(&json!({ "type": "stage", "stage": stage_name(stage) }));
     }
@@ -418,12 +439,18 @@ impl Progress for Live<'_> {
         self.data(stream, &text);
     }
 
-    fn exit(&mut self, stage: StageName, _test: Option<u32>, _mode: Mode, outcome: &Outcome) {
+    fn exit(
+        &mut self,
+        stage: StageName,
+        _test: Option<u32>,
+        _mode: ExecutionMode,
+        outcome: &StageOutcome,
+    ) {
         for stream in [ChunkStream::Stdout, ChunkStream::Stderr] {
             let rest = self.text(stream).end();
             self.data(stream, &rest);
         }
-        let end = End::of(outcome);
+        let end = StageEnd::of(outcome);
         let mut message = json!({
             "type": "exit", "stage": stage_name(stage), "code": end.code, "signal": end.signal,
         });
@@ -441,12 +468,12 @@ impl Progress for Live<'_> {
 
 /// Makes text of chunks without cutting characters: the beginning of one waits for its end.
 #[derive(Debug, Default)]
-struct Text {
+struct Utf8Stream {
     /// Up to 3 bytes.
     rest: Vec<u8>,
 }
 
-impl Text {
+impl Utf8Stream {
     fn push(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
@@ -474,7 +501,7 @@ mod tests {
     fn characters_stay_whole_wherever_the_chunks_end() {
         let text = "a€😀é\u{7ff}z";
         for size in 1..=text.len() {
-            let mut whole = Text::default();
+            let mut whole = Utf8Stream::default();
             let mut out = String::new();
             for chunk in text.as_bytes().chunks(size) {
                 let part = whole.push(chunk);
@@ -488,7 +515,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_replaced_and_holds_nothing_up() {
-        let mut text = Text::default();
+        let mut text = Utf8Stream::default();
         assert_eq!(text.push(b"a\xffb\xc3"), "a\u{fffd}b");
         assert_eq!(text.push(b"(\xf0\x9f\x98"), "\u{fffd}(");
         assert_eq!(text.end(), "\u{fffd}");
@@ -502,17 +529,20 @@ mod tests {
         let text = |text: &str| said(Message::Text(text.into()));
         assert_eq!(
             text(r#"{"type":"data","stream":"stdin","data":"x"}"#),
-            Ok(Some(Said::Stdin(b"x".to_vec())))
+            Ok(Some(PistonMessage::Stdin(b"x".to_vec())))
         );
-        assert_eq!(text(r#"{"type":"signal","signal":"SIGINT"}"#), Ok(Some(Said::Signal(2))));
-        assert_eq!(text(r#"{"type":"eof"}"#), Ok(Some(Said::Eof)));
+        assert_eq!(
+            text(r#"{"type":"signal","signal":"SIGINT"}"#),
+            Ok(Some(PistonMessage::Signal(2)))
+        );
+        assert_eq!(text(r#"{"type":"eof"}"#), Ok(Some(PistonMessage::Eof)));
         for (message, close) in [
             (r#"{"type":"data","stream":"stdout","data":"x"}"#, ONLY_STDIN),
             (r#"{"type":"data","data":"x"}"#, ONLY_STDIN),
             (r#"{"type":"signal","signal":"SIGNOPE"}"#, INVALID_SIGNAL),
             (r#"{"type":"signal","signal":2}"#, INVALID_SIGNAL),
         ] {
-            assert_eq!(text(message), Err(Stop::Close(close)), "{message}");
+            assert_eq!(text(message), Err(ConnectionStop::Close(close)), "{message}");
         }
         for message in [
             "",
@@ -524,17 +554,17 @@ mod tests {
             r#"{"type":"x"}"#,
             r#"{"type":"data","stream":"stdin"}"#,
         ] {
-            assert!(matches!(text(message), Err(Stop::Error(_))), "{message}");
+            assert!(matches!(text(message), Err(ConnectionStop::Error(_))), "{message}");
         }
         assert_eq!(said(Message::Ping(Vec::new().into())), Ok(None));
-        assert_eq!(said(Message::Close(None)), Err(Stop::Gone));
+        assert_eq!(said(Message::Close(None)), Err(ConnectionStop::Gone));
     }
 
     #[tokio::test]
     async fn input_without_bytes_is_no_chunk_and_small_chunks_fill_the_inbox() {
         let (stdin, _stdin_end) = mpsc::channel(1);
         let (control, _control_end) = mpsc::channel(1);
-        let mut inbox = Inbox::new(stdin, control, String::new());
+        let mut inbox = PistonInbox::new(stdin, control, String::new());
         inbox.keep(Vec::new());
         assert_eq!(inbox.waiting.len(), 0);
         while inbox.waiting_bytes < INBOX_BYTES_MAX {
@@ -545,7 +575,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_outbox_makes_the_run_wait_until_something_is_taken() {
-        let outbox = Outbox::default();
+        let outbox = PistonOutbox::default();
         let large = json!("x".repeat(OUTBOX_BYTES_MAX));
         assert!(std::future::poll_fn(|cx| Poll::Ready(outbox.poll_room(cx))).await.is_ready());
         outbox.push(&large);

@@ -1,26 +1,30 @@
 //! From the body of `/execute` and `/connect` to an execution, with Piston's own complaints.
 
-use api::{Encoding, ExecutionRequest, Language, LimitSpec, SourceFile};
+use api::{BytesEncoding, ExecutionRequest, LanguageView, LimitSpec, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value};
 
-use super::Config;
-use super::runtimes::{self, Runtime};
-use crate::error::Refusal;
+use super::PistonConfig;
+use super::runtimes::{self, PistonRuntime};
+use crate::error::RequestRefusal;
 use crate::faces::{entry_name, from_base64, shown};
 
 /// Something to run.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct PistonJob {
     /// What it runs on.
-    pub(super) runtime: Runtime,
+    pub(super) runtime: PistonRuntime,
     /// What to run. For `/connect` standard input is not in it.
     pub(super) request: ExecutionRequest,
 }
 
 /// Checks a body in the order in which Piston does.
-pub(super) fn parse(body: &Value, languages: &[Language], config: &Config) -> Result<Job, String> {
+pub(super) fn parse(
+    body: &Value,
+    languages: &[LanguageView],
+    config: &PistonConfig,
+) -> Result<PistonJob, String> {
     let none = Map::new();
     let body = body.as_object().unwrap_or(&none);
     let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|it| !it.is_empty());
@@ -56,7 +60,7 @@ pub(super) fn parse(body: &Value, languages: &[Language], config: &Config) -> Re
         compile_limits: LimitSpec { output_bytes: Some(config.output_max_size), ..limits.0 },
         ..ExecutionRequest::default()
     };
-    Ok(Job { runtime, request })
+    Ok(PistonJob { runtime, request })
 }
 
 /// An encoding that nobody knows counts as UTF-8.
@@ -101,7 +105,10 @@ fn stdin(body: &Map<String, Value>) -> Result<String, String> {
 }
 
 /// Limits of the compile and of the run stage.
-fn limits(body: &Map<String, Value>, config: &Config) -> Result<(LimitSpec, LimitSpec), String> {
+fn limits(
+    body: &Map<String, Value>,
+    config: &PistonConfig,
+) -> Result<(LimitSpec, LimitSpec), String> {
     let mut stages = [LimitSpec::default(), LimitSpec::default()];
     // The order of the original: it decides which of two mistakes is told.
     for (kind, [of_compile, of_run]) in [
@@ -176,7 +183,7 @@ fn rounded_up(value: f64) -> Option<u64> {
 }
 
 /// The files with the main one, which is the first in UTF-8, in front.
-fn place(files: &[Value], main: usize, runtime: &Runtime) -> Result<Vec<SourceFile>, String> {
+fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<SourceFile>, String> {
     let mut placed = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
         let given = match file.get("name") {
@@ -192,9 +199,9 @@ fn place(files: &[Value], main: usize, runtime: &Runtime) -> Result<Vec<SourceFi
         };
         let content = file.get("content").and_then(Value::as_str).unwrap_or_default();
         let (content, encoding) = match encoding(file) {
-            "base64" => (from_base64(content).map(|it| BASE64.encode(it)), Encoding::Base64),
-            "hex" => (from_hex(content).map(|it| BASE64.encode(it)), Encoding::Base64),
-            _ => (Some(content.to_owned()), Encoding::Utf8),
+            "base64" => (from_base64(content).map(|it| BASE64.encode(it)), BytesEncoding::Base64),
+            "hex" => (from_hex(content).map(|it| BASE64.encode(it)), BytesEncoding::Base64),
+            _ => (Some(content.to_owned()), BytesEncoding::Utf8),
         };
         let content = content
             .ok_or_else(|| format!("files[{index}].content is not {}", self::encoding(file)))?;
@@ -214,7 +221,7 @@ fn tidy(name: &str) -> String {
 }
 
 /// Compilers go by the extension; other tools take any name.
-fn with_extension(name: String, language: &Language) -> String {
+fn with_extension(name: String, language: &LanguageView) -> String {
     let has = |extension: &String| {
         name.strip_suffix(extension.as_str()).is_some_and(|stem| stem.ends_with('.'))
     };
@@ -240,7 +247,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// What Cove refuses, in Piston's names.
-pub(super) fn refusal(refusal: &Refusal) -> String {
+pub(super) fn refusal(refusal: &RequestRefusal) -> String {
     let limit = match refusal.field.as_str() {
         "limits.memory_bytes" => "run_memory_limit",
         "limits.wall_ms" => "run_timeout",

@@ -1,13 +1,13 @@
 //! Cove's languages under the names that Piston's packages have.
 
-use api::Language;
+use api::LanguageView;
 use serde_json::{Value, json};
 
-use super::version::{self, Version};
+use super::version::{self, RuntimeVersion};
 
 /// What Piston calls a language of this host.
 #[derive(Clone, Debug)]
-pub(super) struct Runtime {
+pub(super) struct PistonRuntime {
     /// Piston's name.
     pub(super) language: String,
     /// Piston's other names, and Cove's.
@@ -15,9 +15,9 @@ pub(super) struct Runtime {
     /// The tool, where several could run the language.
     pub(super) runtime: Option<&'static str>,
     /// The tool's version.
-    pub(super) version: Version,
+    pub(super) version: RuntimeVersion,
     /// The language here.
-    pub(super) cove: Language,
+    pub(super) cove: LanguageView,
 }
 
 /// Cove's name, Piston's name, Piston's aliases, and the tool that Piston names.
@@ -37,15 +37,15 @@ const NAMES: [(&str, &str, &[&str], Option<&str>); 9] = [
 pub(super) const JAVA_SOURCE: &str = "java-source";
 
 /// Everything that can be run here.
-pub(super) fn all(languages: &[Language]) -> Vec<Runtime> {
+pub(super) fn all(languages: &[LanguageView]) -> Vec<PistonRuntime> {
     let available = languages.iter().filter(|language| language.available);
     let has_source = available.clone().any(|language| language.name == JAVA_SOURCE);
     // It would have the same name.
-    let hidden = |language: &&Language| has_source && language.name == "java";
+    let hidden = |language: &&LanguageView| has_source && language.name == "java";
     available.filter(|language| !hidden(language)).map(runtime).collect()
 }
 
-fn runtime(cove: &Language) -> Runtime {
+fn runtime(cove: &LanguageView) -> PistonRuntime {
     let known = NAMES.iter().find(|(name, ..)| *name == cove.name);
     let (language, aliases, tool) = match known {
         Some((_, language, aliases, tool)) => (*language, *aliases, *tool),
@@ -58,29 +58,33 @@ fn runtime(cove: &Language) -> Runtime {
         }
     }
     let text = cove.version.as_deref().unwrap_or_default();
-    Runtime {
+    PistonRuntime {
         language: language.to_owned(),
         aliases,
         // What the tool says of itself is better than what it usually is.
         runtime: tool.map(|tool| if text.contains("clang") { "clang" } else { tool }),
         // A tool that tells no version still runs programs.
-        version: Version::in_text(text).unwrap_or_default(),
+        version: RuntimeVersion::in_text(text).unwrap_or_default(),
         cove: cove.clone(),
     }
 }
 
 /// The newest runtime of the language that the selector means.
-pub(super) fn choose(languages: &[Language], language: &str, selector: &str) -> Option<Runtime> {
-    let called = |runtime: &Runtime| {
+pub(super) fn choose(
+    languages: &[LanguageView],
+    language: &str,
+    selector: &str,
+) -> Option<PistonRuntime> {
+    let called = |runtime: &PistonRuntime| {
         runtime.language == language || runtime.aliases.iter().any(|alias| alias == language)
     };
-    let means = |runtime: &Runtime| version::satisfies(runtime.version, selector);
+    let means = |runtime: &PistonRuntime| version::satisfies(runtime.version, selector);
     let fitting = all(languages).into_iter().filter(called).filter(means);
     fitting.max_by_key(|runtime| runtime.version)
 }
 
 /// An entry of `GET /runtimes`.
-pub(super) fn entry(runtime: &Runtime) -> Value {
+pub(super) fn entry(runtime: &PistonRuntime) -> Value {
     let mut entry = json!({
         "language": runtime.language,
         "version": runtime.version.to_string(),
@@ -93,7 +97,7 @@ pub(super) fn entry(runtime: &Runtime) -> Value {
 }
 
 /// An entry of `GET /packages`: what is on the host is installed.
-pub(super) fn package(runtime: &Runtime) -> Value {
+pub(super) fn package(runtime: &PistonRuntime) -> Value {
     json!({
         "language": runtime.language,
         "language_version": runtime.version.to_string(),
@@ -105,8 +109,8 @@ pub(super) fn package(runtime: &Runtime) -> Value {
 mod tests {
     use super::*;
 
-    fn language(name: &str, aliases: &[&str], version: &str) -> Language {
-        Language {
+    fn language(name: &str, aliases: &[&str], version: &str) -> LanguageView {
+        LanguageView {
             name: name.to_owned(),
             aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),
             extensions: Vec::new(),
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn java_is_what_starts_a_source_file_where_there_is_one() {
         let both = [language("java", &[], "javac 17.0.1"), language(JAVA_SOURCE, &[], "javac 17")];
-        let names = |languages: &[Language]| -> Vec<(String, String)> {
+        let names = |languages: &[LanguageView]| -> Vec<(String, String)> {
             all(languages).into_iter().map(|it| (it.language, it.cove.name)).collect()
         };
         assert_eq!(names(&both), [("java".to_owned(), JAVA_SOURCE.to_owned())]);
@@ -133,7 +137,7 @@ mod tests {
         let languages = [
             language("cpp", &["c++", "cxx"], "g++ (Debian 12.2.0-14) 12.2.0"),
             language("zig", &["z"], "0.14.1"),
-            Language { available: false, ..language("rust", &[], "rustc 1.95.0") },
+            LanguageView { available: false, ..language("rust", &[], "rustc 1.95.0") },
         ];
         let entries: Vec<Value> = all(&languages).iter().map(entry).collect();
         let expected = json!([

@@ -1,20 +1,20 @@
 //! Results in Piston's words.
 
-use api::{Execution, LimitHit, Outcome, StageName};
+use api::{Execution, LimitHit, StageName, StageOutcome};
 use sandbox::ChunkStream;
 use serde_json::{Map, Value, json};
 
-use super::request::Job;
-use crate::service::Progress;
+use super::request::PistonJob;
+use crate::service::ProgressObserver;
 use crate::verdict::signal_number;
 
 /// Collects what each stage wrote, both streams together in the order in which it came.
 #[derive(Debug, Default)]
-pub(super) struct Together {
+pub(super) struct CombinedOutput {
     stages: Vec<Vec<u8>>,
 }
 
-impl Progress for Together {
+impl ProgressObserver for CombinedOutput {
     fn stage(&mut self, _stage: StageName, _test: Option<u32>) {
         self.stages.push(Vec::new());
     }
@@ -26,11 +26,11 @@ impl Progress for Together {
         }
     }
 
-    fn exit(&mut self, _: StageName, _: Option<u32>, _: api::Mode, _: &Outcome) {}
+    fn exit(&mut self, _: StageName, _: Option<u32>, _: api::ExecutionMode, _: &StageOutcome) {}
 }
 
 /// The answer of `/execute`.
-pub(super) fn answer(job: &Job, execution: &Execution, together: &Together) -> Value {
+pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &CombinedOutput) -> Value {
     let mut answer = Map::new();
     let mut last = Value::Null;
     for (index, stage) in execution.stages.iter().enumerate() {
@@ -49,8 +49,8 @@ pub(super) fn answer(job: &Job, execution: &Execution, together: &Together) -> V
 
 /// One stage. Without `output` (what a cache repeats has none), the streams stand one behind the
 /// other in it.
-fn shown(outcome: &Outcome, output: Option<String>) -> Value {
-    let end = End::of(outcome);
+fn shown(outcome: &StageOutcome, output: Option<String>) -> Value {
+    let end = StageEnd::of(outcome);
     let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
     json!({
         "signal": end.signal,
@@ -68,17 +68,17 @@ fn shown(outcome: &Outcome, output: Option<String>) -> Value {
 
 /// How a stage ended, as Piston says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct StageEnd {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<String>,
     pub(super) status: Option<&'static str>,
     pub(super) message: Option<String>,
 }
 
-impl End {
-    pub(super) fn of(outcome: &Outcome) -> End {
+impl StageEnd {
+    pub(super) fn of(outcome: &StageOutcome) -> StageEnd {
         // Whatever a limit ended is shown as killed, even where the program exited just before.
-        let killed = |status, message: &str| End {
+        let killed = |status, message: &str| StageEnd {
             code: None,
             signal: Some("SIGKILL".to_owned()),
             status: Some(status),
@@ -101,7 +101,7 @@ impl End {
             (None, Some(code)) => (Some("RE"), Some(format!("Exited with error status {code}"))),
             (None, None) => (Some("XX"), None),
         };
-        End {
+        StageEnd {
             code: outcome.exit_code,
             signal: outcome.signal.clone(),
             status,
@@ -130,13 +130,13 @@ fn milliseconds(ms: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use api::{Truncated, Verdict};
+    use api::{TruncatedStreams, Verdict};
 
     use super::*;
     use crate::verdict::infrastructure_failure;
 
-    fn outcome(code: Option<i32>, signal: Option<&str>, limit: Option<LimitHit>) -> Outcome {
-        Outcome {
+    fn outcome(code: Option<i32>, signal: Option<&str>, limit: Option<LimitHit>) -> StageOutcome {
+        StageOutcome {
             verdict: Verdict::Re,
             exit_code: code,
             signal: signal.map(str::to_owned),
@@ -151,17 +151,19 @@ mod tests {
         }
     }
 
-    fn stderr_only() -> Outcome {
-        Outcome {
-            truncated: Truncated { stdout: false, stderr: true },
+    fn stderr_only() -> StageOutcome {
+        StageOutcome {
+            truncated: TruncatedStreams { stdout: false, stderr: true },
             ..outcome(None, Some("SIGKILL"), Some(LimitHit::Output))
         }
     }
 
     #[test]
     fn every_end_has_its_status() {
-        let not_started =
-            Outcome { message: Some("start `x`: no".to_owned()), ..outcome(Some(127), None, None) };
+        let not_started = StageOutcome {
+            message: Some("start `x`: no".to_owned()),
+            ..outcome(Some(127), None, None)
+        };
         for (outcome, code, signal, status, message) in [
             (outcome(Some(0), None, None), Some(0), None, None, None),
             (
@@ -223,7 +225,7 @@ mod tests {
                 infrastructure_failure().message.as_deref(),
             ),
         ] {
-            let end = End::of(&outcome);
+            let end = StageEnd::of(&outcome);
             let seen = (end.code, end.signal.as_deref(), end.status, end.message.as_deref());
             assert_eq!(seen, (code, signal, status, message), "{outcome:?}");
         }

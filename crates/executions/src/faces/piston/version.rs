@@ -9,21 +9,21 @@ pub(super) const SELECTOR_BYTES_MAX: usize = 256;
 /// A version. A pre-release comes before the release of the same numbers; pre-releases of the same
 /// numbers are not told apart, because no tool of a host is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::faces) struct Version {
+pub(in crate::faces) struct RuntimeVersion {
     numbers: [u64; 3],
     release: bool,
 }
 
-impl Version {
+impl RuntimeVersion {
     /// The first version in what a tool prints: `gcc (Debian 12.2.0-14) 12.2.0` has two, and the
     /// first that has a point in it counts. Missing parts are 0.
-    pub(in crate::faces) fn in_text(text: &str) -> Option<Version> {
+    pub(in crate::faces) fn in_text(text: &str) -> Option<RuntimeVersion> {
         let mut numbers_only = None;
         let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
         for word in words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
             let parts: Vec<u64> = word.split('.').map_while(|part| part.parse().ok()).collect();
             let part = |index| parts.get(index).copied().unwrap_or(0);
-            let version = Version { numbers: [part(0), part(1), part(2)], release: true };
+            let version = RuntimeVersion { numbers: [part(0), part(1), part(2)], release: true };
             if parts.len() > 1 {
                 return Some(version);
             }
@@ -35,12 +35,12 @@ impl Version {
     }
 
     /// The least version with these numbers, its pre-releases included.
-    fn before(numbers: [u64; 3]) -> Version {
-        Version { numbers, release: false }
+    fn before(numbers: [u64; 3]) -> RuntimeVersion {
+        RuntimeVersion { numbers, release: false }
     }
 }
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for RuntimeVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [major, minor, patch] = self.numbers;
         write!(f, "{major}.{minor}.{patch}")
@@ -48,7 +48,7 @@ impl std::fmt::Display for Version {
 }
 
 /// Whether `version` is one that `selector` means. A selector that is not one means none.
-pub(super) fn satisfies(version: Version, selector: &str) -> bool {
+pub(super) fn satisfies(version: RuntimeVersion, selector: &str) -> bool {
     if selector.len() > SELECTOR_BYTES_MAX {
         return false;
     }
@@ -59,37 +59,37 @@ pub(super) fn satisfies(version: Version, selector: &str) -> bool {
 
 /// One end of a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Bound {
-    AtLeast(Version),
-    Above(Version),
-    AtMost(Version),
-    Below(Version),
+enum VersionBound {
+    AtLeast(RuntimeVersion),
+    Above(RuntimeVersion),
+    AtMost(RuntimeVersion),
+    Below(RuntimeVersion),
     Never,
 }
 
-impl Bound {
-    fn holds(self, version: Version) -> bool {
+impl VersionBound {
+    fn holds(self, version: RuntimeVersion) -> bool {
         match self {
-            Bound::AtLeast(bound) => version >= bound,
-            Bound::Above(bound) => version > bound,
-            Bound::AtMost(bound) => version <= bound,
-            Bound::Below(bound) => version < bound,
-            Bound::Never => false,
+            VersionBound::AtLeast(bound) => version >= bound,
+            VersionBound::Above(bound) => version > bound,
+            VersionBound::AtMost(bound) => version <= bound,
+            VersionBound::Below(bound) => version < bound,
+            VersionBound::Never => false,
         }
     }
 }
 
 /// A version of which the end may be left open: `3`, `3.x`, `*`.
 #[derive(Clone, Copy, Debug)]
-struct Partial {
+struct PartialVersion {
     major: Option<u64>,
     minor: Option<u64>,
     patch: Option<u64>,
     release: bool,
 }
 
-impl Partial {
-    fn parse(text: &str) -> Option<Partial> {
+impl PartialVersion {
+    fn parse(text: &str) -> Option<PartialVersion> {
         let text = text.strip_prefix(['v', '=']).unwrap_or(text);
         // What follows `+` names a build and never counts.
         let text = text.split_once('+').map_or(text, |(version, _build)| version);
@@ -116,19 +116,19 @@ impl Partial {
         // After an open part everything is open.
         let minor = major.and(minor);
         let patch = minor.and(patch);
-        Some(Partial { major, minor, patch, release: pre.is_none() })
+        Some(PartialVersion { major, minor, patch, release: pre.is_none() })
     }
 
     /// The least version it means.
-    fn lowest(self) -> Version {
+    fn lowest(self) -> RuntimeVersion {
         let numbers = [self.major, self.minor, self.patch].map(|part| part.unwrap_or(0));
-        Version { numbers, release: self.release }
+        RuntimeVersion { numbers, release: self.release }
     }
 
     /// The least version above all it means; none when it means all.
-    fn above(self) -> Option<Version> {
+    fn above(self) -> Option<RuntimeVersion> {
         let major = self.major?;
-        Some(Version::before(match (self.minor, self.patch) {
+        Some(RuntimeVersion::before(match (self.minor, self.patch) {
             (None, _) => [major.checked_add(1)?, 0, 0],
             (Some(minor), None) => [major, minor.checked_add(1)?, 0],
             (Some(minor), Some(patch)) => [major, minor, patch.checked_add(1)?],
@@ -137,10 +137,10 @@ impl Partial {
 }
 
 /// The bounds of one alternative.
-fn range(text: &str) -> Option<Vec<Bound>> {
+fn range(text: &str) -> Option<Vec<VersionBound>> {
     if let Some((from, to)) = text.split_once(" - ") {
-        let (from, to) = (Partial::parse(from.trim())?, Partial::parse(to.trim())?);
-        let mut bounds = vec![Bound::AtLeast(from.lowest())];
+        let (from, to) = (PartialVersion::parse(from.trim())?, PartialVersion::parse(to.trim())?);
+        let mut bounds = vec![VersionBound::AtLeast(from.lowest())];
         bounds.extend(operator("<=", to)?);
         return Some(bounds);
     }
@@ -163,28 +163,31 @@ fn range(text: &str) -> Option<Vec<Bound>> {
             _ => return None,
         };
         waiting = "";
-        bounds.extend(operator(operator_of_word, Partial::parse(version)?)?);
+        bounds.extend(operator(operator_of_word, PartialVersion::parse(version)?)?);
     }
     waiting.is_empty().then_some(bounds)
 }
 
-fn operator(operator: &str, partial: Partial) -> Option<Vec<Bound>> {
+fn operator(operator: &str, partial: PartialVersion) -> Option<Vec<VersionBound>> {
     let lowest = partial.lowest();
-    let from = Bound::AtLeast(lowest);
-    let up_to = |above: Option<Version>| above.map(Bound::Below);
+    let from = VersionBound::AtLeast(lowest);
+    let up_to = |above: Option<RuntimeVersion>| above.map(VersionBound::Below);
     let exact = partial.patch.is_some();
     Some(match operator {
-        "" | "=" | "==" if exact => vec![from, Bound::AtMost(lowest)],
+        "" | "=" | "==" if exact => vec![from, VersionBound::AtMost(lowest)],
         "" | "=" | "==" => std::iter::once(from).chain(up_to(partial.above())).collect(),
         ">=" => vec![from],
-        ">" if exact => vec![Bound::Above(lowest)],
-        ">" => vec![partial.above().map_or(Bound::Never, Bound::AtLeast)],
-        "<" if partial.major.is_none() => vec![Bound::Never],
-        "<" => vec![Bound::Below(Version { release: exact && partial.release, ..lowest })],
-        "<=" if exact => vec![Bound::AtMost(lowest)],
+        ">" if exact => vec![VersionBound::Above(lowest)],
+        ">" => vec![partial.above().map_or(VersionBound::Never, VersionBound::AtLeast)],
+        "<" if partial.major.is_none() => vec![VersionBound::Never],
+        "<" => vec![VersionBound::Below(RuntimeVersion {
+            release: exact && partial.release,
+            ..lowest
+        })],
+        "<=" if exact => vec![VersionBound::AtMost(lowest)],
         "<=" => up_to(partial.above()).into_iter().collect(),
         "~" | "~>" => {
-            let above = Partial { patch: None, ..partial }.above();
+            let above = PartialVersion { patch: None, ..partial }.above();
             std::iter::once(from).chain(up_to(above)).collect()
         }
         "^" => std::iter::once(from).chain(up_to(caret(partial))).collect(),
@@ -193,11 +196,11 @@ fn operator(operator: &str, partial: Partial) -> Option<Vec<Bound>> {
 }
 
 /// Where the left-most number that is not 0 changes.
-fn caret(partial: Partial) -> Option<Version> {
+fn caret(partial: PartialVersion) -> Option<RuntimeVersion> {
     let above = match (partial.major?, partial.minor, partial.patch) {
         (0, Some(0), Some(_)) => partial,
-        (0, Some(_), _) => Partial { patch: None, ..partial },
-        _ => Partial { minor: None, patch: None, ..partial },
+        (0, Some(_), _) => PartialVersion { patch: None, ..partial },
+        _ => PartialVersion { minor: None, patch: None, ..partial },
     };
     above.above()
 }
@@ -219,13 +222,13 @@ mod tests {
             ("GNU bash, version 5.2.15(1)-release (x86_64-pc-linux-gnu)", "5.2.15"),
             ("0.17.19", "0.17.19"),
         ] {
-            assert_eq!(Version::in_text(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(RuntimeVersion::in_text(text).unwrap().to_string(), expected, "{text}");
         }
-        assert_eq!(Version::in_text("no numbers"), None);
+        assert_eq!(RuntimeVersion::in_text("no numbers"), None);
     }
 
-    fn version_one() -> Version {
-        Version { numbers: [1, 0, 0], release: true }
+    fn version_one() -> RuntimeVersion {
+        RuntimeVersion { numbers: [1, 0, 0], release: true }
     }
 
     #[test]
@@ -270,7 +273,7 @@ mod tests {
             ("^", "", "1.0.0"),
             ("99999999999999999999999", "", "1.0.0"),
         ] {
-            let version = |text: &str| Version::in_text(text).unwrap();
+            let version = |text: &str| RuntimeVersion::in_text(text).unwrap();
             for text in yes.split_whitespace() {
                 assert!(satisfies(version(text), selector), "{selector:?} means {text}");
             }

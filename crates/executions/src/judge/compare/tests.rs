@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FLOAT: Rule = Rule::Float { absolute: 0.01, relative: 0.001 };
+const FLOAT: ComparisonRule = ComparisonRule::Float { absolute: 0.01, relative: 0.001 };
 
-fn check(rule: Rule, cases: &[(&str, &str, bool)]) {
+fn check(rule: ComparisonRule, cases: &[(&str, &str, bool)]) {
     for (actual, expected, equal) in cases {
         let difference = difference(rule, actual.as_bytes(), expected.as_bytes());
         assert_eq!(difference.is_none(), *equal, "{rule:?} {actual:?} {expected:?} {difference:?}");
@@ -16,12 +16,12 @@ fn check(rule: Rule, cases: &[(&str, &str, bool)]) {
 #[test]
 fn exact_is_byte_for_byte() {
     check(
-        Rule::Exact,
+        ComparisonRule::Exact,
         &[("", "", true), ("a\n", "a\n", true), ("a\n", "a", false), ("a", "b", false)],
     );
-    assert!(difference(Rule::Exact, b"\xff\0", b"\xff\0").is_none());
+    assert!(difference(ComparisonRule::Exact, b"\xff\0", b"\xff\0").is_none());
     assert_eq!(
-        difference(Rule::Exact, b"abc", b"abd").unwrap(),
+        difference(ComparisonRule::Exact, b"abc", b"abd").unwrap(),
         "differs from what is expected at byte 3"
     );
 }
@@ -29,7 +29,7 @@ fn exact_is_byte_for_byte() {
 #[test]
 fn space_at_the_end_of_lines_and_of_all_does_not_count() {
     check(
-        Rule::TrailingSpace,
+        ComparisonRule::TrailingSpace,
         &[
             ("", "\n \n", true),
             ("a \r\nb\n\n", "a\nb", true),
@@ -46,7 +46,7 @@ fn space_at_the_end_of_lines_and_of_all_does_not_count() {
 #[test]
 fn words_are_what_scanf_reads() {
     check(
-        Rule::Tokens,
+        ComparisonRule::Tokens,
         &[
             ("", " \n", true),
             (" 1\t2\r\n3\u{b}4\u{c}", "1 2 3 4", true),
@@ -87,9 +87,9 @@ fn numbers_may_differ_within_either_tolerance() {
             ("1e", "1", false),
         ],
     );
-    let none = Rule::Float { absolute: 0.0, relative: 0.0 };
+    let none = ComparisonRule::Float { absolute: 0.0, relative: 0.0 };
     check(none, &[("1.0", "1", true), ("5e-324", "0", false), ("1.7e308", "-1.7e308", false)]);
-    let huge = Rule::Float { absolute: 0.0, relative: 3.0 };
+    let huge = ComparisonRule::Float { absolute: 0.0, relative: 3.0 };
     check(huge, &[("1.7e308", "-1.7e308", true)]);
 }
 
@@ -97,7 +97,9 @@ fn numbers_may_differ_within_either_tolerance() {
 fn megabytes_are_compared_in_one_pass() {
     for byte in [b' ', b'\n', b'1', 0] {
         let text = vec![byte; 8 << 20];
-        for rule in [Rule::Exact, Rule::TrailingSpace, Rule::Tokens, FLOAT] {
+        for rule in
+            [ComparisonRule::Exact, ComparisonRule::TrailingSpace, ComparisonRule::Tokens, FLOAT]
+        {
             assert_eq!(difference(rule, &text, &text), None, "{byte} {rule:?}");
         }
     }
@@ -121,20 +123,20 @@ proptest! {
     /// care which is the answer.
     #[test]
     fn each_rule_is_looser_than_the_one_before(a in text(), b in text()) {
-        let rules = [Rule::Exact, Rule::TrailingSpace, Rule::Tokens, FLOAT];
+        let rules = [ComparisonRule::Exact, ComparisonRule::TrailingSpace, ComparisonRule::Tokens, FLOAT];
         let equal = rules.map(|rule| difference(rule, &a, &b).is_none());
         prop_assert!(equal.is_sorted(), "{:?}", equal);
         prop_assert_eq!(equal[0], a == b);
-        let reversed = [Rule::Exact, Rule::TrailingSpace, Rule::Tokens];
+        let reversed = [ComparisonRule::Exact, ComparisonRule::TrailingSpace, ComparisonRule::Tokens];
         prop_assert_eq!(&reversed.map(|rule| difference(rule, &b, &a).is_none())[..], &equal[..3]);
     }
 
     #[test]
     fn an_answer_equals_itself_with_space_at_its_end(a in text()) {
-        prop_assert_eq!(difference(Rule::Exact, &a, &a), None);
+        prop_assert_eq!(difference(ComparisonRule::Exact, &a, &a), None);
         let mut longer = a.clone();
         longer.extend_from_slice(b" \n\n");
-        prop_assert_eq!(difference(Rule::TrailingSpace, &longer, &a), None);
+        prop_assert_eq!(difference(ComparisonRule::TrailingSpace, &longer, &a), None);
         longer.extend_from_slice(b"x");
         prop_assert!(difference(FLOAT, &longer, &a).is_some());
     }
@@ -142,7 +144,7 @@ proptest! {
     #[test]
     fn floats_are_close_as_arithmetic_says(a in -1e6_f64..1e6, d in -0.1_f64..0.1) {
         let b = a + d;
-        let rule = Rule::Float { absolute: 0.05, relative: 0.0 };
+        let rule = ComparisonRule::Float { absolute: 0.05, relative: 0.0 };
         let equal = difference(rule, a.to_string().as_bytes(), b.to_string().as_bytes()).is_none();
         prop_assert_eq!(equal, (a - b).abs() <= 0.05);
     }

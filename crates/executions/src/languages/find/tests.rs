@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::testing::Directory;
+use crate::testing::ScratchDirectory;
 
 const ELF: &[u8] = b"\x7fELF and so on";
 const SCRIPT: &[u8] = b"#!/bin/sh\nexec real \"$@\"\n";
@@ -19,15 +19,15 @@ fn tool(executable: &str, directories: &[&str]) -> ToolEntry {
 }
 
 /// A home directory with the given files in it, all executable.
-fn home(files: &[(&str, &[u8])]) -> Directory {
-    let home = Directory::new();
+fn home(files: &[(&str, &[u8])]) -> ScratchDirectory {
+    let home = ScratchDirectory::new();
     for (path, content) in files {
         home.write(path, content, 0o755);
     }
     home
 }
 
-fn found_in(home: &Directory, tool: ToolEntry) -> Option<(PathBuf, String)> {
+fn found_in(home: &ScratchDirectory, tool: ToolEntry) -> Option<(PathBuf, String)> {
     let tools = BTreeMap::from([("tool".to_owned(), tool)]);
     let mut all = find_all(&tools, Some(home.path()));
     all.remove("tool").map(|found| {

@@ -43,10 +43,10 @@ impl Random {
 
 #[derive(Clone)]
 struct Entry {
-    job: Job,
+    job: QueuedJob,
     /// The deadline that still counts.
     expires_ms: Option<u64>,
-    key: Option<Idempotency>,
+    key: Option<IdempotencyMark>,
     webhook: bool,
     lease_until_ms: u64,
     token: Option<String>,
@@ -98,19 +98,19 @@ impl Model {
     }
 
     /// What becomes of a batch; `None` when it is refused.
-    fn push(&mut self, batch: &[NewJob]) -> Option<Vec<Pushed>> {
+    fn push(&mut self, batch: &[NewJob]) -> Option<Vec<PushOutcome>> {
         let saved = self.jobs.clone();
         let mut pushed = Vec::new();
         for new in batch {
             let same_key = |entry: &&Entry| {
-                let key = |it: &Idempotency| it.key.clone();
+                let key = |it: &IdempotencyMark| it.key.clone();
                 entry.job.tenant == new.tenant
                     && new.idempotency.is_some()
                     && entry.key.as_ref().map(key) == new.idempotency.as_ref().map(key)
             };
             match self.jobs.values().find(same_key) {
                 Some(entry) if entry.key == new.idempotency => {
-                    pushed.push(Pushed::Before(entry.job.id.clone()));
+                    pushed.push(PushOutcome::Before(entry.job.id.clone()));
                 }
                 Some(_) => {
                     self.jobs = saved;
@@ -118,7 +118,7 @@ impl Model {
                 }
                 None => {
                     self.jobs.insert(new.id.clone(), entry(new));
-                    pushed.push(Pushed::New);
+                    pushed.push(PushOutcome::New);
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Model {
         };
         // What comes back is never refused, so there may be more than the maximum already; that
         // matters only to those who add to it.
-        let added = batch.iter().zip(&pushed).filter(|(_, it)| **it == Pushed::New);
+        let added = batch.iter().zip(&pushed).filter(|(_, it)| **it == PushOutcome::New);
         let added: Vec<&NewJob> = added.map(|(new, _)| new).collect();
         let count: u64 = tenants.values().map(|it| it.0).sum();
         let bytes: u64 = tenants.values().map(|it| it.1).sum();
@@ -147,7 +147,7 @@ impl Model {
     }
 
     /// Takes over what was handed out, having checked that it could be.
-    fn claim(&mut self, max: usize, claims: &[Claim], now_ms: u64) {
+    fn claim(&mut self, max: usize, claims: &[JobClaim], now_ms: u64) {
         let could = if self.paused { 0 } else { self.waiting(now_ms).count().min(max) };
         assert_eq!(claims.len(), could);
         for claim in claims {
@@ -170,23 +170,23 @@ impl Model {
         }
     }
 
-    fn held(&mut self, lease: &Lease) -> Option<&mut Entry> {
+    fn held(&mut self, lease: &JobLease) -> Option<&mut Entry> {
         let entry = self.jobs.get_mut(&lease.id)?;
         (entry.token.as_ref() == Some(&lease.token)).then_some(entry)
     }
 
-    fn beat(&mut self, lease: &Lease, now_ms: u64) -> Beat {
+    fn beat(&mut self, lease: &JobLease, now_ms: u64) -> LeaseRenewal {
         let Some(entry) = self.held(lease) else {
-            return Beat::Lost;
+            return LeaseRenewal::Lost;
         };
         entry.lease_until_ms = now_ms + 3_000;
-        if entry.cancel_wanted { Beat::CancelWanted } else { Beat::Held }
+        if entry.cancel_wanted { LeaseRenewal::CancelWanted } else { LeaseRenewal::Held }
     }
 
-    fn finish(&mut self, lease: &Lease, finish: &Finish, now_ms: u64) -> Ended {
+    fn finish(&mut self, lease: &JobLease, finish: &Finish, now_ms: u64) -> AttemptDisposition {
         let config = self.config.clone();
         let Some(entry) = self.held(lease) else {
-            return Ended::Fenced;
+            return AttemptDisposition::Fenced;
         };
         match finish {
             Finish::Result(result) => {
@@ -204,7 +204,7 @@ impl Model {
                 }
             }
         }
-        Ended::Now(entry.job.state)
+        AttemptDisposition::Now(entry.job.state)
     }
 
     fn cancel(&mut self, tenant: &str, id: &ExecutionId, now_ms: u64) -> CancelAnswer {
@@ -286,7 +286,7 @@ impl Model {
         drained
     }
 
-    fn due_webhooks(&mut self, max: usize, now_ms: u64) -> Vec<Delivery> {
+    fn due_webhooks(&mut self, max: usize, now_ms: u64) -> Vec<WebhookDelivery> {
         let due = |entry: &Entry| Some((entry.due_ms?, entry.job.id.clone()));
         let mut all: Vec<(u64, ExecutionId)> = self.jobs.values().filter_map(due).collect();
         all.retain(|(due_ms, _)| *due_ms <= now_ms);
@@ -296,14 +296,14 @@ impl Model {
             let entry = self.jobs.get_mut(&id).unwrap();
             entry.due_ms = Some(now_ms + 1_000);
             entry.deliveries += 1;
-            Delivery { id, attempt: entry.deliveries }
+            WebhookDelivery { id, attempt: entry.deliveries }
         };
         all.into_iter().map(take).collect()
     }
 }
 
 fn entry(new: &NewJob) -> Entry {
-    let job = Job {
+    let job = QueuedJob {
         id: new.id.clone(),
         tenant: new.tenant.clone(),
         state: State::Queued,
@@ -334,7 +334,7 @@ fn entry(new: &NewJob) -> Entry {
 }
 
 /// Does `steps` random operations to both and compares every answer; now and then everything.
-pub(crate) async fn compare(queue: &dyn Queue, seed: u64, steps: u64) {
+pub(crate) async fn compare(queue: &dyn JobQueue, seed: u64, steps: u64) {
     let model = Model { config: config(), jobs: BTreeMap::new(), paused: false };
     let mut both = Both { queue, model, random: Random(seed), leases: Vec::new() };
     let mut now_ms = NOW;
@@ -359,11 +359,11 @@ const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A back end and the model, side by side.
 struct Both<'a> {
-    queue: &'a dyn Queue,
+    queue: &'a dyn JobQueue,
     model: Model,
     random: Random,
     /// All that there ever were, the newest last.
-    leases: Vec<Lease>,
+    leases: Vec<JobLease>,
 }
 
 impl Both<'_> {
@@ -399,8 +399,9 @@ impl Both<'_> {
                 assert_eq!(queue.finish(lease, finish, now_ms).await.unwrap(), expected);
             }
             _ => {
-                let some: Vec<Lease> = (0..3).filter_map(|_| random.of(leases)).collect();
-                let expected: Vec<Beat> = some.iter().map(|it| model.beat(it, now_ms)).collect();
+                let some: Vec<JobLease> = (0..3).filter_map(|_| random.of(leases)).collect();
+                let expected: Vec<LeaseRenewal> =
+                    some.iter().map(|it| model.beat(it, now_ms)).collect();
                 assert_eq!(queue.heartbeat(some, now_ms).await.unwrap(), expected);
             }
         }
@@ -456,7 +457,7 @@ impl Both<'_> {
 }
 
 fn random_job(random: &mut Random, number: u64, now_ms: u64) -> NewJob {
-    let idempotency = (random.below(4) == 0).then(|| Idempotency {
+    let idempotency = (random.below(4) == 0).then(|| IdempotencyMark {
         key: format!("k{}", random.below(40)),
         fingerprint: [u8::from(random.below(8) == 0); 32],
     });
@@ -473,7 +474,7 @@ fn random_job(random: &mut Random, number: u64, now_ms: u64) -> NewJob {
     }
 }
 
-async fn compare_figures(queue: &dyn Queue, model: &Model, now_ms: u64) {
+async fn compare_figures(queue: &dyn JobQueue, model: &Model, now_ms: u64) {
     for tenant in [None, Some("a")] {
         let stats = queue.stats(tenant.map(str::to_owned), now_ms).await.unwrap();
         let of = |state| {
@@ -500,21 +501,27 @@ async fn compare_figures(queue: &dyn Queue, model: &Model, now_ms: u64) {
     }
 }
 
-async fn compare_jobs(queue: &dyn Queue, model: &Model) {
+async fn compare_jobs(queue: &dyn JobQueue, model: &Model) {
     // Which words say why is not the model's business.
-    let small =
-        |job: &Job| Job { message: None, face: None, request: None, result: None, ..job.clone() };
+    let small = |job: &QueuedJob| QueuedJob {
+        message: None,
+        face: None,
+        request: None,
+        result: None,
+        ..job.clone()
+    };
     let listed = queue.list(all()).await.unwrap();
     assert!(
         listed.iter().all(|job| (&job.face, &job.request, &job.result) == (&None, &None, &None))
     );
-    let listed: Vec<Job> = listed.iter().map(small).collect();
-    let expected: Vec<Job> = model.jobs.values().rev().map(|entry| small(&entry.job)).collect();
+    let listed: Vec<QueuedJob> = listed.iter().map(small).collect();
+    let expected: Vec<QueuedJob> =
+        model.jobs.values().rev().map(|entry| small(&entry.job)).collect();
     assert_eq!(listed, expected);
     for entry in model.jobs.values() {
         let parts = Parts { request: true, result: true };
         let found = queue.get(entry.job.id.clone(), parts).await.unwrap();
-        let found = found.map(|job| Job { message: None, ..job });
+        let found = found.map(|job| QueuedJob { message: None, ..job });
         assert_eq!(found.as_ref(), Some(&entry.job));
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 
 const NOTHING: [u64; 0] = [];
 
-pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Queue) {
+pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn JobQueue) {
     let new = NewJob {
         language: "c".to_owned(),
         label: Some("homework 3".to_owned()),
@@ -16,7 +16,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
         ..keyed(1, "a", "key", 1)
     };
     push(queue, vec![new.clone()]).await;
-    let mut expected = Job {
+    let mut expected = QueuedJob {
         id: new.id,
         tenant: new.tenant,
         state: State::Queued,
@@ -35,7 +35,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
     };
     assert_eq!(get(queue, 1).await, expected);
     // Lists do without what may be large.
-    let listed = Job { face: None, ..expected.clone() };
+    let listed = QueuedJob { face: None, ..expected.clone() };
     assert_eq!(queue.list(all()).await.unwrap(), [listed]);
 
     let claims = queue.claim(5, ClaimQuota::unlimited(), NOW + 10).await.unwrap();
@@ -46,7 +46,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
     assert_eq!(get(queue, 1).await, expected);
 
     let ended = queue.finish(claims[0].lease.clone(), result("{\"out\":1}"), NOW + 20).await;
-    assert_eq!(ended.unwrap(), Ended::Now(State::Finished));
+    assert_eq!(ended.unwrap(), AttemptDisposition::Now(State::Finished));
     (expected.state, expected.finished_ms) = (State::Finished, Some(NOW + 20));
     assert_eq!(get(queue, 1).await, expected);
     (expected.request, expected.result) = (Some(new.request), Some(b"{\"out\":1}".to_vec()));
@@ -54,13 +54,13 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
     assert_eq!(queue.get(id(1), parts).await.unwrap(), Some(expected));
 }
 
-pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn Queue) {
+pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn JobQueue) {
     let parts = Parts { request: true, result: true };
-    let lease = Lease { id: id(1), token: "1".to_owned() };
+    let lease = JobLease { id: id(1), token: "1".to_owned() };
     assert_eq!(queue.push(Vec::new()).await.unwrap(), []);
     assert_eq!(queue.claim(9, ClaimQuota::unlimited(), NOW).await.unwrap(), []);
-    assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [Beat::Lost]);
-    assert_eq!(queue.finish(lease, result("{}"), NOW).await.unwrap(), Ended::Fenced);
+    assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [LeaseRenewal::Lost]);
+    assert_eq!(queue.finish(lease, result("{}"), NOW).await.unwrap(), AttemptDisposition::Fenced);
     assert_eq!(cancel(queue, 1, NOW).await, CancelAnswer::Unknown);
     assert_eq!(queue.get(id(1), parts).await.unwrap(), None);
     assert_eq!(queue.list(all()).await.unwrap(), []);
@@ -74,14 +74,14 @@ pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn Q
     assert_eq!((stats.queued, stats.oldest_queued_ms, stats.tenants_waiting), (0, None, 0));
 }
 
-pub(super) async fn equals_are_served_in_the_order_they_came(queue: &dyn Queue) {
+pub(super) async fn equals_are_served_in_the_order_they_came(queue: &dyn JobQueue) {
     push(queue, (1..=20).map(|number| job(number, "a")).collect()).await;
     push(queue, vec![job(21, "a")]).await;
     assert_eq!(claim(queue, 5, NOW + 100).await.1, [1, 2, 3, 4, 5]);
     assert_eq!(claim_out(queue, NOW + 100).await, (6..=21).collect::<Vec<u64>>());
 }
 
-pub(super) async fn tenants_take_turns(queue: &dyn Queue) {
+pub(super) async fn tenants_take_turns(queue: &dyn JobQueue) {
     push(queue, (1..=6).map(|number| job(number, "a")).collect()).await;
     push(queue, vec![job(7, "b"), job(8, "b"), job(9, "c")]).await;
     let order = claim_out(queue, NOW + 100).await;
@@ -91,7 +91,7 @@ pub(super) async fn tenants_take_turns(queue: &dyn Queue) {
     assert_eq!(order[5..], [3, 4, 5, 6]);
 }
 
-pub(super) async fn a_late_tenant_is_not_owed_the_past(queue: &dyn Queue) {
+pub(super) async fn a_late_tenant_is_not_owed_the_past(queue: &dyn JobQueue) {
     push(queue, (1..=10).map(|number| job(number, "a")).collect()).await;
     assert_eq!(claim(queue, 6, NOW + 100).await.1.len(), 6);
     push(queue, (11..=14).map(|number| job(number, "b")).collect()).await;
@@ -102,7 +102,7 @@ pub(super) async fn a_late_tenant_is_not_owed_the_past(queue: &dyn Queue) {
     }
 }
 
-pub(super) async fn a_tenant_with_its_quota_in_hand_is_passed_over(queue: &dyn Queue) {
+pub(super) async fn a_tenant_with_its_quota_in_hand_is_passed_over(queue: &dyn JobQueue) {
     let tenant = |number| if number < 7 { "a" } else { "b" };
     push(queue, (1..=10).map(|number| job(number, tenant(number))).collect()).await;
     let numbers = async |max, in_hand: &[(&str, usize)], in_hand_max| {
@@ -118,14 +118,14 @@ pub(super) async fn a_tenant_with_its_quota_in_hand_is_passed_over(queue: &dyn Q
     assert_eq!(set(&claim_out(queue, NOW + 100).await), set(&[3, 4, 5, 6, 10]));
 }
 
-pub(super) async fn a_higher_priority_goes_first(queue: &dyn Queue) {
+pub(super) async fn a_higher_priority_goes_first(queue: &dyn JobQueue) {
     let priorities = [(1, 0), (2, -100), (3, 100), (4, 0), (5, 1)];
     let jobs = priorities.map(|(number, priority)| NewJob { priority, ..job(number, "a") });
     push(queue, jobs.to_vec()).await;
     assert_eq!(claim_out(queue, NOW + 100).await, [3, 5, 1, 4, 2]);
 }
 
-pub(super) async fn waiting_counts_as_priority(queue: &dyn Queue) {
+pub(super) async fn waiting_counts_as_priority(queue: &dyn JobQueue) {
     // Ten seconds of waiting are one step.
     push(queue, vec![NewJob { priority: 0, ..job(1, "a") }]).await;
     push(queue, vec![NewJob { priority: 2, ..job(25_000, "a") }]).await;
@@ -133,28 +133,37 @@ pub(super) async fn waiting_counts_as_priority(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 26_000).await, [25_001, 1, 25_000]);
 }
 
-pub(super) async fn the_same_key_is_the_same_job(queue: &dyn Queue) {
+pub(super) async fn the_same_key_is_the_same_job(queue: &dyn JobQueue) {
     let batch = vec![keyed(1, "a", "k", 1), job(2, "a"), keyed(3, "a", "k", 1)];
     let pushed = queue.push(batch).await.unwrap();
-    assert_eq!(pushed, [Pushed::New, Pushed::New, Pushed::Before(id(1))]);
-    assert_eq!(queue.push(vec![keyed(4, "a", "k", 1)]).await.unwrap(), [Pushed::Before(id(1))]);
+    assert_eq!(pushed, [PushOutcome::New, PushOutcome::New, PushOutcome::Before(id(1))]);
+    assert_eq!(
+        queue.push(vec![keyed(4, "a", "k", 1)]).await.unwrap(),
+        [PushOutcome::Before(id(1))]
+    );
     assert_eq!(list(queue, all()).await, [2, 1]);
     // In every later state as well.
     let lease = claim_one(queue, 1, NOW + 10).await;
-    assert_eq!(queue.push(vec![keyed(5, "a", "k", 1)]).await.unwrap(), [Pushed::Before(id(1))]);
+    assert_eq!(
+        queue.push(vec![keyed(5, "a", "k", 1)]).await.unwrap(),
+        [PushOutcome::Before(id(1))]
+    );
     queue.finish(lease, result("{}"), NOW + 11).await.unwrap();
-    assert_eq!(queue.push(vec![keyed(6, "a", "k", 1)]).await.unwrap(), [Pushed::Before(id(1))]);
+    assert_eq!(
+        queue.push(vec![keyed(6, "a", "k", 1)]).await.unwrap(),
+        [PushOutcome::Before(id(1))]
+    );
     assert_eq!(claim_out(queue, NOW + 12).await, [2]);
 }
 
-pub(super) async fn a_key_belongs_to_one_request_and_one_tenant(queue: &dyn Queue) {
+pub(super) async fn a_key_belongs_to_one_request_and_one_tenant(queue: &dyn JobQueue) {
     push(queue, vec![keyed(1, "a", "k", 1), keyed(2, "b", "k", 2), keyed(3, "a", "l", 2)]).await;
     let reused = queue.push(vec![keyed(4, "a", "k", 2)]).await.unwrap_err();
     assert!(matches!(reused, QueueError::KeyReused), "{reused:?}");
     assert_eq!(list(queue, all()).await, [3, 2, 1]);
 }
 
-pub(super) async fn a_refused_batch_leaves_nothing(queue: &dyn Queue) {
+pub(super) async fn a_refused_batch_leaves_nothing(queue: &dyn JobQueue) {
     push(queue, vec![keyed(1, "a", "k", 1)]).await;
     let batch = vec![job(2, "a"), keyed(3, "a", "new", 1), keyed(4, "a", "k", 9), job(5, "b")];
     assert!(matches!(queue.push(batch).await.unwrap_err(), QueueError::KeyReused));
@@ -166,7 +175,7 @@ pub(super) async fn a_refused_batch_leaves_nothing(queue: &dyn Queue) {
     push(queue, vec![keyed(8, "a", "new", 2)]).await;
 }
 
-pub(super) async fn a_full_queue_refuses_whole_batches(queue: &dyn Queue) {
+pub(super) async fn a_full_queue_refuses_whole_batches(queue: &dyn JobQueue) {
     push(queue, (1..=4).map(|number| job(number, "a")).collect()).await;
     let full = queue.push(vec![job(5, "b"), job(6, "c")]).await.unwrap_err();
     assert!(matches!(full, QueueError::Full { queued_max: 5 }), "{full:?}");
@@ -189,7 +198,7 @@ pub(super) async fn a_full_queue_refuses_whole_batches(queue: &dyn Queue) {
     assert!(matches!(queue.push(vec![job(18, "a")]).await, Err(QueueError::Full { .. })));
 }
 
-pub(super) async fn a_full_tenant_does_not_block_others(queue: &dyn Queue) {
+pub(super) async fn a_full_tenant_does_not_block_others(queue: &dyn JobQueue) {
     push(queue, (1..=3).map(|number| job(number, "a")).collect()).await;
     let full = queue.push(vec![job(4, "b"), job(5, "a")]).await.unwrap_err();
     assert!(matches!(full, QueueError::TenantFull { queued_max: 3 }), "{full:?}");
@@ -197,14 +206,17 @@ pub(super) async fn a_full_tenant_does_not_block_others(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 10).await.len(), 6);
 }
 
-pub(super) async fn what_was_pushed_before_needs_no_room(queue: &dyn Queue) {
+pub(super) async fn what_was_pushed_before_needs_no_room(queue: &dyn JobQueue) {
     push(queue, vec![keyed(1, "a", "k", 1), job(2, "a")]).await;
-    assert_eq!(queue.push(vec![keyed(3, "a", "k", 1)]).await.unwrap(), [Pushed::Before(id(1))]);
+    assert_eq!(
+        queue.push(vec![keyed(3, "a", "k", 1)]).await.unwrap(),
+        [PushOutcome::Before(id(1))]
+    );
     let batch = vec![keyed(4, "a", "k", 1), job(5, "a")];
     assert!(matches!(queue.push(batch).await, Err(QueueError::Full { .. })));
 }
 
-pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn Queue) {
+pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a")]).await;
     let first = claim_one(queue, 1, NOW).await;
     assert_eq!(queue.sweep(NOW + 29_999).await.unwrap(), Swept::default());
@@ -212,7 +224,7 @@ pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn Queue) {
     assert_eq!(swept, Swept { requeued: vec![id(1)], ..Swept::default() });
     assert_eq!(state(queue, 1).await, State::Queued);
     let beats = queue.heartbeat(vec![first], NOW + 30_001).await.unwrap();
-    assert_eq!(beats, [Beat::Lost]);
+    assert_eq!(beats, [LeaseRenewal::Lost]);
 
     let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + 40_000).await.unwrap();
     assert_eq!(claims[0].attempt, 2);
@@ -225,19 +237,19 @@ pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 80_000).await, NOTHING);
 }
 
-pub(super) async fn heartbeats_keep_a_lease(queue: &dyn Queue) {
+pub(super) async fn heartbeats_keep_a_lease(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     let (leases, _) = claim(queue, 2, NOW).await;
     let beats = queue.heartbeat(vec![leases[1].clone()], NOW + 20_000).await.unwrap();
-    assert_eq!(beats, [Beat::Held]);
+    assert_eq!(beats, [LeaseRenewal::Held]);
     assert_eq!(queue.sweep(NOW + 30_000).await.unwrap().requeued, [id(1)]);
     let beats = queue.heartbeat(leases, NOW + 40_000).await.unwrap();
-    assert_eq!(beats, [Beat::Lost, Beat::Held]);
+    assert_eq!(beats, [LeaseRenewal::Lost, LeaseRenewal::Held]);
     assert_eq!(queue.sweep(NOW + 69_999).await.unwrap().requeued, []);
     assert_eq!(queue.sweep(NOW + 70_000).await.unwrap().requeued, [id(2)]);
 }
 
-pub(super) async fn a_late_worker_changes_nothing(queue: &dyn Queue) {
+pub(super) async fn a_late_worker_changes_nothing(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a")]).await;
     let late = claim_one(queue, 1, NOW).await;
     queue.sweep(NOW + 30_000).await.unwrap();
@@ -252,10 +264,10 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn Queue) {
         let before = queue.get(id(1), Parts { request: true, result: true }).await.unwrap();
         for end in &ends {
             let ended = queue.finish(late.clone(), end.clone(), NOW + 31_000).await.unwrap();
-            assert_eq!(ended, Ended::Fenced, "step {step}: {end:?}");
+            assert_eq!(ended, AttemptDisposition::Fenced, "step {step}: {end:?}");
         }
         let beats = queue.heartbeat(vec![late.clone()], NOW + 31_000).await.unwrap();
-        assert_eq!(beats, [Beat::Lost], "step {step}");
+        assert_eq!(beats, [LeaseRenewal::Lost], "step {step}");
         let after = queue.get(id(1), Parts { request: true, result: true }).await.unwrap();
         assert_eq!(after, before, "step {step}");
         if step == 0 {
@@ -263,22 +275,22 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn Queue) {
             assert_ne!(current.token, late.token);
             // The current one still holds it after all that.
             let beats = queue.heartbeat(vec![current.clone()], NOW + 33_000).await.unwrap();
-            assert_eq!(beats, [Beat::Held]);
+            assert_eq!(beats, [LeaseRenewal::Held]);
         }
         if step == 1 {
             queue.sweep(NOW + 63_000).await.unwrap();
             assert_eq!(state(queue, 1).await, State::Dead);
         }
     }
-    let made_up = Lease { id: id(1), token: "not a token '--".to_owned() };
-    assert_eq!(queue.finish(made_up, result("x"), NOW).await.unwrap(), Ended::Fenced);
+    let made_up = JobLease { id: id(1), token: "not a token '--".to_owned() };
+    assert_eq!(queue.finish(made_up, result("x"), NOW).await.unwrap(), AttemptDisposition::Fenced);
 }
 
-pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn Queue) {
+pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     let lease = claim_one(queue, 1, NOW).await;
     let ended = queue.finish(lease.clone(), failed("no sandbox"), NOW + 10).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Queued));
+    assert_eq!(ended, AttemptDisposition::Now(State::Queued));
     let waiting = get(queue, 1).await;
     assert_eq!((waiting.state, waiting.attempts), (State::Queued, 1));
     assert_eq!(waiting.message.as_deref(), Some("no sandbox"));
@@ -286,7 +298,7 @@ pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn Queue) {
     let again = claim_one(queue, 1, NOW + 20).await;
     assert_ne!(again.token, lease.token);
     let ended = queue.finish(again, failed("no spawner"), NOW + 30).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Dead));
+    assert_eq!(ended, AttemptDisposition::Now(State::Dead));
     let dead = get(queue, 1).await;
     assert_eq!((dead.state, dead.attempts), (State::Dead, 2));
     assert_eq!(dead.message.as_deref(), Some("no spawner"));
@@ -294,19 +306,19 @@ pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 40).await, [2]);
 }
 
-pub(super) async fn returned_attempts_do_not_count(queue: &dyn Queue) {
+pub(super) async fn returned_attempts_do_not_count(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a")]).await;
     for round in 0..5 {
         let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + round).await.unwrap();
         assert_eq!(claims[0].attempt, 1);
         let lease = claims[0].lease.clone();
         let ended = queue.finish(lease, Finish::Returned, NOW + round).await.unwrap();
-        assert_eq!(ended, Ended::Now(State::Queued));
+        assert_eq!(ended, AttemptDisposition::Now(State::Queued));
         assert_eq!(get(queue, 1).await.attempts, 0);
     }
 }
 
-pub(super) async fn a_waiting_job_is_cancelled_at_once(queue: &dyn Queue) {
+pub(super) async fn a_waiting_job_is_cancelled_at_once(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     assert_eq!(cancel(queue, 1, NOW + 10).await, CancelAnswer::Cancelled);
     let job = get(queue, 1).await;
@@ -316,47 +328,47 @@ pub(super) async fn a_waiting_job_is_cancelled_at_once(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 12).await, [2]);
 }
 
-pub(super) async fn a_running_job_is_cancelled_by_its_worker(queue: &dyn Queue) {
+pub(super) async fn a_running_job_is_cancelled_by_its_worker(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     let (leases, _) = claim(queue, 2, NOW).await;
     assert_eq!(cancel(queue, 1, NOW + 1).await, CancelAnswer::Running);
     assert_eq!(cancel(queue, 1, NOW + 2).await, CancelAnswer::Running);
     assert_eq!(state(queue, 1).await, State::Running);
     let beats = queue.heartbeat(leases.clone(), NOW + 3).await.unwrap();
-    assert_eq!(beats, [Beat::CancelWanted, Beat::Held]);
+    assert_eq!(beats, [LeaseRenewal::CancelWanted, LeaseRenewal::Held]);
     let end = Finish::Cancelled { message: "stopped".to_owned() };
     let ended = queue.finish(leases[0].clone(), end, NOW + 4).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Cancelled));
+    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
     let job = get(queue, 1).await;
     assert_eq!((job.message.as_deref(), job.finished_ms), (Some("stopped"), Some(NOW + 4)));
     assert_eq!(cancel(queue, 1, NOW + 5).await, CancelAnswer::Ended(State::Cancelled));
 }
 
-pub(super) async fn what_is_to_be_cancelled_is_not_tried_again(queue: &dyn Queue) {
+pub(super) async fn what_is_to_be_cancelled_is_not_tried_again(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a"), job(3, "a")]).await;
     let (leases, _) = claim(queue, 3, NOW).await;
     for number in 1..=3 {
         assert_eq!(cancel(queue, number, NOW + 1).await, CancelAnswer::Running);
     }
     let ended = queue.finish(leases[0].clone(), failed("no sandbox"), NOW + 2).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Cancelled));
+    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
     let ended = queue.finish(leases[1].clone(), Finish::Returned, NOW + 2).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Cancelled));
+    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
     let swept = queue.sweep(NOW + 30_000).await.unwrap();
     assert_eq!(swept, Swept { ended: vec![(id(3), State::Cancelled)], ..Swept::default() });
     assert_eq!(claim_out(queue, NOW + 30_001).await, NOTHING);
 }
 
-pub(super) async fn a_result_counts_even_after_the_wish_to_cancel(queue: &dyn Queue) {
+pub(super) async fn a_result_counts_even_after_the_wish_to_cancel(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a")]).await;
     let lease = claim_one(queue, 1, NOW).await;
     assert_eq!(cancel(queue, 1, NOW + 1).await, CancelAnswer::Running);
     let ended = queue.finish(lease, result("{}"), NOW + 2).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
     assert_eq!(cancel(queue, 1, NOW + 3).await, CancelAnswer::Ended(State::Finished));
 }
 
-pub(super) async fn jobs_of_others_cannot_be_cancelled(queue: &dyn Queue) {
+pub(super) async fn jobs_of_others_cannot_be_cancelled(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "b"), job(2, "b")]).await;
     claim_one(queue, 1, NOW).await;
     for number in 1..=3 {
@@ -366,7 +378,7 @@ pub(super) async fn jobs_of_others_cannot_be_cancelled(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 2).await, [2]);
 }
 
-pub(super) async fn a_deadline_passes_only_for_what_waits(queue: &dyn Queue) {
+pub(super) async fn a_deadline_passes_only_for_what_waits(queue: &dyn JobQueue) {
     let deadlines = [(1, Some(100)), (2, Some(200)), (3, None), (4, Some(100))];
     for (number, deadline) in deadlines {
         let deadline_ms = deadline.map(|ms| NOW + ms);
@@ -382,11 +394,11 @@ pub(super) async fn a_deadline_passes_only_for_what_waits(queue: &dyn Queue) {
     assert!(expired.message.is_some());
     assert_eq!(state(queue, 1).await, State::Running);
     let ended = queue.finish(lease, result("{}"), NOW + 150).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
     assert_eq!(claim_out(queue, NOW + 300).await, [3]);
 }
 
-pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn Queue) {
+pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "b")]).await;
     let running = claim(queue, 1, NOW).await.0.pop().unwrap();
     queue.set_paused(true).await.unwrap();
@@ -396,7 +408,7 @@ pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn Queue) {
     assert_eq!(claim(queue, 9, NOW + 1).await.1, NOTHING);
     // What runs goes on, and what is not to run can be taken back.
     let ended = queue.finish(running, result("{}"), NOW + 2).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
     assert_eq!(cancel(queue, 3, NOW + 3).await, CancelAnswer::Cancelled);
     queue.set_paused(false).await.unwrap();
     queue.set_paused(false).await.unwrap();
@@ -404,7 +416,7 @@ pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn Queue) {
     assert_eq!(claim_out(queue, NOW + 4).await.len(), 1);
 }
 
-pub(super) async fn draining_cancels_what_waits(queue: &dyn Queue) {
+pub(super) async fn draining_cancels_what_waits(queue: &dyn JobQueue) {
     let whose = |number: u64| if number.is_multiple_of(2) { "a" } else { "b" };
     push(queue, (1..=8).map(|number| job(number, whose(number))).collect()).await;
     let (_, running) = claim(queue, 2, NOW + 10).await;
@@ -425,7 +437,7 @@ pub(super) async fn draining_cancels_what_waits(queue: &dyn Queue) {
     assert_eq!(queue.stats(None, NOW).await.unwrap().running, 2);
 }
 
-pub(super) async fn dead_jobs_are_replayed(queue: &dyn Queue) {
+pub(super) async fn dead_jobs_are_replayed(queue: &dyn JobQueue) {
     let tenants = [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "a")];
     push(queue, tenants.map(|(number, tenant)| job(number, tenant)).to_vec()).await;
     for round in 0..2 {
@@ -446,7 +458,7 @@ pub(super) async fn dead_jobs_are_replayed(queue: &dyn Queue) {
     for state in [State::Queued, State::Dead] {
         let lease = claim_one(queue, 2, NOW + 30).await;
         let ended = queue.finish(lease, failed("broken"), NOW + 31).await.unwrap();
-        assert_eq!(ended, Ended::Now(state));
+        assert_eq!(ended, AttemptDisposition::Now(state));
     }
     let replayed = queue.replay(of_a(), None, NOW + 40).await.unwrap();
     assert_eq!(replayed.iter().map(number).collect::<BTreeSet<u64>>(), set(&[1, 2, 5]));
@@ -456,11 +468,11 @@ pub(super) async fn dead_jobs_are_replayed(queue: &dyn Queue) {
     assert_eq!(set(&numbers), set(&[1, 2, 3, 4, 5]));
     for lease in leases {
         let ended = queue.finish(lease, result("{}"), NOW + 51).await.unwrap();
-        assert_eq!(ended, Ended::Now(State::Finished));
+        assert_eq!(ended, AttemptDisposition::Now(State::Finished));
     }
 }
 
-pub(super) async fn lists_are_filtered(queue: &dyn Queue) {
+pub(super) async fn lists_are_filtered(queue: &dyn JobQueue) {
     let mut jobs = Vec::new();
     for number in 1..=12 {
         jobs.push(NewJob {
@@ -496,7 +508,7 @@ pub(super) async fn lists_are_filtered(queue: &dyn Queue) {
     assert_eq!(list(queue, Filter { limit: 0, ..all() }).await, NOTHING);
 }
 
-pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn Queue) {
+pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn JobQueue) {
     for start in [1, 101, 201] {
         let numbers = start..=(start + 99).min(250);
         push(queue, numbers.map(|number| job(number, "a")).collect()).await;
@@ -519,7 +531,7 @@ pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn Queue) {
     assert_eq!(seen, (1..=250).rev().collect::<Vec<u64>>());
 }
 
-pub(super) async fn positions_count_what_goes_before(queue: &dyn Queue) {
+pub(super) async fn positions_count_what_goes_before(queue: &dyn JobQueue) {
     push(queue, (1..=5).map(|number| job(number, "a")).collect()).await;
     push(queue, vec![NewJob { priority: 5, ..job(6, "a") }]).await;
     let expected = [(6, Some(0)), (1, Some(1)), (2, Some(2)), (5, Some(5)), (7, None)];
@@ -539,7 +551,7 @@ pub(super) async fn positions_count_what_goes_before(queue: &dyn Queue) {
     assert!(position <= 1, "{position}");
 }
 
-pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn Queue) {
+pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn JobQueue) {
     push(queue, (1..=6).map(|number| job(number, "a")).collect()).await;
     push(queue, (7..=9).map(|number| job(number, "b")).collect()).await;
     let expires = NewJob { deadline_ms: Some(NOW + 50), ..job(10, "c") };
@@ -573,7 +585,7 @@ pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn Queue) {
 }
 
 /// Pushes, claims and finishes jobs of `a`, each at `NOW` and ten milliseconds for its number.
-async fn finish_all(queue: &dyn Queue, numbers: std::ops::RangeInclusive<u64>) {
+async fn finish_all(queue: &dyn JobQueue, numbers: std::ops::RangeInclusive<u64>) {
     for number in numbers {
         push(queue, vec![job(number, "a")]).await;
         let lease = claim_one(queue, number, NOW + number).await;
@@ -581,7 +593,7 @@ async fn finish_all(queue: &dyn Queue, numbers: std::ops::RangeInclusive<u64>) {
     }
 }
 
-pub(super) async fn what_ended_long_ago_is_forgotten(queue: &dyn Queue) {
+pub(super) async fn what_ended_long_ago_is_forgotten(queue: &dyn JobQueue) {
     finish_all(queue, 1..=5).await;
     push(queue, vec![job(6, "a"), job(7, "a")]).await;
     claim_one(queue, 6, NOW + 7_000_000).await;
@@ -596,7 +608,7 @@ pub(super) async fn what_ended_long_ago_is_forgotten(queue: &dyn Queue) {
     assert_eq!(list(queue, all()).await, [7, 6]);
 }
 
-pub(super) async fn no_more_than_the_maximum_is_kept(queue: &dyn Queue) {
+pub(super) async fn no_more_than_the_maximum_is_kept(queue: &dyn JobQueue) {
     finish_all(queue, 1..=8).await;
     push(queue, vec![job(9, "a")]).await;
     let swept = queue.sweep(NOW + 1_000).await.unwrap();
@@ -605,7 +617,7 @@ pub(super) async fn no_more_than_the_maximum_is_kept(queue: &dyn Queue) {
     assert_eq!(queue.sweep(NOW + 1_000).await.unwrap(), Swept::default());
 }
 
-pub(super) async fn a_forgotten_key_is_free_again(queue: &dyn Queue) {
+pub(super) async fn a_forgotten_key_is_free_again(queue: &dyn JobQueue) {
     push(queue, vec![keyed(1, "a", "k", 1)]).await;
     let lease = claim_one(queue, 1, NOW).await;
     queue.finish(lease, result("{}"), NOW).await.unwrap();
@@ -613,7 +625,7 @@ pub(super) async fn a_forgotten_key_is_free_again(queue: &dyn Queue) {
     push(queue, vec![keyed(3_600_001, "a", "k", 2)]).await;
 }
 
-pub(super) async fn webhooks_are_due_hidden_and_settled(queue: &dyn Queue) {
+pub(super) async fn webhooks_are_due_hidden_and_settled(queue: &dyn JobQueue) {
     let hide = Duration::from_secs(5);
     let due = async |now_ms: u64| -> Vec<(u64, u32)> {
         let deliveries = queue.due_webhooks(9, hide, now_ms).await.unwrap();
@@ -643,7 +655,7 @@ pub(super) async fn webhooks_are_due_hidden_and_settled(queue: &dyn Queue) {
     assert_eq!(queue.due_webhooks(0, hide, NOW).await.unwrap(), []);
 }
 
-pub(super) async fn every_end_makes_a_webhook_due(queue: &dyn Queue) {
+pub(super) async fn every_end_makes_a_webhook_due(queue: &dyn JobQueue) {
     let with = |number, deadline_ms| NewJob { webhook: true, deadline_ms, ..job(number, "a") };
     push(queue, (1..=5).map(|number| with(number, None)).collect()).await;
     let (leases, _) = claim(queue, 3, NOW + 10).await;
@@ -668,7 +680,7 @@ pub(super) async fn every_end_makes_a_webhook_due(queue: &dyn Queue) {
     assert_eq!(due.iter().map(|it| number(&it.id)).collect::<BTreeSet<u64>>(), set(&[1, 4, 5, 6]));
 }
 
-pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn Queue) {
+pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn JobQueue) {
     let text = |seed: &str| format!("{{\"s\":\"{}\"}}", seed.repeat((1 << 20) / seed.len()));
     let (request, answer) = (text("abc é \u{1f980} \\u0000 "), text("0123456789 '\"$1 \\n"));
     push(queue, vec![NewJob { request: request.clone().into_bytes(), ..job(1, "a") }]).await;
@@ -682,7 +694,7 @@ pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn Queue
     assert!(job.result.is_some_and(|it| it == answer.as_bytes()));
 }
 
-pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn Queue) {
+pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn JobQueue) {
     let tenants = ["a", "b", "c"];
     let whose = |number: u64| tenants[usize::try_from(number % 3).unwrap()];
     push(queue, (0..200).map(|number| job(number, whose(number))).collect()).await;
@@ -693,7 +705,7 @@ pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn Queue) {
             let (leases, numbers) = claim(queue, 4, NOW + 1_000).await;
             for lease in leases {
                 let ended = queue.finish(lease, result("{}"), NOW + 1_001).await.unwrap();
-                assert_eq!(ended, Ended::Now(State::Finished));
+                assert_eq!(ended, AttemptDisposition::Now(State::Finished));
             }
             taken.extend(numbers);
         }
@@ -707,18 +719,18 @@ pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn Queue) {
     assert_eq!(queue.stats(None, NOW).await.unwrap().finished, 200);
 }
 
-pub(super) async fn concurrent_pushes_with_one_key_make_one_job(queue: &dyn Queue) {
+pub(super) async fn concurrent_pushes_with_one_key_make_one_job(queue: &dyn JobQueue) {
     let one = |number| queue.push(vec![keyed(number, "a", "k", 1)]);
     let (a, b, c, d) = tokio::join!(one(1), one(2), one(3), one(4));
     let answers = [a, b, c, d].map(|it| it.unwrap().pop().unwrap());
-    assert_eq!(answers.iter().filter(|it| **it == Pushed::New).count(), 1, "{answers:?}");
+    assert_eq!(answers.iter().filter(|it| **it == PushOutcome::New).count(), 1, "{answers:?}");
     let (only, _) = claim(queue, 9, NOW + 10).await;
     assert_eq!(only.len(), 1);
-    let before = Pushed::Before(only[0].id.clone());
+    let before = PushOutcome::Before(only[0].id.clone());
     assert_eq!(answers.iter().filter(|it| **it == before).count(), 3, "{answers:?}");
 }
 
-pub(super) async fn odd_names_are_names(queue: &dyn Queue) {
+pub(super) async fn odd_names_are_names(queue: &dyn JobQueue) {
     let long = "x".repeat(1_024);
     let names = [
         "o'brien",
@@ -757,7 +769,7 @@ pub(super) async fn odd_names_are_names(queue: &dyn Queue) {
         assert_eq!(list(queue, filter).await, [number], "{name:?}");
         assert_eq!(queue.stats(whose(), NOW).await.unwrap().queued, 1, "{name:?}");
         let again = queue.push(vec![keyed(900, name, name, 1)]).await.unwrap();
-        assert_eq!(again, [Pushed::Before(id(number))], "{name:?}");
+        assert_eq!(again, [PushOutcome::Before(id(number))], "{name:?}");
     }
     let count = u64::try_from(names.len()).unwrap();
     assert_eq!(queue.stats(None, NOW).await.unwrap().tenants_waiting, count);
@@ -776,7 +788,7 @@ pub(super) async fn odd_names_are_names(queue: &dyn Queue) {
     }
 }
 
-pub(super) async fn a_push_wakes_who_waits(queue: &dyn Queue) {
+pub(super) async fn a_push_wakes_who_waits(queue: &dyn JobQueue) {
     let limit = Duration::from_secs(10);
     for number in 1..=3 {
         // Until it has nothing, as a worker does; then it waits.

@@ -12,7 +12,7 @@ fn text(bytes: usize) -> Vec<u8> {
     format!("\"{}\"", "x".repeat(bytes - 2)).into_bytes()
 }
 
-async fn is_full(queue: &dyn Queue, jobs: Vec<NewJob>) -> bool {
+async fn is_full(queue: &dyn JobQueue, jobs: Vec<NewJob>) -> bool {
     match queue.push(jobs).await {
         Ok(_) => false,
         Err(QueueError::FullBytes { queued_bytes_max: 1_000 }) => true,
@@ -20,7 +20,7 @@ async fn is_full(queue: &dyn Queue, jobs: Vec<NewJob>) -> bool {
     }
 }
 
-pub(in super::super) async fn waiting_requests_are_bounded_in_bytes(queue: &dyn Queue) {
+pub(in super::super) async fn waiting_requests_are_bounded_in_bytes(queue: &dyn JobQueue) {
     push(queue, vec![sized(1, "a", 400), sized(2, "b", 400)]).await;
     // All or none of a batch; what fits to the byte is let in.
     assert!(is_full(queue, vec![sized(3, "c", 100), sized(4, "c", 101)]).await);
@@ -28,7 +28,7 @@ pub(in super::super) async fn waiting_requests_are_bounded_in_bytes(queue: &dyn 
     push(queue, vec![NewJob { request: text(200), ..keyed(3, "c", "k", 1) }]).await;
     assert!(is_full(queue, vec![sized(4, "d", 2)]).await);
     let known = NewJob { request: text(200), ..keyed(4, "c", "k", 1) };
-    assert_eq!(queue.push(vec![known]).await.unwrap(), [Pushed::Before(id(3))]);
+    assert_eq!(queue.push(vec![known]).await.unwrap(), [PushOutcome::Before(id(3))]);
     // What runs does not wait; what comes back does, and is never refused.
     let lease = claim_one(queue, 1, NOW + 10).await;
     push(queue, vec![sized(5, "a", 400)]).await;
@@ -57,7 +57,9 @@ pub(in super::super) async fn waiting_requests_are_bounded_in_bytes(queue: &dyn 
     assert!(is_full(queue, vec![sized(10, "a", 2)]).await);
 }
 
-pub(in super::super) async fn a_tenants_waiting_requests_are_bounded_in_bytes(queue: &dyn Queue) {
+pub(in super::super) async fn a_tenants_waiting_requests_are_bounded_in_bytes(
+    queue: &dyn JobQueue,
+) {
     push(queue, vec![sized(1, "a", 600)]).await;
     let full = queue.push(vec![sized(2, "b", 500), sized(3, "a", 401)]).await.unwrap_err();
     let is_expected = matches!(full, QueueError::TenantFullBytes { queued_bytes_max: 1_000 });
@@ -79,7 +81,7 @@ pub(in super::super) async fn a_tenants_waiting_requests_are_bounded_in_bytes(qu
     push(queue, vec![sized(6, "a", 1_000), sized(7, "b", 1_000)]).await;
 }
 
-pub(in super::super) async fn what_is_kept_is_bounded_in_bytes(queue: &dyn Queue) {
+pub(in super::super) async fn what_is_kept_is_bounded_in_bytes(queue: &dyn JobQueue) {
     // Each has 100 bytes of request and 200 of result.
     for number in 1..=5 {
         push(queue, vec![sized(number, "a", 100)]).await;

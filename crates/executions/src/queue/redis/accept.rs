@@ -7,10 +7,10 @@ use api::{ExecutionId, State};
 use bullmq::{BulkJob, JobOptions, RetryOptions};
 use serde_json::Value as Json;
 
-use super::codec::{Reply, state};
-use super::link::{LinkError, Operation, Script, Step, unavailable, within};
+use super::codec::{RedisReply, state};
+use super::link::{BullmqScript, LinkError, ScriptCall, TransactionStep, unavailable, within};
 use super::{RedisQueue, names};
-use crate::queue::{CancelAnswer, NewJob, Pushed, QueueError};
+use crate::queue::{CancelAnswer, NewJob, PushOutcome, QueueError};
 
 /// The name of every job, as dashboards show it.
 const JOB_NAME: &str = "execute";
@@ -18,7 +18,7 @@ const JOB_NAME: &str = "execute";
 const STEP: usize = 500;
 
 impl RedisQueue {
-    pub(super) async fn accept(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+    pub(super) async fn accept(&self, jobs: Vec<NewJob>) -> Result<Vec<PushOutcome>, QueueError> {
         let Some(now_ms) = jobs.iter().map(|job| job.created_ms).max() else {
             return Ok(Vec::new());
         };
@@ -27,7 +27,7 @@ impl RedisQueue {
             bodies.push(serde_json::from_slice::<Json>(&job.request).map_err(unavailable)?);
         }
         let answer = self.link.ask(self.reservation(&jobs, now_ms)).await?;
-        let answers = Reply::of(answer).words()?;
+        let answers = RedisReply::of(answer).words()?;
         match answers.first().map(String::as_str) {
             Some("full") => return Err(QueueError::Full { queued_max: self.config.queued_max }),
             Some("tenant") => {
@@ -48,7 +48,7 @@ impl RedisQueue {
         }
         let mut pushed = Vec::with_capacity(jobs.len());
         let mut added: BTreeMap<String, Vec<BulkJob>> = BTreeMap::new();
-        let mut confirm = Operation::new("confirm");
+        let mut confirm = ScriptCall::new("confirm");
         for ((job, body), answer) in jobs.iter().zip(bodies).zip(answers.chunks_exact(2)) {
             let [word, id] = answer else { continue };
             let is_new = word == "new";
@@ -61,8 +61,8 @@ impl RedisQueue {
                     .push(BulkJob::with_options(JOB_NAME, body, options));
                 confirm = confirm.arg(id.as_bytes());
             }
-            let known = || Pushed::Before(ExecutionId(id.clone()));
-            pushed.push(if is_new { Pushed::New } else { known() });
+            let known = || PushOutcome::Before(ExecutionId(id.clone()));
+            pushed.push(if is_new { PushOutcome::New } else { known() });
         }
         if !added.is_empty() {
             for (name, jobs) in added {
@@ -75,8 +75,8 @@ impl RedisQueue {
         Ok(pushed)
     }
 
-    fn reservation(&self, jobs: &[NewJob], now_ms: u64) -> Operation {
-        let mut reserve = Operation::new("reserve")
+    fn reservation(&self, jobs: &[NewJob], now_ms: u64) -> ScriptCall {
+        let mut reserve = ScriptCall::new("reserve")
             .num(self.config.queued_max)
             .num(self.config.queued_max_per_tenant)
             .num(self.config.queued_bytes_max)
@@ -122,9 +122,9 @@ impl RedisQueue {
         message: &str,
         now_ms: u64,
     ) -> Result<CancelAnswer, QueueError> {
-        let stash = Operation::new("stash").arg(&*id.0).marked(tenant).arg(why);
+        let stash = ScriptCall::new("stash").arg(&*id.0).marked(tenant).arg(why);
         let answer = self.link.ask(stash.num(now_ms).arg(message)).await?;
-        let mut answer = Reply::of(answer);
+        let mut answer = RedisReply::of(answer);
         let word = answer.word()?;
         match word.as_str() {
             "unknown" => return Ok(CancelAnswer::Unknown),
@@ -133,10 +133,10 @@ impl RedisQueue {
             ended => return Ok(CancelAnswer::Ended(state(ended)?)),
         }
         let (queue, job) = (answer.word()?, answer.word()?);
-        let removed = Operation::new("removed").arg(&*id.0).arg(why).num(now_ms).arg(message);
+        let removed = ScriptCall::new("removed").arg(&*id.0).arg(why).num(now_ms).arg(message);
         let steps = [self.removal(&queue, &job), removed.into()];
         let answer = self.link.transact(&steps, true).await?.pop();
-        match Reply::of(answer.unwrap_or(redis::Value::Nil)).word()?.as_str() {
+        match RedisReply::of(answer.unwrap_or(redis::Value::Nil)).word()?.as_str() {
             "cancelled" | "expired" => Ok(CancelAnswer::Cancelled),
             // Somebody claimed it meanwhile, and is told.
             "running" | "unknown" => Ok(CancelAnswer::Running),
@@ -145,9 +145,9 @@ impl RedisQueue {
     }
 
     /// BullMQ's script that removes a job.
-    pub(super) fn removal(&self, queue: &str, job: &str) -> Step {
+    pub(super) fn removal(&self, queue: &str, job: &str) -> TransactionStep {
         let keys = self.link.keys(queue);
-        let mut cmd = Script::RemoveJob.call(&[keys.job_key(job), keys.repeat()]);
+        let mut cmd = BullmqScript::RemoveJob.call(&[keys.job_key(job), keys.repeat()]);
         // Children of a flow stay.
         cmd.arg(job).arg("0").arg(keys.key_prefix());
         cmd.into()
@@ -161,8 +161,8 @@ impl RedisQueue {
         let mut gone = Vec::new();
         self.adopt_strays(now_ms).await?;
         loop {
-            let waiting = Operation::new("waiting").marked(tenant.as_deref()).num(STEP);
-            let ids = Reply::of(self.link.ask(waiting).await?).words()?;
+            let waiting = ScriptCall::new("waiting").marked(tenant.as_deref()).num(STEP);
+            let ids = RedisReply::of(self.link.ask(waiting).await?).words()?;
             let before = gone.len();
             for id in ids.into_iter().map(ExecutionId) {
                 let message = "the queue was drained";
@@ -185,14 +185,14 @@ impl RedisQueue {
     ) -> Result<Vec<ExecutionId>, QueueError> {
         let mut revived = Vec::new();
         loop {
-            let dead = Operation::new("dead").marked(tenant.as_deref());
+            let dead = ScriptCall::new("dead").marked(tenant.as_deref());
             let dead = dead.arg(id.as_ref().map(|id| id.0.clone()).unwrap_or_default()).num(STEP);
-            let mut reply = Reply::of(self.link.ask(dead).await?);
+            let mut reply = RedisReply::of(self.link.ask(dead).await?);
             let before = revived.len();
             while !reply.is_empty() {
                 let (id, queue, job) = (reply.word()?, reply.word()?, reply.word()?);
                 if self.retry(&queue, &job).await? {
-                    self.link.ask(Operation::new("revived").arg(&*id)).await?;
+                    self.link.ask(ScriptCall::new("revived").arg(&*id)).await?;
                     revived.push(ExecutionId(id));
                 }
             }
@@ -217,11 +217,11 @@ impl RedisQueue {
 }
 
 /// What BullMQ calls a state.
-trait Named {
+trait BullmqState {
     fn bullmq(self) -> &'static str;
 }
 
-impl Named for State {
+impl BullmqState for State {
     fn bullmq(self) -> &'static str {
         match self {
             State::Queued => "waiting",

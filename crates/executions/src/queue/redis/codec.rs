@@ -3,12 +3,12 @@
 use api::{ExecutionId, State};
 use redis::Value;
 
-use super::super::{Job, QueueError};
+use super::super::{QueueError, QueuedJob};
 use super::link::LinkError;
 
 /// The options of `moveToActive`.
 pub(super) fn active_options(lock: &str, lock_ms: u64) -> Result<Vec<u8>, QueueError> {
-    let mut pack = Pack::map(2)?;
+    let mut pack = MessagePack::map(2)?;
     pack.text("token")?.text(lock)?.text("lockDuration")?.number(lock_ms)?;
     Ok(pack.0)
 }
@@ -19,7 +19,7 @@ pub(super) fn finished_options(
     lock_ms: u64,
     attempts: u32,
 ) -> Result<Vec<u8>, QueueError> {
-    let mut pack = Pack::map(9)?;
+    let mut pack = MessagePack::map(9)?;
     pack.text("token")?.text(lock)?.text("lockDuration")?.number(lock_ms)?;
     pack.text("attempts")?.number(u64::from(attempts))?.text("maxMetricsSize")?.text("")?;
     pack.text("keepJobs")?.open(1)?.text("count")?.all()?;
@@ -30,37 +30,37 @@ pub(super) fn finished_options(
 }
 
 /// MessagePack.
-struct Pack(Vec<u8>);
+struct MessagePack(Vec<u8>);
 
-impl Pack {
-    fn map(len: u32) -> Result<Pack, QueueError> {
-        let mut pack = Pack(Vec::with_capacity(160));
+impl MessagePack {
+    fn map(len: u32) -> Result<MessagePack, QueueError> {
+        let mut pack = MessagePack(Vec::with_capacity(160));
         pack.open(len)?;
         Ok(pack)
     }
 
-    fn open(&mut self, len: u32) -> Result<&mut Pack, QueueError> {
+    fn open(&mut self, len: u32) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_map_len(&mut self.0, len).map_err(super::link::unavailable)?;
         Ok(self)
     }
 
-    fn text(&mut self, text: &str) -> Result<&mut Pack, QueueError> {
+    fn text(&mut self, text: &str) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_str(&mut self.0, text).map_err(super::link::unavailable)?;
         Ok(self)
     }
 
-    fn number(&mut self, number: u64) -> Result<&mut Pack, QueueError> {
+    fn number(&mut self, number: u64) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_uint(&mut self.0, number).map_err(super::link::unavailable)?;
         Ok(self)
     }
 
     /// BullMQ's number for "as many as there are".
-    fn all(&mut self) -> Result<&mut Pack, QueueError> {
+    fn all(&mut self) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_sint(&mut self.0, -1).map_err(super::link::unavailable)?;
         Ok(self)
     }
 
-    fn no(&mut self) -> Result<&mut Pack, QueueError> {
+    fn no(&mut self) -> Result<&mut MessagePack, QueueError> {
         rmp::encode::write_bool(&mut self.0, false).map_err(super::link::unavailable)?;
         Ok(self)
     }
@@ -68,15 +68,15 @@ impl Pack {
 
 /// An answer, taken apart from its beginning.
 #[derive(Debug)]
-pub(super) struct Reply(std::vec::IntoIter<Value>);
+pub(super) struct RedisReply(std::vec::IntoIter<Value>);
 
-impl Reply {
+impl RedisReply {
     /// Of a list; a single value is a list of one.
-    pub(super) fn of(value: Value) -> Reply {
+    pub(super) fn of(value: Value) -> RedisReply {
         match value {
-            Value::Array(values) => Reply(values.into_iter()),
-            Value::Nil => Reply(Vec::new().into_iter()),
-            value => Reply(vec![value].into_iter()),
+            Value::Array(values) => RedisReply(values.into_iter()),
+            Value::Nil => RedisReply(Vec::new().into_iter()),
+            value => RedisReply(vec![value].into_iter()),
         }
     }
 
@@ -122,8 +122,8 @@ impl Reply {
     }
 
     /// The next value as a list.
-    pub(super) fn list(&mut self) -> Option<Reply> {
-        self.0.next().map(Reply::of)
+    pub(super) fn list(&mut self) -> Option<RedisReply> {
+        self.0.next().map(RedisReply::of)
     }
 
     /// All that is left, as text.
@@ -158,10 +158,10 @@ pub(super) fn state(name: &str) -> Result<State, QueueError> {
 }
 
 /// A job, as `row` of `look.lua` gives it.
-pub(super) fn job(mut row: Reply) -> Result<Job, QueueError> {
+pub(super) fn job(mut row: RedisReply) -> Result<QueuedJob, QueueError> {
     let id = ExecutionId(row.word()?);
     let state = state(&row.word()?)?;
-    Ok(Job {
+    Ok(QueuedJob {
         id,
         state,
         tenant: row.word()?,

@@ -37,7 +37,7 @@ const OPERATIONS: &str = concat!(
 
 /// Scripts of BullMQ's crate, by their digests (SHA-1, as `EVALSHA` takes them).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Script {
+pub(super) enum BullmqScript {
     MoveToActive,
     MoveToFinished,
     MoveToWait,
@@ -45,22 +45,22 @@ pub(super) enum Script {
     RemoveJob,
 }
 
-impl Script {
-    const ALL: [Script; 5] = [
-        Script::MoveToActive,
-        Script::MoveToFinished,
-        Script::MoveToWait,
-        Script::ExtendLock,
-        Script::RemoveJob,
+impl BullmqScript {
+    const ALL: [BullmqScript; 5] = [
+        BullmqScript::MoveToActive,
+        BullmqScript::MoveToFinished,
+        BullmqScript::MoveToWait,
+        BullmqScript::ExtendLock,
+        BullmqScript::RemoveJob,
     ];
 
     fn digest(self) -> &'static str {
         match self {
-            Script::MoveToActive => "d96ca626f1ea141b44a856b312fc636d99aa9ea9",
-            Script::MoveToFinished => "69666e69dd5621df59067a03de685e55a486560d",
-            Script::MoveToWait => "2f746a769bc3d182a0f73ace6bb7a4906faf5df9",
-            Script::ExtendLock => "dc9605328a4cc37f68acbf27cdd42e393f7b762e",
-            Script::RemoveJob => "574af105e7df948fdf7e5410f3190a87f037d7f3",
+            BullmqScript::MoveToActive => "d96ca626f1ea141b44a856b312fc636d99aa9ea9",
+            BullmqScript::MoveToFinished => "69666e69dd5621df59067a03de685e55a486560d",
+            BullmqScript::MoveToWait => "2f746a769bc3d182a0f73ace6bb7a4906faf5df9",
+            BullmqScript::ExtendLock => "dc9605328a4cc37f68acbf27cdd42e393f7b762e",
+            BullmqScript::RemoveJob => "574af105e7df948fdf7e5410f3190a87f037d7f3",
         }
     }
 
@@ -95,7 +95,7 @@ pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static)
 }
 
 /// The way to one Redis database.
-pub(super) struct Link {
+pub(super) struct RedisLink {
     connection: RedisConnection,
     options: RedisConnectionOptions,
     prefix: String,
@@ -109,12 +109,12 @@ pub(super) struct Link {
     queues: Mutex<HashMap<String, Arc<Queue>>>,
 }
 
-impl Link {
+impl RedisLink {
     /// Connects and loads the scripts.
-    pub(super) async fn open(url: &str, prefix: &str, base: &str) -> Result<Link, QueueError> {
+    pub(super) async fn open(url: &str, prefix: &str, base: &str) -> Result<RedisLink, QueueError> {
         let options = RedisConnectionOptions::new().url(url);
         let connection = within(RedisConnection::new_managed_only(&options)).await?;
-        let link = Link {
+        let link = RedisLink {
             connection,
             options,
             prefix: prefix.to_owned(),
@@ -145,7 +145,7 @@ impl Link {
         Ok(queue)
     }
 
-    fn command(&self, operation: &Operation) -> Cmd {
+    fn command(&self, operation: &ScriptCall) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.digest.lock().as_str()).arg(0);
         cmd.arg(operation.name).arg(&self.own).arg(format!("{}:", self.prefix));
@@ -154,8 +154,8 @@ impl Link {
     }
 
     /// Runs one operation that may be repeated.
-    pub(super) async fn ask(&self, operation: Operation) -> Result<Value, QueueError> {
-        let mut answers = self.transact(&[Step::Ours(operation)], true).await?;
+    pub(super) async fn ask(&self, operation: ScriptCall) -> Result<Value, QueueError> {
+        let mut answers = self.transact(&[TransactionStep::Ours(operation)], true).await?;
         answers.pop().ok_or_else(|| LinkError::Answer("nothing".to_owned()).into())
     }
 
@@ -163,7 +163,7 @@ impl Link {
     /// broke and nobody knows whether it was done.
     pub(super) async fn transact(
         &self,
-        steps: &[Step],
+        steps: &[TransactionStep],
         again: bool,
     ) -> Result<Vec<Value>, QueueError> {
         let mut backoff = BACKOFF;
@@ -172,12 +172,12 @@ impl Link {
         loop {
             match self.exchange(steps).await {
                 Ok(answers) => return Ok(answers),
-                Err(Broken::Scripts) if !loaded => {
+                Err(RedisLinkError::Scripts) if !loaded => {
                     self.load().await?;
                     loaded = true;
                 }
-                Err(Broken::Scripts) => return Err(LinkError::Scripts.into()),
-                Err(Broken::Connection(error)) => {
+                Err(RedisLinkError::Scripts) => return Err(LinkError::Scripts.into()),
+                Err(RedisLinkError::Connection(error)) => {
                     let sent = !error.is_connection_refusal();
                     if tries == TRIES_MAX || (sent && !again) {
                         return Err(unavailable(error));
@@ -186,31 +186,31 @@ impl Link {
                     tokio::time::sleep(backoff).await;
                     backoff *= 2;
                 }
-                Err(Broken::Other(error)) => return Err(error),
+                Err(RedisLinkError::Other(error)) => return Err(error),
             }
         }
     }
 
-    async fn exchange(&self, steps: &[Step]) -> Result<Vec<Value>, Broken> {
+    async fn exchange(&self, steps: &[TransactionStep]) -> Result<Vec<Value>, RedisLinkError> {
         let mut pipe = Pipeline::new();
         if steps.len() > 1 {
             pipe.atomic();
         }
         for step in steps {
             pipe.add_command(match step {
-                Step::Ours(operation) => self.command(operation),
-                Step::Theirs(cmd) => cmd.clone(),
+                TransactionStep::Ours(operation) => self.command(operation),
+                TransactionStep::Theirs(cmd) => cmd.clone(),
             });
         }
         pipe.ignore_errors();
         let mut connection = self.connection.connection();
         let answers = pipe.query_async::<Vec<RedisResult<Value>>>(&mut connection);
         let answers = match tokio::time::timeout(EXCHANGE_MAX, answers).await {
-            Err(_) => return Err(Broken::Other(LinkError::Silent.into())),
-            Ok(Err(error)) => return Err(Broken::of(error)),
+            Err(_) => return Err(RedisLinkError::Other(LinkError::Silent.into())),
+            Ok(Err(error)) => return Err(RedisLinkError::of(error)),
             Ok(Ok(answers)) => answers,
         };
-        answers.into_iter().map(|answer| answer.map_err(Broken::of)).collect()
+        answers.into_iter().map(|answer| answer.map_err(RedisLinkError::of)).collect()
     }
 
     /// Loads our script, and BullMQ's where the server lacks one.
@@ -230,11 +230,11 @@ impl Link {
     async fn has_scripts(&self) -> Result<bool, QueueError> {
         let mut cmd = redis::cmd("SCRIPT");
         cmd.arg("EXISTS");
-        for script in Script::ALL {
+        for script in BullmqScript::ALL {
             cmd.arg(script.digest());
         }
         let there: Vec<bool> = within(self.connection.cmd(&mut cmd)).await?;
-        Ok(there.len() == Script::ALL.len() && there.iter().all(|there| *there))
+        Ok(there.len() == BullmqScript::ALL.len() && there.iter().all(|there| *there))
     }
 
     /// Lets one job go the whole way in a queue that nobody else knows, by the crate's functions,
@@ -274,70 +274,70 @@ impl Link {
 
 /// One step of a transaction.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum TransactionStep {
     /// One of our operations.
-    Ours(Operation),
+    Ours(ScriptCall),
     /// One of BullMQ's scripts.
     Theirs(Cmd),
 }
 
 /// One of our operations with its arguments.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct ScriptCall {
     name: &'static str,
     arguments: Vec<Vec<u8>>,
 }
 
-impl Operation {
+impl ScriptCall {
     /// A call of this operation; arguments follow.
-    pub(super) fn new(name: &'static str) -> Operation {
-        Operation { name, arguments: Vec::new() }
+    pub(super) fn new(name: &'static str) -> ScriptCall {
+        ScriptCall { name, arguments: Vec::new() }
     }
 
     /// Adds an argument.
-    pub(super) fn arg(mut self, argument: impl Into<Vec<u8>>) -> Operation {
+    pub(super) fn arg(mut self, argument: impl Into<Vec<u8>>) -> ScriptCall {
         self.arguments.push(argument.into());
         self
     }
 
     /// Adds a number.
-    pub(super) fn num(self, number: impl ToString) -> Operation {
+    pub(super) fn num(self, number: impl ToString) -> ScriptCall {
         self.arg(number.to_string())
     }
 
     /// Adds what may be absent: empty, or with a mark before it.
-    pub(super) fn marked(self, argument: Option<&str>) -> Operation {
+    pub(super) fn marked(self, argument: Option<&str>) -> ScriptCall {
         self.arg(argument.map(|text| format!("+{text}")).unwrap_or_default())
     }
 }
 
-impl From<Operation> for Step {
-    fn from(operation: Operation) -> Step {
-        Step::Ours(operation)
+impl From<ScriptCall> for TransactionStep {
+    fn from(operation: ScriptCall) -> TransactionStep {
+        TransactionStep::Ours(operation)
     }
 }
 
-impl From<Cmd> for Step {
-    fn from(cmd: Cmd) -> Step {
-        Step::Theirs(cmd)
+impl From<Cmd> for TransactionStep {
+    fn from(cmd: Cmd) -> TransactionStep {
+        TransactionStep::Theirs(cmd)
     }
 }
 
-enum Broken {
+enum RedisLinkError {
     /// The server knows a script no more: it was restarted.
     Scripts,
     Connection(redis::RedisError),
     Other(QueueError),
 }
 
-impl Broken {
-    fn of(error: redis::RedisError) -> Broken {
+impl RedisLinkError {
+    fn of(error: redis::RedisError) -> RedisLinkError {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
-            Broken::Scripts
+            RedisLinkError::Scripts
         } else if error.is_io_error() || error.is_connection_dropped() {
-            Broken::Connection(error)
+            RedisLinkError::Connection(error)
         } else {
-            Broken::Other(unavailable(error))
+            RedisLinkError::Other(unavailable(error))
         }
     }
 }
@@ -357,5 +357,5 @@ where
 
 /// A word that nobody else has.
 pub(super) fn nonce() -> Result<String, QueueError> {
-    Ok(node::clock::Ids::new().map_err(unavailable)?.next(""))
+    Ok(node::clock::IdGenerator::new().map_err(unavailable)?.next(""))
 }

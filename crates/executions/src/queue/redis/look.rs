@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use api::{ExecutionId, QueueStats};
 
-use super::codec::{Reply, job};
-use super::link::{Operation, within};
+use super::codec::{RedisReply, job};
+use super::link::{ScriptCall, within};
 use super::{RedisQueue, millis};
-use crate::queue::{Delivery, Filter, Job, Parts, QueueError};
+use crate::queue::{Filter, Parts, QueueError, QueuedJob, WebhookDelivery};
 
 /// Ids that one step of a list looks at.
 const LIST_STEP: usize = 500;
@@ -19,15 +19,15 @@ impl RedisQueue {
         &self,
         id: ExecutionId,
         parts: Parts,
-    ) -> Result<Option<Job>, QueueError> {
+    ) -> Result<Option<QueuedJob>, QueueError> {
         let flag = |is_set| if is_set { "1" } else { "0" };
-        let show = Operation::new("show").arg(id.0);
+        let show = ScriptCall::new("show").arg(id.0);
         let row = self.link.ask(show.arg(flag(parts.request)).arg(flag(parts.result))).await?;
-        let row = Reply::of(row);
+        let row = RedisReply::of(row);
         if row.is_empty() { Ok(None) } else { job(row).map(Some) }
     }
 
-    pub(super) async fn search(&self, filter: Filter) -> Result<Vec<Job>, QueueError> {
+    pub(super) async fn search(&self, filter: Filter) -> Result<Vec<QueuedJob>, QueueError> {
         let mut states = String::new();
         for state in &filter.states {
             states.push_str(&format!(",{},", state.as_str()));
@@ -39,7 +39,7 @@ impl RedisQueue {
             if left == 0 {
                 break;
             }
-            let list = Operation::new("list")
+            let list = ScriptCall::new("list")
                 .marked(filter.tenant.as_deref())
                 .arg(&*states)
                 .marked(filter.language.as_deref())
@@ -47,7 +47,7 @@ impl RedisQueue {
                 .arg(&*before)
                 .num(left)
                 .num(LIST_STEP);
-            let mut reply = Reply::of(self.link.ask(list).await?);
+            let mut reply = RedisReply::of(self.link.ask(list).await?);
             before = reply.word()?;
             while let Some(row) = reply.list() {
                 jobs.push(job(row)?);
@@ -60,8 +60,8 @@ impl RedisQueue {
     }
 
     pub(super) async fn before(&self, id: ExecutionId) -> Result<Option<u64>, QueueError> {
-        let answer = self.link.ask(Operation::new("position").arg(id.0)).await?;
-        Reply::of(answer).number()
+        let answer = self.link.ask(ScriptCall::new("position").arg(id.0)).await?;
+        RedisReply::of(answer).number()
     }
 
     pub(super) async fn figures(
@@ -69,8 +69,8 @@ impl RedisQueue {
         tenant: Option<String>,
         now_ms: u64,
     ) -> Result<QueueStats, QueueError> {
-        let stats = Operation::new("stats").marked(tenant.as_deref()).num(now_ms);
-        let mut reply = Reply::of(self.link.ask(stats).await?);
+        let stats = ScriptCall::new("stats").marked(tenant.as_deref()).num(now_ms);
+        let mut reply = RedisReply::of(self.link.ask(stats).await?);
         Ok(QueueStats {
             backend: "redis".to_owned(),
             paused: reply.count::<u8>()? == 1,
@@ -87,13 +87,13 @@ impl RedisQueue {
 
     /// Every queue there is.
     pub(super) async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        let names = Reply::of(self.link.ask(Operation::new("queues")).await?).words()?;
+        let names = RedisReply::of(self.link.ask(ScriptCall::new("queues")).await?).words()?;
         Ok(names.into_iter().step_by(2).collect())
     }
 
     pub(super) async fn pause(&self, paused: bool) -> Result<(), QueueError> {
         let flag = if paused { "1" } else { "0" };
-        self.link.ask(Operation::new("pause").arg(flag)).await?;
+        self.link.ask(ScriptCall::new("pause").arg(flag)).await?;
         // Ours is what counts for Cove; theirs is for dashboards and workers of BullMQ's.
         for name in self.queues().await? {
             let queue = self.link.queue(&name).await?;
@@ -108,14 +108,14 @@ impl RedisQueue {
         max: usize,
         hide: Duration,
         now_ms: u64,
-    ) -> Result<Vec<Delivery>, QueueError> {
+    ) -> Result<Vec<WebhookDelivery>, QueueError> {
         let until = now_ms.saturating_add(millis(hide));
-        let hooks = Operation::new("hooks").num(max).num(until).num(now_ms);
-        let mut reply = Reply::of(self.link.ask(hooks).await?);
+        let hooks = ScriptCall::new("hooks").num(max).num(until).num(now_ms);
+        let mut reply = RedisReply::of(self.link.ask(hooks).await?);
         let mut due = Vec::new();
         while !reply.is_empty() {
             let id = ExecutionId(reply.word()?);
-            due.push(Delivery { id, attempt: reply.count()? });
+            due.push(WebhookDelivery { id, attempt: reply.count()? });
         }
         Ok(due)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::ExecutionId;
 use sha2::{Digest as _, Sha256};
 
-use super::super::Lease;
+use super::super::JobLease;
 use super::super::schedule::rank;
 
 /// Crockford's base 32, as in every id.
@@ -81,7 +81,7 @@ pub(super) fn priority(priority: i32, created_ms: u64, ageing: Duration) -> u32 
 
 /// What a lease of this back end says, besides the execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
+pub(super) struct RedisLease {
     /// The token of BullMQ's lock; no two claims have the same.
     pub(super) lock: String,
     /// Which attempt this is, from 1.
@@ -92,20 +92,20 @@ pub(super) struct Hold {
     pub(super) job: String,
 }
 
-impl Hold {
+impl RedisLease {
     /// As the token of a lease.
     pub(super) fn token(&self) -> String {
         format!("{} {} {} {}", self.lock, self.attempt, self.queue, self.job)
     }
 
     /// From the token of a lease; `None` for one that is not of this back end.
-    pub(super) fn of(lease: &Lease) -> Option<Hold> {
+    pub(super) fn of(lease: &JobLease) -> Option<RedisLease> {
         let mut parts = lease.token.splitn(4, ' ');
         let lock = parts.next()?.to_owned();
         let attempt = parts.next()?.parse().ok()?;
         let queue = parts.next()?.to_owned();
         let job = parts.next()?.to_owned();
-        Some(Hold { lock, attempt, queue, job })
+        Some(RedisLease { lock, attempt, queue, job })
     }
 }
 
@@ -155,17 +155,17 @@ mod tests {
 
     #[test]
     fn a_token_says_what_it_holds() {
-        let hold = Hold {
+        let hold = RedisLease {
             lock: "abc".to_owned(),
             attempt: 2,
             queue: "cove".to_owned(),
             job: "a b".to_owned(),
         };
-        let lease = Lease { id: ExecutionId("ex_1".to_owned()), token: hold.token() };
-        assert_eq!(Hold::of(&lease), Some(hold));
+        let lease = JobLease { id: ExecutionId("ex_1".to_owned()), token: hold.token() };
+        assert_eq!(RedisLease::of(&lease), Some(hold));
         for token in ["", "abc", "abc x q j", "abc 1 q"] {
-            let lease = Lease { id: ExecutionId("ex_1".to_owned()), token: token.to_owned() };
-            assert_eq!(Hold::of(&lease), None, "{token}");
+            let lease = JobLease { id: ExecutionId("ex_1".to_owned()), token: token.to_owned() };
+            assert_eq!(RedisLease::of(&lease), None, "{token}");
         }
     }
 }

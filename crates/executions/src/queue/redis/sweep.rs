@@ -2,11 +2,11 @@
 
 use api::{ExecutionId, State};
 
-use super::codec::{Reply, state};
-use super::link::Operation;
-use super::names::Hold;
+use super::codec::{RedisReply, state};
+use super::link::ScriptCall;
+use super::names::RedisLease;
 use super::{RedisQueue, millis};
-use crate::queue::{Ended, QueueError, Swept};
+use crate::queue::{AttemptDisposition, QueueError, Swept};
 
 /// How much of each kind one sweep does.
 const STEP: u64 = 500;
@@ -23,8 +23,8 @@ impl RedisQueue {
         self.find_overdue(now_ms, &mut swept).await?;
         self.undo_pushes(now_ms).await?;
         self.adopt_strays(now_ms).await?;
-        let mend = Operation::new("mend").num(now_ms).num(STEP);
-        read_ended(Reply::of(self.link.ask(mend).await?), &mut swept)?;
+        let mend = ScriptCall::new("mend").num(now_ms).num(STEP);
+        read_ended(RedisReply::of(self.link.ask(mend).await?), &mut swept)?;
         self.forget_old(now_ms, &mut swept).await?;
         if !swept.requeued.is_empty() {
             self.changed.notify_one();
@@ -33,13 +33,13 @@ impl RedisQueue {
     }
 
     async fn tell(&self, swept: &mut Swept) -> Result<(), QueueError> {
-        let told = self.link.ask(Operation::new("told").num(STEP)).await?;
-        read_ended(Reply::of(told), swept)
+        let told = self.link.ask(ScriptCall::new("told").num(STEP)).await?;
+        read_ended(RedisReply::of(told), swept)
     }
 
     async fn find_lost(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
-        let lost = Operation::new("lost").num(now_ms).num(STEP);
-        let mut reply = Reply::of(self.link.ask(lost).await?);
+        let lost = ScriptCall::new("lost").num(now_ms).num(STEP);
+        let mut reply = RedisReply::of(self.link.ask(lost).await?);
         while let Some(mut row) = reply.list() {
             let word = row.word()?;
             let id = ExecutionId(row.word()?);
@@ -55,12 +55,12 @@ impl RedisQueue {
     async fn lose(
         &self,
         id: ExecutionId,
-        mut row: Reply,
+        mut row: RedisReply,
         now_ms: u64,
         swept: &mut Swept,
     ) -> Result<(), QueueError> {
         let (queue, job, lock) = (row.word()?, row.word()?, row.word()?);
-        let hold = Hold { lock, attempt: row.count()?, queue, job };
+        let hold = RedisLease { lock, attempt: row.count()?, queue, job };
         let is_unwanted = row.word()? == "cancel";
         let why = row.word()?;
         let ended = if is_unwanted {
@@ -71,17 +71,17 @@ impl RedisQueue {
             self.bury(&id, &hold, State::Dead, LOST, now_ms).await?
         };
         match ended {
-            Ended::Now(State::Queued) => swept.requeued.push(id),
-            Ended::Now(state) => swept.ended.push((id, state)),
+            AttemptDisposition::Now(State::Queued) => swept.requeued.push(id),
+            AttemptDisposition::Now(state) => swept.ended.push((id, state)),
             // Its holder, or another sweep, was faster.
-            Ended::Fenced => {}
+            AttemptDisposition::Fenced => {}
         }
         Ok(())
     }
 
     async fn find_overdue(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
-        let overdue = Operation::new("overdue").num(now_ms).num(STEP);
-        for id in Reply::of(self.link.ask(overdue).await?).words()? {
+        let overdue = ScriptCall::new("overdue").num(now_ms).num(STEP);
+        for id in RedisReply::of(self.link.ask(overdue).await?).words()? {
             let id = ExecutionId(id);
             if self.expire(&id, now_ms).await? {
                 swept.ended.push((id, State::Expired));
@@ -93,11 +93,11 @@ impl RedisQueue {
     /// Takes back what a server was about to accept when it died: nobody was told of it.
     async fn undo_pushes(&self, now_ms: u64) -> Result<(), QueueError> {
         let Some(before) = now_ms.checked_sub(PUSH_MAX_MS) else { return Ok(()) };
-        let pushes = Operation::new("pushes").num(before).num(STEP);
-        for id in Reply::of(self.link.ask(pushes).await?).words()? {
+        let pushes = ScriptCall::new("pushes").num(before).num(STEP);
+        for id in RedisReply::of(self.link.ask(pushes).await?).words()? {
             let id = ExecutionId(id);
             self.take_out(&id, None, "cancelled", "it was never accepted", now_ms).await?;
-            self.link.ask(Operation::new("unpush").arg(&*id.0)).await?;
+            self.link.ask(ScriptCall::new("unpush").arg(&*id.0)).await?;
         }
         Ok(())
     }
@@ -106,16 +106,16 @@ impl RedisQueue {
     pub(super) async fn adopt_strays(&self, now_ms: u64) -> Result<(), QueueError> {
         for queue in self.queues().await? {
             let is_base = queue == self.place.name;
-            let strays = Operation::new("strays").arg(&*queue).num(STEP);
+            let strays = ScriptCall::new("strays").arg(&*queue).num(STEP);
             let strays = strays.num(self.lease_until(now_ms)).arg(if is_base { "1" } else { "0" });
-            let mut reply = Reply::of(self.link.ask(strays).await?);
+            let mut reply = RedisReply::of(self.link.ask(strays).await?);
             while let Some(mut row) = reply.list() {
                 let job = row.word()?;
                 let request = row.bytes()?.unwrap_or_default();
                 let created_ms = row.count()?;
                 let lock = row.word()?;
                 let is_running = !lock.is_empty();
-                let hold = Hold { lock, attempt: 1, queue: queue.clone(), job };
+                let hold = RedisLease { lock, attempt: 1, queue: queue.clone(), job };
                 self.adopt(&hold, &request, created_ms, is_running, now_ms).await?;
             }
         }
@@ -123,12 +123,12 @@ impl RedisQueue {
     }
 
     pub(super) async fn forget(&self, tenant: String, id: ExecutionId) -> Result<bool, QueueError> {
-        let ended = Operation::new("ended").arg(&*id.0).arg(tenant);
-        let mut place = Reply::of(self.link.ask(ended).await?);
+        let ended = ScriptCall::new("ended").arg(&*id.0).arg(tenant);
+        let mut place = RedisReply::of(self.link.ask(ended).await?);
         if place.is_empty() {
             return Ok(false);
         }
-        let forget = Operation::new("forget").arg(id.0).into();
+        let forget = ScriptCall::new("forget").arg(id.0).into();
         let removal = self.removal(&place.word()?, &place.word()?);
         self.link.transact(&[removal, forget], true).await?;
         Ok(true)
@@ -139,12 +139,12 @@ impl RedisQueue {
             Some(cutoff) => cutoff.to_string(),
             None => "-inf".to_owned(),
         };
-        let old = Operation::new("old").arg(cutoff).num(self.config.kept_max).num(STEP);
+        let old = ScriptCall::new("old").arg(cutoff).num(self.config.kept_max).num(STEP);
         let old = old.num(self.config.kept_bytes_max);
-        let mut reply = Reply::of(self.link.ask(old).await?);
+        let mut reply = RedisReply::of(self.link.ask(old).await?);
         while !reply.is_empty() {
             let (id, queue, job) = (reply.word()?, reply.word()?, reply.word()?);
-            let forget = Operation::new("forget").arg(id).into();
+            let forget = ScriptCall::new("forget").arg(id).into();
             self.link.transact(&[self.removal(&queue, &job), forget], true).await?;
             swept.removed += 1;
         }
@@ -153,7 +153,7 @@ impl RedisQueue {
 }
 
 /// Ids and the states they ended in.
-fn read_ended(mut reply: Reply, swept: &mut Swept) -> Result<(), QueueError> {
+fn read_ended(mut reply: RedisReply, swept: &mut Swept) -> Result<(), QueueError> {
     while !reply.is_empty() {
         let (id, word) = (reply.word()?, reply.word()?);
         // Forgotten or replayed meanwhile, there is nothing to tell of it.

@@ -14,7 +14,7 @@ use super::super::conformance::{self, NOW, id, job};
 use super::*;
 
 /// A queue of its own on a server that tests share.
-async fn open(server: &Redis, config: QueueConfig) -> Arc<dyn Queue> {
+async fn open(server: &Redis, config: QueueConfig) -> Arc<dyn JobQueue> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("cove{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let place = RedisConfig { url: server.url(), name, ..RedisConfig::default() };
@@ -70,10 +70,10 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     let claims = queue.claim(1, ClaimQuota::unlimited(), NOW).await.unwrap();
     assert_eq!(server.command("SCRIPT FLUSH"), "+OK");
     let lease = claims[0].lease.clone();
-    assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [Beat::Held]);
+    assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [LeaseRenewal::Held]);
     assert_eq!(server.command("SCRIPT FLUSH"), "+OK");
     let ended = queue.finish(lease, Finish::Result(b"{}".to_vec()), NOW).await.unwrap();
-    assert_eq!(ended, Ended::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_lost_worker_is_told_as_stalled_and_its_job_is_given_once_more() {
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].attempt, 2);
     let late = queue.finish(lost.lease, Finish::Result(b"{}".to_vec()), NOW + 30_001).await;
-    assert_eq!(late.unwrap(), Ended::Fenced);
+    assert_eq!(late.unwrap(), AttemptDisposition::Fenced);
     let swept = queue.sweep(NOW + 60_000).await.unwrap();
     assert_eq!((swept.requeued, swept.ended), (vec![], vec![(id(1), State::Dead)]));
     assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 60_000).await.unwrap(), []);
@@ -161,7 +161,7 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
     for claim in first.into_iter().chain(rest) {
         let result = Finish::Result(b"{}".to_vec());
         let ended = queue.finish(claim.lease, result, NOW + 21).await.unwrap();
-        assert_eq!(ended, Ended::Now(State::Finished));
+        assert_eq!(ended, AttemptDisposition::Now(State::Finished));
     }
     assert_eq!(queue.stats(None, NOW).await.unwrap().finished, 20);
 }

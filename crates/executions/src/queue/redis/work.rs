@@ -3,11 +3,13 @@
 use api::{ExecutionId, State};
 use redis::Value;
 
-use super::codec::{Reply, active_options, finished_options, state};
-use super::link::{Operation, Script, Step, nonce};
-use super::names::{Hold, foreign_id, queue_of};
+use super::codec::{RedisReply, active_options, finished_options, state};
+use super::link::{BullmqScript, ScriptCall, TransactionStep, nonce};
+use super::names::{RedisLease, foreign_id, queue_of};
 use super::{LOCK_GRACE, RedisQueue, millis};
-use crate::queue::{Beat, Claim, ClaimQuota, Ended, Finish, Lease, QueueError};
+use crate::queue::{
+    AttemptDisposition, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, QueueError,
+};
 
 /// How many are claimed in one transaction.
 const CLAIM_MAX: usize = 128;
@@ -17,7 +19,7 @@ const ROUNDS_MAX: usize = 16;
 const EXPIRED: &str = "it did not start before its deadline";
 
 /// How a job ends in BullMQ's structures.
-enum Last<'a> {
+enum FinalState<'a> {
     Completed(&'a [u8]),
     Failed(&'a str),
 }
@@ -28,22 +30,22 @@ impl RedisQueue {
         max: usize,
         mut quota: ClaimQuota,
         now_ms: u64,
-    ) -> Result<Vec<Claim>, QueueError> {
-        let mut claims: Vec<Claim> = Vec::new();
+    ) -> Result<Vec<JobClaim>, QueueError> {
+        let mut claims: Vec<JobClaim> = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let want = (max - claims.len()).min(CLAIM_MAX);
             if want == 0 {
                 break;
             }
-            let pick = Operation::new("pick").num(want).num(now_ms).arg(&*self.place.name);
+            let pick = ScriptCall::new("pick").num(want).num(now_ms).arg(&*self.place.name);
             let pick = self.with_quota(pick, &quota);
-            let mut reply = Reply::of(self.link.ask(pick).await?);
+            let mut reply = RedisReply::of(self.link.ask(pick).await?);
             let word = reply.word()?;
             let found = reply.words()?;
             if word == "overdue" {
                 for id in found.into_iter().map(ExecutionId) {
                     self.expire(&id, now_ms).await?;
-                    self.link.ask(Operation::new("late").arg(&*id.0)).await?;
+                    self.link.ask(ScriptCall::new("late").arg(&*id.0)).await?;
                 }
                 continue;
             }
@@ -62,7 +64,7 @@ impl RedisQueue {
 
     /// Adds what the script must know of a quota: what each queue may give, -1 for no bound, then
     /// the queues that may give less, each with its number.
-    fn with_quota(&self, mut pick: Operation, quota: &ClaimQuota) -> Operation {
+    fn with_quota(&self, mut pick: ScriptCall, quota: &ClaimQuota) -> ScriptCall {
         let Some(most) = quota.per_tenant_max() else { return pick.num(-1).num(0) };
         let of_foreign = self.tenant_of(&self.place.name);
         let mut queues = Vec::new();
@@ -90,14 +92,14 @@ impl RedisQueue {
         &self,
         queues: &[String],
         now_ms: u64,
-        claims: &mut Vec<Claim>,
+        claims: &mut Vec<JobClaim>,
     ) -> Result<(), QueueError> {
         let mut steps = Vec::with_capacity(2 * queues.len());
         let mut locks = Vec::with_capacity(queues.len());
         for queue in queues {
             let lock = nonce()?;
             steps.push(self.activation(queue, &lock, now_ms)?);
-            let claimed = Operation::new("claimed").arg(&**queue).arg(&*lock);
+            let claimed = ScriptCall::new("claimed").arg(&**queue).arg(&*lock);
             steps.push(claimed.num(self.lease_until(now_ms)).num(now_ms).into());
             locks.push(lock);
         }
@@ -105,15 +107,20 @@ impl RedisQueue {
         let answers = self.link.transact(&steps, false).await?;
         let records = answers.into_iter().skip(1).step_by(2);
         for ((queue, lock), record) in queues.iter().zip(locks).zip(records) {
-            claims.extend(self.claimed(queue, lock, Reply::of(record), now_ms).await?);
+            claims.extend(self.claimed(queue, lock, RedisReply::of(record), now_ms).await?);
         }
         Ok(())
     }
 
     /// BullMQ's script that hands out the next job of a queue.
-    fn activation(&self, queue: &str, lock: &str, now_ms: u64) -> Result<Step, QueueError> {
+    fn activation(
+        &self,
+        queue: &str,
+        lock: &str,
+        now_ms: u64,
+    ) -> Result<TransactionStep, QueueError> {
         let keys = self.link.keys(queue);
-        let mut cmd = Script::MoveToActive.call(&[
+        let mut cmd = BullmqScript::MoveToActive.call(&[
             keys.wait(),
             keys.active(),
             keys.prioritized(),
@@ -134,49 +141,49 @@ impl RedisQueue {
         &self,
         queue: &str,
         lock: String,
-        mut record: Reply,
+        mut record: RedisReply,
         now_ms: u64,
-    ) -> Result<Option<Claim>, QueueError> {
+    ) -> Result<Option<JobClaim>, QueueError> {
         let word = record.word()?;
         if word == "none" {
             return Ok(None);
         }
         let job = record.word()?;
-        let mut hold = Hold { lock, attempt: 1, queue: queue.to_owned(), job };
+        let mut hold = RedisLease { lock, attempt: 1, queue: queue.to_owned(), job };
         if word == "stray" {
             let request = record.bytes()?.unwrap_or_default();
             let created_ms = record.count()?;
             let id = self.adopt(&hold, &request, created_ms, true, now_ms).await?;
             let tenant = self.tenant_of(queue);
-            let lease = Lease { id, token: hold.token() };
-            return Ok(Some(Claim { lease, tenant, attempt: 1, request }));
+            let lease = JobLease { id, token: hold.token() };
+            return Ok(Some(JobClaim { lease, tenant, attempt: 1, request }));
         }
         let id = ExecutionId(record.word()?);
         hold.attempt = record.count()?;
         if word == "doomed" {
             let (how, why) = (state(&record.word()?)?, record.word()?);
             let why = if how == State::Expired { EXPIRED } else { &why };
-            self.conclude(&id, &hold, Last::Failed(why), how, now_ms).await?;
-            self.link.ask(Operation::new("late").arg(&*id.0)).await?;
+            self.conclude(&id, &hold, FinalState::Failed(why), how, now_ms).await?;
+            self.link.ask(ScriptCall::new("late").arg(&*id.0)).await?;
             return Ok(None);
         }
         let tenant = record.word()?;
         let request = record.bytes()?.unwrap_or_default();
         let attempt = hold.attempt;
-        Ok(Some(Claim { lease: Lease { id, token: hold.token() }, tenant, attempt, request }))
+        Ok(Some(JobClaim { lease: JobLease { id, token: hold.token() }, tenant, attempt, request }))
     }
 
     /// Makes a job ours that somebody else added, waiting or running.
     pub(super) async fn adopt(
         &self,
-        hold: &Hold,
+        hold: &RedisLease,
         request: &[u8],
         created_ms: u64,
         is_running: bool,
         now_ms: u64,
     ) -> Result<ExecutionId, QueueError> {
         let id = foreign_id(&hold.queue, &hold.job, created_ms);
-        let adopt = Operation::new("adopt")
+        let adopt = ScriptCall::new("adopt")
             .arg(&*id.0)
             .arg(self.tenant_of(&hold.queue))
             .arg(&*hold.queue)
@@ -192,36 +199,36 @@ impl RedisQueue {
 
     pub(super) async fn beat(
         &self,
-        leases: Vec<Lease>,
+        leases: Vec<JobLease>,
         now_ms: u64,
-    ) -> Result<Vec<Beat>, QueueError> {
+    ) -> Result<Vec<LeaseRenewal>, QueueError> {
         let mut steps = Vec::with_capacity(2 * leases.len());
         let mut held = Vec::with_capacity(leases.len());
         for lease in &leases {
-            let Some(hold) = Hold::of(lease) else {
+            let Some(hold) = RedisLease::of(lease) else {
                 held.push(false);
                 continue;
             };
             held.push(true);
             let keys = self.link.keys(&hold.queue);
             let lock = format!("{}:lock", keys.job_key(&hold.job));
-            let mut extend = Script::ExtendLock.call(&[lock, keys.stalled()]);
+            let mut extend = BullmqScript::ExtendLock.call(&[lock, keys.stalled()]);
             extend.arg(&*hold.lock).arg(self.lock_ms()).arg(&*hold.job);
             steps.push(extend.into());
-            let beat = Operation::new("beat").arg(&*lease.id.0).arg(&*hold.lock);
+            let beat = ScriptCall::new("beat").arg(&*lease.id.0).arg(&*hold.lock);
             steps.push(beat.num(self.lease_until(now_ms)).into());
         }
         if steps.is_empty() {
-            return Ok(vec![Beat::Lost; leases.len()]);
+            return Ok(vec![LeaseRenewal::Lost; leases.len()]);
         }
         let mut answers = self.link.transact(&steps, true).await?.into_iter().skip(1).step_by(2);
         let mut beats = Vec::with_capacity(leases.len());
         for is_ours in held {
             let answer = is_ours.then(|| answers.next()).flatten();
-            beats.push(match Reply::of(answer.unwrap_or(Value::Nil)).text()?.as_deref() {
-                Some("held") => Beat::Held,
-                Some("cancel") => Beat::CancelWanted,
-                _ => Beat::Lost,
+            beats.push(match RedisReply::of(answer.unwrap_or(Value::Nil)).text()?.as_deref() {
+                Some("held") => LeaseRenewal::Held,
+                Some("cancel") => LeaseRenewal::CancelWanted,
+                _ => LeaseRenewal::Lost,
             });
         }
         Ok(beats)
@@ -229,39 +236,41 @@ impl RedisQueue {
 
     pub(super) async fn end(
         &self,
-        lease: Lease,
+        lease: JobLease,
         finish: Finish,
         now_ms: u64,
-    ) -> Result<Ended, QueueError> {
-        let Some(hold) = Hold::of(&lease) else { return Ok(Ended::Fenced) };
+    ) -> Result<AttemptDisposition, QueueError> {
+        let Some(hold) = RedisLease::of(&lease) else { return Ok(AttemptDisposition::Fenced) };
         let id = &lease.id;
         let (message, is_returned) = match finish {
             Finish::Result(result) => {
-                let last = Last::Completed(&result);
+                let last = FinalState::Completed(&result);
                 return self.conclude(id, &hold, last, State::Finished, now_ms).await;
             }
             Finish::Cancelled { message } => {
-                let last = Last::Failed(&message);
+                let last = FinalState::Failed(&message);
                 return self.conclude(id, &hold, last, State::Cancelled, now_ms).await;
             }
             Finish::Failed { message } => (message, false),
             Finish::Returned => (String::new(), true),
         };
-        let wanted = Operation::new("wanted").arg(&*id.0).arg(&*hold.lock);
-        let mut wanted = Reply::of(self.link.ask(wanted).await?);
+        let wanted = ScriptCall::new("wanted").arg(&*id.0).arg(&*hold.lock);
+        let mut wanted = RedisReply::of(self.link.ask(wanted).await?);
         if wanted.word()? == "cancel" {
             let why = wanted.word()?;
-            return self.conclude(id, &hold, Last::Failed(&why), State::Cancelled, now_ms).await;
+            return self
+                .conclude(id, &hold, FinalState::Failed(&why), State::Cancelled, now_ms)
+                .await;
         }
         if is_returned || hold.attempt < self.config.attempts_max {
             return self.requeue(id, &hold, &message, is_returned, None).await;
         }
-        self.conclude(id, &hold, Last::Failed(&message), State::Dead, now_ms).await
+        self.conclude(id, &hold, FinalState::Failed(&message), State::Dead, now_ms).await
     }
 
     /// The lock is the holder's again if it ran out while nobody took the job.
-    fn relock(&self, id: &ExecutionId, hold: &Hold) -> Step {
-        let relock = Operation::new("relock").arg(&*id.0).arg(&*hold.lock);
+    fn relock(&self, id: &ExecutionId, hold: &RedisLease) -> TransactionStep {
+        let relock = ScriptCall::new("relock").arg(&*id.0).arg(&*hold.lock);
         relock.num(millis(LOCK_GRACE)).into()
     }
 
@@ -269,28 +278,28 @@ impl RedisQueue {
     pub(super) async fn bury(
         &self,
         id: &ExecutionId,
-        hold: &Hold,
+        hold: &RedisLease,
         how: State,
         message: &str,
         now_ms: u64,
-    ) -> Result<Ended, QueueError> {
-        self.conclude(id, hold, Last::Failed(message), how, now_ms).await
+    ) -> Result<AttemptDisposition, QueueError> {
+        self.conclude(id, hold, FinalState::Failed(message), how, now_ms).await
     }
 
     async fn conclude(
         &self,
         id: &ExecutionId,
-        hold: &Hold,
-        last: Last<'_>,
+        hold: &RedisLease,
+        last: FinalState<'_>,
         how: State,
         now_ms: u64,
-    ) -> Result<Ended, QueueError> {
+    ) -> Result<AttemptDisposition, QueueError> {
         let keys = self.link.keys(&hold.queue);
         let (target, set, field, value) = match last {
-            Last::Completed(result) => ("completed", keys.completed(), "returnvalue", result),
-            Last::Failed(why) => ("failed", keys.failed(), "failedReason", why.as_bytes()),
+            FinalState::Completed(result) => ("completed", keys.completed(), "returnvalue", result),
+            FinalState::Failed(why) => ("failed", keys.failed(), "failedReason", why.as_bytes()),
         };
-        let mut cmd = Script::MoveToFinished.call(&[
+        let mut cmd = BullmqScript::MoveToFinished.call(&[
             keys.wait(),
             keys.active(),
             keys.prioritized(),
@@ -311,10 +320,10 @@ impl RedisQueue {
         cmd.arg(&*hold.job).arg(now_ms).arg(field).arg(value).arg(target).arg("0");
         cmd.arg(keys.key_prefix()).arg(options).arg("");
         let message = match last {
-            Last::Completed(_) => "",
-            Last::Failed(why) => why,
+            FinalState::Completed(_) => "",
+            FinalState::Failed(why) => why,
         };
-        let settle = Operation::new("settle").arg(&*id.0).arg(&*hold.lock).arg(how.as_str());
+        let settle = ScriptCall::new("settle").arg(&*id.0).arg(&*hold.lock).arg(how.as_str());
         let settle = settle.num(now_ms).arg(message);
         let steps = [self.relock(id, hold), cmd.into(), settle.into()];
         ended(self.link.transact(&steps, true).await?)
@@ -324,13 +333,13 @@ impl RedisQueue {
     pub(super) async fn requeue(
         &self,
         id: &ExecutionId,
-        hold: &Hold,
+        hold: &RedisLease,
         message: &str,
         is_refunded: bool,
         stalled: Option<()>,
-    ) -> Result<Ended, QueueError> {
+    ) -> Result<AttemptDisposition, QueueError> {
         let keys = self.link.keys(&hold.queue);
-        let mut cmd = Script::MoveToWait.call(&[
+        let mut cmd = BullmqScript::MoveToWait.call(&[
             keys.active(),
             keys.wait(),
             keys.stalled(),
@@ -342,11 +351,11 @@ impl RedisQueue {
             keys.events(),
         ]);
         cmd.arg(&*hold.job).arg(&*hold.lock).arg(keys.job_key(&hold.job));
-        let requeue = Operation::new("requeue").arg(&*id.0).arg(&*hold.lock).arg(message);
+        let requeue = ScriptCall::new("requeue").arg(&*id.0).arg(&*hold.lock).arg(message);
         let requeue = requeue.arg(if is_refunded { "1" } else { "0" });
         let mut steps = vec![self.relock(id, hold)];
         if stalled.is_some() {
-            let tell = Operation::new("stalled").arg(&*hold.queue).arg(&*hold.job);
+            let tell = ScriptCall::new("stalled").arg(&*hold.queue).arg(&*hold.job);
             steps.push(tell.arg(&*hold.lock).into());
         }
         steps.extend([cmd.into(), requeue.into()]);
@@ -357,9 +366,13 @@ impl RedisQueue {
 }
 
 /// What the last step of a transaction says became of the attempt.
-fn ended(mut answers: Vec<Value>) -> Result<Ended, QueueError> {
-    let word = Reply::of(answers.pop().unwrap_or(Value::Nil)).word()?;
-    if word == "fenced" { Ok(Ended::Fenced) } else { Ok(Ended::Now(state(&word)?)) }
+fn ended(mut answers: Vec<Value>) -> Result<AttemptDisposition, QueueError> {
+    let word = RedisReply::of(answers.pop().unwrap_or(Value::Nil)).word()?;
+    if word == "fenced" {
+        Ok(AttemptDisposition::Fenced)
+    } else {
+        Ok(AttemptDisposition::Now(state(&word)?))
+    }
 }
 
 /// The language a request names, for lists; nothing when it is no request.

@@ -9,18 +9,18 @@ const RUN_MAX: usize = 256;
 
 /// The set. No run is empty; all elements of a run are below all of the next one.
 #[derive(Debug)]
-pub(super) struct Ordered<T> {
+pub(super) struct OrderedRuns<T> {
     runs: Vec<Vec<T>>,
     len: usize,
 }
 
-impl<T> Default for Ordered<T> {
-    fn default() -> Ordered<T> {
-        Ordered { runs: Vec::new(), len: 0 }
+impl<T> Default for OrderedRuns<T> {
+    fn default() -> OrderedRuns<T> {
+        OrderedRuns { runs: Vec::new(), len: 0 }
     }
 }
 
-impl<T: Ord> Ordered<T> {
+impl<T: Ord> OrderedRuns<T> {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.len

@@ -6,19 +6,19 @@ use super::*;
 
 const AGEING: Duration = Duration::from_millis(1_000);
 
-fn job(id: &str, tenant: &str, priority: i32, created_ms: u64) -> Waiting {
+fn job(id: &str, tenant: &str, priority: i32, created_ms: u64) -> WaitingJob {
     let (id, tenant) = (ExecutionId(id.to_owned()), tenant.to_owned());
-    Waiting { id, tenant, priority, created_ms, deadline_ms: None, bytes: 0 }
+    WaitingJob { id, tenant, priority, created_ms, deadline_ms: None, bytes: 0 }
 }
 
 /// Takes jobs of whatever tenant.
-fn take(schedule: &mut Schedule, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+fn take(schedule: &mut JobSchedule, count_max: usize, now_ms: u64) -> Vec<WaitingJob> {
     schedule.take(count_max, &mut ClaimQuota::unlimited(), now_ms).jobs
 }
 
 /// Inserts jobs `id tenant priority created` and checks the order in which they are taken.
 fn check(jobs: &[(&str, &str, i32, u64)], expected: &str) {
-    let mut schedule = Schedule::new(AGEING);
+    let mut schedule = JobSchedule::new(AGEING);
     for (id, tenant, priority, created_ms) in jobs {
         schedule.insert(job(id, tenant, *priority, *created_ms));
     }
@@ -53,7 +53,7 @@ fn tenants_take_turns_whatever_their_priorities() {
 
 #[test]
 fn a_tenant_that_has_its_quota_in_hand_is_passed_over() {
-    let mut schedule = Schedule::new(AGEING);
+    let mut schedule = JobSchedule::new(AGEING);
     for number in 0..4 {
         schedule.insert(job(&format!("a{number}"), "a", 0, number));
     }
@@ -81,7 +81,7 @@ proptest! {
         most in 0_usize..5,
         count_max in 0_usize..20,
     ) {
-        let mut schedule = Schedule::new(AGEING);
+        let mut schedule = JobSchedule::new(AGEING);
         let name = |tenant: usize| format!("t{tenant}");
         for (tenant, count) in waiting.iter().enumerate() {
             for number in 0..*count {
@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn a_tenant_that_comes_late_is_not_owed_the_past() {
-    let mut schedule = Schedule::new(AGEING);
+    let mut schedule = JobSchedule::new(AGEING);
     for number in 0..10 {
         schedule.insert(job(&format!("a{number}"), "a", 0, number));
     }
@@ -121,9 +121,9 @@ fn a_tenant_that_comes_late_is_not_owed_the_past() {
 
 #[test]
 fn what_is_past_its_deadline_is_not_taken() {
-    let mut schedule = Schedule::new(AGEING);
+    let mut schedule = JobSchedule::new(AGEING);
     for (id, deadline_ms) in [("1", Some(10)), ("2", None), ("3", Some(11))] {
-        schedule.insert(Waiting { deadline_ms, ..job(id, "a", 0, 0) });
+        schedule.insert(WaitingJob { deadline_ms, ..job(id, "a", 0, 0) });
     }
     let taken: Vec<String> = take(&mut schedule, 9, 10).into_iter().map(|it| it.id.0).collect();
     assert_eq!(taken, ["2", "3"]);
@@ -134,23 +134,23 @@ fn what_is_past_its_deadline_is_not_taken() {
 #[derive(Default)]
 struct Naive {
     ring: Vec<String>,
-    jobs: Vec<Waiting>,
+    jobs: Vec<WaitingJob>,
 }
 
 impl Naive {
-    fn insert(&mut self, job: Waiting) {
+    fn insert(&mut self, job: WaitingJob) {
         if !self.ring.contains(&job.tenant) {
             self.ring.push(job.tenant.clone());
         }
         self.jobs.push(job);
     }
 
-    fn take(&mut self, now_ms: u64) -> Option<Waiting> {
+    fn take(&mut self, now_ms: u64) -> Option<WaitingJob> {
         self.jobs.retain(|job| job.deadline_ms.is_none_or(|at| at > now_ms));
         while !self.ring.is_empty() {
             let tenant = self.ring.remove(0);
             // Effective priority in thousandths of a step, so that nothing is rounded.
-            let effective = |job: &Waiting| {
+            let effective = |job: &WaitingJob| {
                 let waited = i128::from(now_ms) - i128::from(job.created_ms);
                 i128::from(job.priority) * 1_000 + waited * 1_000 / 1_000
             };
@@ -179,7 +179,7 @@ impl Random {
 
 fn simulate(seed: u64, steps: u64) {
     let mut random = Random(seed);
-    let (mut schedule, mut naive) = (Schedule::new(AGEING), Naive::default());
+    let (mut schedule, mut naive) = (JobSchedule::new(AGEING), Naive::default());
     let mut now_ms = 1_000_000;
     for step in 0..steps {
         now_ms += random.below(300);
@@ -189,7 +189,7 @@ fn simulate(seed: u64, steps: u64) {
                 let priority = i32::try_from(random.below(9)).unwrap() - 4;
                 let lasts = random.below(20_000);
                 let deadline_ms = (random.below(5) == 0).then_some(now_ms + lasts);
-                let job = Waiting {
+                let job = WaitingJob {
                     deadline_ms,
                     ..job(&format!("{step:08}"), &tenant, priority, now_ms)
                 };
@@ -224,7 +224,7 @@ fn a_long_simulation_equals_the_naive_model() {
 
 #[test]
 fn no_tenant_starves_and_ageing_bounds_the_wait() {
-    let mut schedule = Schedule::new(AGEING);
+    let mut schedule = JobSchedule::new(AGEING);
     // One tenant sends urgent work faster than it is done; a single dull job of its own and one of
     // another tenant came with the first of it.
     schedule.insert(job("dull", "crowd", -5, 0));
@@ -250,7 +250,7 @@ proptest! {
     fn positions_are_the_order_of_taking(
         jobs in prop::collection::vec((0..5_u8, -3..4_i32, 0..9_000_u64), 1..400),
     ) {
-        let mut schedule = Schedule::new(AGEING);
+        let mut schedule = JobSchedule::new(AGEING);
         for (index, (tenant, priority, created_ms)) in jobs.iter().enumerate() {
             let (id, tenant) = (format!("{index:04}"), tenant.to_string());
             schedule.insert(job(&id, &tenant, *priority, *created_ms));
@@ -270,7 +270,7 @@ proptest! {
     fn the_sorted_set_equals_that_of_the_standard_library(
         steps in prop::collection::vec((0..4_u8, 0..2_000_u32), 0..3_000),
     ) {
-        let (mut ours, mut theirs) = (Ordered::default(), BTreeSet::new());
+        let (mut ours, mut theirs) = (OrderedRuns::default(), BTreeSet::new());
         for (kind, number) in steps {
             match kind {
                 0 | 1 => {

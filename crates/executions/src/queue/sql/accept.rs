@@ -1,9 +1,9 @@
 //! Statements that accept jobs.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::super::schedule::rank;
-use super::super::{NewJob, Pushed, QueueConfig, QueueError};
+use super::super::{NewJob, PushOutcome, QueueConfig, QueueError};
 use super::schema::{number, original, text, text_or_null};
 
 const FIND_KEY: &str = "SELECT id, fingerprint FROM execution_jobs
@@ -18,18 +18,18 @@ const INSERT_REQUEST: &str = "INSERT INTO execution_requests (id, body) VALUES (
 
 /// Accepts all of the jobs, or fails. Jobs of one batch see the keys of those before them.
 pub(super) fn accept(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     jobs: &[NewJob],
     config: &QueueConfig,
-) -> Result<Vec<Pushed>, StoreError> {
+) -> Result<Vec<PushOutcome>, SqlStoreError> {
     jobs.iter().map(|job| accept_one(transaction, job, config)).collect()
 }
 
 fn accept_one(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     job: &NewJob,
     config: &QueueConfig,
-) -> Result<Pushed, StoreError> {
+) -> Result<PushOutcome, SqlStoreError> {
     if let Some(before) = before(transaction, job)? {
         return Ok(before);
     }
@@ -55,14 +55,14 @@ fn accept_one(
     transaction.execute(INSERT_JOB, &row)?;
     let body = Value::from(job.request.as_slice());
     transaction.execute(INSERT_REQUEST, &[text(&job.id.0), body])?;
-    Ok(Pushed::New)
+    Ok(PushOutcome::New)
 }
 
 /// Whether the same job was accepted before.
 pub(super) fn before(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     job: &NewJob,
-) -> Result<Option<Pushed>, StoreError> {
+) -> Result<Option<PushOutcome>, SqlStoreError> {
     let Some(idempotency) = &job.idempotency else {
         return Ok(None);
     };
@@ -71,7 +71,7 @@ pub(super) fn before(
         return Ok(None);
     };
     if row.get::<Vec<u8>>(1)? != idempotency.fingerprint {
-        return Err(StoreError::refuse(QueueError::KeyReused));
+        return Err(SqlStoreError::refuse(QueueError::KeyReused));
     }
-    Ok(Some(Pushed::Before(api::ExecutionId(original(row.get(0)?)))))
+    Ok(Some(PushOutcome::Before(api::ExecutionId(original(row.get(0)?)))))
 }

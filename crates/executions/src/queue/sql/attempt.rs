@@ -1,11 +1,11 @@
 //! Statements about one attempt at a job: its claim, its heartbeats and its end.
 
 use api::{ExecutionId, State};
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::super::schedule::Waiting;
-use super::super::{Beat, CancelAnswer, Claim, Finish, Lease};
-use super::schema::{Columns, number, text, text_or_null};
+use super::super::schedule::WaitingJob;
+use super::super::{CancelAnswer, Finish, JobClaim, JobLease, LeaseRenewal};
+use super::schema::{JobColumns, number, text, text_or_null};
 
 /// Columns that [`Held::of`] reads.
 pub(super) const HELD: &str =
@@ -53,17 +53,17 @@ const WANT_CANCEL: &str = "UPDATE execution_jobs SET cancel_wanted = 1, message 
 
 /// A running job, as far as its end needs it.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) job: Waiting,
+pub(super) struct RunningJob {
+    pub(super) job: WaitingJob,
     attempts: u32,
     cancel_wanted: bool,
 }
 
-impl Held {
+impl RunningJob {
     /// Reads the columns of [`HELD`].
-    pub(super) fn of(row: &Row) -> Result<Held, StoreError> {
-        let mut columns = Columns::of(row);
-        let job = Waiting {
+    pub(super) fn of(row: &SqlRow) -> Result<RunningJob, SqlStoreError> {
+        let mut columns = JobColumns::of(row);
+        let job = WaitingJob {
             id: ExecutionId(columns.text()?),
             tenant: columns.text()?,
             priority: columns.take()?,
@@ -71,29 +71,29 @@ impl Held {
             deadline_ms: columns.take()?,
             bytes: columns.take()?,
         };
-        Ok(Held { job, attempts: columns.take()?, cancel_wanted: columns.take()? })
+        Ok(RunningJob { job, attempts: columns.take()?, cancel_wanted: columns.take()? })
     }
 }
 
 /// What an attempt's end makes of the job.
 #[derive(Debug)]
-pub(super) enum After {
+pub(super) enum AttemptOutcome {
     /// It waits again.
-    Waits(Waiting),
+    Waits(WaitingJob),
     /// That was its end.
     Ended(ExecutionId, State),
 }
 
 /// Whether nothing is handed out.
-pub(super) fn is_paused(transaction: &mut dyn Transaction) -> Result<bool, StoreError> {
+pub(super) fn is_paused(transaction: &mut dyn StoreTransaction) -> Result<bool, SqlStoreError> {
     Ok(transaction.query_one(IS_PAUSED, &[])?.is_some())
 }
 
 /// Stops handing out jobs, or goes on.
 pub(super) fn set_paused(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     paused: bool,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let sql = match paused {
         true => "INSERT INTO execution_paused (one) VALUES (1) ON CONFLICT (one) DO NOTHING",
         false => "DELETE FROM execution_paused",
@@ -103,49 +103,49 @@ pub(super) fn set_paused(
 
 /// Claims a job, if it still waits. Answers how large it is, too.
 pub(super) fn claim(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
     now_ms: u64,
     lease_until_ms: u64,
-) -> Result<Option<(Claim, u64)>, StoreError> {
+) -> Result<Option<(JobClaim, u64)>, SqlStoreError> {
     let parameters = [text(&id.0), number(now_ms), number(lease_until_ms)];
     let Some(row) = transaction.query_one(CLAIM, &parameters)? else {
         return Ok(None);
     };
-    let mut columns = Columns::of(&row);
+    let mut columns = JobColumns::of(&row);
     let (tenant, bytes) = (columns.text()?, columns.take()?);
-    let lease = Lease { id: id.clone(), token: columns.take::<i64>()?.to_string() };
-    let claim = Claim { lease, tenant, attempt: columns.take()?, request: columns.take()? };
+    let lease = JobLease { id: id.clone(), token: columns.take::<i64>()?.to_string() };
+    let claim = JobClaim { lease, tenant, attempt: columns.take()?, request: columns.take()? };
     Ok(Some((claim, bytes)))
 }
 
 /// The number in a fencing token; one that is not ours fits nothing.
-fn token(lease: &Lease) -> Value {
+fn token(lease: &JobLease) -> Value {
     Value::Int(lease.token.parse().unwrap_or(-1))
 }
 
 /// Renews one lease.
 pub(super) fn beat(
-    transaction: &mut dyn Transaction,
-    lease: &Lease,
+    transaction: &mut dyn StoreTransaction,
+    lease: &JobLease,
     lease_until_ms: u64,
-) -> Result<Beat, StoreError> {
+) -> Result<LeaseRenewal, SqlStoreError> {
     let parameters = [text(&lease.id.0), token(lease), number(lease_until_ms)];
     Ok(match transaction.query_one(BEAT, &parameters)? {
-        None => Beat::Lost,
-        Some(row) if row.get(0)? => Beat::CancelWanted,
-        Some(_) => Beat::Held,
+        None => LeaseRenewal::Lost,
+        Some(row) if row.get(0)? => LeaseRenewal::CancelWanted,
+        Some(_) => LeaseRenewal::Held,
     })
 }
 
 /// Ends an attempt; none when the lease is not current.
 pub(super) fn finish(
-    transaction: &mut dyn Transaction,
-    lease: &Lease,
+    transaction: &mut dyn StoreTransaction,
+    lease: &JobLease,
     finish: &Finish,
     now_ms: u64,
     attempts_max: u32,
-) -> Result<Option<After>, StoreError> {
+) -> Result<Option<AttemptOutcome>, SqlStoreError> {
     let (id, token) = (text(&lease.id.0), token(lease));
     if let Finish::Result(body) = finish {
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
@@ -154,7 +154,7 @@ pub(super) fn finish(
             return Ok(None);
         }
         transaction.execute(INSERT_RESULT, &[id, body.as_slice().into()])?;
-        return Ok(Some(After::Ended(lease.id.clone(), State::Finished)));
+        return Ok(Some(AttemptOutcome::Ended(lease.id.clone(), State::Finished)));
     }
     let sql = format!(
         "SELECT {HELD} FROM execution_jobs WHERE id = $1 AND token = $2 AND state = 'running'"
@@ -162,7 +162,7 @@ pub(super) fn finish(
     let Some(row) = transaction.query_one(&sql, &[id, token])? else {
         return Ok(None);
     };
-    let held = Held::of(&row)?;
+    let held = RunningJob::of(&row)?;
     let after = match finish {
         Finish::Cancelled { message } => {
             end(transaction, held, State::Cancelled, Some(message), now_ms)?
@@ -182,12 +182,12 @@ pub(super) fn finish(
 /// Cove failed at an attempt: the job waits again while it may. What its owner wants to end is
 /// not tried again.
 pub(super) fn fail(
-    transaction: &mut dyn Transaction,
-    held: Held,
+    transaction: &mut dyn StoreTransaction,
+    held: RunningJob,
     message: &str,
     now_ms: u64,
     attempts_max: u32,
-) -> Result<After, StoreError> {
+) -> Result<AttemptOutcome, SqlStoreError> {
     if held.cancel_wanted {
         return end(transaction, held, State::Cancelled, None, now_ms);
     }
@@ -199,38 +199,38 @@ pub(super) fn fail(
 }
 
 fn end(
-    transaction: &mut dyn Transaction,
-    held: Held,
+    transaction: &mut dyn StoreTransaction,
+    held: RunningJob,
     state: State,
     message: Option<&str>,
     now_ms: u64,
-) -> Result<After, StoreError> {
+) -> Result<AttemptOutcome, SqlStoreError> {
     let id = text(&held.job.id.0);
     let row = [id, state.as_str().into(), number(now_ms), text_or_null(message)];
     transaction.execute(END, &row)?;
-    Ok(After::Ended(held.job.id, state))
+    Ok(AttemptOutcome::Ended(held.job.id, state))
 }
 
 fn requeue(
-    transaction: &mut dyn Transaction,
-    held: Held,
+    transaction: &mut dyn StoreTransaction,
+    held: RunningJob,
     attempts: u32,
     message: Option<&str>,
-) -> Result<After, StoreError> {
+) -> Result<AttemptOutcome, SqlStoreError> {
     let row = [text(&held.job.id.0), attempts.into(), text_or_null(message)];
     transaction.execute(REQUEUE, &row)?;
-    Ok(After::Waits(held.job))
+    Ok(AttemptOutcome::Waits(held.job))
 }
 
 /// Cancels a job that waits, or notes the wish. Answers how large it is, too, of one that
 /// waited.
 pub(super) fn cancel(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: &str,
     id: &ExecutionId,
     message: &str,
     now_ms: u64,
-) -> Result<(CancelAnswer, u64), StoreError> {
+) -> Result<(CancelAnswer, u64), SqlStoreError> {
     let (id, tenant) = (text(&id.0), text(tenant));
     let row = [id.clone(), tenant.clone(), number(now_ms), text(message)];
     if let Some(row) = transaction.query_one(CANCEL_WAITING, &row)? {

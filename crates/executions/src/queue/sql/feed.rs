@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use api::ExecutionId;
-use node::store::{StoreError, Transaction, Value};
+use node::store::{SqlStoreError, StoreTransaction, Value};
 
 use super::super::ClaimQuota;
-use super::super::schedule::{Schedule, Waiting, rank};
-use super::attempt::{HELD, Held};
+use super::super::schedule::{JobSchedule, WaitingJob, rank};
+use super::attempt::{HELD, RunningJob};
 use super::schema::number;
 
 /// How long the window is believed: jobs that other servers accept are seen within this time.
@@ -26,8 +26,8 @@ const JOBS_MAX: usize = 64;
 
 /// The window.
 #[derive(Debug)]
-pub(super) struct Feed {
-    schedule: Schedule,
+pub(super) struct ScheduleWindow {
+    schedule: JobSchedule,
     ageing: Duration,
     /// When it was read.
     read_ms: Option<u64>,
@@ -42,16 +42,16 @@ pub(super) struct Feed {
 
 /// What was read of the table.
 #[derive(Debug)]
-pub(super) struct Page {
-    jobs: Vec<Waiting>,
+pub(super) struct WindowPage {
+    jobs: Vec<WaitingJob>,
     cursor: String,
     more_tenants: bool,
 }
 
-impl Feed {
-    pub(super) fn new(ageing: Duration) -> Feed {
-        Feed {
-            schedule: Schedule::new(ageing),
+impl ScheduleWindow {
+    pub(super) fn new(ageing: Duration) -> ScheduleWindow {
+        ScheduleWindow {
+            schedule: JobSchedule::new(ageing),
             ageing,
             read_ms: None,
             edges: HashMap::new(),
@@ -80,7 +80,7 @@ impl Feed {
     }
 
     /// Replaces the window. Whose turn it is stays as it was.
-    pub(super) fn show(&mut self, page: Page, now_ms: u64) {
+    pub(super) fn show(&mut self, page: WindowPage, now_ms: u64) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         self.edges.clear();
         for job in &page.jobs {
@@ -100,7 +100,7 @@ impl Feed {
     }
 
     /// A job began to wait. It comes into the window where nothing unseen can be before it.
-    pub(super) fn insert(&mut self, job: Waiting) {
+    pub(super) fn insert(&mut self, job: WaitingJob) {
         let unseen = match self.edges.get(&job.tenant) {
             Some(edge) => key(&job, self.ageing) > *edge,
             None => self.turns_left.is_some() && self.schedule.of_tenant(&job.tenant) == 0,
@@ -121,7 +121,7 @@ impl Feed {
         count_max: usize,
         quota: &mut ClaimQuota,
         now_ms: u64,
-    ) -> Vec<Waiting> {
+    ) -> Vec<WaitingJob> {
         let mut taken = Vec::new();
         while taken.len() < count_max && !self.is_spent() {
             let mut next = self.schedule.take(1, quota, now_ms);
@@ -140,17 +140,17 @@ impl Feed {
     }
 }
 
-fn key(job: &Waiting, ageing: Duration) -> (i64, u64, ExecutionId) {
+fn key(job: &WaitingJob, ageing: Duration) -> (i64, u64, ExecutionId) {
     (rank(job.priority, job.created_ms, ageing), job.created_ms, job.id.clone())
 }
 
 /// Reads the first jobs of the tenants after `cursor`, going round at the end. Walks from tenant to
 /// tenant along the index, so that its cost does not grow with what waits.
 pub(super) fn read(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     cursor: &str,
     now_ms: u64,
-) -> Result<Page, StoreError> {
+) -> Result<WindowPage, SqlStoreError> {
     let mut tenants = tenants_after(transaction, cursor)?;
     let mut more_tenants = tenants.len() > TENANTS_MAX;
     if !more_tenants && !cursor.is_empty() {
@@ -170,19 +170,19 @@ pub(super) fn read(
     for tenant in &tenants {
         let rows = transaction.query(&jobs_of, &[tenant.into(), number(now_ms)])?;
         for row in &rows {
-            jobs.push(Held::of(row)?.job);
+            jobs.push(RunningJob::of(row)?.job);
         }
     }
     // Everybody fits: begin where it was, so that nobody's place depends on his name.
     let last = tenants.pop().filter(|_| more_tenants);
-    Ok(Page { jobs, cursor: last.unwrap_or_default(), more_tenants })
+    Ok(WindowPage { jobs, cursor: last.unwrap_or_default(), more_tenants })
 }
 
 /// One more than fit, so that it is known whether there are more. Names as stored.
 fn tenants_after(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     cursor: &str,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, SqlStoreError> {
     let sql = format!(
         "WITH RECURSIVE walk AS (
             SELECT MIN(tenant) AS tenant, 1 AS step FROM execution_jobs

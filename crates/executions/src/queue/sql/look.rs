@@ -1,10 +1,10 @@
 //! Statements that only look.
 
 use api::{ExecutionId, QueueStats, State};
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::super::{Filter, Job, Parts};
-use super::schema::{Columns, number, original, text};
+use super::super::{Filter, Parts, QueuedJob};
+use super::schema::{JobColumns, number, original, text};
 
 /// Columns that [`job`] reads: what lists need, so nothing that may be large.
 const JOB: &str = "id, tenant, state, language, label, priority, created_ms, deadline_ms,
@@ -14,16 +14,16 @@ const JOB: &str = "id, tenant, state, language, label, priority, created_ms, dea
 const LIST_MAX: usize = 1_000;
 
 /// A state by its name.
-pub(super) fn state(name: &str) -> Result<State, StoreError> {
+pub(super) fn state(name: &str) -> Result<State, SqlStoreError> {
     use State::{Cancelled, Dead, Expired, Finished, Queued, Running};
     let all = [Queued, Running, Finished, Cancelled, Expired, Dead];
     let found = all.into_iter().find(|state| state.as_str() == name);
-    found.ok_or(StoreError::Column { index: 2, expected: "a state", found: "another word" })
+    found.ok_or(SqlStoreError::Column { index: 2, expected: "a state", found: "another word" })
 }
 
-fn job(row: &Row) -> Result<Job, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(Job {
+fn job(row: &SqlRow) -> Result<QueuedJob, SqlStoreError> {
+    let mut columns = JobColumns::of(row);
+    Ok(QueuedJob {
         id: ExecutionId(columns.text()?),
         tenant: columns.text()?,
         state: state(&columns.take::<String>()?)?,
@@ -44,10 +44,10 @@ fn job(row: &Row) -> Result<Job, StoreError> {
 
 /// One job.
 pub(super) fn get(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
     parts: Parts,
-) -> Result<Option<Job>, StoreError> {
+) -> Result<Option<QueuedJob>, SqlStoreError> {
     let id = [text(&id.0)];
     let sql = format!("SELECT {JOB}, face FROM execution_jobs WHERE id = $1");
     let Some(row) = transaction.query_one(&sql, &id)? else {
@@ -70,9 +70,9 @@ pub(super) fn get(
 /// Jobs, newest first. The text depends on which conditions there are, not on their values, so
 /// that there are few of it to keep prepared.
 pub(super) fn list(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     filter: &Filter,
-) -> Result<Vec<Job>, StoreError> {
+) -> Result<Vec<QueuedJob>, SqlStoreError> {
     let mut parameters: Vec<Value> = Vec::new();
     let mut conditions = String::from("1 = 1");
     let equal = [
@@ -108,10 +108,10 @@ pub(super) fn list(
 /// turns of each other tenant, if so many of it wait. Whose turn it is is not known here, so it may
 /// be too many by one for each other tenant.
 pub(super) fn position(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
     now_ms: u64,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<u64>, SqlStoreError> {
     let mine = "SELECT tenant, rank, created_ms FROM execution_jobs
         WHERE id = $1 AND state = 'queued' AND (expires_ms IS NULL OR expires_ms > $2)";
     let Some(row) = transaction.query_one(mine, &[text(&id.0), number(now_ms)])? else {
@@ -134,11 +134,11 @@ pub(super) fn position(
 
 /// Figures of a tenant or of all.
 pub(super) fn stats(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,
     now_ms: u64,
     backend: &str,
-) -> Result<QueueStats, StoreError> {
+) -> Result<QueueStats, SqlStoreError> {
     let parameters: Vec<Value> = tenant.map(text).into_iter().collect();
     let (whose, also) = match tenant {
         Some(_) => ("WHERE tenant = $1", "AND tenant = $1"),

@@ -6,31 +6,31 @@ use super::super::{NewJob, QueueConfig, QueueError};
 
 /// A number of jobs and how large they are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct QueueLoad {
     pub(super) count: u64,
     pub(super) bytes: u64,
 }
 
-impl Load {
+impl QueueLoad {
     /// One job of this size.
-    pub(super) fn one(bytes: u64) -> Load {
-        Load { count: 1, bytes }
+    pub(super) fn one(bytes: u64) -> QueueLoad {
+        QueueLoad { count: 1, bytes }
     }
 
     /// A job that is to be accepted.
-    pub(super) fn of(job: &NewJob) -> Load {
-        Load::one(job.bytes())
+    pub(super) fn of(job: &NewJob) -> QueueLoad {
+        QueueLoad::one(job.bytes())
     }
 
-    pub(super) fn plus(self, other: Load) -> Load {
-        Load {
+    pub(super) fn plus(self, other: QueueLoad) -> QueueLoad {
+        QueueLoad {
             count: self.count.saturating_add(other.count),
             bytes: self.bytes.saturating_add(other.bytes),
         }
     }
 
-    pub(super) fn minus(self, other: Load) -> Load {
-        Load {
+    pub(super) fn minus(self, other: QueueLoad) -> QueueLoad {
+        QueueLoad {
             count: self.count.saturating_sub(other.count),
             bytes: self.bytes.saturating_sub(other.bytes),
         }
@@ -40,20 +40,20 @@ impl Load {
 /// Counts of what waits and of what is about to. Of a store that others share it is an estimate
 /// between two counts.
 #[derive(Debug, Default)]
-pub(super) struct Room {
-    all: Load,
+pub(super) struct QueueRoom {
+    all: QueueLoad,
     /// No entry for none.
-    tenants: HashMap<String, Load>,
+    tenants: HashMap<String, QueueLoad>,
 }
 
-impl Room {
+impl QueueRoom {
     /// Takes places for jobs, all or none.
     pub(super) fn reserve(
         &mut self,
-        wanted: &BTreeMap<String, Load>,
+        wanted: &BTreeMap<String, QueueLoad>,
         config: &QueueConfig,
     ) -> Result<(), QueueError> {
-        let sum = wanted.values().copied().fold(Load::default(), Load::plus);
+        let sum = wanted.values().copied().fold(QueueLoad::default(), QueueLoad::plus);
         let all = self.all.plus(sum);
         if sum.count > 0 && all.count > config.queued_max {
             return Err(QueueError::Full { queued_max: config.queued_max });
@@ -79,7 +79,7 @@ impl Room {
     }
 
     /// Some of a tenant wait, whether there is room or not: they had been accepted before.
-    pub(super) fn enter(&mut self, tenant: &str, load: Load) {
+    pub(super) fn enter(&mut self, tenant: &str, load: QueueLoad) {
         if load.count > 0 {
             self.all = self.all.plus(load);
             match self.tenants.get_mut(tenant) {
@@ -90,7 +90,7 @@ impl Room {
     }
 
     /// Some of a tenant wait no more.
-    pub(super) fn leave(&mut self, tenant: &str, load: Load) {
+    pub(super) fn leave(&mut self, tenant: &str, load: QueueLoad) {
         self.all = self.all.minus(load);
         if let Some(waiting) = self.tenants.get_mut(tenant) {
             *waiting = waiting.minus(load);
@@ -101,8 +101,8 @@ impl Room {
     }
 
     /// Replaces the estimate by a count.
-    pub(super) fn recount(&mut self, tenants: HashMap<String, Load>) {
-        self.all = tenants.values().copied().fold(Load::default(), Load::plus);
+    pub(super) fn recount(&mut self, tenants: HashMap<String, QueueLoad>) {
+        self.all = tenants.values().copied().fold(QueueLoad::default(), QueueLoad::plus);
         self.tenants = tenants;
     }
 }

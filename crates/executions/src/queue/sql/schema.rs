@@ -1,17 +1,17 @@
 //! The tables, and how texts from outside are kept in them.
 
-use node::store::{FromValue, Migration, Row, StoreError, Value};
+use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, Value};
 
 /// Whose tables they are.
 pub(super) const SERVICE: &str = "executions";
 
 /// What brings the tables to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration::Each {
+pub(super) const MIGRATIONS: &[MigrationStep] = &[
+    MigrationStep::Each {
         sqlite: include_str!("schema.sqlite.sql"),
         postgres: include_str!("schema.postgres.sql"),
     },
-    Migration::Each {
+    MigrationStep::Each {
         sqlite: include_str!("bytes.sqlite.sql"),
         postgres: include_str!("bytes.postgres.sql"),
     },
@@ -66,30 +66,30 @@ pub(super) fn number(value: u64) -> Value {
 }
 
 /// Reads the columns of a row one after the other.
-pub(super) struct Columns<'a> {
-    row: &'a Row,
+pub(super) struct JobColumns<'a> {
+    row: &'a SqlRow,
     next: usize,
 }
 
-impl<'a> Columns<'a> {
-    pub(super) fn of(row: &'a Row) -> Columns<'a> {
-        Columns { row, next: 0 }
+impl<'a> JobColumns<'a> {
+    pub(super) fn of(row: &'a SqlRow) -> JobColumns<'a> {
+        JobColumns { row, next: 0 }
     }
 
     /// The next column.
-    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, SqlStoreError> {
         let value = self.row.get(self.next);
         self.next += 1;
         value
     }
 
     /// The next column, a text from outside.
-    pub(super) fn text(&mut self) -> Result<String, StoreError> {
+    pub(super) fn text(&mut self) -> Result<String, SqlStoreError> {
         self.take().map(original)
     }
 
     /// The next column, a text from outside that may be missing.
-    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, StoreError> {
+    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, SqlStoreError> {
         Ok(self.take::<Option<String>>()?.map(original))
     }
 }

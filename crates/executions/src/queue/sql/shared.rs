@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecutionId, State};
-use node::store::{Dialect, Store, StoreError, Transaction, Value};
+use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction, Value};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::super::schedule::{Schedule, Waiting};
+use super::super::schedule::{JobSchedule, WaitingJob};
 use super::super::{
-    Beat, CancelAnswer, Claim, ClaimQuota, Delivery, Ended, Finish, Lease, NewJob, Pushed,
-    QueueConfig, QueueError, Swept,
+    AttemptDisposition, CancelAnswer, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, NewJob,
+    PushOutcome, QueueConfig, QueueError, Swept, WebhookDelivery,
 };
-use super::attempt::{self, After};
-use super::feed::{self, Feed};
-use super::room::{Load, Room};
+use super::attempt::{self, AttemptOutcome};
+use super::feed::{self, ScheduleWindow};
+use super::room::{QueueLoad, QueueRoom};
 use super::upkeep::{self, BATCH_MAX};
 use super::{accept, look, schema};
 
@@ -39,33 +39,33 @@ const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
 const REFUSING_COUNT_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// What all clones of a queue share.
-pub(super) struct Shared {
-    pub(super) store: Store,
+pub(super) struct SqlQueueShared {
+    pub(super) store: SqlStore,
     config: QueueConfig,
     /// Which jobs are known to wait.
-    order: Mutex<Order>,
+    order: Mutex<JobOrder>,
     /// How many wait, and are about to.
-    room: Mutex<Room>,
+    room: Mutex<QueueRoom>,
     /// When `room` was counted last, where others share the store.
     counted_ms: Mutex<Option<u64>>,
     /// There may be something to claim. Its one permit is for a worker that was about to wait.
     pub(super) changed: Notify,
 }
 
-enum Order {
+enum JobOrder {
     /// All of them.
-    Whole(Schedule),
+    Whole(JobSchedule),
     /// Some of them.
-    Window(Feed),
+    Window(ScheduleWindow),
 }
 
-impl Shared {
-    pub(super) fn new(store: Store, config: QueueConfig) -> Shared {
+impl SqlQueueShared {
+    pub(super) fn new(store: SqlStore, config: QueueConfig) -> SqlQueueShared {
         let order = match store.dialect() {
-            Dialect::Sqlite => Order::Whole(Schedule::new(config.ageing)),
-            Dialect::Postgres => Order::Window(Feed::new(config.ageing)),
+            StoreDialect::Sqlite => JobOrder::Whole(JobSchedule::new(config.ageing)),
+            StoreDialect::Postgres => JobOrder::Window(ScheduleWindow::new(config.ageing)),
         };
-        Shared {
+        SqlQueueShared {
             store,
             config,
             order: Mutex::new(order),
@@ -77,13 +77,13 @@ impl Shared {
 
     /// Whether no other server uses the store.
     pub(super) fn is_alone(&self) -> bool {
-        self.store.dialect() == Dialect::Sqlite
+        self.store.dialect() == StoreDialect::Sqlite
     }
 
     pub(super) async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, QueueError> {
         self.store.transact(name, body).await.map_err(unavailable)
     }
@@ -91,22 +91,22 @@ impl Shared {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
-        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, QueueError> {
         self.store.read(name, body).await.map_err(unavailable)
     }
 
     /// A job waits, in the table.
-    fn waits(&self, job: Waiting) {
+    fn waits(&self, job: WaitingJob) {
         match &mut *self.order.lock() {
-            Order::Whole(schedule) => schedule.insert(job),
-            Order::Window(feed) => feed.insert(job),
+            JobOrder::Whole(schedule) => schedule.insert(job),
+            JobOrder::Window(feed) => feed.insert(job),
         }
     }
 
     /// A job waits again that had a place before.
-    fn waits_again(&self, job: Waiting) {
-        self.room.lock().enter(&job.tenant, Load::one(job.bytes));
+    fn waits_again(&self, job: WaitingJob) {
+        self.room.lock().enter(&job.tenant, QueueLoad::one(job.bytes));
         self.waits(job);
         self.changed.notify_one();
     }
@@ -114,14 +114,14 @@ impl Shared {
     /// A job waits no more, in the table.
     fn waits_no_more(&self, id: &ExecutionId, tenant: &str, bytes: u64) {
         match &mut *self.order.lock() {
-            Order::Whole(schedule) => schedule.remove(id),
-            Order::Window(feed) => feed.remove(id),
+            JobOrder::Whole(schedule) => schedule.remove(id),
+            JobOrder::Window(feed) => feed.remove(id),
         }
-        self.room.lock().leave(tenant, Load::one(bytes));
+        self.room.lock().leave(tenant, QueueLoad::one(bytes));
     }
 
     /// Ends what an earlier process left running, and learns what waits.
-    pub(super) async fn recover(&self, now_ms: u64) -> Result<(), StoreError> {
+    pub(super) async fn recover(&self, now_ms: u64) -> Result<(), SqlStoreError> {
         loop {
             let config = self.config.clone();
             let lost = self
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+    pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<PushOutcome>, QueueError> {
         let Some(now_ms) = jobs.iter().map(|job| job.created_ms).max() else {
             return Ok(Vec::new());
         };
@@ -169,7 +169,7 @@ impl Shared {
                 .await;
             match answer {
                 // Another server wrote one of the keys; now it is there to be found.
-                Err(StoreError::Constraint { .. })
+                Err(SqlStoreError::Constraint { .. })
                     if !self.is_alone() && attempt < PUSH_ATTEMPTS_MAX =>
                 {
                     attempt += 1;
@@ -180,9 +180,9 @@ impl Shared {
         // The reservation becomes the new jobs, and the rest of it is given back.
         let mut unused = reserved;
         if let Ok(pushed) = &answer {
-            for (job, _) in jobs.iter().zip(pushed).filter(|(_, it)| **it == Pushed::New) {
+            for (job, _) in jobs.iter().zip(pushed).filter(|(_, it)| **it == PushOutcome::New) {
                 if let Some(load) = unused.get_mut(&job.tenant) {
-                    *load = load.minus(Load::of(job));
+                    *load = load.minus(QueueLoad::of(job));
                 }
                 self.waits(waiting(job));
             }
@@ -199,7 +199,7 @@ impl Shared {
         &self,
         jobs: &Arc<[NewJob]>,
         now_ms: u64,
-    ) -> Result<BTreeMap<String, Load>, QueueError> {
+    ) -> Result<BTreeMap<String, QueueLoad>, QueueError> {
         self.recount(COUNT_AGE_MAX, now_ms).await?;
         let wanted = by_tenant(jobs.iter());
         let answer = self.room.lock().reserve(&wanted, &self.config);
@@ -250,7 +250,7 @@ impl Shared {
         max: usize,
         mut quota: ClaimQuota,
         now_ms: u64,
-    ) -> Result<Vec<Claim>, QueueError> {
+    ) -> Result<Vec<JobClaim>, QueueError> {
         let max = max.min(CLAIM_MAX);
         let mut claims = Vec::new();
         for _ in 0..WINDOWS_MAX {
@@ -263,8 +263,8 @@ impl Shared {
             }
         }
         let is_empty = match &*self.order.lock() {
-            Order::Whole(schedule) => schedule.is_empty(),
-            Order::Window(feed) => feed.is_empty(),
+            JobOrder::Whole(schedule) => schedule.is_empty(),
+            JobOrder::Window(feed) => feed.is_empty(),
         };
         if !is_empty && !claims.is_empty() {
             // For the next worker, because a permit wakes one.
@@ -278,11 +278,11 @@ impl Shared {
         max: usize,
         quota: &mut ClaimQuota,
         now_ms: u64,
-    ) -> Result<Vec<Claim>, QueueError> {
+    ) -> Result<Vec<JobClaim>, QueueError> {
         self.refresh(now_ms).await?;
         let taken = match &mut *self.order.lock() {
-            Order::Whole(schedule) => schedule.take(max, quota, now_ms).jobs,
-            Order::Window(feed) => feed.take(max, quota, now_ms),
+            JobOrder::Whole(schedule) => schedule.take(max, quota, now_ms).jobs,
+            JobOrder::Window(feed) => feed.take(max, quota, now_ms),
         };
         if taken.is_empty() {
             return Ok(Vec::new());
@@ -295,14 +295,14 @@ impl Shared {
                     return Ok(None);
                 }
                 let claim = |id| attempt::claim(transaction, id, now_ms, until_ms).transpose();
-                ids.iter().filter_map(claim).collect::<Result<Vec<(Claim, u64)>, _>>().map(Some)
+                ids.iter().filter_map(claim).collect::<Result<Vec<(JobClaim, u64)>, _>>().map(Some)
             })
             .await;
         match answer {
             Ok(Some(claims)) => {
                 let mut room = self.room.lock();
                 for (claim, bytes) in &claims {
-                    room.leave(&claim.tenant, Load::one(*bytes));
+                    room.leave(&claim.tenant, QueueLoad::one(*bytes));
                 }
                 Ok(claims.into_iter().map(|(claim, _)| claim).collect())
             }
@@ -320,13 +320,13 @@ impl Shared {
     /// Reads the window again when it has to be.
     async fn refresh(&self, now_ms: u64) -> Result<(), QueueError> {
         let cursor = match &*self.order.lock() {
-            Order::Window(feed) if feed.is_stale(now_ms) => feed.cursor(),
-            Order::Window(_) | Order::Whole(_) => return Ok(()),
+            JobOrder::Window(feed) if feed.is_stale(now_ms) => feed.cursor(),
+            JobOrder::Window(_) | JobOrder::Whole(_) => return Ok(()),
         };
         let page = self
             .read("queue.window", move |transaction| feed::read(transaction, &cursor, now_ms))
             .await?;
-        if let Order::Window(feed) = &mut *self.order.lock() {
+        if let JobOrder::Window(feed) = &mut *self.order.lock() {
             feed.show(page, now_ms);
         }
         Ok(())
@@ -334,9 +334,9 @@ impl Shared {
 
     pub(super) async fn heartbeat(
         &self,
-        leases: Vec<Lease>,
+        leases: Vec<JobLease>,
         now_ms: u64,
-    ) -> Result<Vec<Beat>, QueueError> {
+    ) -> Result<Vec<LeaseRenewal>, QueueError> {
         let until_ms = now_ms.saturating_add(milliseconds(self.config.lease));
         self.write("queue.heartbeat", move |transaction| {
             leases.iter().map(|lease| attempt::beat(transaction, lease, until_ms)).collect()
@@ -346,10 +346,10 @@ impl Shared {
 
     pub(super) async fn finish(
         &self,
-        lease: Lease,
+        lease: JobLease,
         finish: Finish,
         now_ms: u64,
-    ) -> Result<Ended, QueueError> {
+    ) -> Result<AttemptDisposition, QueueError> {
         let attempts_max = self.config.attempts_max;
         let after = self
             .write("queue.finish", move |transaction| {
@@ -357,11 +357,11 @@ impl Shared {
             })
             .await?;
         Ok(match after {
-            None => Ended::Fenced,
-            Some(After::Ended(_, state)) => Ended::Now(state),
-            Some(After::Waits(job)) => {
+            None => AttemptDisposition::Fenced,
+            Some(AttemptOutcome::Ended(_, state)) => AttemptDisposition::Now(state),
+            Some(AttemptOutcome::Waits(job)) => {
                 self.waits_again(job);
-                Ended::Now(State::Queued)
+                AttemptDisposition::Now(State::Queued)
             }
         })
     }
@@ -390,7 +390,7 @@ impl Shared {
         id: ExecutionId,
         now_ms: u64,
     ) -> Result<Option<u64>, QueueError> {
-        if let Order::Whole(schedule) = &*self.order.lock() {
+        if let JobOrder::Whole(schedule) = &*self.order.lock() {
             return Ok(schedule.position(&id));
         }
         self.read("queue.position", move |transaction| look::position(transaction, &id, now_ms))
@@ -469,8 +469,8 @@ impl Shared {
             }
             for after in lost {
                 match after {
-                    After::Ended(id, state) => swept.ended.push((id, state)),
-                    After::Waits(job) => {
+                    AttemptOutcome::Ended(id, state) => swept.ended.push((id, state)),
+                    AttemptOutcome::Waits(job) => {
                         swept.requeued.push(job.id.clone());
                         self.waits_again(job);
                     }
@@ -498,7 +498,7 @@ impl Shared {
         max: usize,
         hide: Duration,
         now_ms: u64,
-    ) -> Result<Vec<Delivery>, QueueError> {
+    ) -> Result<Vec<WebhookDelivery>, QueueError> {
         let count_max = u64::try_from(max).unwrap_or(u64::MAX);
         let hidden_until_ms = now_ms.saturating_add(milliseconds(hide));
         self.write("queue.webhooks", move |transaction| {
@@ -516,9 +516,9 @@ impl Shared {
         }
         let kept = self.read("queue.sweep", upkeep::kept).await?;
         let (count, bytes) = (self.config.kept_max, self.config.kept_bytes_max);
-        let mut excess = kept.minus(Load { count, bytes });
+        let mut excess = kept.minus(QueueLoad { count, bytes });
         for _ in 0..SWEEP_BATCHES_MAX {
-            if excess == Load::default() {
+            if excess == QueueLoad::default() {
                 break;
             }
             let freed = self
@@ -552,7 +552,7 @@ impl Shared {
     }
 }
 
-fn unavailable(error: StoreError) -> QueueError {
+fn unavailable(error: SqlStoreError) -> QueueError {
     match error.refusal::<QueueError>() {
         Ok(refused) => refused,
         Err(error) => QueueError::Unavailable(error.into()),
@@ -563,17 +563,17 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn by_tenant<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> BTreeMap<String, Load> {
-    let mut loads: BTreeMap<String, Load> = BTreeMap::new();
+fn by_tenant<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> BTreeMap<String, QueueLoad> {
+    let mut loads: BTreeMap<String, QueueLoad> = BTreeMap::new();
     for job in jobs {
         let load = loads.entry(job.tenant.clone()).or_default();
-        *load = load.plus(Load::of(job));
+        *load = load.plus(QueueLoad::of(job));
     }
     loads
 }
 
-fn waiting(job: &NewJob) -> Waiting {
-    Waiting {
+fn waiting(job: &NewJob) -> WaitingJob {
+    WaitingJob {
         id: job.id.clone(),
         tenant: job.tenant.clone(),
         priority: job.priority,

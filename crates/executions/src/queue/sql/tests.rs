@@ -4,26 +4,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::State;
-use node::store::{StoreConfig, StoreUrl, Transaction, Value};
+use node::store::{StoreConfig, StoreTransaction, StoreUrl, Value};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
 use super::super::conformance::{self, NOW, config, id, job, model, number};
 use super::*;
 
-async fn store(url: StoreUrl) -> Store {
-    Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap()
+async fn store(url: StoreUrl) -> SqlStore {
+    SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap()
 }
 
-async fn sqlite(directory: &Path, name: &str) -> Store {
+async fn sqlite(directory: &Path, name: &str) -> SqlStore {
     store(StoreUrl::Sqlite(directory.join(name))).await
 }
 
-async fn postgres(server: &Postgres) -> Store {
+async fn postgres(server: &Postgres) -> SqlStore {
     store(StoreUrl::Postgres(server.database())).await
 }
 
-async fn open(store: Store, config: QueueConfig, now_ms: u64) -> Arc<dyn Queue> {
+async fn open(store: SqlStore, config: QueueConfig, now_ms: u64) -> Arc<dyn JobQueue> {
     Arc::new(SqlQueue::open(store, config, now_ms).await.unwrap())
 }
 
@@ -64,7 +64,7 @@ async fn random_operations_on_postgresql_equal_the_model() {
 }
 
 /// Everything that is kept, with request and result.
-async fn everything(queue: &dyn Queue) -> Vec<Job> {
+async fn everything(queue: &dyn JobQueue) -> Vec<QueuedJob> {
     let mut jobs = Vec::new();
     for job in queue.list(Filter { limit: 1_000, ..Filter::default() }).await.unwrap() {
         let parts = Parts { request: true, result: true };
@@ -116,7 +116,7 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     queue.set_paused(false).await.unwrap();
     // What was running is lost to its worker and goes first now, for the second time.
     let late = queue.heartbeat(vec![claims[1].lease.clone()], NOW + 201).await.unwrap();
-    assert_eq!(late, [Beat::Lost]);
+    assert_eq!(late, [LeaseRenewal::Lost]);
     let again = queue.claim(100, ClaimQuota::unlimited(), NOW + 600).await.unwrap();
     let lost: Vec<&ExecutionId> = claims[1..5].iter().map(|it| &it.lease.id).collect();
     assert_eq!(again.len(), 40 - 1 - 1 - 1 - 1, "finished, cancelled twice, expired");
@@ -143,7 +143,7 @@ async fn servers_share_what_waits_in_postgresql() {
     let there = open(store(StoreUrl::Postgres(url)).await, config(), NOW).await;
     here.push((0..120).map(|number| job(number, "a")).collect()).await.unwrap();
     there.push((200..280).map(|number| job(number, "b")).collect()).await.unwrap();
-    let work = async |queue: &dyn Queue| {
+    let work = async |queue: &dyn JobQueue| {
         let mut taken = Vec::new();
         loop {
             let claims = queue.claim(7, ClaimQuota::unlimited(), NOW + 1_000).await.unwrap();
@@ -153,7 +153,7 @@ async fn servers_share_what_waits_in_postgresql() {
             for claim in claims {
                 let end = Finish::Result(b"{}".to_vec());
                 let ended = queue.finish(claim.lease.clone(), end, NOW + 1_001).await.unwrap();
-                assert_eq!(ended, Ended::Now(State::Finished));
+                assert_eq!(ended, AttemptDisposition::Now(State::Finished));
                 taken.push(number(&claim.lease.id));
             }
         }
@@ -180,7 +180,7 @@ async fn servers_share_what_waits_in_postgresql() {
     assert_eq!((taken.len(), taken[0].attempt), (1, 2));
     let late = Finish::Result(b"late".to_vec());
     let ended = here.finish(lost[0].lease.clone(), late, NOW + 32_001).await.unwrap();
-    assert_eq!(ended, Ended::Fenced);
+    assert_eq!(ended, AttemptDisposition::Fenced);
     // Woken by the clock, because nobody here was told.
     there.push(vec![job(400, "a")]).await.unwrap();
     here.changed().await.unwrap();
@@ -231,7 +231,7 @@ async fn the_window_goes_round_whatever_order_a_database_has_for_texts() {
         queue.push((1..).zip(tenants).map(|(number, it)| job(number, it)).collect()).await.unwrap();
         for cursor in tenants {
             let page = store.read("test.window", move |it| feed::read(it, cursor, NOW + 5_000));
-            let mut window = feed::Feed::new(config().ageing);
+            let mut window = feed::ScheduleWindow::new(config().ageing);
             window.show(page.await.unwrap(), NOW + 5_000);
             let mut seen: Vec<_> = window
                 .take(9, &mut ClaimQuota::unlimited(), NOW + 5_000)
@@ -246,9 +246,9 @@ async fn the_window_goes_round_whatever_order_a_database_has_for_texts() {
 }
 
 /// What an earlier version left: one job that waits, and one that has ended.
-async fn fill_without_sizes(store: &Store) {
+async fn fill_without_sizes(store: &SqlStore) {
     store.migrate(schema::SERVICE, &schema::MIGRATIONS[..1]).await.unwrap();
-    let body = |transaction: &mut dyn Transaction| {
+    let body = |transaction: &mut dyn StoreTransaction| {
         for (number, state, finished_ms, request, result) in
             [(1, "queued", Value::Null, 898, None), (2, "finished", 5.into(), 98, Some(200))]
         {
@@ -294,9 +294,9 @@ async fn what_an_earlier_version_left_is_counted_in_bytes() {
 }
 
 /// Which indexes a statement uses in SQLite.
-async fn plan(store: &Store, sql: &str, parameters: Vec<Value>) -> String {
+async fn plan(store: &SqlStore, sql: &str, parameters: Vec<Value>) -> String {
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
-    let body = move |transaction: &mut dyn Transaction| {
+    let body = move |transaction: &mut dyn StoreTransaction| {
         let rows = transaction.query(&sql, &parameters)?;
         rows.iter().map(|row| row.get::<String>(3)).collect::<Result<Vec<String>, _>>()
     };

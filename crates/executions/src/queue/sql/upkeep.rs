@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use api::ExecutionId;
-use node::store::{Row, StoreError, Transaction, Value};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
 
-use super::super::schedule::{Waiting, rank};
-use super::super::{Delivery, QueueConfig};
-use super::attempt::{After, HELD, Held, fail};
-use super::room::Load;
-use super::schema::{Columns, number, original, text};
+use super::super::schedule::{WaitingJob, rank};
+use super::super::{QueueConfig, WebhookDelivery};
+use super::attempt::{AttemptOutcome, HELD, RunningJob, fail};
+use super::room::QueueLoad;
+use super::schema::{JobColumns, number, original, text};
 
 /// Jobs that one transaction changes: it holds the only writer for some milliseconds.
 pub(super) const BATCH_MAX: u32 = 500;
@@ -19,26 +19,26 @@ const LOST: &str = "the server that ran it went away";
 
 /// Ends the attempts whose lease ended by `until_ms`.
 pub(super) fn lose_leases(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     until_ms: u64,
     now_ms: u64,
     config: &QueueConfig,
-) -> Result<Vec<After>, StoreError> {
+) -> Result<Vec<AttemptOutcome>, SqlStoreError> {
     let sql = format!(
         "SELECT {HELD} FROM execution_jobs WHERE state = 'running' AND lease_until <= $1
         ORDER BY lease_until LIMIT $2"
     );
     let rows = transaction.query(&sql, &[number(until_ms), BATCH_MAX.into()])?;
     rows.iter()
-        .map(|row| fail(transaction, Held::of(row)?, LOST, now_ms, config.attempts_max))
+        .map(|row| fail(transaction, RunningJob::of(row)?, LOST, now_ms, config.attempts_max))
         .collect()
 }
 
 /// Ends what still waits past its deadline. Answers whose they were and how large, too.
 pub(super) fn expire(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     now_ms: u64,
-) -> Result<Vec<Left>, StoreError> {
+) -> Result<Vec<Left>, SqlStoreError> {
     let sql = "UPDATE execution_jobs
         SET state = 'expired', finished_ms = $1, message = 'it did not start before its deadline',
             webhook_due = CASE webhook WHEN 1 THEN CAST($1 AS BIGINT) END, webhook_attempts = 0
@@ -51,10 +51,10 @@ pub(super) fn expire(
 
 /// Cancels some of what waits. Answers whose they were and how large, too.
 pub(super) fn drain(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,
     now_ms: u64,
-) -> Result<Vec<Left>, StoreError> {
+) -> Result<Vec<Left>, SqlStoreError> {
     let mut parameters = vec![number(now_ms), BATCH_MAX.into()];
     parameters.extend(tenant.map(text));
     let of_tenant = if tenant.is_some() { "AND tenant = $3" } else { "" };
@@ -72,9 +72,9 @@ pub(super) fn drain(
 /// A job that waits no more, whose it is, and how large its request.
 pub(super) type Left = (ExecutionId, String, u64);
 
-fn owned(rows: &[Row]) -> Result<Vec<Left>, StoreError> {
-    let one = |row: &Row| {
-        let mut columns = Columns::of(row);
+fn owned(rows: &[SqlRow]) -> Result<Vec<Left>, SqlStoreError> {
+    let one = |row: &SqlRow| {
+        let mut columns = JobColumns::of(row);
         Ok((ExecutionId(columns.text()?), columns.text()?, columns.take()?))
     };
     let mut all: Vec<Left> = rows.iter().map(one).collect::<Result<_, _>>()?;
@@ -84,11 +84,11 @@ fn owned(rows: &[Row]) -> Result<Vec<Left>, StoreError> {
 
 /// Queues some dead jobs again, the oldest first. A deadline was for the first time.
 pub(super) fn replay(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: Option<&str>,
     id: Option<&ExecutionId>,
     config: &QueueConfig,
-) -> Result<Vec<Waiting>, StoreError> {
+) -> Result<Vec<WaitingJob>, SqlStoreError> {
     let mut parameters = vec![BATCH_MAX.into()];
     let mut also = String::new();
     for (column, value) in [("tenant", tenant), ("id", id.map(|id| id.0.as_str()))] {
@@ -107,8 +107,8 @@ pub(super) fn replay(
         ) RETURNING {HELD}"
     );
     let rows = transaction.query(&sql, &parameters)?;
-    let jobs = rows.iter().map(|row| Ok(Held::of(row)?.job));
-    let mut jobs: Vec<Waiting> = jobs.collect::<Result<_, StoreError>>()?;
+    let jobs = rows.iter().map(|row| Ok(RunningJob::of(row)?.job));
+    let mut jobs: Vec<WaitingJob> = jobs.collect::<Result<_, SqlStoreError>>()?;
     jobs.sort_by_key(|job| (rank(job.priority, job.created_ms, config.ageing), job.id.clone()));
     Ok(jobs)
 }
@@ -116,17 +116,17 @@ pub(super) fn replay(
 /// Forgets some of what has ended, the oldest first, until it is less by `excess`, in number and in
 /// bytes. Answers how much that was.
 pub(super) fn forget_excess(
-    transaction: &mut dyn Transaction,
-    excess: Load,
-) -> Result<Load, StoreError> {
+    transaction: &mut dyn StoreTransaction,
+    excess: QueueLoad,
+) -> Result<QueueLoad, SqlStoreError> {
     let sql = "SELECT request_bytes + result_bytes FROM execution_jobs
         WHERE finished_ms <= $1 ORDER BY finished_ms, id LIMIT $2";
-    let mut freed = Load::default();
+    let mut freed = QueueLoad::default();
     for row in transaction.query(sql, &[number(u64::MAX), BATCH_MAX.into()])? {
         if freed.count >= excess.count && freed.bytes >= excess.bytes {
             break;
         }
-        freed = freed.plus(Load::one(row.get(0)?));
+        freed = freed.plus(QueueLoad::one(row.get(0)?));
     }
     if freed.count > 0 {
         forget(transaction, u64::MAX, freed.count)?;
@@ -136,10 +136,10 @@ pub(super) fn forget_excess(
 
 /// Forgets some of what has ended: what ended by `until_ms`, at most `count_max`, oldest first.
 pub(super) fn forget(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     until_ms: u64,
     count_max: u64,
-) -> Result<u64, StoreError> {
+) -> Result<u64, SqlStoreError> {
     let count = count_max.min(u64::from(BATCH_MAX));
     let parameters = [number(until_ms), number(count)];
     let chosen = "SELECT id FROM execution_jobs WHERE finished_ms <= $1
@@ -155,10 +155,10 @@ pub(super) fn forget(
 
 /// Forgets one that has ended.
 pub(super) fn remove(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     tenant: &str,
     id: &ExecutionId,
-) -> Result<bool, StoreError> {
+) -> Result<bool, SqlStoreError> {
     let parameters = [id.0.as_str().into(), tenant.into()];
     let sql = "DELETE FROM execution_jobs
         WHERE id = $1 AND tenant = $2 AND finished_ms IS NOT NULL";
@@ -173,24 +173,24 @@ pub(super) fn remove(
 }
 
 /// How many have ended and are kept, and how large their requests and results are.
-pub(super) fn kept(transaction: &mut dyn Transaction) -> Result<Load, StoreError> {
+pub(super) fn kept(transaction: &mut dyn StoreTransaction) -> Result<QueueLoad, SqlStoreError> {
     let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(request_bytes + result_bytes), 0) AS BIGINT)
         FROM execution_jobs WHERE finished_ms IS NOT NULL";
     match transaction.query_one(sql, &[])? {
-        None => Ok(Load::default()),
-        Some(row) => Ok(Load { count: row.get(0)?, bytes: row.get(1)? }),
+        None => Ok(QueueLoad::default()),
+        Some(row) => Ok(QueueLoad { count: row.get(0)?, bytes: row.get(1)? }),
     }
 }
 
 /// How many of each tenant wait, and how large their requests are.
 pub(super) fn waiting(
-    transaction: &mut dyn Transaction,
-) -> Result<HashMap<String, Load>, StoreError> {
+    transaction: &mut dyn StoreTransaction,
+) -> Result<HashMap<String, QueueLoad>, SqlStoreError> {
     let sql = "SELECT tenant, COUNT(*), CAST(SUM(request_bytes) AS BIGINT)
         FROM execution_jobs WHERE state = 'queued' GROUP BY tenant";
     let rows = transaction.query(sql, &[])?;
-    let one = |row: &Row| {
-        let load = Load { count: row.get(1)?, bytes: row.get(2)? };
+    let one = |row: &SqlRow| {
+        let load = QueueLoad { count: row.get(1)?, bytes: row.get(2)? };
         Ok((original(row.get(0)?), load))
     };
     rows.iter().map(one).collect()
@@ -198,15 +198,15 @@ pub(super) fn waiting(
 
 /// Some of what waits, by id; those after `after`.
 pub(super) fn waiting_jobs(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     after: &Value,
-) -> Result<Vec<Waiting>, StoreError> {
+) -> Result<Vec<WaitingJob>, SqlStoreError> {
     let sql = format!(
         "SELECT {HELD} FROM execution_jobs WHERE state = 'queued' AND id > $1
         ORDER BY id LIMIT {READ_MAX}"
     );
     let rows = transaction.query(&sql, std::slice::from_ref(after))?;
-    rows.iter().map(|row| Ok(Held::of(row)?.job)).collect()
+    rows.iter().map(|row| Ok(RunningJob::of(row)?.job)).collect()
 }
 
 /// Jobs that are read at once when the schedule is built.
@@ -214,11 +214,11 @@ pub(super) const READ_MAX: usize = 5_000;
 
 /// Takes webhooks that are due and hides them until `hidden_until_ms`.
 pub(super) fn due_webhooks(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     count_max: u64,
     now_ms: u64,
     hidden_until_ms: u64,
-) -> Result<Vec<Delivery>, StoreError> {
+) -> Result<Vec<WebhookDelivery>, SqlStoreError> {
     let due = "SELECT id FROM execution_jobs WHERE webhook_due <= $1
         ORDER BY webhook_due, id LIMIT $2";
     let hide = "UPDATE execution_jobs
@@ -229,7 +229,8 @@ pub(super) fn due_webhooks(
         let id: String = row.get(0)?;
         let hidden = [Value::from(&id), number(hidden_until_ms)];
         if let Some(row) = transaction.query_one(hide, &hidden)? {
-            deliveries.push(Delivery { id: ExecutionId(original(id)), attempt: row.get(0)? });
+            deliveries
+                .push(WebhookDelivery { id: ExecutionId(original(id)), attempt: row.get(0)? });
         }
     }
     Ok(deliveries)
@@ -237,10 +238,10 @@ pub(super) fn due_webhooks(
 
 /// Ends a delivery, or plans the next. Nothing is due of a job that was queued again meanwhile.
 pub(super) fn settle_webhook(
-    transaction: &mut dyn Transaction,
+    transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
     again_ms: Option<u64>,
-) -> Result<(), StoreError> {
+) -> Result<(), SqlStoreError> {
     let sql = "UPDATE execution_jobs SET webhook_due = $2
         WHERE id = $1 AND webhook_due IS NOT NULL";
     let again = again_ms.map_or(Value::Null, number);

@@ -17,19 +17,19 @@ use serde::de::{
 const INTERNALLY_TAGGED: &str = "internally tagged enum ";
 
 /// A deserializer, visitor, or anything else on the way, that passes on what it is asked for.
-pub(super) struct Objects<T>(pub(super) T);
+pub(super) struct ObjectsOnly<T>(pub(super) T);
 
 macro_rules! pass {
     ($($name:ident)*) => {
         $(
             fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-                self.0.$name(Objects(visitor))
+                self.0.$name(ObjectsOnly(visitor))
             }
         )*
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectsOnly<D> {
     type Error = D::Error;
 
     pass! {
@@ -47,7 +47,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(Objects(visitor))
+        self.0.deserialize_map(ObjectsOnly(visitor))
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(
@@ -55,7 +55,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_unit_struct(name, Objects(visitor))
+        self.0.deserialize_unit_struct(name, ObjectsOnly(visitor))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -63,7 +63,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_newtype_struct(name, Objects(visitor))
+        self.0.deserialize_newtype_struct(name, ObjectsOnly(visitor))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -71,7 +71,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple(len, Objects(visitor))
+        self.0.deserialize_tuple(len, ObjectsOnly(visitor))
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -80,7 +80,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple_struct(name, len, Objects(visitor))
+        self.0.deserialize_tuple_struct(name, len, ObjectsOnly(visitor))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -89,7 +89,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_enum(name, variants, Objects(visitor))
+        self.0.deserialize_enum(name, variants, ObjectsOnly(visitor))
     }
 
     fn is_human_readable(&self) -> bool {
@@ -107,7 +107,7 @@ macro_rules! visit {
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Objects<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectsOnly<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,46 +131,46 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Objects<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Objects(inner))
+        self.0.visit_some(ObjectsOnly(inner))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Objects(inner))
+        self.0.visit_newtype_struct(ObjectsOnly(inner))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
         // An array may stand for an enumeration as well: its first element for the variant.
-        if Expecting(&self.0).to_string().starts_with(INTERNALLY_TAGGED) {
+        if ExpectedShape(&self.0).to_string().starts_with(INTERNALLY_TAGGED) {
             return Err(A::Error::invalid_type(Unexpected::Seq, &self));
         }
-        self.0.visit_seq(Objects(access))
+        self.0.visit_seq(ObjectsOnly(access))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Objects(access))
+        self.0.visit_map(ObjectsOnly(access))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(Objects(access))
+        self.0.visit_enum(ObjectsOnly(access))
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Objects<S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ObjectsOnly<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Objects(inner))
+        self.0.deserialize(ObjectsOnly(inner))
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
-        self.0.next_element_seed(Objects(seed))
+        self.0.next_element_seed(ObjectsOnly(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -178,18 +178,18 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
-        self.0.next_key_seed(Objects(seed))
+        self.0.next_key_seed(ObjectsOnly(seed))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
-        self.0.next_value_seed(Objects(seed))
+        self.0.next_value_seed(ObjectsOnly(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -197,20 +197,20 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Objects<A> {
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
-    type Variant = Objects<A::Variant>;
+    type Variant = ObjectsOnly<A::Variant>;
 
     fn variant_seed<T: DeserializeSeed<'de>>(
         self,
         seed: T,
     ) -> Result<(T::Value, Self::Variant), A::Error> {
-        let (name, variant) = self.0.variant_seed(Objects(seed))?;
-        Ok((name, Objects(variant)))
+        let (name, variant) = self.0.variant_seed(ObjectsOnly(seed))?;
+        Ok((name, ObjectsOnly(variant)))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -218,11 +218,11 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, A::Error> {
-        self.0.newtype_variant_seed(Objects(seed))
+        self.0.newtype_variant_seed(ObjectsOnly(seed))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.0.tuple_variant(len, Objects(visitor))
+        self.0.tuple_variant(len, ObjectsOnly(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -235,9 +235,9 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
 }
 
 /// Shows what a visitor expects.
-struct Expecting<'a, V>(&'a V);
+struct ExpectedShape<'a, V>(&'a V);
 
-impl<'de, V: Visitor<'de>> fmt::Display for Expecting<'_, V> {
+impl<'de, V: Visitor<'de>> fmt::Display for ExpectedShape<'_, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.expecting(f)
     }
@@ -250,6 +250,6 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for MapSeed<V> {
     type Value = V::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        inner.deserialize_map(Objects(self.0))
+        inner.deserialize_map(ObjectsOnly(self.0))
     }
 }

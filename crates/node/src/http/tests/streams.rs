@@ -93,16 +93,17 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
     let drain = Drain::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
-    let shell = Shell::new(limits, tokens.clone(), drain.clone(), metrics, Ids::new().unwrap());
+    let shell =
+        HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, IdGenerator::new().unwrap());
     let (sender, waiting) = mpsc::unbounded_channel();
-    let main = Listener::bind("127.0.0.1:0").await.unwrap();
-    let face = Listener::bind("127.0.0.1:0").await.unwrap();
+    let main = BoundListener::bind("127.0.0.1:0").await.unwrap();
+    let face = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let (address, face_address) = (main.address(), face.address());
-    let judge0 = Face { access: Access::Token, render: Some(render), scope: None };
+    let judge0 = CompatFace { access: Access::Token, render: Some(render), scope: None };
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
-        (face, shell.wrap_face(routes, Face { access, render: None, scope: None })),
+        (face, shell.wrap_face(routes, CompatFace { access, render: None, scope: None })),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
     let server = Server { address, token, drain, tokens, waiting, task, _directory: directory };
@@ -396,11 +397,11 @@ async fn a_short_stream_gives_its_place_back() {
     let limits = Limits { streams_max: 1, ..Limits::default() };
     let drain = Drain::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
-    let shell = Shell::new(limits, tokens, drain.clone(), metrics, Ids::new().unwrap());
+    let shell = HttpShell::new(limits, tokens, drain.clone(), metrics, IdGenerator::new().unwrap());
     let body = || async {
         Body::from_stream(stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"x"))]))
     };
-    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let listener = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address();
     let router = shell.wrap(Router::new().route("/stream", get(body)));
     let task = tokio::spawn(listener.serve(router, limits, drain.clone(), DEADLINE));

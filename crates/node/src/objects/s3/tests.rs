@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use super::super::{Objects, ObjectsUrl};
+use super::super::{ObjectStore, ObjectsUrl};
 use super::*;
 
 fn location(text: &str) -> S3Location {
@@ -17,8 +17,8 @@ fn location(text: &str) -> S3Location {
     }
 }
 
-fn credentials(session_token: Option<&str>) -> Credentials {
-    Credentials {
+fn credentials(session_token: Option<&str>) -> SigningCredentials {
+    SigningCredentials {
         access_key_id: "ID".to_owned(),
         secret_access_key: "KEY".to_owned(),
         session_token: session_token.map(str::to_owned),
@@ -35,8 +35,8 @@ fn the_bucket_stands_where_the_style_says() {
         ("s3://abc?endpoint=https://h:443&style=virtual", "k", "https://abc.h/k"),
         ("s3://abc?endpoint=http://[::1]:9", "", "http://[::1]:9/abc"),
     ] {
-        let s3 = S3::new(location(text), credentials(Some("session")));
-        let request = s3.request(&Ask::new("read", Method::GET, key)).unwrap();
+        let s3 = S3Objects::new(location(text), credentials(Some("session")));
+        let request = s3.request(&S3Request::new("read", Method::GET, key)).unwrap();
         assert_eq!(request.url, url, "{text}");
         assert_eq!(request.headers[X_AMZ_SECURITY_TOKEN], "session");
         let signed = request.headers[header::AUTHORIZATION].to_str().unwrap();
@@ -78,7 +78,7 @@ fn lists_are_read_and_what_is_none_is_refused() {
 
 /// A service that answers with these, one after the other, and the last one for ever; and how many
 /// it has answered with.
-async fn scripted(answers: &'static [&'static str]) -> (Objects, Arc<AtomicU32>) {
+async fn scripted(answers: &'static [&'static str]) -> (ObjectStore, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicU32::new(0));
@@ -96,7 +96,7 @@ async fn scripted(answers: &'static [&'static str]) -> (Objects, Arc<AtomicU32>)
         }
     });
     let location = location(&format!("s3://abc?endpoint={endpoint}"));
-    (Objects::in_s3(location, credentials(None)), asked)
+    (ObjectStore::in_s3(location, credentials(None)), asked)
 }
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -133,7 +133,7 @@ async fn an_object_that_is_too_long_is_not_read() {
 }
 
 /// The same service, and the heads of the requests that it was asked with.
-async fn overheard(answers: &'static [&'static str]) -> (Objects, Arc<Mutex<Vec<String>>>) {
+async fn overheard(answers: &'static [&'static str]) -> (ObjectStore, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let heads = Arc::new(Mutex::new(Vec::new()));
@@ -154,7 +154,7 @@ async fn overheard(answers: &'static [&'static str]) -> (Objects, Arc<Mutex<Vec<
         }
     });
     let location = location(&format!("s3://abc?endpoint={endpoint}"));
-    (Objects::in_s3(location, credentials(None)), heads)
+    (ObjectStore::in_s3(location, credentials(None)), heads)
 }
 
 const EMPTY: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -169,12 +169,12 @@ const UNKNOWN: &str = "HTTP/1.1 501 Not Implemented\r\nconnection: close\r\n\
 async fn the_service_itself_sees_to_it_that_nothing_is_overwritten() {
     let refused = "write `k` in the object store: 501 Not Implemented NotImplemented";
     for (answers, expected, asked) in [
-        (&[ABSENT, EMPTY][..], Ok(Placed::New), &["head", "put"][..]),
+        (&[ABSENT, EMPTY][..], Ok(PutOutcome::New), &["head", "put"][..]),
         // Somebody else was faster.
-        (&[ABSENT, THERE], Ok(Placed::Present), &["head", "put"]),
+        (&[ABSENT, THERE], Ok(PutOutcome::Present), &["head", "put"]),
         // Two at once, of which the service wants to hear again.
-        (&[ABSENT, AT_ONCE, THERE], Ok(Placed::Present), &["head", "put", "put"]),
-        (&[EMPTY], Ok(Placed::Present), &["head"]),
+        (&[ABSENT, AT_ONCE, THERE], Ok(PutOutcome::Present), &["head", "put", "put"]),
+        (&[EMPTY], Ok(PutOutcome::Present), &["head"]),
         // A service that does not know the condition is not asked without it.
         (&[ABSENT, UNKNOWN], Err(refused.to_owned()), &["head", "put"]),
     ] {

@@ -10,11 +10,11 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::super::error::StoreError;
-use crate::tls::{self, Trust, Verifier};
+use super::super::error::SqlStoreError;
+use crate::tls::{self, CertificateTrust, CertificateVerifier};
 
 /// What is needed to connect.
-pub(super) struct Settings {
+pub(super) struct PostgresTls {
     /// Host and database, for messages: never the user or a password.
     pub(super) name: String,
     /// Everything else.
@@ -26,7 +26,7 @@ pub(super) struct Settings {
 /// Takes an address apart. Beside what the driver knows there are `sslmode` with libpq's meanings
 /// (`disable`; `prefer` and `require`, which encrypt and verify nobody; `verify-full`) and
 /// `sslrootcert`, a file of authorities in place of the machine's.
-pub(super) fn parse(url: &str) -> Result<Settings, StoreError> {
+pub(super) fn parse(url: &str) -> Result<PostgresTls, SqlStoreError> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut mode, mut roots, mut rest) = ("prefer", None, Vec::new());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -38,12 +38,11 @@ pub(super) fn parse(url: &str) -> Result<Settings, StoreError> {
     }
     let plain = format!("{base}?{}", rest.join("&"));
     // The driver's message may quote the address, and with it a password.
-    let mut options: Config = plain
-        .trim_end_matches('?')
-        .parse()
-        .map_err(|_| StoreError::Url("it is not a valid address of a PostgreSQL server".into()))?;
+    let mut options: Config = plain.trim_end_matches('?').parse().map_err(|_| {
+        SqlStoreError::Url("it is not a valid address of a PostgreSQL server".into())
+    })?;
     if options.get_hosts().is_empty() && options.get_hostaddrs().is_empty() {
-        return Err(StoreError::Url("the address of the PostgreSQL server has no host".into()));
+        return Err(SqlStoreError::Url("the address of the PostgreSQL server has no host".into()));
     }
     if options.get_application_name().is_none() {
         options.application_name("cove");
@@ -56,12 +55,12 @@ pub(super) fn parse(url: &str) -> Result<Settings, StoreError> {
         "require" | "verify-full" => (SslMode::Require, Some(verified(roots)?)),
         _ => {
             let modes = "`disable`, `prefer`, `require` and `verify-full`";
-            return Err(StoreError::Url(format!("`sslmode` is none of {modes}")));
+            return Err(SqlStoreError::Url(format!("`sslmode` is none of {modes}")));
         }
     };
     options.ssl_mode(ssl_mode);
     let name = name(&options);
-    Ok(Settings { name, options, tls: config.map(MakeRustlsConnect::new) })
+    Ok(PostgresTls { name, options, tls: config.map(MakeRustlsConnect::new) })
 }
 
 fn name(options: &Config) -> String {
@@ -74,7 +73,7 @@ fn name(options: &Config) -> String {
     format!("postgres://{}/{database}", host.unwrap_or_default())
 }
 
-fn verified(file: Option<&str>) -> Result<ClientConfig, StoreError> {
+fn verified(file: Option<&str>) -> Result<ClientConfig, SqlStoreError> {
     let roots = match file {
         None => tls::machine_roots().map_err(unusable)?,
         Some(file) => {
@@ -89,13 +88,13 @@ fn verified(file: Option<&str>) -> Result<ClientConfig, StoreError> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-fn unverified() -> Result<ClientConfig, StoreError> {
+fn unverified() -> Result<ClientConfig, SqlStoreError> {
     // As libpq does below `verify-ca`.
-    let verifier = Arc::new(Verifier::new(Trust::Anybody));
+    let verifier = Arc::new(CertificateVerifier::new(CertificateTrust::Anybody));
     let config = tls::client_config().map_err(unusable)?.dangerous();
     Ok(config.with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-fn unusable(error: impl fmt::Display) -> StoreError {
-    StoreError::Url(format!("TLS cannot be used: {error}"))
+fn unusable(error: impl fmt::Display) -> SqlStoreError {
+    SqlStoreError::Url(format!("TLS cannot be used: {error}"))
 }

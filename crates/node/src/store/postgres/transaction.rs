@@ -8,20 +8,20 @@ use ::postgres::fallible_iterator::FallibleIterator as _;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, ToSql, Type};
 
-use super::super::error::{StoreError, shown};
+use super::super::error::{SqlStoreError, shown};
 use super::super::sqlite::check_parameters;
-use super::super::value::{Row, Value};
-use super::super::{Dialect, Transaction};
-use super::{Fate, failure};
+use super::super::value::{SqlRow, Value};
+use super::super::{StoreDialect, StoreTransaction};
+use super::{TransactionFate, failure};
 
 /// Statements that a connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
 
 /// Prepared statements of one connection, by their text.
 #[derive(Default)]
-pub(super) struct Statements(HashMap<String, Statement>);
+pub(super) struct PreparedStatements(HashMap<String, Statement>);
 
-impl Statements {
+impl PreparedStatements {
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -37,33 +37,33 @@ impl Statements {
 
 pub(super) struct PostgresTransaction<'c, 's> {
     inner: ::postgres::Transaction<'c>,
-    statements: &'s mut Statements,
+    statements: &'s mut PreparedStatements,
     rows_max: usize,
     /// What the first statement that failed means for the whole.
-    fate: Option<Fate>,
+    fate: Option<TransactionFate>,
 }
 
 impl<'c, 's> PostgresTransaction<'c, 's> {
     pub(super) fn new(
         inner: ::postgres::Transaction<'c>,
-        statements: &'s mut Statements,
+        statements: &'s mut PreparedStatements,
         rows_max: usize,
     ) -> Self {
         PostgresTransaction { inner, statements, rows_max, fate: None }
     }
 
     /// The transaction, to be ended, and what became of it.
-    pub(super) fn into_parts(self) -> (::postgres::Transaction<'c>, Option<Fate>) {
+    pub(super) fn into_parts(self) -> (::postgres::Transaction<'c>, Option<TransactionFate>) {
         (self.inner, self.fate)
     }
 
     /// Runs `body` unless something failed before, and remembers whether it failed.
     fn guarded<T>(
         &mut self,
-        body: impl FnOnce(&mut Self) -> Result<T, (Fate, StoreError)>,
-    ) -> Result<T, StoreError> {
+        body: impl FnOnce(&mut Self) -> Result<T, (TransactionFate, SqlStoreError)>,
+    ) -> Result<T, SqlStoreError> {
         if self.fate.is_some() {
-            return Err(StoreError::Spoiled);
+            return Err(SqlStoreError::Spoiled);
         }
         body(self).map_err(|(fate, error)| {
             self.fate = Some(fate);
@@ -75,7 +75,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
         &mut self,
         sql: &str,
         parameters: &[Value],
-    ) -> Result<Statement, (Fate, StoreError)> {
+    ) -> Result<Statement, (TransactionFate, SqlStoreError)> {
         let statement = match self.statements.0.get(sql) {
             Some(statement) => statement.clone(),
             None => {
@@ -86,7 +86,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
         };
         let checked = check_parameters(sql, statement.params().len(), parameters)
             .and_then(|()| check_types(sql, statement.params(), parameters));
-        checked.map_err(|error| (Fate::Failed, error))?;
+        checked.map_err(|error| (TransactionFate::Failed, error))?;
         Ok(statement)
     }
 
@@ -95,7 +95,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
         sql: &str,
         statement: &Statement,
         parameters: &[Value],
-    ) -> Result<Vec<Row>, (Fate, StoreError)> {
+    ) -> Result<Vec<SqlRow>, (TransactionFate, SqlStoreError)> {
         let columns = statement.columns().len();
         let mut found = Vec::new();
         let parameters = parameters.iter().map(|value| value as &(dyn ToSql + Sync));
@@ -103,23 +103,23 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
         let mut rows = rows.map_err(|error| failure(sql, error))?;
         while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
             if found.len() == self.rows_max {
-                let error = StoreError::TooManyRows { sql: shown(sql), rows_max: self.rows_max };
-                return Err((Fate::Failed, error));
+                let error = SqlStoreError::TooManyRows { sql: shown(sql), rows_max: self.rows_max };
+                return Err((TransactionFate::Failed, error));
             }
             let mut values = Vec::with_capacity(columns);
             for index in 0..columns {
-                let value = row.try_get::<_, Option<Decoded>>(index);
+                let value = row.try_get::<_, Option<DecodedColumn>>(index);
                 let value = value.map_err(|error| failure(sql, error))?;
                 values.push(value.map_or(Value::Null, |decoded| decoded.0));
             }
-            found.push(Row::new(values));
+            found.push(SqlRow::new(values));
         }
         Ok(found)
     }
 }
 
-impl Transaction for PostgresTransaction<'_, '_> {
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+impl StoreTransaction for PostgresTransaction<'_, '_> {
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError> {
         self.guarded(|this| {
             let statement = this.prepare(sql, parameters)?;
             let parameters: Vec<&(dyn ToSql + Sync)> =
@@ -128,25 +128,25 @@ impl Transaction for PostgresTransaction<'_, '_> {
         })
     }
 
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError> {
         self.guarded(|this| {
             let statement = this.prepare(sql, parameters)?;
             this.rows(sql, &statement, parameters)
         })
     }
 
-    fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+    fn batch(&mut self, sql: &str) -> Result<(), SqlStoreError> {
         self.guarded(|this| this.inner.batch_execute(sql).map_err(|error| failure(sql, error)))
     }
 
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
+    fn dialect(&self) -> StoreDialect {
+        StoreDialect::Postgres
     }
 }
 
 /// Whether each value can be what the statement wants. SQLite takes anything anywhere; here a
 /// mistake is found.
-fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), StoreError> {
+fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), SqlStoreError> {
     for (index, (kind, value)) in types.iter().zip(parameters).enumerate() {
         let fits = match value {
             Value::Null => true,
@@ -164,7 +164,7 @@ fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), St
         if !fits {
             let (number, value) = (index + 1, value.kind());
             let problem = format!("`${number}` is {value}, which does not fit `{kind}`");
-            return Err(StoreError::Parameters { sql: shown(sql), problem });
+            return Err(SqlStoreError::Parameters { sql: shown(sql), problem });
         }
     }
     Ok(())
@@ -199,11 +199,11 @@ impl ToSql for Value {
 }
 
 /// A column as one of our values.
-struct Decoded(Value);
+struct DecodedColumn(Value);
 
-impl<'a> FromSql<'a> for Decoded {
+impl<'a> FromSql<'a> for DecodedColumn {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Decoded(match *kind {
+        Ok(DecodedColumn(match *kind {
             Type::INT8 => Value::Int(i64::from_sql(kind, raw)?),
             Type::INT4 => Value::Int(i64::from(i32::from_sql(kind, raw)?)),
             Type::INT2 => Value::Int(i64::from(i16::from_sql(kind, raw)?)),

@@ -5,7 +5,7 @@ use super::*;
 const UUID: &str = "660ad063-1abe-4f39-bef1-4b5ff22173c5";
 
 /// What lines become: `turn text {…}` or `- message {…}` for an event, and what they say beyond.
-fn told(translator: &mut Translator, lines: &[&str]) -> Vec<String> {
+fn told(translator: &mut LineTranslator, lines: &[&str]) -> Vec<String> {
     let mut out = Vec::new();
     for line in lines {
         let said = translator.line(line.as_bytes(), &mut |in_turn, kind, data| {
@@ -14,15 +14,15 @@ fn told(translator: &mut Translator, lines: &[&str]) -> Vec<String> {
             let data = if kind == Kind::Message { String::new() } else { format!(" {data}") };
             out.push(format!("{whose} {}{data}", kind.as_str()));
         });
-        if said != Said::Nothing {
+        if said != LineMeaning::Nothing {
             out.push(format!("{said:?}"));
         }
     }
     out
 }
 
-fn in_turn(partial: bool) -> Translator {
-    let mut translator = Translator::new(Driver::Claude);
+fn in_turn(partial: bool) -> LineTranslator {
+    let mut translator = LineTranslator::new(AgentDriver::Claude);
     translator.begin(UUID.to_owned(), partial);
     translator
 }
@@ -97,7 +97,7 @@ fn a_result_says_what_its_turn_cost() {
     let mut translator = in_turn(false);
     let mut cost = |line: &str| {
         let said = translator.line(line.as_bytes(), &mut |_, _, _| {});
-        let Said::Result(outcome) = said else { panic!("{said:?}") };
+        let LineMeaning::Result(outcome) = said else { panic!("{said:?}") };
         assert_eq!(outcome.error, None);
         assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (3, 2));
         assert_eq!(outcome.usage.cache_read_tokens, 1);
@@ -116,7 +116,7 @@ fn a_turn_fails_with_what_the_agent_says() {
     let check = |fields: &str, expected: &str| {
         let line = format!(r#"{{"type":"result","is_error":true,{fields}}}"#);
         let said = in_turn(false).line(line.as_bytes(), &mut |_, _, _| {});
-        let Said::Result(outcome) = said else { panic!("{said:?}") };
+        let LineMeaning::Result(outcome) = said else { panic!("{said:?}") };
         assert_eq!(outcome.error.as_deref(), Some(expected), "{fields}");
     };
     check(r#""subtype":"success","result":"API Error: 400""#, "API Error: 400");
@@ -131,8 +131,8 @@ fn only_the_result_of_its_turn_ends_it() {
         format!(r#"{{"type":"command_lifecycle","command_uuid":"{uuid}","state":"{state}"}}"#)
     };
     let of = |fields: &str| format!(r#"{{"type":"result","is_error":false{fields}}}"#);
-    let is_result = |translator: &mut Translator, line: &str| {
-        matches!(translator.line(line.as_bytes(), &mut |_, _, _| {}), Said::Result(_))
+    let is_result = |translator: &mut LineTranslator, line: &str| {
+        matches!(translator.line(line.as_bytes(), &mut |_, _, _| {}), LineMeaning::Result(_))
     };
     let ours = of(&format!(r#","user_message_uuids":["{UUID}"]"#));
     let own = of(r#","origin":{"kind":"task-notification"}"#);
@@ -163,11 +163,11 @@ fn only_the_result_of_its_turn_ends_it() {
 
 #[test]
 fn a_conversation_is_told_when_it_is_new_and_has_a_plain_name() {
-    let mut translator = Translator::new(Driver::Command);
+    let mut translator = LineTranslator::new(AgentDriver::Command);
     let mut name = |id: &str| {
         let line = json!({"type": "system", "subtype": "init", "session_id": id}).to_string();
         let said = translator.line(line.as_bytes(), &mut |_, _, _| {});
-        assert_eq!(said, Said::Ready);
+        assert_eq!(said, LineMeaning::Ready);
         translator.new_conversation().map(str::to_owned)
     };
     assert_eq!(name("c-1"), Some("c-1".to_owned()));
@@ -209,7 +209,7 @@ fn control_is_told_apart_from_what_is_said() {
 fn capabilities_are_believed() {
     let init = |capabilities: &str| {
         let line = format!(r#"{{"type":"system","subtype":"init","capabilities":{capabilities}}}"#);
-        let mut translator = Translator::new(Driver::Command);
+        let mut translator = LineTranslator::new(AgentDriver::Command);
         translator.line(line.as_bytes(), &mut |_, _, _| {});
         translator.has_control
     };
@@ -225,10 +225,10 @@ proptest::proptest! {
         let text = String::from_utf8_lossy(&line);
         let framed = json!({"type": kinds[kind], "message": text, "event": [text], "response": {}});
         for line in [line.clone(), framed.to_string().into_bytes()] {
-            let said = Translator::new(Driver::Claude).line(&line, &mut |in_turn, _, _| {
+            let said = LineTranslator::new(AgentDriver::Claude).line(&line, &mut |in_turn, _, _| {
                 assert!(!in_turn);
             });
-            proptest::prop_assert!(!matches!(said, Said::Result(_)));
+            proptest::prop_assert!(!matches!(said, LineMeaning::Result(_)));
         }
     }
 }
@@ -238,7 +238,7 @@ fn lines_of_another_protocol_are_refused() {
     let deep = format!(r#"{{"type":"x","a":{}{}}}"#, "[".repeat(500), "]".repeat(500));
     for line in ["hello", "[]", "7", "null", "{}", r#"{"type":7}"#, "{\"type\":\"x\"", &deep] {
         let said = in_turn(false).line(line.as_bytes(), &mut |_, _, _| panic!("{line}"));
-        assert!(matches!(said, Said::Malformed(_)), "{line}: {said:?}");
+        assert!(matches!(said, LineMeaning::Malformed(_)), "{line}: {said:?}");
     }
     // What is not UTF-8 is replaced.
     let line = b"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff\"}]}}";

@@ -26,7 +26,7 @@ async fn who_lost_a_session_is_told_and_its_listeners_hear_the_new_owner() {
     assert!(soon(log.settle()).await.is_err());
     let lost = soon(here.lost.recv()).await.unwrap();
     assert_eq!((lost.session.as_str(), lost.epoch), ("ses_1", 1));
-    assert!(matches!(lost.why, Why::Taken), "{lost:?}");
+    assert!(matches!(lost.why, LossReason::Taken), "{lost:?}");
     soon(log.room()).await;
     // What was told and is not stored may be heard; then comes what the other one says.
     let mut heard = Vec::new();

@@ -117,7 +117,7 @@ async fn a_session_that_the_store_refuses_holds_up_no_other() {
     soon(good.settle()).await.unwrap();
     let lost = soon(server.lost.recv()).await.unwrap();
     assert_eq!((lost.session.as_str(), lost.epoch), ("ses_bad", 1));
-    assert!(matches!(lost.why, Why::Refused(_)), "{lost:?}");
+    assert!(matches!(lost.why, LossReason::Refused(_)), "{lost:?}");
     assert_eq!(server.stored("ses_good").await, [1]);
     text(&good, "b");
     soon(good.settle()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use api::{Agent, AgentFile, AgentRuntime, AgentUpdate, DeployRequest, SessionLimits};
+use api::{AgentFile, AgentRuntime, AgentUpdate, AgentView, DeployRequest, SessionLimits};
 use axum::Json;
 use axum::extract::Path;
 use axum::http::{HeaderValue, header};
@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::call::{Answer, Body, Caller, Failure, Query, created, removed};
-use super::files::{Format, NewFile, download, too_large};
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, removed};
+use super::files::{ArchiveFormat, NewFile, download, too_large};
 use super::sessions::shown;
 use super::{evals, folder, ids, media, versions};
 use crate::error::Error;
@@ -32,7 +32,7 @@ const STATUSES: [&str; 3] = ["active", "inactive", "archived"];
 /// What only Ash knows of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Extra {
+pub(super) struct AshAgentExtra {
     slug: Option<String>,
     backend: Option<String>,
     system_prompt: Option<String>,
@@ -46,17 +46,17 @@ pub(super) struct Extra {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Deploy {
+pub(super) struct AshDeploy {
     name: String,
     path: Option<String>,
     files: Option<Vec<NewFile>>,
     #[serde(flatten)]
-    update: Update,
+    update: AshAgentUpdate,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Update {
+pub(super) struct AshAgentUpdate {
     slug: Option<String>,
     description: Option<String>,
     model: Option<String>,
@@ -68,33 +68,33 @@ pub(super) struct Update {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Patch {
+pub(super) struct AshAgentPatch {
     name: Option<String>,
     #[serde(flatten)]
-    update: Update,
+    update: AshAgentUpdate,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Upload {
+pub(super) struct AshUpload {
     files: Vec<NewFile>,
 }
 
 /// What a configuration says that is more than a note.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Meaning {
+struct AshAgentSettings {
     runtime: Option<AgentRuntime>,
     limits: Option<SessionLimits>,
     pre_warm_count: Option<u32>,
 }
 
-impl Extra {
+impl AshAgentExtra {
     /// Takes over what only Ash knows.
-    fn take(&mut self, update: &Update) -> Result<(), Failure> {
+    fn take(&mut self, update: &AshAgentUpdate) -> Result<(), AshFailure> {
         if let Some(status) = &update.status
             && !STATUSES.contains(&status.as_str())
         {
-            return Err(Failure::bad(format!("status: `{}` is none", shown(status))));
+            return Err(AshFailure::bad(format!("status: `{}` is none", shown(status))));
         }
         let fields = [
             (&mut self.slug, &update.slug),
@@ -109,18 +109,18 @@ impl Extra {
         }
         self.config.extend(update.config.clone().unwrap_or_default());
         if Value::Object(self.config.clone()).to_string().len() > CONFIG_BYTES_MAX {
-            return Err(Failure::bad(format!("config: has more than {CONFIG_BYTES_MAX} bytes")));
+            return Err(AshFailure::bad(format!("config: has more than {CONFIG_BYTES_MAX} bytes")));
         }
         self.meaning().map(drop)
     }
 
-    fn meaning(&self) -> Result<Meaning, Failure> {
+    fn meaning(&self) -> Result<AshAgentSettings, AshFailure> {
         let meaning = serde_json::from_value(Value::Object(self.config.clone()));
-        meaning.map_err(|error| Failure::bad(format!("config: {error}")))
+        meaning.map_err(|error| AshFailure::bad(format!("config: {error}")))
     }
 }
 
-impl Meaning {
+impl AshAgentSettings {
     /// Takes it over into what is deployed.
     fn apply(self, request: &mut DeployRequest) {
         request.runtime = self.runtime.or(request.runtime.take());
@@ -130,23 +130,27 @@ impl Meaning {
     }
 }
 
-impl Caller {
+impl AshCaller {
     /// Lets one request at a time change an agent.
     pub(super) async fn lock_agent(&self, name: &str) -> tokio::sync::MutexGuard<'_, ()> {
         self.face.shared.locks.lock(&(&*self.tenant, name)).await
     }
 
-    pub(super) async fn extra(&self, agent: &Agent) -> Result<Extra, Failure> {
+    pub(super) async fn extra(&self, agent: &AgentView) -> Result<AshAgentExtra, AshFailure> {
         let kept = self.sessions().document(&self.tenant, KIND, &agent.id).await?;
         Ok(kept.and_then(|kept| serde_json::from_value(kept.body).ok()).unwrap_or_default())
     }
 
-    pub(super) async fn keep_extra(&self, agent: &Agent, extra: &Extra) -> Result<(), Failure> {
-        let body = serde_json::to_value(extra).map_err(Failure::internal)?;
+    pub(super) async fn keep_extra(
+        &self,
+        agent: &AgentView,
+        extra: &AshAgentExtra,
+    ) -> Result<(), AshFailure> {
+        let body = serde_json::to_value(extra).map_err(AshFailure::internal)?;
         Ok(self.sessions().put_document(&self.tenant, KIND, &agent.id, None, body).await?)
     }
 
-    pub(super) async fn agent(&self, name: &str) -> Result<Agent, Failure> {
+    pub(super) async fn agent(&self, name: &str) -> Result<AgentView, AshFailure> {
         Ok(self.sessions().agent(&self.tenant, name).await?)
     }
 
@@ -155,20 +159,23 @@ impl Caller {
         &self,
         name: &str,
         change: impl FnOnce(&mut DeployRequest),
-    ) -> Result<Agent, Failure> {
+    ) -> Result<AgentView, AshFailure> {
         let mut request = self.sessions().deployed(&self.tenant, name).await?;
         change(&mut request);
         Ok(self.sessions().deploy(&self.tenant, request).await?)
     }
 
-    async fn answer(&self, agent: &Agent, extra: &Extra) -> Answer {
+    async fn answer(&self, agent: &AgentView, extra: &AshAgentExtra) -> Answer {
         Ok(Json(json!({ "agent": shape(agent, extra) })))
     }
 }
 
 /// `POST /api/agents`.
-pub(super) async fn deploy(caller: Caller, Body(body): Body<Deploy>) -> Result<Response, Failure> {
-    let Deploy { name, path, files, update } = body;
+pub(super) async fn deploy(
+    caller: AshCaller,
+    AshBody(body): AshBody<AshDeploy>,
+) -> Result<Response, AshFailure> {
+    let AshDeploy { name, path, files, update } = body;
     let _one_at_a_time = caller.lock_agent(&name).await;
     let known = match caller.sessions().deployed(&caller.tenant, &name).await {
         Ok(request) => Some(request),
@@ -177,7 +184,7 @@ pub(super) async fn deploy(caller: Caller, Body(body): Body<Deploy>) -> Result<R
     };
     let mut extra = match known.is_some() {
         true => caller.extra(&caller.agent(&name).await?).await?,
-        false => Extra::default(),
+        false => AshAgentExtra::default(),
     };
     extra.take(&update)?;
     let mut request =
@@ -190,7 +197,7 @@ pub(super) async fn deploy(caller: Caller, Body(body): Body<Deploy>) -> Result<R
     if let Some(path) = path.filter(|path| !path.is_empty()) {
         request.files = folder::read(caller.face.shared.config.agents.as_deref(), &path).await?;
         if is_claude && !has_prompt(&request.files) {
-            return Err(Failure::bad("Agent directory must contain CLAUDE.md"));
+            return Err(AshFailure::bad("Agent directory must contain CLAUDE.md"));
         }
     } else {
         let prompt = update.system_prompt.filter(|prompt| !prompt.is_empty());
@@ -210,22 +217,22 @@ pub(super) async fn deploy(caller: Caller, Body(body): Body<Deploy>) -> Result<R
 }
 
 /// `GET /api/agents`.
-pub(super) async fn list(caller: Caller) -> Answer {
+pub(super) async fn list(caller: AshCaller) -> Answer {
     let agents = caller.sessions().agents(&caller.tenant).await?;
-    let mut extras: HashMap<String, Extra> = HashMap::new();
+    let mut extras: HashMap<String, AshAgentExtra> = HashMap::new();
     for kept in caller.documents(KIND, None).await? {
         if let Ok(extra) = serde_json::from_value(kept.body) {
             extras.insert(kept.id, extra);
         }
     }
-    let none = Extra::default();
+    let none = AshAgentExtra::default();
     let agents: Vec<Value> =
         agents.iter().map(|agent| shape(agent, extras.get(&agent.id).unwrap_or(&none))).collect();
     Ok(Json(json!({ "agents": agents })))
 }
 
 /// `GET /api/agents/{name}`.
-pub(super) async fn get(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn get(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     let extra = caller.extra(&agent).await?;
     caller.answer(&agent, &extra).await
@@ -233,25 +240,29 @@ pub(super) async fn get(caller: Caller, Path(name): Path<String>) -> Answer {
 
 /// `PATCH /api/agents/{name}`.
 pub(super) async fn update(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(body): Body<Patch>,
+    AshBody(body): AshBody<AshAgentPatch>,
 ) -> Answer {
     if body.name.is_some_and(|new| new != name) {
-        return Err(Failure::bad("name: an agent keeps its name"));
+        return Err(AshFailure::bad("name: an agent keeps its name"));
     }
     let (agent, extra) = change(&caller, &name, body.update).await?;
     caller.answer(&agent, &extra).await
 }
 
 /// Changes an agent.
-async fn change(caller: &Caller, name: &str, update: Update) -> Result<(Agent, Extra), Failure> {
+async fn change(
+    caller: &AshCaller,
+    name: &str,
+    update: AshAgentUpdate,
+) -> Result<(AgentView, AshAgentExtra), AshFailure> {
     let _one_at_a_time = caller.lock_agent(name).await;
     let mut agent = caller.agent(name).await?;
     let mut extra = caller.extra(&agent).await?;
     let before = extra.meaning()?.runtime;
     extra.take(&update)?;
-    let Meaning { runtime, limits, pre_warm_count } = extra.meaning()?;
+    let AshAgentSettings { runtime, limits, pre_warm_count } = extra.meaning()?;
     // What is started, and the prompt in its folder, are a version's.
     let new_runtime = runtime.clone().filter(|_| runtime != before);
     if update.system_prompt.is_some() || new_runtime.is_some() {
@@ -287,7 +298,7 @@ async fn change(caller: &Caller, name: &str, update: Update) -> Result<(Agent, E
 }
 
 /// `DELETE /api/agents/{name}`.
-pub(super) async fn remove(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn remove(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
     caller.sessions().delete_agent(&caller.tenant, &name).await?;
@@ -298,24 +309,24 @@ pub(super) async fn remove(caller: Caller, Path(name): Path<String>) -> Answer {
 }
 
 /// `GET /api/agents/{name}/config`.
-pub(super) async fn config(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn config(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     Ok(Json(json!({ "config": caller.extra(&agent).await?.config })))
 }
 
 /// `PATCH /api/agents/{name}/config`.
 pub(super) async fn configure(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(config): Body<Map<String, Value>>,
+    AshBody(config): AshBody<Map<String, Value>>,
 ) -> Answer {
-    let update = Update { config: Some(config), ..Update::default() };
+    let update = AshAgentUpdate { config: Some(config), ..AshAgentUpdate::default() };
     let (_, extra) = change(&caller, &name, update).await?;
     Ok(Json(json!({ "config": extra.config })))
 }
 
 /// `GET /api/agents/{name}/files`.
-pub(super) async fn files(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn files(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     let files = caller.sessions().agent_files(&caller.tenant, &name, None).await?;
     let file = |file: &crate::service::FolderEntry| {
@@ -328,12 +339,12 @@ pub(super) async fn files(caller: Caller, Path(name): Path<String>) -> Answer {
 
 /// `GET /api/agents/{name}/files/{path}`.
 pub(super) async fn file(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, path)): Path<(String, String)>,
-    Query(Format { format }): Query<Format>,
-) -> Result<Response, Failure> {
+    AshQuery(ArchiveFormat { format }): AshQuery<ArchiveFormat>,
+) -> Result<Response, AshFailure> {
     if !super::files::is_inside(&path) {
-        return Err(Failure::bad("Invalid file path"));
+        return Err(AshFailure::bad("Invalid file path"));
     }
     let content = caller.sessions().agent_file(&caller.tenant, &name, None, &path).await?;
     if format.as_deref() == Some("raw") {
@@ -342,7 +353,7 @@ pub(super) async fn file(
         return Ok((headers, content).into_response());
     }
     if content.len() > JSON_BYTES_MAX {
-        return Err(Failure::bad(too_large(u64::try_from(content.len()).unwrap_or(u64::MAX))));
+        return Err(AshFailure::bad(too_large(u64::try_from(content.len()).unwrap_or(u64::MAX))));
     }
     let text = String::from_utf8_lossy(&content);
     let answer = json!({ "path": path, "content": text, "size": content.len() });
@@ -351,9 +362,9 @@ pub(super) async fn file(
 
 /// `POST /api/agents/{name}/files`.
 pub(super) async fn upload(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(body): Body<Upload>,
+    AshBody(body): AshBody<AshUpload>,
 ) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let written = body.files.len();
@@ -372,16 +383,16 @@ pub(super) async fn upload(
 
 /// `DELETE /api/agents/{name}/files/{path}`.
 pub(super) async fn remove_file(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, path)): Path<(String, String)>,
 ) -> Answer {
     if !super::files::is_inside(&path) {
-        return Err(Failure::bad("Path escapes agent directory"));
+        return Err(AshFailure::bad("Path escapes agent directory"));
     }
     let _one_at_a_time = caller.lock_agent(&name).await;
     let files = caller.sessions().agent_files(&caller.tenant, &name, None).await?;
     if !files.iter().any(|file| file.path == path) {
-        return Err(Failure::not_found("File not found"));
+        return Err(AshFailure::not_found("File not found"));
     }
     let remove = |request: &mut DeployRequest| request.files.retain(|file| file.path != path);
     caller.deploy_again(&name, remove).await?;
@@ -389,7 +400,7 @@ pub(super) async fn remove_file(
 }
 
 /// An agent in Ash's shape.
-fn shape(agent: &Agent, extra: &Extra) -> Value {
+fn shape(agent: &AgentView, extra: &AshAgentExtra) -> Value {
     let env: Map<String, Value> =
         agent.env.iter().map(|name| (name.clone(), json!("***"))).collect();
     json!({
@@ -444,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_configuration_says_how_an_agent_is_run() {
-        let mut extra = Extra::default();
+        let mut extra = AshAgentExtra::default();
         let config = json!({
             "runtime": {"type": "command", "argv": ["python3", "agent.py"]},
             "preWarmCount": 2,
@@ -452,14 +463,14 @@ mod tests {
             "anything": {"else": true},
         });
         let config = config.as_object().cloned();
-        extra.take(&Update { config, ..Update::default() }).unwrap();
+        extra.take(&AshAgentUpdate { config, ..AshAgentUpdate::default() }).unwrap();
         let mut request = DeployRequest::default();
         extra.meaning().unwrap().apply(&mut request);
         let argv = vec!["python3".to_owned(), "agent.py".to_owned()];
         assert_eq!(request.runtime, Some(AgentRuntime::Command { argv }));
         assert_eq!((request.settings.prewarm_agents, request.limits.processes), (2, Some(9)));
         let config = json!({"preWarmCount": 3}).as_object().cloned();
-        extra.take(&Update { config, ..Update::default() }).unwrap();
+        extra.take(&AshAgentUpdate { config, ..AshAgentUpdate::default() }).unwrap();
         assert_eq!(extra.config["anything"], json!({"else": true}), "only what is named changes");
     }
 
@@ -472,8 +483,8 @@ mod tests {
             json!({"config": {"limits": {"speed": 1}}}),
             json!({"config": {"x": "x".repeat(CONFIG_BYTES_MAX)}}),
         ] {
-            let parsed: Update = serde_json::from_value(update.clone()).unwrap();
-            assert!(Extra::default().take(&parsed).is_err(), "{update}");
+            let parsed: AshAgentUpdate = serde_json::from_value(update.clone()).unwrap();
+            assert!(AshAgentExtra::default().take(&parsed).is_err(), "{update}");
         }
     }
 

@@ -8,12 +8,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::Principal;
-use node::http::Upload;
+use node::http::UploadBody;
 use sandbox::FilesError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Face, ids};
+use super::{AshContext, ids};
 use crate::error::Error;
 use crate::service::Sessions;
 
@@ -21,89 +21,94 @@ use crate::service::Sessions;
 const BODY_BYTES_MAX: u64 = 144 << 20;
 
 /// What most handlers answer.
-pub(super) type Answer = Result<Json<Value>, Failure>;
+pub(super) type Answer = Result<Json<Value>, AshFailure>;
 
 /// Who asks, and whom.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
-    pub(super) face: Face,
+pub(super) struct AshCaller {
+    pub(super) face: AshContext,
     pub(super) tenant: Arc<str>,
 }
 
-impl Caller {
+impl AshCaller {
     pub(super) fn sessions(&self) -> &Sessions {
         &self.face.sessions
     }
 }
 
-impl FromRequestParts<Face> for Caller {
+impl FromRequestParts<AshContext> for AshCaller {
     type Rejection = node::http::Error;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        face: &AshContext,
+    ) -> Result<Self, Self::Rejection> {
         let who = Principal::from_request_parts(parts, face).await?;
-        Ok(Caller { face: face.clone(), tenant: who.tenant })
+        Ok(AshCaller { face: face.clone(), tenant: who.tenant })
     }
 }
 
 /// A body of JSON. None at all is as good as an empty object: Python's client says that it sends
 /// JSON and sends nothing.
 #[derive(Debug)]
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct AshBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequest<Face> for Body<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned> FromRequest<AshContext> for AshBody<T> {
+    type Rejection = AshFailure;
 
-    async fn from_request(request: Request, face: &Face) -> Result<Self, Failure> {
-        let bytes = Upload::from_request(request, face).await?.all(BODY_BYTES_MAX).await?;
+    async fn from_request(request: Request, face: &AshContext) -> Result<Self, AshFailure> {
+        let bytes = UploadBody::from_request(request, face).await?.all(BODY_BYTES_MAX).await?;
         let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
         match node::http::parse_json("the body", text) {
-            Ok(body) => Ok(Body(body)),
-            Err(error) => Err(Failure::bad(format!("body: {error}"))),
+            Ok(body) => Ok(AshBody(body)),
+            Err(error) => Err(AshFailure::bad(format!("body: {error}"))),
         }
     }
 }
 
 /// What stands behind the `?`.
 #[derive(Debug)]
-pub(super) struct Query<T>(pub(super) T);
+pub(super) struct AshQuery<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Face> for Query<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned> FromRequestParts<AshContext> for AshQuery<T> {
+    type Rejection = AshFailure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Face) -> Result<Self, Failure> {
-        Ok(Query(node::http::query(&parts.uri)?))
+    async fn from_request_parts(parts: &mut Parts, _: &AshContext) -> Result<Self, AshFailure> {
+        Ok(AshQuery(node::http::query(&parts.uri)?))
     }
 }
 
 /// An answer that says what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct AshFailure {
     status: StatusCode,
     error: String,
     retry_after: Option<HeaderValue>,
 }
 
-impl Failure {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Failure {
-        Failure { status, error: error.into(), retry_after: None }
+impl AshFailure {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> AshFailure {
+        AshFailure { status, error: error.into(), retry_after: None }
     }
 
-    pub(super) fn bad(error: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::BAD_REQUEST, error)
+    pub(super) fn bad(error: impl Into<String>) -> AshFailure {
+        AshFailure::new(StatusCode::BAD_REQUEST, error)
     }
 
-    pub(super) fn not_found(error: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::NOT_FOUND, error)
+    pub(super) fn not_found(error: impl Into<String>) -> AshFailure {
+        AshFailure::new(StatusCode::NOT_FOUND, error)
     }
 
     /// Cove failed; the cause is for the log.
-    pub(super) fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
-        Failure::from(Error::internal(cause))
+    pub(super) fn internal(
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> AshFailure {
+        AshFailure::from(Error::internal(cause))
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<Error> for AshFailure {
+    fn from(error: Error) -> AshFailure {
         match error {
             Error::NotFound(what) => {
                 let what = match what {
@@ -113,15 +118,15 @@ impl From<Error> for Failure {
                     "session" => "Session",
                     "credential" => "Credential",
                     "attachment" => "Attachment",
-                    other => return Failure::not_found(format!("there is no such {other}")),
+                    other => return AshFailure::not_found(format!("there is no such {other}")),
                 };
-                Failure::not_found(format!("{what} not found"))
+                AshFailure::not_found(format!("{what} not found"))
             }
             // There, a session in another state and an agent that cannot be made are the caller's
             // mistakes.
-            Error::Conflict(text) | Error::Agent(text) => Failure::bad(text),
+            Error::Conflict(text) | Error::Agent(text) => AshFailure::bad(text),
             Error::SandboxEnded(_) => {
-                Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+                AshFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
             other @ (Error::Refused(_)
             | Error::Grant(_)
@@ -131,42 +136,42 @@ impl From<Error> for Failure {
             | Error::DiskFull(_)
             | Error::NotHere(_)
             | Error::Unavailable(_)
-            | Error::Internal(_)) => Failure::from(node::http::Error::from(other)),
+            | Error::Internal(_)) => AshFailure::from(node::http::Error::from(other)),
         }
     }
 }
 
-impl From<node::http::Error> for Failure {
-    fn from(error: node::http::Error) -> Failure {
-        let mut failure = Failure::new(error.status(), error.to_string());
+impl From<node::http::Error> for AshFailure {
+    fn from(error: node::http::Error) -> AshFailure {
+        let mut failure = AshFailure::new(error.status(), error.to_string());
         let native = error.into_response();
         failure.retry_after = native.headers().get(header::RETRY_AFTER).cloned();
         failure
     }
 }
 
-impl From<FilesError> for Failure {
-    fn from(error: FilesError) -> Failure {
+impl From<FilesError> for AshFailure {
+    fn from(error: FilesError) -> AshFailure {
         let text = error.to_string();
         match error {
             FilesError::NotFound | FilesError::NotADirectory => {
-                Failure::not_found("File not found")
+                AshFailure::not_found("File not found")
             }
-            FilesError::IsADirectory => Failure::bad("Path is not a file"),
+            FilesError::IsADirectory => AshFailure::bad("Path is not a file"),
             FilesError::Exists
             | FilesError::PermissionDenied
             | FilesError::NotEmpty
             | FilesError::NoSpace
             | FilesError::TooLarge(_)
-            | FilesError::Invalid(_) => Failure::bad(text),
-            FilesError::TooMany(_) => Failure::new(StatusCode::TOO_MANY_REQUESTS, text),
-            FilesError::Lost => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text),
-            FilesError::Io(cause) => Failure::internal(cause),
+            | FilesError::Invalid(_) => AshFailure::bad(text),
+            FilesError::TooMany(_) => AshFailure::new(StatusCode::TOO_MANY_REQUESTS, text),
+            FilesError::Lost => AshFailure::new(StatusCode::INTERNAL_SERVER_ERROR, text),
+            FilesError::Io(cause) => AshFailure::internal(cause),
         }
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for AshFailure {
     fn into_response(self) -> Response {
         let body = json!({ "error": self.error, "statusCode": self.status.as_u16() });
         let mut response = (self.status, Json(body)).into_response();
@@ -179,7 +184,7 @@ impl IntoResponse for Failure {
 
 /// What the shell says by itself, in Ash's shape.
 pub(super) fn render(error: &node::http::Error) -> Response {
-    let mut failure = Failure::from(error.clone());
+    let mut failure = AshFailure::from(error.clone());
     if failure.status == StatusCode::UNAUTHORIZED {
         // What Ash's clients are told, and look for.
         let text = match error.is_unknown_token() {
@@ -192,8 +197,8 @@ pub(super) fn render(error: &node::http::Error) -> Response {
 }
 
 /// The id of a session that a path names.
-pub(super) fn session_id(uuid: &str) -> Result<String, Failure> {
-    ids::ours(ids::SESSION, uuid).ok_or_else(|| Failure::not_found("Session not found"))
+pub(super) fn session_id(uuid: &str) -> Result<String, AshFailure> {
+    ids::ours(ids::SESSION, uuid).ok_or_else(|| AshFailure::not_found("Session not found"))
 }
 
 /// An answer to what made something.
@@ -243,7 +248,7 @@ mod tests {
             (Error::TooMany("many".to_owned()), 429, "many"),
             (Error::Capacity, 503, full),
         ] {
-            check(Failure::from(error).into_response(), status, text).await;
+            check(AshFailure::from(error).into_response(), status, text).await;
         }
     }
 
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn an_error_says_when_to_come_back() {
-        let response = Failure::from(Error::Capacity).into_response();
+        let response = AshFailure::from(Error::Capacity).into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
     }
 }

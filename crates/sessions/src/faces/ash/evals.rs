@@ -14,16 +14,16 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::cases::Case;
+use self::cases::EvalCase;
 pub(super) use self::cases::{
     create as create_case, export, get as get_case, import, list as list_cases,
     remove as remove_case, update as update_case,
 };
-pub(super) use self::run::{Runs, keep};
-use super::call::{Answer, Body, Caller, Failure, Query, created, flat_and_named};
+pub(super) use self::run::{EvalRuns, keep};
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, flat_and_named};
 use super::{time, versions};
 use crate::error::Error;
-use crate::service::Document;
+use crate::service::FaceDocument;
 
 /// Kind of the documents of questions; the parent is the agent.
 pub(super) const CASE: &str = "ash.eval_case";
@@ -44,7 +44,7 @@ const NOTES_BYTES_MAX: usize = 10_000;
 /// What is kept of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Run {
+struct EvalRun {
     version: Option<u32>,
     /// `pending`, `running`, `completed` or `failed`.
     status: String,
@@ -58,7 +58,7 @@ struct Run {
 /// What is kept of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Outcome {
+struct EvalOutcome {
     case: String,
     /// `pending`, `running`, `completed` or `error`.
     status: String,
@@ -74,7 +74,7 @@ struct Outcome {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Start {
+pub(super) struct StartEval {
     version_number: Option<u32>,
     categories: Option<Vec<String>>,
     tags: Option<Vec<String>>,
@@ -82,7 +82,7 @@ pub(super) struct Start {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Score {
+pub(super) struct EvalScore {
     result_id: Option<String>,
     human_score: Option<f64>,
     human_notes: Option<String>,
@@ -90,21 +90,23 @@ pub(super) struct Score {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Compare {
+pub(super) struct CompareEvals {
     run_a: String,
     run_b: String,
 }
 
-impl Score {
-    fn check(&self) -> Result<(), Failure> {
+impl EvalScore {
+    fn check(&self) -> Result<(), AshFailure> {
         if self.human_score.is_none() && self.human_notes.is_none() {
-            return Err(Failure::bad("Provide humanScore and/or humanNotes"));
+            return Err(AshFailure::bad("Provide humanScore and/or humanNotes"));
         }
         if self.human_score.is_some_and(|score| !SCORES.contains(&score)) {
-            return Err(Failure::bad("humanScore: must be between 1 and 5"));
+            return Err(AshFailure::bad("humanScore: must be between 1 and 5"));
         }
         if self.human_notes.as_ref().is_some_and(|notes| notes.len() > NOTES_BYTES_MAX) {
-            return Err(Failure::bad(format!("humanNotes: has more than {NOTES_BYTES_MAX} bytes")));
+            return Err(AshFailure::bad(format!(
+                "humanNotes: has more than {NOTES_BYTES_MAX} bytes"
+            )));
         }
         Ok(())
     }
@@ -112,23 +114,25 @@ impl Score {
 
 /// `POST /api/agents/{name}/eval-runs`.
 pub(super) async fn start(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(start): Body<Start>,
-) -> Result<Response, Failure> {
+    AshBody(start): AshBody<StartEval>,
+) -> Result<Response, AshFailure> {
     let agent = caller.agent(&name).await?;
     if let Some(number) = start.version_number {
         let known = versions::prompt(caller.sessions(), &caller.tenant, &agent.id, number).await;
         known.map_err(|error| match error {
-            Error::NotFound(_) => Failure::not_found(format!("Agent version {number} not found")),
+            Error::NotFound(_) => {
+                AshFailure::not_found(format!("Agent version {number} not found"))
+            }
             other => other.into(),
         })?;
     }
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     if sessions.count_documents(tenant, RUN, Some(&agent.id)).await? >= RUNS_MAX {
-        return Err(Failure::bad(format!("an agent has at most {RUNS_MAX} runs")));
+        return Err(AshFailure::bad(format!("an agent has at most {RUNS_MAX} runs")));
     }
-    let wanted = |case: &Case| {
+    let wanted = |case: &EvalCase| {
         let in_category = start.categories.as_ref().is_none_or(|categories| {
             categories.is_empty()
                 || case.category.as_ref().is_some_and(|it| categories.contains(it))
@@ -143,18 +147,21 @@ pub(super) async fn start(
     let cases: Vec<String> = cases.map(|(document, _)| document.id).collect();
     let id = caller.new_id();
     for case in &cases {
-        let outcome =
-            Outcome { case: case.clone(), status: "pending".to_owned(), ..Outcome::default() };
-        let body = serde_json::to_value(outcome).map_err(Failure::internal)?;
+        let outcome = EvalOutcome {
+            case: case.clone(),
+            status: "pending".to_owned(),
+            ..EvalOutcome::default()
+        };
+        let body = serde_json::to_value(outcome).map_err(AshFailure::internal)?;
         sessions.put_document(tenant, RESULT, &caller.new_id(), Some(&id), body).await?;
     }
-    let run = Run {
+    let run = EvalRun {
         version: start.version_number,
         status: "pending".to_owned(),
         total: cases.len(),
-        ..Run::default()
+        ..EvalRun::default()
     };
-    let body = serde_json::to_value(run).map_err(Failure::internal)?;
+    let body = serde_json::to_value(run).map_err(AshFailure::internal)?;
     sessions.put_document(tenant, RUN, &id, Some(&agent.id), body).await?;
     let open = json!({ "agent": agent.name, "server": sessions.server() });
     sessions.put_document(tenant, OPEN, &id, Some(OPEN_RUNS), open).await?;
@@ -165,7 +172,7 @@ pub(super) async fn start(
 }
 
 /// `GET /api/agents/{name}/eval-runs`.
-pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn list(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     let runs = caller.documents(RUN, Some(&agent.id)).await?;
     let runs: Vec<Value> = runs.iter().rev().map(|run| run_shape(&name, run)).collect();
@@ -173,14 +180,14 @@ pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
 }
 
 /// `GET /api/agents/{name}/eval-runs/{id}`.
-pub(super) async fn get(caller: Caller, Path((name, id)): Path<(String, String)>) -> Answer {
+pub(super) async fn get(caller: AshCaller, Path((name, id)): Path<(String, String)>) -> Answer {
     let agent = caller.agent(&name).await?;
     let run = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
     Ok(Json(flat_and_named("run", run_shape(&name, &run))))
 }
 
 /// `GET /api/agents/{name}/eval-runs/{id}/results`.
-pub(super) async fn results(caller: Caller, Path((name, id)): Path<(String, String)>) -> Answer {
+pub(super) async fn results(caller: AshCaller, Path((name, id)): Path<(String, String)>) -> Answer {
     let agent = caller.agent(&name).await?;
     let run = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
     let results = caller.documents(RESULT, Some(&run.id)).await?;
@@ -190,9 +197,9 @@ pub(super) async fn results(caller: Caller, Path((name, id)): Path<(String, Stri
 
 /// `GET /api/agents/{name}/eval-runs/compare`.
 pub(super) async fn compare(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Query(compare): Query<Compare>,
+    AshQuery(compare): AshQuery<CompareEvals>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
     let run_a = find(&caller, RUN, &agent.id, &compare.run_a, "Eval run A").await?;
@@ -224,9 +231,9 @@ pub(super) async fn compare(
 
 /// `POST /api/agents/{name}/eval-runs/{id}/score`.
 pub(super) async fn score(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, id)): Path<(String, String)>,
-    Body(score): Body<Score>,
+    AshBody(score): AshBody<EvalScore>,
 ) -> Answer {
     score.check()?;
     let agent = caller.agent(&name).await?;
@@ -235,7 +242,7 @@ pub(super) async fn score(
     if let Some(wanted) = &score.result_id {
         results.retain(|result| result.id == *wanted);
         if results.is_empty() {
-            return Err(Failure::not_found("Eval result not found in this run"));
+            return Err(AshFailure::not_found("Eval result not found in this run"));
         }
     }
     let mut scored = Vec::with_capacity(results.len());
@@ -247,13 +254,13 @@ pub(super) async fn score(
 
 /// `PATCH /api/agents/{name}/eval-results/{id}`.
 pub(super) async fn score_result(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, id)): Path<(String, String)>,
-    Body(score): Body<Score>,
+    AshBody(score): AshBody<EvalScore>,
 ) -> Answer {
     score.check()?;
     let agent = caller.agent(&name).await?;
-    let missing = || Failure::not_found("Eval result not found");
+    let missing = || AshFailure::not_found("Eval result not found");
     let known = caller.sessions().document(&caller.tenant, RESULT, &id).await?;
     let run = known.ok_or_else(missing)?.parent.ok_or_else(missing)?;
     find(&caller, RUN, &agent.id, &run, "Eval result").await?;
@@ -262,15 +269,19 @@ pub(super) async fn score_result(
 }
 
 /// Adds what a person says to a result, whatever else happens to it meanwhile.
-async fn judge(caller: &Caller, id: &str, score: &Score) -> Result<Document, Failure> {
+async fn judge(
+    caller: &AshCaller,
+    id: &str,
+    score: &EvalScore,
+) -> Result<FaceDocument, AshFailure> {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     loop {
         let known = sessions.document(tenant, RESULT, id).await?;
-        let known = known.ok_or_else(|| Failure::not_found("Eval result not found"))?;
+        let known = known.ok_or_else(|| AshFailure::not_found("Eval result not found"))?;
         let mut outcome = outcome_of(&known);
         outcome.human_score = score.human_score.or(outcome.human_score);
         outcome.human_notes = score.human_notes.clone().or(outcome.human_notes);
-        let body = serde_json::to_value(outcome).map_err(Failure::internal)?;
+        let body = serde_json::to_value(outcome).map_err(AshFailure::internal)?;
         let parent = known.parent.as_deref();
         if let Some(done) = sessions.replace_document(tenant, &known, parent, body).await? {
             return Ok(done);
@@ -280,19 +291,19 @@ async fn judge(caller: &Caller, id: &str, score: &Score) -> Result<Document, Fai
 
 /// A document of this parent.
 async fn find(
-    caller: &Caller,
+    caller: &AshCaller,
     kind: &str,
     parent: &str,
     id: &str,
     what: &str,
-) -> Result<Document, Failure> {
+) -> Result<FaceDocument, AshFailure> {
     let found = caller.sessions().document(&caller.tenant, kind, id).await?;
     let found = found.filter(|document| document.parent.as_deref() == Some(parent));
-    found.ok_or_else(|| Failure::not_found(format!("{what} not found")))
+    found.ok_or_else(|| AshFailure::not_found(format!("{what} not found")))
 }
 
 /// Removes all that belongs to an agent.
-pub(super) async fn forget(caller: &Caller, agent: &str) -> Result<(), Failure> {
+pub(super) async fn forget(caller: &AshCaller, agent: &str) -> Result<(), AshFailure> {
     for run in caller.documents(RUN, Some(agent)).await? {
         caller.forget(RESULT, &run.id).await?;
     }
@@ -301,7 +312,7 @@ pub(super) async fn forget(caller: &Caller, agent: &str) -> Result<(), Failure> 
 }
 
 /// How many runs there are, by their status.
-pub(super) async fn count(caller: &Caller) -> Result<BTreeMap<String, u64>, Failure> {
+pub(super) async fn count(caller: &AshCaller) -> Result<BTreeMap<String, u64>, AshFailure> {
     let mut counts = BTreeMap::new();
     for run in caller.documents(RUN, None).await? {
         *counts.entry(run_of(&run).status).or_default() += 1;
@@ -309,15 +320,15 @@ pub(super) async fn count(caller: &Caller) -> Result<BTreeMap<String, u64>, Fail
     Ok(counts)
 }
 
-fn run_of(document: &Document) -> Run {
+fn run_of(document: &FaceDocument) -> EvalRun {
     serde_json::from_value(document.body.clone()).unwrap_or_default()
 }
 
-fn outcome_of(document: &Document) -> Outcome {
+fn outcome_of(document: &FaceDocument) -> EvalOutcome {
     serde_json::from_value(document.body.clone()).unwrap_or_default()
 }
 
-fn run_shape(agent: &str, document: &Document) -> Value {
+fn run_shape(agent: &str, document: &FaceDocument) -> Value {
     let run = run_of(document);
     json!({
         "id": document.id,
@@ -333,7 +344,7 @@ fn run_shape(agent: &str, document: &Document) -> Value {
     })
 }
 
-fn result_shape(document: &Document) -> Value {
+fn result_shape(document: &FaceDocument) -> Value {
     let outcome = outcome_of(document);
     json!({
         "id": document.id,

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use api::{SandboxState, Session};
+use api::{SandboxState, SessionView};
 use axum::Json;
 use axum::body;
 use axum::extract::Path;
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
-use super::call::{Answer, Body, Caller, Failure, Query};
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery};
 use super::{ids, media, time};
 use crate::error::Error;
 use crate::service::SessionFiles;
@@ -52,19 +52,19 @@ const SOURCE: HeaderName = HeaderName::from_static("x-ash-source");
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Listing {
+pub(super) struct AshFileList {
     include_hidden: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Format {
+pub(super) struct ArchiveFormat {
     pub(super) format: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Write {
+pub(super) struct AshWriteFile {
     files: Vec<NewFile>,
     target_path: Option<String>,
 }
@@ -77,13 +77,16 @@ pub(super) struct NewFile {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Bundle {
+pub(super) struct AshBundle {
     bundle: String,
 }
 
-impl Caller {
+impl AshCaller {
     /// The files of a session, and where they are found.
-    async fn files(&self, uuid: &str) -> Result<(Session, SessionFiles, &'static str), Failure> {
+    async fn files(
+        &self,
+        uuid: &str,
+    ) -> Result<(SessionView, SessionFiles, &'static str), AshFailure> {
         let session = self.session(uuid).await?;
         // Before it is looked at: afterwards there is one.
         let source = match session.sandbox {
@@ -95,7 +98,9 @@ impl Caller {
         };
         match self.sessions().files(&self.tenant, &session.id).await {
             Ok(files) => Ok((session, files, source)),
-            Err(Error::Ended) => Err(Failure::not_found("No workspace available for this session")),
+            Err(Error::Ended) => {
+                Err(AshFailure::not_found("No workspace available for this session"))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -103,9 +108,9 @@ impl Caller {
 
 /// `GET /api/sessions/{id}/files`.
 pub(super) async fn list(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Query(listing): Query<Listing>,
+    AshQuery(listing): AshQuery<AshFileList>,
 ) -> Answer {
     let (_, files, source) = caller.files(&uuid).await?;
     let found = files.list(WORKSPACE, DEPTH_MAX, LIST_ENTRIES_MAX).await?;
@@ -129,16 +134,16 @@ pub(super) async fn list(
 
 /// `GET /api/sessions/{id}/files/{path}`.
 pub(super) async fn read(
-    caller: Caller,
+    caller: AshCaller,
     Path((uuid, path)): Path<(String, String)>,
-    Query(Format { format }): Query<Format>,
-) -> Result<Response, Failure> {
+    AshQuery(ArchiveFormat { format }): AshQuery<ArchiveFormat>,
+) -> Result<Response, AshFailure> {
     let full = inside(&path)?;
     let (_, files, source) = caller.files(&uuid).await?;
     let mut open = match files.read(&full).await {
         Ok(open) => open,
         // A pipe or a device is there, and is none.
-        Err(FilesError::Invalid(_)) => return Err(Failure::bad("Path is not a file")),
+        Err(FilesError::Invalid(_)) => return Err(AshFailure::bad("Path is not a file")),
         Err(error) => return Err(error.into()),
     };
     if format.as_deref() == Some("json") {
@@ -147,7 +152,7 @@ pub(super) async fn read(
         (&mut open.file).take(JSON_BYTES_MAX + 1).read_to_end(&mut content).await.map_err(lost)?;
         let size = u64::try_from(content.len()).unwrap_or(u64::MAX).max(open.len);
         if size > JSON_BYTES_MAX {
-            return Err(Failure::bad(too_large(size)));
+            return Err(AshFailure::bad(too_large(size)));
         }
         let text = String::from_utf8_lossy(&content);
         let answer = json!({ "path": path, "content": text, "size": size, "source": source });
@@ -163,12 +168,12 @@ pub(super) async fn read(
 
 /// `POST /api/sessions/{id}/files`.
 pub(super) async fn write(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Body(body): Body<Write>,
+    AshBody(body): AshBody<AshWriteFile>,
 ) -> Answer {
     if body.files.is_empty() || body.files.len() > WRITE_MAX {
-        return Err(Failure::bad(format!("files: must be 1 to {WRITE_MAX}")));
+        return Err(AshFailure::bad(format!("files: must be 1 to {WRITE_MAX}")));
     }
     let (_, files, _) = caller.files(&uuid).await?;
     let target = body.target_path.as_deref().unwrap_or(".");
@@ -222,13 +227,16 @@ pub(super) async fn put(
 }
 
 /// `DELETE /api/sessions/{id}/files/{path}`.
-pub(super) async fn remove(caller: Caller, Path((uuid, path)): Path<(String, String)>) -> Answer {
+pub(super) async fn remove(
+    caller: AshCaller,
+    Path((uuid, path)): Path<(String, String)>,
+) -> Answer {
     let full = inside(&path)?;
     let (_, files, _) = caller.files(&uuid).await?;
     // What a link leads to is not what is removed.
     let entry = files.stat(&full, LinkMode::Nothing).await?;
     if entry.kind == EntryKind::Dir {
-        return Err(Failure::bad("Path is not a file"));
+        return Err(AshFailure::bad("Path is not a file"));
     }
     files.remove(&full, ListDepth::Single).await?;
     Ok(Json(json!({ "path": path, "deleted": true })))
@@ -236,24 +244,24 @@ pub(super) async fn remove(caller: Caller, Path((uuid, path)): Path<(String, Str
 
 /// `GET /api/sessions/{id}/workspace`.
 pub(super) async fn download_bundle(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-) -> Result<Response, Failure> {
+) -> Result<Response, AshFailure> {
     let (session, files, _) = caller.files(&uuid).await?;
     let archive = files.export_tar(WORKSPACE).await?;
     let name = format!("{}.tar.gz", ids::uuid(&session.id));
     let headers = download("application/gzip", &name);
-    let packing = Packing {
+    let packing = ArchiveStream {
         archive,
         packer: Some(GzEncoder::new(Vec::new(), Compression::fast())),
         _files: files,
     };
-    let pieces = stream::try_unfold(packing, Packing::next);
+    let pieces = stream::try_unfold(packing, ArchiveStream::next);
     Ok((headers, body::Body::from_stream(pieces)).into_response())
 }
 
 /// An archive that is packed as it is read.
-struct Packing {
+struct ArchiveStream {
     archive: TarReader,
     /// None when all is packed.
     packer: Option<GzEncoder<Vec<u8>>>,
@@ -261,8 +269,8 @@ struct Packing {
     _files: SessionFiles,
 }
 
-impl Packing {
-    async fn next(mut self) -> io::Result<Option<(Bytes, Packing)>> {
+impl ArchiveStream {
+    async fn next(mut self) -> io::Result<Option<(Bytes, ArchiveStream)>> {
         let mut buf = vec![0; CHUNK_BYTES];
         while let Some(mut packer) = self.packer.take() {
             let count = self.archive.read(&mut buf).await?;
@@ -284,26 +292,27 @@ impl Packing {
 
 /// `POST /api/sessions/{id}/workspace`.
 pub(super) async fn upload_bundle(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Body(body): Body<Bundle>,
+    AshBody(body): AshBody<AshBundle>,
 ) -> Answer {
     let bundle = BASE64.decode(&body.bundle);
-    let bundle = bundle.map_err(|error| Failure::bad(format!("bundle: is not Base64: {error}")))?;
+    let bundle =
+        bundle.map_err(|error| AshFailure::bad(format!("bundle: is not Base64: {error}")))?;
     drop(body);
     if bundle.is_empty() {
-        return Err(Failure::bad("Empty bundle"));
+        return Err(AshFailure::bad("Empty bundle"));
     }
     if bundle.len() > BUNDLE_BYTES_MAX {
         let message = format!("Bundle too large (max {BUNDLE_BYTES_MAX} bytes)");
-        return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        return Err(AshFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
     let (_, files, _) = caller.files(&uuid).await?;
-    let unpacked = Unpacking(MultiGzDecoder::new(io::Cursor::new(bundle)));
+    let unpacked = UnpackStream(MultiGzDecoder::new(io::Cursor::new(bundle)));
     match files.import_tar(WORKSPACE, unpacked).await {
         Ok(_) => Ok(Json(json!({ "message": "Workspace restored to live sandbox" }))),
         Err(FilesError::Io(error)) if is_broken(&error) => {
-            Err(Failure::bad(format!("bundle: is no tar.gz: {error}")))
+            Err(AshFailure::bad(format!("bundle: is no tar.gz: {error}")))
         }
         Err(error) => Err(error.into()),
     }
@@ -315,9 +324,9 @@ fn is_broken(error: &io::Error) -> bool {
 }
 
 /// What is packed in memory, unpacked as it is read. The disk bounds what comes out.
-struct Unpacking(MultiGzDecoder<io::Cursor<Vec<u8>>>);
+struct UnpackStream(MultiGzDecoder<io::Cursor<Vec<u8>>>);
 
-impl AsyncRead for Unpacking {
+impl AsyncRead for UnpackStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -367,15 +376,15 @@ pub(super) fn is_inside(path: &str) -> bool {
     !path.is_empty() && !path.starts_with(['/', '~']) && path.split('/').all(|part| part != "..")
 }
 
-fn inside(path: &str) -> Result<String, Failure> {
+fn inside(path: &str) -> Result<String, AshFailure> {
     match is_inside(path) {
         true => Ok(format!("{WORKSPACE}/{path}")),
-        false => Err(Failure::bad("Invalid file path")),
+        false => Err(AshFailure::bad("Invalid file path")),
     }
 }
 
-fn lost(error: io::Error) -> Failure {
-    Failure::from(FilesError::Io(error))
+fn lost(error: io::Error) -> AshFailure {
+    AshFailure::from(FilesError::Io(error))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use api::AgentFile;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::call::Failure;
+use super::call::AshFailure;
 
 /// Files of a folder, and bytes of all; what can be deployed is bounded again there.
 const FILES_MAX: usize = 10_000;
@@ -23,23 +23,23 @@ const DEPTH_MAX: usize = 64;
 const MISSING: &str = "Agent directory must contain CLAUDE.md";
 
 /// Reads the folder at a path below `root`.
-pub(super) async fn read(root: Option<&Path>, path: &str) -> Result<Vec<AgentFile>, Failure> {
+pub(super) async fn read(root: Option<&Path>, path: &str) -> Result<Vec<AgentFile>, AshFailure> {
     let Some(root) = root else {
         let how = "send `files`, or set `compat.ash.agents` to the directory that has agents";
         let message = format!("path: this server reads no directories for its callers; {how}");
-        return Err(Failure::bad(message));
+        return Err(AshFailure::bad(message));
     };
-    let path = below(root, path).ok_or_else(|| Failure::bad(MISSING))?;
+    let path = below(root, path).ok_or_else(|| AshFailure::bad(MISSING))?;
     let read = node::task::blocking(move || walk(&path)).await;
-    match read.map_err(Failure::internal)? {
+    match read.map_err(AshFailure::internal)? {
         Ok(files) => Ok(files),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             let message = format!("path: more than {FILES_MAX} files or {BYTES_MAX} bytes");
-            Err(Failure::bad(message))
+            Err(AshFailure::bad(message))
         }
         Err(error) => {
             tracing::info!(error = &error as &dyn std::error::Error, "no agent could be read");
-            Err(Failure::bad(MISSING))
+            Err(AshFailure::bad(MISSING))
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         let agents = temp.0.join("agents");
         for path in ["..", "../agents/brief", "/etc", "out", "out/agents", "nowhere", "brief/link"]
         {
-            assert_eq!(read(Some(&agents), path).await, Err(Failure::bad(MISSING)), "{path}");
+            assert_eq!(read(Some(&agents), path).await, Err(AshFailure::bad(MISSING)), "{path}");
         }
         assert!(read(None, "brief").await.is_err());
     }

@@ -1,12 +1,12 @@
 //! What was said and done in a session, for whoever asks later.
 
-use api::{Session, SessionEvent, SessionEventKind as Kind};
+use api::{SessionEvent, SessionEventKind as Kind, SessionView};
 use axum::Json;
 use axum::extract::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Caller, Failure, Query};
+use super::call::{Answer, AshCaller, AshFailure, AshQuery};
 use super::{ids, sse, time};
 
 /// Entries of one answer.
@@ -29,7 +29,7 @@ const TIMELINE: [(&str, Option<Kind>); 8] = [
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Page {
+pub(super) struct AshHistoryPage {
     limit: Option<usize>,
     after: Option<u64>,
     #[serde(rename = "type")]
@@ -44,9 +44,9 @@ pub(super) struct LogPage {
 
 /// `GET /api/sessions/{id}/messages`.
 pub(super) async fn messages(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Query(page): Query<Page>,
+    AshQuery(page): AshQuery<AshHistoryPage>,
 ) -> Answer {
     let session = caller.session(&uuid).await?;
     let limit = page.limit.unwrap_or(MESSAGES).clamp(1, LIMIT_MAX);
@@ -68,11 +68,11 @@ pub(super) async fn messages(
 
 /// The beginning of a conversation that was had in another session, which this one is a fork of.
 async fn inherited(
-    caller: &Caller,
-    session: &Session,
+    caller: &AshCaller,
+    session: &SessionView,
     after: u64,
     limit: usize,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, AshFailure> {
     if session.parent.is_none() {
         return Ok(Vec::new());
     }
@@ -94,7 +94,7 @@ async fn inherited(
 }
 
 /// An event as a message, where it is one.
-fn message(session: &Session, event: &SessionEvent) -> Option<Value> {
+fn message(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     let of = |role, line: &Value| Some(entry(session, event.seq, event.at_ms, role, line));
     match event.kind {
         Kind::TurnStart => {
@@ -108,7 +108,7 @@ fn message(session: &Session, event: &SessionEvent) -> Option<Value> {
     }
 }
 
-fn entry(session: &Session, seq: u64, at_ms: u64, role: &str, line: &Value) -> Value {
+fn entry(session: &SessionView, seq: u64, at_ms: u64, role: &str, line: &Value) -> Value {
     json!({
         "id": ids::derived(&[&session.id, "message", &seq.to_string()]),
         "sessionId": ids::uuid(&session.id),
@@ -122,9 +122,9 @@ fn entry(session: &Session, seq: u64, at_ms: u64, role: &str, line: &Value) -> V
 
 /// `GET /api/sessions/{id}/events`.
 pub(super) async fn events(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Query(page): Query<Page>,
+    AshQuery(page): AshQuery<AshHistoryPage>,
 ) -> Answer {
     let session = caller.session(&uuid).await?;
     let limit = page.limit.unwrap_or(EVENTS).clamp(1, LIMIT_MAX);
@@ -132,7 +132,7 @@ pub(super) async fn events(
         None | Some("") => TIMELINE.iter().filter_map(|(_, kind)| *kind).collect(),
         Some(wanted) => {
             let known = TIMELINE.iter().find(|(name, _)| *name == wanted);
-            let (_, kind) = known.ok_or_else(|| Failure::bad("type: there is no such type"))?;
+            let (_, kind) = known.ok_or_else(|| AshFailure::bad("type: there is no such type"))?;
             kind.iter().copied().collect()
         }
     };
@@ -148,7 +148,7 @@ pub(super) async fn events(
 }
 
 /// An event of the timeline.
-fn timeline(session: &Session, event: &SessionEvent) -> Option<Value> {
+fn timeline(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     let (name, _) = TIMELINE.iter().find(|(_, kind)| *kind == Some(event.kind))?;
     Some(json!({
         "id": ids::derived(&[&session.id, "event", &event.seq.to_string()]),
@@ -203,9 +203,9 @@ fn details(event: &SessionEvent) -> Value {
 
 /// `GET /api/sessions/{id}/logs`.
 pub(super) async fn logs(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Query(page): Query<LogPage>,
+    AshQuery(page): AshQuery<LogPage>,
 ) -> Answer {
     let session = caller.session(&uuid).await?;
     // Whoever has seen nothing says -1.

@@ -93,13 +93,13 @@ fn shown(number: u128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use node::clock::Ids;
+    use node::clock::IdGenerator;
 
     use super::*;
 
     #[test]
     fn ids_and_uuids_lead_to_each_other() {
-        let ids = Ids::new().unwrap();
+        let ids = IdGenerator::new().unwrap();
         for _ in 0..1000 {
             let id = ids.next(SESSION);
             assert_eq!(ours(SESSION, &uuid(&id)).as_deref(), Some(&*id));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn order_of_ids_is_order_of_uuids() {
-        let ids = Ids::new().unwrap();
+        let ids = IdGenerator::new().unwrap();
         let mut last = String::new();
         for _ in 0..1000 {
             let next = uuid(&ids.next(SESSION));

@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time;
 
-use super::call::{Body, Caller, Failure};
+use super::call::{AshBody, AshCaller, AshFailure};
 use super::ids;
 use super::sessions::of_state;
-use super::sse::{Frames, HEARTBEAT};
+use super::sse::{HEARTBEAT, TurnFrames};
 use crate::service::MessageStream;
 
 /// How often a comment shows that the connection is alive.
@@ -33,7 +33,7 @@ const EXTRA: [&str; 5] = ["maxTurns", "maxBudgetUsd", "effort", "thinking", "out
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Send {
+pub(super) struct AshSendMessage {
     content: Value,
     #[serde(default)]
     include_partial_messages: bool,
@@ -44,21 +44,21 @@ pub(super) struct Send {
 
 /// `POST /api/sessions/{id}/messages`.
 pub(super) async fn send(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
     drain: Drain,
-    Body(body): Body<Send>,
-) -> Result<Response, Failure> {
+    AshBody(body): AshBody<AshSendMessage>,
+) -> Result<Response, AshFailure> {
     let session = caller.active(&uuid).await?;
     let partial = body.include_partial_messages;
     let request = request(body)?;
     let heard = caller.sessions().message(&caller.tenant, &session.id, request).await;
     let heard = heard.map_err(|error| of_state(error, SessionState::Ended))?;
-    let frames = Frames::new(ids::uuid(&session.id), partial);
+    let frames = TurnFrames::new(ids::uuid(&session.id), partial);
     Ok(server_sent(heard, frames, drain))
 }
 
-fn request(body: Send) -> Result<MessageRequest, Failure> {
+fn request(body: AshSendMessage) -> Result<MessageRequest, AshFailure> {
     let extra = body
         .rest
         .into_iter()
@@ -73,10 +73,10 @@ fn request(body: Send) -> Result<MessageRequest, Failure> {
 }
 
 /// Text, blocks, or one block.
-pub(super) fn content(content: Value) -> Result<MessageContent, Failure> {
+pub(super) fn content(content: Value) -> Result<MessageContent, AshFailure> {
     let blocks = match content {
         Value::String(text) if text.chars().count() > TEXT_CHARS_MAX => {
-            return Err(Failure::bad(format!(
+            return Err(AshFailure::bad(format!(
                 "content: has more than {TEXT_CHARS_MAX} characters"
             )));
         }
@@ -84,18 +84,18 @@ pub(super) fn content(content: Value) -> Result<MessageContent, Failure> {
         Value::Object(block) => vec![Value::Object(block)],
         Value::Array(blocks) => blocks,
         Value::Null | Value::Bool(_) | Value::Number(_) => {
-            return Err(Failure::bad("content: must be text or blocks"));
+            return Err(AshFailure::bad("content: must be text or blocks"));
         }
     };
     if blocks.len() > BLOCKS_MAX {
-        return Err(Failure::bad(format!("content: has more than {BLOCKS_MAX} blocks")));
+        return Err(AshFailure::bad(format!("content: has more than {BLOCKS_MAX} blocks")));
     }
     let block = |(index, block)| match block {
         Value::Object(block) if is_block(&block) => Ok(block),
         _ => {
             let types = BLOCK_TYPES.join("`, `");
             let message = format!("content[{index}]: must be a block of the type `{types}`");
-            Err(Failure::bad(message))
+            Err(AshFailure::bad(message))
         }
     };
     let blocks: Result<Vec<_>, _> = blocks.into_iter().enumerate().map(block).collect();
@@ -107,47 +107,47 @@ fn is_block(block: &Map<String, Value>) -> bool {
 }
 
 /// A turn that is being told.
-struct Telling {
+struct TurnStream {
     heard: MessageStream,
-    frames: Frames,
+    frames: TurnFrames,
     drain: Drain,
     heartbeats: time::Interval,
-    stage: Stage,
+    stage: TurnStreamStage,
 }
 
-enum Stage {
+enum TurnStreamStage {
     Begin,
     Turn,
     Over,
 }
 
-impl Telling {
+impl TurnStream {
     /// What is sent next; none at the end, which comes after `done` alone.
     async fn next(&mut self) -> Option<String> {
         match self.stage {
-            Stage::Over => return None,
-            Stage::Begin => {
-                self.stage = Stage::Turn;
+            TurnStreamStage::Over => return None,
+            TurnStreamStage::Begin => {
+                self.stage = TurnStreamStage::Turn;
                 return Some(self.frames.start());
             }
-            Stage::Turn => {}
+            TurnStreamStage::Turn => {}
         }
         loop {
             let events = tokio::select! {
                 biased;
                 events = self.heard.next() => events,
                 () = self.drain.cancelled() => {
-                    self.stage = Stage::Over;
+                    self.stage = TurnStreamStage::Over;
                     return Some(self.frames.broken("the server is shutting down"));
                 }
                 _ = self.heartbeats.tick() => return Some(HEARTBEAT.to_owned()),
             };
             let Some(events) = events else {
-                self.stage = Stage::Over;
+                self.stage = TurnStreamStage::Over;
                 return Some(self.frames.broken("the events of the turn cannot be read"));
             };
             if events.iter().any(|event| event.kind == api::SessionEventKind::Done) {
-                self.stage = Stage::Over;
+                self.stage = TurnStreamStage::Over;
             }
             let text: String = events.iter().map(|event| self.frames.of(event)).collect();
             self.heartbeats.reset();
@@ -159,10 +159,10 @@ impl Telling {
     }
 }
 
-fn server_sent(heard: MessageStream, frames: Frames, drain: Drain) -> Response {
+fn server_sent(heard: MessageStream, frames: TurnFrames, drain: Drain) -> Response {
     let mut heartbeats = time::interval(HEARTBEAT_EVERY);
     heartbeats.reset();
-    let telling = Telling { heard, frames, drain, heartbeats, stage: Stage::Begin };
+    let telling = TurnStream { heard, frames, drain, heartbeats, stage: TurnStreamStage::Begin };
     let pieces = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<Bytes, std::convert::Infallible>(Bytes::from(text)), telling))

@@ -16,11 +16,11 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(super) use self::work::Queue;
-use super::call::{Answer, Body, Caller, Failure, Query, created, session_id};
+pub(super) use self::work::QueueTenants;
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, session_id};
 use super::sessions::shown;
 use super::{ids, time};
-use crate::service::Document;
+use crate::service::FaceDocument;
 
 /// Kind of the documents.
 const KIND: &str = "ash.queue";
@@ -39,7 +39,7 @@ const LIST_MAX: usize = 500;
 
 /// Where an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
+enum QueueItemStatus {
     Pending,
     Processing,
     Completed,
@@ -47,29 +47,34 @@ enum Status {
     Cancelled,
 }
 
-impl Status {
-    const ALL: [Status; 5] =
-        [Status::Pending, Status::Processing, Status::Completed, Status::Failed, Status::Cancelled];
+impl QueueItemStatus {
+    const ALL: [QueueItemStatus; 5] = [
+        QueueItemStatus::Pending,
+        QueueItemStatus::Processing,
+        QueueItemStatus::Completed,
+        QueueItemStatus::Failed,
+        QueueItemStatus::Cancelled,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
-            Status::Pending => "pending",
-            Status::Processing => "processing",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
+            QueueItemStatus::Pending => "pending",
+            QueueItemStatus::Processing => "processing",
+            QueueItemStatus::Completed => "completed",
+            QueueItemStatus::Failed => "failed",
+            QueueItemStatus::Cancelled => "cancelled",
         }
     }
 
-    fn parse(text: &str) -> Option<Status> {
-        Status::ALL.into_iter().find(|status| status.as_str() == text)
+    fn parse(text: &str) -> Option<QueueItemStatus> {
+        QueueItemStatus::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
 /// What is kept of an item beside its status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Item {
+struct QueueItem {
     agent: String,
     prompt: String,
     /// The session that it is for, or that was made for it.
@@ -89,7 +94,7 @@ struct Item {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct New {
+pub(super) struct NewQueueItem {
     agent_name: String,
     prompt: String,
     session_id: Option<String>,
@@ -99,41 +104,44 @@ pub(super) struct New {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Listing {
+pub(super) struct QueueListQuery {
     status: Option<String>,
     limit: Option<usize>,
 }
 
 /// `POST /api/queue`.
-pub(super) async fn enqueue(caller: Caller, Body(new): Body<New>) -> Result<Response, Failure> {
+pub(super) async fn enqueue(
+    caller: AshCaller,
+    AshBody(new): AshBody<NewQueueItem>,
+) -> Result<Response, AshFailure> {
     if new.prompt.is_empty() || new.prompt.len() > PROMPT_BYTES_MAX {
-        return Err(Failure::bad(format!("prompt: must have 1 to {PROMPT_BYTES_MAX} bytes")));
+        return Err(AshFailure::bad(format!("prompt: must have 1 to {PROMPT_BYTES_MAX} bytes")));
     }
     let max_retries = new.max_retries.unwrap_or(RETRIES);
     if max_retries > RETRIES_MAX {
-        return Err(Failure::bad(format!("maxRetries: must be at most {RETRIES_MAX}")));
+        return Err(AshFailure::bad(format!("maxRetries: must be at most {RETRIES_MAX}")));
     }
     let session = match &new.session_id {
         None => None,
         Some(uuid) => Some(session_id(uuid)?),
     };
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    let pending = Some(Status::Pending.as_str());
+    let pending = Some(QueueItemStatus::Pending.as_str());
     if sessions.count_documents(tenant, KIND, pending).await? >= PENDING_MAX {
         let message = format!("{PENDING_MAX} items are waiting already");
-        return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, message));
+        return Err(AshFailure::new(StatusCode::TOO_MANY_REQUESTS, message));
     }
     make_room(&caller).await?;
-    let item = Item {
+    let item = QueueItem {
         agent: new.agent_name,
         prompt: new.prompt,
         session,
         priority: new.priority.unwrap_or(0),
         max_retries,
-        ..Item::default()
+        ..QueueItem::default()
     };
     let id = caller.new_id();
-    let body = serde_json::to_value(&item).map_err(Failure::internal)?;
+    let body = serde_json::to_value(&item).map_err(AshFailure::internal)?;
     sessions.put_document(tenant, KIND, &id, pending, body).await?;
     let kept = find(&caller, &id).await?;
     caller.face.shared.queue.wake(&caller.face.sessions, &caller.tenant);
@@ -141,12 +149,13 @@ pub(super) async fn enqueue(caller: Caller, Body(new): Body<New>) -> Result<Resp
 }
 
 /// Forgets the oldest items that are over when there are too many.
-async fn make_room(caller: &Caller) -> Result<(), Failure> {
+async fn make_room(caller: &AshCaller) -> Result<(), AshFailure> {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     if sessions.count_documents(tenant, KIND, None).await? < ITEMS_MAX {
         return Ok(());
     }
-    for status in [Status::Completed, Status::Cancelled, Status::Failed] {
+    for status in [QueueItemStatus::Completed, QueueItemStatus::Cancelled, QueueItemStatus::Failed]
+    {
         let parent = Some(status.as_str());
         let oldest = sessions.documents(tenant, KIND, parent, None, LIST).await?;
         if !oldest.is_empty() {
@@ -160,13 +169,13 @@ async fn make_room(caller: &Caller) -> Result<(), Failure> {
 }
 
 /// `GET /api/queue`.
-pub(super) async fn list(caller: Caller, Query(listing): Query<Listing>) -> Answer {
+pub(super) async fn list(caller: AshCaller, AshQuery(listing): AshQuery<QueueListQuery>) -> Answer {
     let limit = listing.limit.unwrap_or(LIST).clamp(1, LIST_MAX);
     let status = match listing.status.as_deref() {
         None | Some("") => None,
-        Some(text) => match Status::parse(text) {
+        Some(text) => match QueueItemStatus::parse(text) {
             Some(status) => Some(status.as_str()),
-            None => return Err(Failure::bad(format!("status: `{}` is none", shown(text)))),
+            None => return Err(AshFailure::bad(format!("status: `{}` is none", shown(text)))),
         },
     };
     // They come by age; the newest are wanted, and prompts are long.
@@ -187,9 +196,9 @@ pub(super) async fn list(caller: Caller, Query(listing): Query<Listing>) -> Answ
 }
 
 /// `GET /api/queue/stats`.
-pub(super) async fn stats(caller: Caller) -> Answer {
+pub(super) async fn stats(caller: AshCaller) -> Answer {
     let mut stats = serde_json::Map::new();
-    for status in Status::ALL {
+    for status in QueueItemStatus::ALL {
         let name = status.as_str();
         let count = caller.sessions().count_documents(&caller.tenant, KIND, Some(name)).await?;
         stats.insert(name.to_owned(), json!(count));
@@ -198,17 +207,17 @@ pub(super) async fn stats(caller: Caller) -> Answer {
 }
 
 /// `GET /api/queue/{id}`.
-pub(super) async fn get(caller: Caller, Path(id): Path<String>) -> Answer {
+pub(super) async fn get(caller: AshCaller, Path(id): Path<String>) -> Answer {
     let item = find(&caller, &id).await?;
     Ok(Json(json!({ "item": shape(&caller, &item) })))
 }
 
 /// `DELETE /api/queue/{id}`.
-pub(super) async fn cancel(caller: Caller, Path(id): Path<String>) -> Answer {
+pub(super) async fn cancel(caller: AshCaller, Path(id): Path<String>) -> Answer {
     let item = find(&caller, &id).await?;
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    let cancelled = Some(Status::Cancelled.as_str());
-    let is_pending = item.parent.as_deref() == Some(Status::Pending.as_str());
+    let cancelled = Some(QueueItemStatus::Cancelled.as_str());
+    let is_pending = item.parent.as_deref() == Some(QueueItemStatus::Pending.as_str());
     if is_pending {
         let body = item.body.clone();
         let changed = sessions.replace_document(tenant, &item, cancelled, body).await?;
@@ -217,16 +226,16 @@ pub(super) async fn cancel(caller: Caller, Path(id): Path<String>) -> Answer {
         }
     }
     let status = find(&caller, &id).await?.parent.unwrap_or_default();
-    Err(Failure::bad(format!("Cannot cancel item with status \"{status}\"")))
+    Err(AshFailure::bad(format!("Cannot cancel item with status \"{status}\"")))
 }
 
-async fn find(caller: &Caller, id: &str) -> Result<Document, Failure> {
+async fn find(caller: &AshCaller, id: &str) -> Result<FaceDocument, AshFailure> {
     let found = caller.sessions().document(&caller.tenant, KIND, &id.to_lowercase()).await?;
-    found.ok_or_else(|| Failure::not_found("Queue item not found"))
+    found.ok_or_else(|| AshFailure::not_found("Queue item not found"))
 }
 
-fn shape(caller: &Caller, document: &Document) -> Value {
-    let item: Item = serde_json::from_value(document.body.clone()).unwrap_or_default();
+fn shape(caller: &AshCaller, document: &FaceDocument) -> Value {
+    let item: QueueItem = serde_json::from_value(document.body.clone()).unwrap_or_default();
     json!({
         "id": document.id,
         "tenantId": &*caller.tenant,

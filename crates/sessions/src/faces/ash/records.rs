@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use api::Credential;
+use api::CredentialView;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -13,12 +13,12 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Body, Caller, Failure, Query, created, removed};
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, removed};
 use super::files::{download, put};
 use super::sessions::is_shown;
 use super::{evals, ids, media, time};
 use crate::error::Error;
-use crate::service::{Attachment, ListQuery, TurnUsage, UsageQuery, UsageTotal};
+use crate::service::{ListQuery, StoredAttachment, TurnUsage, UsageQuery, UsageTotal};
 
 /// Bytes of an attachment.
 const ATTACHMENT_BYTES_MAX: usize = 10 << 20;
@@ -54,7 +54,7 @@ pub(super) struct NewAttachment {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Used {
+pub(super) struct AshUsage {
     session_id: Option<String>,
     agent_name: Option<String>,
     after: Option<String>,
@@ -64,13 +64,13 @@ pub(super) struct Used {
 
 /// `POST /api/credentials`.
 pub(super) async fn create_credential(
-    caller: Caller,
-    Body(body): Body<NewCredential>,
-) -> Result<Response, Failure> {
+    caller: AshCaller,
+    AshBody(body): AshBody<NewCredential>,
+) -> Result<Response, AshFailure> {
     let label = body.label.unwrap_or_default();
     if body.kind == "bedrock" && !is_bedrock(&body.key) {
         let wanted = "accessKeyId, secretAccessKey, and region";
-        return Err(Failure::bad(format!(
+        return Err(AshFailure::bad(format!(
             "Bedrock credential must be a JSON object with {wanted}"
         )));
     }
@@ -85,20 +85,20 @@ fn is_bedrock(key: &str) -> bool {
 }
 
 /// `GET /api/credentials`.
-pub(super) async fn credentials(caller: Caller) -> Answer {
+pub(super) async fn credentials(caller: AshCaller) -> Answer {
     let all = caller.sessions().credentials(&caller.tenant).await?;
     let shown: Vec<Value> = all.iter().map(|one| credential(&caller, one)).collect();
     Ok(Json(json!({ "credentials": shown })))
 }
 
 /// `DELETE /api/credentials/{id}`.
-pub(super) async fn remove_credential(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn remove_credential(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = ids::ours(ids::CREDENTIAL, &uuid).ok_or(Error::NotFound("credential"))?;
     caller.sessions().delete_credential(&caller.tenant, &id).await?;
     Ok(removed())
 }
 
-fn credential(caller: &Caller, credential: &Credential) -> Value {
+fn credential(caller: &AshCaller, credential: &CredentialView) -> Value {
     json!({
         "id": ids::uuid(&credential.id),
         "tenantId": &*caller.tenant,
@@ -112,24 +112,24 @@ fn credential(caller: &Caller, credential: &Credential) -> Value {
 
 /// `POST /api/sessions/{id}/attachments`.
 pub(super) async fn attach(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Body(body): Body<NewAttachment>,
-) -> Result<Response, Failure> {
+    AshBody(body): AshBody<NewAttachment>,
+) -> Result<Response, AshFailure> {
     let session = caller.session(&uuid).await?;
     let content = BASE64.decode(&body.content);
     let content =
-        content.map_err(|error| Failure::bad(format!("content: is not Base64: {error}")))?;
+        content.map_err(|error| AshFailure::bad(format!("content: is not Base64: {error}")))?;
     if content.is_empty() {
-        return Err(Failure::bad("Empty attachment content"));
+        return Err(AshFailure::bad("Empty attachment content"));
     }
     if content.len() > ATTACHMENT_BYTES_MAX {
         let message = format!("Attachment too large (max {ATTACHMENT_BYTES_MAX} bytes)");
-        return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        return Err(AshFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
     let message = body.message_id.filter(|id| !id.is_empty());
     if message.as_ref().is_some_and(|id| id.len() > MESSAGE_ID_BYTES_MAX) {
-        return Err(Failure::bad("messageId: is too long"));
+        return Err(AshFailure::bad("messageId: is too long"));
     }
     let name = filename(&body.filename);
     let media_type = body.mime_type.unwrap_or_else(|| media::UNKNOWN.to_owned());
@@ -156,7 +156,7 @@ pub(super) async fn attach(
 }
 
 /// `GET /api/sessions/{id}/attachments`.
-pub(super) async fn attachments(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn attachments(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let session = caller.session(&uuid).await?;
     let all = caller.sessions().attachments(&caller.tenant, &session.id).await?;
     let links = caller.documents(LINK, Some(&session.id)).await?;
@@ -174,9 +174,9 @@ pub(super) async fn attachments(caller: Caller, Path(uuid): Path<String>) -> Ans
 
 /// `GET /api/attachments/{id}`.
 pub(super) async fn download_attachment(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-) -> Result<Response, Failure> {
+) -> Result<Response, AshFailure> {
     let id = attachment_id(&uuid)?;
     let (kept, content) = caller.sessions().attachment(&caller.tenant, &id).await?;
     let media_type = kept.media_type.as_deref().unwrap_or(media::UNKNOWN);
@@ -184,18 +184,18 @@ pub(super) async fn download_attachment(
 }
 
 /// `DELETE /api/attachments/{id}`.
-pub(super) async fn remove_attachment(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn remove_attachment(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = attachment_id(&uuid)?;
     caller.sessions().delete_attachment(&caller.tenant, &id).await?;
     caller.sessions().delete_document(&caller.tenant, LINK, &id).await?;
     Ok(removed())
 }
 
-fn attachment_id(uuid: &str) -> Result<String, Failure> {
+fn attachment_id(uuid: &str) -> Result<String, AshFailure> {
     Ok(ids::ours(ids::ATTACHMENT, uuid).ok_or(Error::NotFound("attachment"))?)
 }
 
-fn attachment(caller: &Caller, attachment: &Attachment, message: &str) -> Value {
+fn attachment(caller: &AshCaller, attachment: &StoredAttachment, message: &str) -> Value {
     let id = ids::uuid(&attachment.id);
     json!({
         "id": id,
@@ -223,13 +223,13 @@ fn filename(given: &str) -> String {
     }
 }
 
-impl Used {
-    fn query(self) -> Result<UsageQuery, Failure> {
+impl AshUsage {
+    fn query(self) -> Result<UsageQuery, AshFailure> {
         let at = |name: &str, text: Option<String>| match text.filter(|text| !text.is_empty()) {
             None => Ok(None),
             Some(text) => match time::parse(&text) {
                 Some(ms) => Ok(Some(ms)),
-                None => Err(Failure::bad(format!("{name}: must be a time of RFC 3339"))),
+                None => Err(AshFailure::bad(format!("{name}: must be a time of RFC 3339"))),
             },
         };
         let session = match self.session_id.filter(|id| !id.is_empty()) {
@@ -247,7 +247,7 @@ impl Used {
 }
 
 /// `GET /api/usage`.
-pub(super) async fn usage(caller: Caller, Query(used): Query<Used>) -> Answer {
+pub(super) async fn usage(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let limit = used.limit.unwrap_or(USAGE).clamp(1, USAGE_MAX);
     let turns = caller.sessions().usage(&caller.tenant, used.query()?, limit).await?;
     let all = turns.iter().flat_map(|turn| entries(&caller, turn)).take(limit);
@@ -255,7 +255,7 @@ pub(super) async fn usage(caller: Caller, Query(used): Query<Used>) -> Answer {
 }
 
 /// What one turn used, each kind by itself.
-fn entries(caller: &Caller, turn: &TurnUsage) -> Vec<Value> {
+fn entries(caller: &AshCaller, turn: &TurnUsage) -> Vec<Value> {
     let used = &turn.used;
     let rows = [
         ("input_tokens", json!(used.input_tokens), used.input_tokens > 0),
@@ -285,7 +285,7 @@ fn seconds(used: &UsageTotal) -> f64 {
 }
 
 /// `GET /api/usage/stats`.
-pub(super) async fn usage_stats(caller: Caller, Query(used): Query<Used>) -> Answer {
+pub(super) async fn usage_stats(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let total = caller.sessions().usage_total(&caller.tenant, used.query()?).await?;
     Ok(Json(json!({ "stats": stats(&total) })))
 }
@@ -303,7 +303,7 @@ fn stats(total: &UsageTotal) -> Value {
 }
 
 /// `GET /api/analytics`.
-pub(super) async fn analytics(caller: Caller, Query(used): Query<Used>) -> Answer {
+pub(super) async fn analytics(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     let agents = sessions.agents(tenant).await?;
     let usage = sessions.usage_total(tenant, used.query()?).await?;
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn usage_is_asked_by_names_and_times_of_theirs() {
-        let used = |text: &str| serde_json::from_str::<Used>(text).unwrap().query();
+        let used = |text: &str| serde_json::from_str::<AshUsage>(text).unwrap().query();
         let query = used(r#"{"agentName":"a","after":"1970-01-01T00:00:01Z","sessionId":""}"#);
         let expected =
             UsageQuery { agent: Some("a".to_owned()), from_ms: Some(1001), ..Default::default() };

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use api::{AgentOptions, CreateSession, Session, SessionExec, SessionExecResult, SessionState};
+use api::{AgentOptions, CreateSession, SessionExec, SessionExecResult, SessionState, SessionView};
 use axum::Json;
 use axum::extract::Path;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::call::{Answer, Body, Caller, Failure, Query, created, session_id};
+use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, session_id};
 use super::{FACE, ids};
 use crate::error::Error;
-use crate::service::{Extras, ListQuery, SessionUpdate, signal_name};
+use crate::service::{CreateExtras, ListQuery, SessionUpdate, signal_name};
 
 /// Sessions of one answer.
 const LIST_MAX: usize = 1000;
@@ -36,7 +36,7 @@ const PERMISSIONS: [(&str, Option<&str>); 3] = [
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Create {
+pub(super) struct AshCreateSession {
     agent: String,
     credential_id: Option<String>,
     extra_env: Option<BTreeMap<String, String>>,
@@ -44,13 +44,13 @@ pub(super) struct Create {
     system_prompt: Option<String>,
     permission_mode: Option<String>,
     #[serde(flatten)]
-    changes: Changes,
+    changes: AshSessionChanges,
 }
 
 /// What can be said when a session is made, and later.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Changes {
+pub(super) struct AshSessionChanges {
     model: Option<String>,
     allowed_tools: Option<Vec<String>>,
     disallowed_tools: Option<Vec<String>>,
@@ -61,7 +61,7 @@ pub(super) struct Changes {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Listing {
+pub(super) struct AshSessionList {
     agent: Option<String>,
     status: Option<String>,
     limit: Option<usize>,
@@ -70,15 +70,15 @@ pub(super) struct Listing {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Exec {
+pub(super) struct AshExec {
     command: String,
     timeout: Option<u64>,
 }
 
-impl Changes {
+impl AshSessionChanges {
     /// Refuses what agents would not be told of: to leave it out in silence would be another
     /// session than the one that was asked for.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), AshFailure> {
         let rows = [
             ("betas", &self.betas),
             ("subagents", &self.subagents),
@@ -94,7 +94,7 @@ impl Changes {
             };
             if !is_empty {
                 let how = "set it in the agent's own `.claude/settings.json` instead";
-                return Err(Failure::bad(format!("{name}: is not supported; {how}")));
+                return Err(AshFailure::bad(format!("{name}: is not supported; {how}")));
             }
         }
         Ok(())
@@ -112,19 +112,25 @@ impl Changes {
 }
 
 /// `POST /api/sessions`.
-pub(super) async fn create(caller: Caller, Body(body): Body<Create>) -> Result<Response, Failure> {
-    let Create { agent, credential_id, extra_env, changes, .. } = body;
+pub(super) async fn create(
+    caller: AshCaller,
+    AshBody(body): AshBody<AshCreateSession>,
+) -> Result<Response, AshFailure> {
+    let AshCreateSession { agent, credential_id, extra_env, changes, .. } = body;
     changes.check()?;
     let permission_mode = match &body.permission_mode {
         None => None,
         Some(mode) => match PERMISSIONS.iter().find(|(theirs, _)| theirs == mode) {
             Some((_, ours)) => ours.map(str::to_owned),
             None => {
-                return Err(Failure::bad(format!("permissionMode: `{}` is unknown", shown(mode))));
+                return Err(AshFailure::bad(format!(
+                    "permissionMode: `{}` is unknown",
+                    shown(mode)
+                )));
             }
         },
     };
-    let no_credential = || Failure::bad("Invalid or inaccessible credential");
+    let no_credential = || AshFailure::bad("Invalid or inaccessible credential");
     let credential = match credential_id {
         Some(uuid) => Some(ids::ours(ids::CREDENTIAL, &uuid).ok_or_else(no_credential)?),
         None => None,
@@ -142,20 +148,20 @@ pub(super) async fn create(caller: Caller, Body(body): Body<Create>) -> Result<R
         options,
         ..CreateSession::default()
     };
-    let extras = Extras { face: Some(FACE), ..Extras::default() };
+    let extras = CreateExtras { face: Some(FACE), ..CreateExtras::default() };
     let made = caller.sessions().create_as(&caller.tenant, request, extras).await;
     match made {
         Ok(session) => Ok(created(json!({ "session": shape(&session) }))),
         Err(Error::NotFound("credential")) => Err(no_credential()),
         Err(Error::NotFound("agent")) => {
-            Err(Failure::not_found(format!("Agent \"{}\" not found", shown(&agent))))
+            Err(AshFailure::not_found(format!("Agent \"{}\" not found", shown(&agent))))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// `GET /api/sessions`.
-pub(super) async fn list(caller: Caller, Query(query): Query<Listing>) -> Answer {
+pub(super) async fn list(caller: AshCaller, AshQuery(query): AshQuery<AshSessionList>) -> Answer {
     let states = match query.status.as_deref() {
         None | Some("") => Vec::new(),
         Some(status) => vec![state(status)?],
@@ -187,16 +193,16 @@ pub(super) async fn list(caller: Caller, Query(query): Query<Listing>) -> Answer
 }
 
 /// `GET /api/sessions/{id}`.
-pub(super) async fn get(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn get(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let session = caller.session(&uuid).await?;
     Ok(Json(json!({ "session": shape(&session) })))
 }
 
 /// `PATCH /api/sessions/{id}/config`.
 pub(super) async fn configure(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Body(changes): Body<Changes>,
+    AshBody(changes): AshBody<AshSessionChanges>,
 ) -> Answer {
     changes.check()?;
     let session = caller.session(&uuid).await?;
@@ -208,7 +214,7 @@ pub(super) async fn configure(
 }
 
 /// `POST /api/sessions/{id}/pause`.
-pub(super) async fn pause(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn pause(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let session = caller.session(&uuid).await?;
     if session.state != SessionState::Active {
         return Err(cannot("pause", session.state));
@@ -222,7 +228,7 @@ pub(super) async fn pause(caller: Caller, Path(uuid): Path<String>) -> Answer {
 }
 
 /// `POST /api/sessions/{id}/stop`.
-pub(super) async fn stop(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn stop(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let session = caller.session(&uuid).await?;
     let may = match session.state {
         SessionState::Starting | SessionState::Active | SessionState::Paused => true,
@@ -240,30 +246,33 @@ pub(super) async fn stop(caller: Caller, Path(uuid): Path<String>) -> Answer {
 }
 
 /// `POST /api/sessions/{id}/resume`.
-pub(super) async fn resume(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn resume(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = session_id(&uuid)?;
     match caller.sessions().resume(&caller.tenant, &id).await {
         Ok(session) => Ok(Json(json!({ "session": shape(&session) }))),
         Err(Error::Ended) => {
             let text = "Session has ended — create a new session";
-            Err(Failure::new(axum::http::StatusCode::GONE, text))
+            Err(AshFailure::new(axum::http::StatusCode::GONE, text))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// `POST /api/sessions/{id}/fork`.
-pub(super) async fn fork(caller: Caller, Path(uuid): Path<String>) -> Result<Response, Failure> {
+pub(super) async fn fork(
+    caller: AshCaller,
+    Path(uuid): Path<String>,
+) -> Result<Response, AshFailure> {
     let id = session_id(&uuid)?;
-    let extras = vec![Extras { face: Some(FACE), ..Extras::default() }];
+    let extras = vec![CreateExtras { face: Some(FACE), ..CreateExtras::default() }];
     let made = caller.sessions().fork_as(&caller.tenant, &id, extras).await;
     let made = made.map_err(|error| of_state(error, SessionState::Ended))?;
-    let child = made.first().ok_or_else(|| Failure::internal("a fork makes a session"))?;
+    let child = made.first().ok_or_else(|| AshFailure::internal("a fork makes a session"))?;
     Ok(created(json!({ "session": shape(child) })))
 }
 
 /// `DELETE /api/sessions/{id}`.
-pub(super) async fn end(caller: Caller, Path(uuid): Path<String>) -> Answer {
+pub(super) async fn end(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = session_id(&uuid)?;
     let session = caller.sessions().end(&caller.tenant, &id).await?;
     Ok(Json(json!({ "session": shape(&session) })))
@@ -271,14 +280,14 @@ pub(super) async fn end(caller: Caller, Path(uuid): Path<String>) -> Answer {
 
 /// `POST /api/sessions/{id}/exec`.
 pub(super) async fn exec(
-    caller: Caller,
+    caller: AshCaller,
     Path(uuid): Path<String>,
-    Body(body): Body<Exec>,
+    AshBody(body): AshBody<AshExec>,
 ) -> Answer {
     let timeout_ms = body.timeout.unwrap_or(EXEC_TIMEOUT_MS);
     if !(1..=EXEC_TIMEOUT_MS_MAX).contains(&timeout_ms) {
         let message = format!("timeout: must be between 1 and {EXEC_TIMEOUT_MS_MAX}");
-        return Err(Failure::bad(message));
+        return Err(AshFailure::bad(message));
     }
     let session = caller.active(&uuid).await?;
     let request = SessionExec {
@@ -295,25 +304,25 @@ pub(super) async fn exec(
     })))
 }
 
-impl Caller {
+impl AshCaller {
     /// A session of the caller's.
-    pub(super) async fn session(&self, uuid: &str) -> Result<Session, Failure> {
+    pub(super) async fn session(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let id = session_id(uuid)?;
         Ok(self.sessions().get(&self.tenant, &id).await?)
     }
 
     /// One that takes messages and commands.
-    pub(super) async fn active(&self, uuid: &str) -> Result<Session, Failure> {
+    pub(super) async fn active(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let session = self.session(uuid).await?;
         match session.state {
             SessionState::Active => Ok(session),
-            state => Err(Failure::bad(format!("Session is {}", state.as_str()))),
+            state => Err(AshFailure::bad(format!("Session is {}", state.as_str()))),
         }
     }
 }
 
 /// A session in Ash's shape.
-pub(super) fn shape(session: &Session) -> Value {
+pub(super) fn shape(session: &SessionView) -> Value {
     let uuid = ids::uuid(&session.id);
     let options = &session.options;
     let mut config = Map::new();
@@ -338,27 +347,27 @@ pub(super) fn shape(session: &Session) -> Value {
 }
 
 /// Whether a session has a name that clients can ask for it by.
-pub(super) fn is_shown(session: &Session) -> bool {
+pub(super) fn is_shown(session: &SessionView) -> bool {
     ids::exact(&session.id).is_some()
 }
 
 /// What an error means where Ash speaks of the session's state.
-pub(super) fn of_state(error: Error, ended: SessionState) -> Failure {
+pub(super) fn of_state(error: Error, ended: SessionState) -> AshFailure {
     match error {
-        Error::Ended => Failure::bad(format!("Session is {}", ended.as_str())),
+        Error::Ended => AshFailure::bad(format!("Session is {}", ended.as_str())),
         other => other.into(),
     }
 }
 
-fn cannot(what: &str, state: SessionState) -> Failure {
-    Failure::bad(format!("Cannot {what} session with status \"{}\"", state.as_str()))
+fn cannot(what: &str, state: SessionState) -> AshFailure {
+    AshFailure::bad(format!("Cannot {what} session with status \"{}\"", state.as_str()))
 }
 
-fn state(status: &str) -> Result<SessionState, Failure> {
+fn state(status: &str) -> Result<SessionState, AshFailure> {
     use SessionState as S;
     let all = [S::Starting, S::Active, S::Paused, S::Stopped, S::Ended, S::Error];
     let known = all.into_iter().find(|state| state.as_str() == status);
-    known.ok_or_else(|| Failure::bad(format!("status: `{}` is none", shown(status))))
+    known.ok_or_else(|| AshFailure::bad(format!("status: `{}` is none", shown(status))))
 }
 
 /// How much of a caller's text an error repeats.
@@ -402,7 +411,7 @@ mod tests {
     #[test]
     fn what_agents_are_not_told_is_refused() {
         let check = |changes: Value, is_fine: bool| {
-            let changes: Changes = serde_json::from_value(changes).unwrap();
+            let changes: AshSessionChanges = serde_json::from_value(changes).unwrap();
             assert_eq!(changes.check().is_ok(), is_fine, "{changes:?}");
         };
         check(json!({}), true);
@@ -420,7 +429,8 @@ mod tests {
             system_prompt: Some("brief".to_owned()),
             ..AgentOptions::default()
         };
-        let changes = Changes { model: Some("new".to_owned()), ..Changes::default() };
+        let changes =
+            AshSessionChanges { model: Some("new".to_owned()), ..AshSessionChanges::default() };
         let after = changes.over(before.clone());
         assert_eq!(after, AgentOptions { model: Some("new".to_owned()), ..before });
     }

@@ -11,16 +11,16 @@ pub(super) const HEARTBEAT: &str = ": heartbeat\n\n";
 
 /// The frames of a turn, one after the other.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct TurnFrames {
     /// The session's name, as clients know it.
     session: String,
     /// Pieces of messages were asked for.
     partial: bool,
 }
 
-impl Frames {
-    pub(super) fn new(session: String, partial: bool) -> Frames {
-        Frames { session, partial }
+impl TurnFrames {
+    pub(super) fn new(session: String, partial: bool) -> TurnFrames {
+        TurnFrames { session, partial }
     }
 
     /// The first one.
@@ -127,7 +127,7 @@ mod tests {
 
     /// What an event becomes, by event and data; both readers of Ash's find the same.
     fn check(partial: bool, kind: Kind, data: Value, expected: &[(&str, Value)]) {
-        let frames = Frames::new("the-session".to_owned(), partial);
+        let frames = TurnFrames::new("the-session".to_owned(), partial);
         let event = SessionEvent { seq: 7, at_ms: 1, turn: Some("t".to_owned()), kind, data };
         let text = frames.of(&event);
         let mut found = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_end_is_told() {
-        let frames = Frames::new("s".to_owned(), false);
+        let frames = TurnFrames::new("s".to_owned(), false);
         let done = "event: done\ndata: {\"sessionId\":\"s\"}\n\n";
         let broken = format!("event: error\ndata: {{\"error\":\"why\"}}\n\n{done}");
         assert_eq!(frames.broken("why"), broken);

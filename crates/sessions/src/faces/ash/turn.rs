@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::service::Sessions;
 
 /// What came of a message.
-pub(super) struct Outcome {
+pub(super) struct AshTurnOutcome {
     /// All text that the agent said.
     pub(super) text: String,
     /// Why the turn failed, where it did.
@@ -20,7 +20,7 @@ pub(super) async fn ask(
     tenant: &str,
     session: &str,
     text: &str,
-) -> Result<Outcome, Error> {
+) -> Result<AshTurnOutcome, Error> {
     let request = MessageRequest {
         content: MessageContent::Text(text.to_owned()),
         partial: false,
@@ -29,7 +29,7 @@ pub(super) async fn ask(
         extra: serde_json::Map::new(),
     };
     let mut heard = sessions.message(tenant, session, request).await?;
-    let mut outcome = Outcome { text: String::new(), error: None };
+    let mut outcome = AshTurnOutcome { text: String::new(), error: None };
     let mut is_done = false;
     while let Some(events) = heard.next().await {
         for event in events {

@@ -1,18 +1,18 @@
 //! Versions of an agent as Ash has them: prompts with a number, one of which is active. The
 //! folder's own versions are something else, and counted in the agent's `version`.
 
-use api::{Agent, AgentUpdate};
+use api::{AgentUpdate, AgentView};
 use axum::Json;
 use axum::extract::Path;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::agents::Extra;
-use super::call::{Answer, Body, Caller, Failure, created, flat_and_named, removed};
+use super::agents::AshAgentExtra;
+use super::call::{Answer, AshBody, AshCaller, AshFailure, created, flat_and_named, removed};
 use super::time;
 use crate::error::Error;
-use crate::service::{Document, Sessions};
+use crate::service::{FaceDocument, Sessions};
 
 /// Kind of their documents; the parent is the agent.
 pub(super) const KIND: &str = "ash.version";
@@ -26,7 +26,7 @@ const KNOWLEDGE_MAX: usize = 1000;
 
 /// What is kept of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Version {
+struct AshVersion {
     number: u32,
     name: String,
     prompt: Option<String>,
@@ -36,7 +36,7 @@ struct Version {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Fields {
+pub(super) struct AshVersionFields {
     name: Option<String>,
     system_prompt: Option<String>,
     release_notes: Option<String>,
@@ -45,8 +45,8 @@ pub(super) struct Fields {
     clone_from: Option<Value>,
 }
 
-impl Fields {
-    fn check(&self) -> Result<(), Failure> {
+impl AshVersionFields {
+    fn check(&self) -> Result<(), AshFailure> {
         let rows = [
             ("name", &self.name, NAME_BYTES_MAX),
             ("systemPrompt", &self.system_prompt, PROMPT_BYTES_MAX),
@@ -54,54 +54,59 @@ impl Fields {
         ];
         for (name, text, max) in rows {
             if text.as_ref().is_some_and(|text| text.len() > max) {
-                return Err(Failure::bad(format!("{name}: has more than {max} bytes")));
+                return Err(AshFailure::bad(format!("{name}: has more than {max} bytes")));
             }
         }
         if self.knowledge_files.as_ref().is_some_and(|files| files.len() > KNOWLEDGE_MAX) {
-            return Err(Failure::bad(format!("knowledgeFiles: has more than {KNOWLEDGE_MAX}")));
+            return Err(AshFailure::bad(format!("knowledgeFiles: has more than {KNOWLEDGE_MAX}")));
         }
         Ok(())
     }
 }
 
 /// A version, and where it is kept.
-struct Kept {
-    document: Document,
-    version: Version,
+struct StoredAshVersion {
+    document: FaceDocument,
+    version: AshVersion,
 }
 
-impl Caller {
-    async fn versions(&self, agent: &Agent) -> Result<Vec<Kept>, Failure> {
+impl AshCaller {
+    async fn versions(&self, agent: &AgentView) -> Result<Vec<StoredAshVersion>, AshFailure> {
         let documents = self.documents(KIND, Some(&agent.id)).await?;
-        let kept = |document: Document| {
+        let kept = |document: FaceDocument| {
             let version = serde_json::from_value(document.body.clone()).ok()?;
-            Some(Kept { document, version })
+            Some(StoredAshVersion { document, version })
         };
         Ok(documents.into_iter().filter_map(kept).collect())
     }
 
     /// One that is named by its number or its id.
-    async fn version(&self, agent: &Agent, wanted: &str) -> Result<Kept, Failure> {
+    async fn version(
+        &self,
+        agent: &AgentView,
+        wanted: &str,
+    ) -> Result<StoredAshVersion, AshFailure> {
         let versions = self.versions(agent).await?;
-        let is_it =
-            |kept: &Kept| kept.document.id == wanted || kept.version.number.to_string() == wanted;
+        let is_it = |kept: &StoredAshVersion| {
+            kept.document.id == wanted || kept.version.number.to_string() == wanted
+        };
         let found = versions.into_iter().find(is_it);
-        found.ok_or_else(|| Failure::not_found("Version not found"))
+        found.ok_or_else(|| AshFailure::not_found("Version not found"))
     }
 
     async fn keep_version(
         &self,
-        agent: &Agent,
+        agent: &AgentView,
         id: &str,
-        version: &Version,
-    ) -> Result<(), Failure> {
-        let body = serde_json::to_value(version).map_err(Failure::internal)?;
+        version: &AshVersion,
+    ) -> Result<(), AshFailure> {
+        let body = serde_json::to_value(version).map_err(AshFailure::internal)?;
         let parent = Some(&*agent.id);
         Ok(self.sessions().put_document(&self.tenant, KIND, id, parent, body).await?)
     }
 
     /// Gives new sessions this prompt.
-    async fn prompt(&self, agent: &Agent, prompt: Option<String>) -> Result<(), Failure> {
+    async fn prompt(&self, agent: &AgentView, prompt: Option<String>) -> Result<(), AshFailure> {
         if agent.options.system_prompt == prompt {
             return Ok(());
         }
@@ -120,14 +125,15 @@ pub(super) async fn prompt(
     number: u32,
 ) -> Result<Option<String>, Error> {
     let versions = sessions.documents(tenant, KIND, Some(agent), None, VERSIONS_MAX).await?;
-    let mut versions =
-        versions.into_iter().filter_map(|kept| serde_json::from_value::<Version>(kept.body).ok());
+    let mut versions = versions
+        .into_iter()
+        .filter_map(|kept| serde_json::from_value::<AshVersion>(kept.body).ok());
     let version = versions.find(|version| version.number == number);
     Ok(version.ok_or(Error::NotFound("agent version"))?.prompt)
 }
 
 /// `GET /api/agents/{name}/versions`.
-pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
+pub(super) async fn list(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     let extra = caller.extra(&agent).await?;
     let versions = caller.versions(&agent).await?;
@@ -138,10 +144,10 @@ pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
 
 /// `POST /api/agents/{name}/versions`.
 pub(super) async fn create(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(fields): Body<Fields>,
-) -> Result<Response, Failure> {
+    AshBody(fields): AshBody<AshVersionFields>,
+) -> Result<Response, AshFailure> {
     fields.check()?;
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
@@ -151,7 +157,7 @@ pub(super) async fn create(
         Some(wanted) => {
             let wanted = wanted.as_str().map_or_else(|| wanted.to_string(), str::to_owned);
             let missing = |_| {
-                Failure::bad(format!(
+                AshFailure::bad(format!(
                     "Source version {} not found",
                     super::sessions::shown(&wanted)
                 ))
@@ -160,12 +166,12 @@ pub(super) async fn create(
         }
     };
     if caller.versions(&agent).await?.len() >= VERSIONS_MAX {
-        return Err(Failure::bad(format!("an agent has at most {VERSIONS_MAX} versions")));
+        return Err(AshFailure::bad(format!("an agent has at most {VERSIONS_MAX} versions")));
     }
     extra.last_version += 1;
     let (prompt, knowledge) =
         origin.map_or((None, None), |origin| (origin.prompt, origin.knowledge));
-    let version = Version {
+    let version = AshVersion {
         number: extra.last_version,
         name: fields.name.unwrap_or_else(|| format!("v{}", extra.last_version)),
         prompt: fields.system_prompt.or(prompt),
@@ -181,7 +187,7 @@ pub(super) async fn create(
 }
 
 /// `GET /api/agents/{name}/versions/{version}`.
-pub(super) async fn get(caller: Caller, Path((name, wanted)): Path<(String, String)>) -> Answer {
+pub(super) async fn get(caller: AshCaller, Path((name, wanted)): Path<(String, String)>) -> Answer {
     let agent = caller.agent(&name).await?;
     let extra = caller.extra(&agent).await?;
     let kept = caller.version(&agent, &wanted).await?;
@@ -190,16 +196,16 @@ pub(super) async fn get(caller: Caller, Path((name, wanted)): Path<(String, Stri
 
 /// `PATCH /api/agents/{name}/versions/{version}`.
 pub(super) async fn update(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, wanted)): Path<(String, String)>,
-    Body(fields): Body<Fields>,
+    AshBody(fields): AshBody<AshVersionFields>,
 ) -> Answer {
     fields.check()?;
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
     let extra = caller.extra(&agent).await?;
-    let Kept { document, version } = caller.version(&agent, &wanted).await?;
-    let version = Version {
+    let StoredAshVersion { document, version } = caller.version(&agent, &wanted).await?;
+    let version = AshVersion {
         number: version.number,
         name: fields.name.unwrap_or(version.name),
         prompt: fields.system_prompt.or(version.prompt),
@@ -215,7 +221,10 @@ pub(super) async fn update(
 }
 
 /// `DELETE /api/agents/{name}/versions/{version}`.
-pub(super) async fn remove(caller: Caller, Path((name, wanted)): Path<(String, String)>) -> Answer {
+pub(super) async fn remove(
+    caller: AshCaller,
+    Path((name, wanted)): Path<(String, String)>,
+) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
     let mut extra = caller.extra(&agent).await?;
@@ -231,21 +240,21 @@ pub(super) async fn remove(caller: Caller, Path((name, wanted)): Path<(String, S
 
 /// `POST /api/agents/{name}/versions/{version}/activate`.
 pub(super) async fn activate(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, wanted)): Path<(String, String)>,
 ) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
     let mut extra = caller.extra(&agent).await?;
-    let Kept { version, .. } = caller.version(&agent, &wanted).await?;
+    let StoredAshVersion { version, .. } = caller.version(&agent, &wanted).await?;
     caller.prompt(&agent, version.prompt).await?;
     extra.active_version = Some(version.number);
     caller.keep_extra(&agent, &extra).await?;
     Ok(Json(json!({ "activated": true, "versionNumber": version.number })))
 }
 
-fn shape(agent: &Agent, extra: &Extra, kept: &Kept) -> Value {
-    let Kept { document, version } = kept;
+fn shape(agent: &AgentView, extra: &AshAgentExtra, kept: &StoredAshVersion) -> Value {
+    let StoredAshVersion { document, version } = kept;
     json!({
         "id": document.id,
         "tenantId": agent.tenant,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The `[compat.e2b.settings]` table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct E2bConfig {
     /// What `PORT-ID.` stands before in names of hosts, with a port where it needs one. Left out:
     /// what the caller reached the server by, or `localhost` where that was an address.
     pub domain: Option<String>,
@@ -19,9 +19,9 @@ pub struct Config {
     pub port_connections_max: usize,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for E2bConfig {
+    fn default() -> E2bConfig {
+        E2bConfig {
             domain: None,
             timeout_s_max: 24 * 60 * 60,
             internet: false,

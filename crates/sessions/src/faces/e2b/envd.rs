@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
 use node::clock;
-use node::http::{CredentialBinding, Upload};
+use node::http::{CredentialBinding, UploadBody};
 use sandbox::SandboxFiles;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -23,12 +23,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::errors::{RestError, RpcError, not_running};
-use super::filesystem::{self, WatchRequest, Watching};
-use super::frames::{self, Incoming};
-use super::process::{Data, Pty, Selector, StartRequest, Told};
-use super::sandboxes::{Closed, Live};
+use super::filesystem::{self, DirectoryWatch, WatchRequest};
+use super::frames::{self, EnvelopeReader};
+use super::process::{InputData, ProcessEvent, ProcessSelector, PtyRequest, StartRequest};
+use super::sandboxes::{LiveE2bSandbox, SandboxClosed};
 use super::tokens::TokenPurpose;
-use super::{E2b, discard, transfer};
+use super::{E2bContext, discard, transfer};
 use crate::service::SandboxGuard;
 
 /// Bytes of one message.
@@ -46,7 +46,7 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 /// Answers a request for what is in a sandbox.
-pub(super) async fn answer(face: &E2b, id: &str, request: Request) -> Response {
+pub(super) async fn answer(face: &E2bContext, id: &str, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
         (&Method::GET, "/health") => health(face, id).await,
@@ -68,7 +68,7 @@ pub(super) async fn answer(face: &E2b, id: &str, request: Request) -> Response {
 
 /// Whether a request has a token of a sandbox; then it ends with that.
 pub(super) fn has_token(
-    face: &E2b,
+    face: &E2bContext,
     id: &str,
     headers: &HeaderMap,
     binding: &CredentialBinding,
@@ -79,7 +79,7 @@ pub(super) fn has_token(
         && token.is_some_and(|token| face.is_opened(TokenPurpose::Access, id, token, binding))
 }
 
-async fn health(face: &E2b, id: &str) -> Response {
+async fn health(face: &E2bContext, id: &str) -> Response {
     // To ask is not to come for it: it stays paused.
     match face.sandboxes.check(&face.sessions, id).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
@@ -87,18 +87,18 @@ async fn health(face: &E2b, id: &str) -> Response {
     }
 }
 
-impl Closed {
+impl SandboxClosed {
     /// What is said of it outside of streams.
     pub(super) fn answer(self, id: &str) -> Response {
         match self {
-            Closed::NotRunning => not_running(id),
-            Closed::Failed(error) => RestError::from(error).into_response(),
+            SandboxClosed::NotRunning => not_running(id),
+            SandboxClosed::Failed(error) => RestError::from(error).into_response(),
         }
     }
 }
 
 /// Figures and environment of a sandbox.
-async fn about(face: &E2b, id: &str, path: &str) -> Response {
+async fn about(face: &E2bContext, id: &str, path: &str) -> Response {
     let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
         Ok(open) => open,
         Err(closed) => return closed.answer(id),
@@ -131,7 +131,7 @@ async fn about(face: &E2b, id: &str, path: &str) -> Response {
 }
 
 /// What processes of a sandbox know of it.
-fn own(id: &str, live: &Live) -> BTreeMap<String, String> {
+fn own(id: &str, live: &LiveE2bSandbox) -> BTreeMap<String, String> {
     [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id), ("E2B_TEMPLATE_ID", &live.kept.template)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
@@ -156,15 +156,21 @@ fn check_user(headers: &HeaderMap) -> Result<(), RpcError> {
 }
 
 /// A procedure, once somebody may call it.
-struct Call<'a> {
-    live: Arc<Live>,
+struct EnvdCall<'a> {
+    live: Arc<LiveE2bSandbox>,
     guard: SandboxGuard,
     id: &'a str,
     headers: HeaderMap,
 }
 
 /// Calls a procedure.
-async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Request) -> Response {
+async fn call(
+    face: &E2bContext,
+    id: &str,
+    service: &str,
+    method: &str,
+    request: Request,
+) -> Response {
     let is_stream = match content_type(request.headers()) {
         Some(STREAM_TYPE) => true,
         Some("application/json") => false,
@@ -176,7 +182,7 @@ async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Reques
     let refuse = |error: RpcError| if is_stream { failed(&error) } else { error.into_response() };
     let headers = request.headers().clone();
     let binding = CredentialBinding::of(request.extensions());
-    let body = match Upload::from_request(request, &()).await {
+    let body = match UploadBody::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.into()),
     };
@@ -198,7 +204,7 @@ async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Reques
             return closed.answer(id);
         }
     };
-    let call = Call { live, guard, id, headers };
+    let call = EnvdCall { live, guard, id, headers };
     let answered = match (is_stream, service, method) {
         (true, "process.Process", "StreamInput") => call.stream_input(body).await,
         (true, "process.Process", "Start") => call.start(body).await,
@@ -248,15 +254,15 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, RpcError> {
 }
 
 /// The message of a call that has one.
-async fn unary<T: DeserializeOwned>(body: Upload) -> Result<T, RpcError> {
+async fn unary<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     let bytes = body.all(MESSAGE_BYTES_MAX as u64).await?;
     typed(frames::parse(&bytes)?)
 }
 
 /// The one message of a call that is answered by a stream.
-async fn first<T: DeserializeOwned>(body: Upload) -> Result<T, RpcError> {
+async fn first<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     let bytes = body.all(MESSAGE_BYTES_MAX as u64).await?;
-    let mut incoming = Incoming::new(MESSAGE_BYTES_MAX);
+    let mut incoming = EnvelopeReader::new(MESSAGE_BYTES_MAX);
     incoming.push(&bytes);
     let message = incoming.next()?.ok_or_else(|| RpcError::invalid("the message is missing"))?;
     typed(message)
@@ -264,31 +270,31 @@ async fn first<T: DeserializeOwned>(body: Upload) -> Result<T, RpcError> {
 
 /// Which process a message is about.
 #[derive(serde::Deserialize)]
-struct About {
+struct ProcessMessage {
     #[serde(default)]
-    process: Selector,
+    process: ProcessSelector,
     input: Option<Value>,
-    pty: Option<Pty>,
+    pty: Option<PtyRequest>,
     signal: Option<Value>,
 }
 
 /// Which watch a message is about.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Watcher {
+struct WatchMessage {
     watcher_id: String,
 }
 
-impl Call<'_> {
-    async fn process(&self, method: &str, body: Upload) -> Result<Response, RpcError> {
+impl EnvdCall<'_> {
+    async fn process(&self, method: &str, body: UploadBody) -> Result<Response, RpcError> {
         let processes = &self.live.processes;
-        let about: About = unary(body).await?;
+        let about: ProcessMessage = unary(body).await?;
         let find = || processes.find(&about.process);
         let answer = match method {
             "List" => processes.list(),
             "SendInput" => {
                 let input = about.input.as_ref().unwrap_or(&Value::Null);
-                find()?.write(&Data::parse(input)?).await?;
+                find()?.write(&InputData::parse(input)?).await?;
                 json!({})
             }
             "CloseStdin" => {
@@ -311,7 +317,7 @@ impl Call<'_> {
         Ok(Json(answer).into_response())
     }
 
-    async fn filesystem(&self, method: &str, body: Upload) -> Result<Response, RpcError> {
+    async fn filesystem(&self, method: &str, body: UploadBody) -> Result<Response, RpcError> {
         let files = match self.files().await {
             Ok(files) => files,
             Err(error) => {
@@ -327,8 +333,10 @@ impl Call<'_> {
             "Remove" => filesystem::remove(&files, unary(body).await?).await?,
             "ListDir" => filesystem::list(&files, unary(body).await?).await?,
             "CreateWatcher" => watchers.create(files, unary(body).await?).await?,
-            "GetWatcherEvents" => watchers.take(&unary::<Watcher>(body).await?.watcher_id).await?,
-            "RemoveWatcher" => watchers.remove(&unary::<Watcher>(body).await?.watcher_id)?,
+            "GetWatcherEvents" => {
+                watchers.take(&unary::<WatchMessage>(body).await?.watcher_id).await?
+            }
+            "RemoveWatcher" => watchers.remove(&unary::<WatchMessage>(body).await?.watcher_id)?,
             _ => {
                 discard(body).await;
                 return Err(unimplemented("filesystem.Filesystem", method));
@@ -355,7 +363,7 @@ impl Call<'_> {
         interval
     }
 
-    async fn start(self, body: Upload) -> Result<Response, RpcError> {
+    async fn start(self, body: UploadBody) -> Result<Response, RpcError> {
         let request: StartRequest = first(body).await?;
         let own = own(self.id, &self.live);
         let processes = &self.live.processes;
@@ -364,34 +372,35 @@ impl Call<'_> {
         Ok(self.follow(told, None))
     }
 
-    async fn connect(self, body: Upload) -> Result<Response, RpcError> {
-        let about: About = first(body).await?;
+    async fn connect(self, body: UploadBody) -> Result<Response, RpcError> {
+        let about: ProcessMessage = first(body).await?;
         let told = self.live.processes.connect(&about.process)?;
         let until = self.time().map(|time| Instant::from_std(clock::now()) + time);
         Ok(self.follow(told, until))
     }
 
     /// Streams what is told of a process.
-    fn follow(self, told: mpsc::Receiver<Told>, until: Option<Instant>) -> Response {
-        let following = Following { told, keepalive: self.keepalive(), until, is_over: false };
-        streamed(Body::from_stream(stream::unfold(following, Following::next)))
+    fn follow(self, told: mpsc::Receiver<ProcessEvent>, until: Option<Instant>) -> Response {
+        let following =
+            ProcessFollower { told, keepalive: self.keepalive(), until, is_over: false };
+        streamed(Body::from_stream(stream::unfold(following, ProcessFollower::next)))
     }
 
     /// Takes input for a process for as long as the client sends it.
-    async fn stream_input(self, mut body: Upload) -> Result<Response, RpcError> {
-        let mut incoming = Incoming::new(MESSAGE_BYTES_MAX);
+    async fn stream_input(self, mut body: UploadBody) -> Result<Response, RpcError> {
+        let mut incoming = EnvelopeReader::new(MESSAGE_BYTES_MAX);
         let mut process = None;
         loop {
             while let Some(message) = incoming.next()? {
                 if let Some(start) = message.get("start") {
-                    let about: About = typed(start.clone())?;
+                    let about: ProcessMessage = typed(start.clone())?;
                     process = Some(self.live.processes.find(&about.process)?);
                 }
                 if let Some(data) = message.get("data") {
                     let input = data.get("input").unwrap_or(&Value::Null);
                     let to = process.as_ref();
                     let to = to.ok_or_else(|| RpcError::invalid("`start` comes first"))?;
-                    to.write(&Data::parse(input)?).await?;
+                    to.write(&InputData::parse(input)?).await?;
                 }
             }
             match body.chunk().await? {
@@ -406,17 +415,17 @@ impl Call<'_> {
     }
 
     /// Streams what happens in a directory.
-    async fn watch(self, body: Upload) -> Result<Response, RpcError> {
+    async fn watch(self, body: UploadBody) -> Result<Response, RpcError> {
         let request: WatchRequest = first(body).await?;
         let files = self.files().await?;
-        let watching = Directory {
-            watching: Watching::start(files, request).await?,
+        let watching = DirectoryFollower {
+            watching: DirectoryWatch::start(files, request).await?,
             keepalive: self.keepalive(),
             until: self.time().map(|time| Instant::from_std(clock::now()) + time),
             has_begun: false,
             is_over: false,
         };
-        Ok(streamed(Body::from_stream(stream::unfold(watching, Directory::next))))
+        Ok(streamed(Body::from_stream(stream::unfold(watching, DirectoryFollower::next))))
     }
 }
 
@@ -443,33 +452,33 @@ fn took_too_long() -> RpcError {
 }
 
 /// A client that hears of a process.
-struct Following {
-    told: mpsc::Receiver<Told>,
+struct ProcessFollower {
+    told: mpsc::Receiver<ProcessEvent>,
     keepalive: Interval,
     until: Option<Instant>,
     is_over: bool,
 }
 
-impl Following {
-    async fn next(mut self) -> Step<Following> {
+impl ProcessFollower {
+    async fn next(mut self) -> Step<ProcessFollower> {
         if self.is_over {
             return None;
         }
         let told = tokio::select! {
             biased;
             told = self.told.recv() => told,
-            () = timer(self.until) => Some(Told::Over(Some(took_too_long()))),
+            () = timer(self.until) => Some(ProcessEvent::Over(Some(took_too_long()))),
             _ = self.keepalive.tick() => {
                 let alive = json!({ "event": { "keepalive": {} } });
-                Some(Told::Message(frames::message(&alive)))
+                Some(ProcessEvent::Message(frames::message(&alive)))
             }
         };
         let bytes = match told {
-            Some(Told::Message(bytes)) => {
+            Some(ProcessEvent::Message(bytes)) => {
                 self.keepalive.reset();
                 bytes
             }
-            Some(Told::Over(error)) => {
+            Some(ProcessEvent::Over(error)) => {
                 self.is_over = true;
                 frames::end(error.as_ref())
             }
@@ -483,16 +492,16 @@ impl Following {
 }
 
 /// A client that hears of a directory.
-struct Directory {
-    watching: Watching,
+struct DirectoryFollower {
+    watching: DirectoryWatch,
     keepalive: Interval,
     until: Option<Instant>,
     has_begun: bool,
     is_over: bool,
 }
 
-impl Directory {
-    async fn next(mut self) -> Step<Directory> {
+impl DirectoryFollower {
+    async fn next(mut self) -> Step<DirectoryFollower> {
         if self.is_over {
             return None;
         }

@@ -269,7 +269,7 @@ fn modified(ns: i64) -> String {
 /// comes at once is told as E2B tells it: as new unless it is known, as written, and as one whose
 /// attributes have changed.
 #[derive(Debug)]
-pub(super) struct Watching {
+pub(super) struct DirectoryWatch {
     watch: Watch,
     files: SandboxFiles,
     request: WatchRequest,
@@ -280,7 +280,7 @@ pub(super) struct Watching {
     pending: VecDeque<Value>,
 }
 
-impl Watching {
+impl DirectoryWatch {
     /// Begins to watch.
     ///
     /// # Errors
@@ -288,7 +288,7 @@ impl Watching {
     pub(super) async fn start(
         files: SandboxFiles,
         request: WatchRequest,
-    ) -> Result<Watching, RpcError> {
+    ) -> Result<DirectoryWatch, RpcError> {
         let path = at_home(&request.path);
         let depth = if request.recursive { DEPTH_MAX } else { 1 };
         // Before the watch begins: what is new in between is in neither, and does no harm.
@@ -299,7 +299,7 @@ impl Watching {
         let names = names.map(str::to_owned).collect();
         let depth = if request.recursive { ListDepth::Recursive } else { ListDepth::Single };
         let watch = files.watch(&path, depth).await.map_err(|error| about(error, &path))?;
-        Ok(Watching { watch, files, request, names, event: None, pending: VecDeque::new() })
+        Ok(DirectoryWatch { watch, files, request, names, event: None, pending: VecDeque::new() })
     }
 
     /// What happens next; none when the directory is gone, or the sandbox. Cancel-safe.
@@ -374,28 +374,28 @@ impl Watching {
 
 /// Watches that collect what happens until somebody asks.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(Mutex<Collectors>);
+pub(super) struct PolledWatches(Mutex<WatchCollectors>);
 
 #[derive(Debug, Default)]
-struct Collectors {
+struct WatchCollectors {
     next: u64,
-    by_id: HashMap<String, Collector>,
+    by_id: HashMap<String, WatchCollector>,
 }
 
 #[derive(Debug)]
-struct Collector {
+struct WatchCollector {
     events: Arc<Mutex<VecDeque<Value>>>,
     barrier: WatchBarrier,
     task: AbortHandle,
 }
 
-impl Drop for Collector {
+impl Drop for WatchCollector {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Watchers {
+impl PolledWatches {
     /// Begins to collect. The number of watches is bounded by that of the sandbox's.
     ///
     /// # Errors
@@ -405,7 +405,7 @@ impl Watchers {
         files: SandboxFiles,
         request: WatchRequest,
     ) -> Result<Value, RpcError> {
-        let mut watching = Watching::start(files, request).await?;
+        let mut watching = DirectoryWatch::start(files, request).await?;
         let barrier = watching.watch.barrier();
         let events = Arc::new(Mutex::new(VecDeque::new()));
         let collected = Arc::clone(&events);
@@ -421,7 +421,7 @@ impl Watchers {
         let mut collectors = self.0.lock();
         collectors.next += 1;
         let id = format!("w{}", collectors.next);
-        let collector = Collector { events, barrier, task: task.abort_handle() };
+        let collector = WatchCollector { events, barrier, task: task.abort_handle() };
         collectors.by_id.insert(id.clone(), collector);
         Ok(json!({ "watcherId": id }))
     }

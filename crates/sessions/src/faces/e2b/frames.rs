@@ -42,16 +42,16 @@ fn raw(flags: u8, body: &[u8]) -> Bytes {
 
 /// Takes messages out of what arrives.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct EnvelopeReader {
     buf: BytesMut,
     bytes_max: usize,
     has_ended: bool,
 }
 
-impl Incoming {
+impl EnvelopeReader {
     /// For messages of at most so many bytes.
-    pub(super) fn new(bytes_max: usize) -> Incoming {
-        Incoming { buf: BytesMut::new(), bytes_max, has_ended: false }
+    pub(super) fn new(bytes_max: usize) -> EnvelopeReader {
+        EnvelopeReader { buf: BytesMut::new(), bytes_max, has_ended: false }
     }
 
     /// Takes over what has arrived.
@@ -124,7 +124,7 @@ mod tests {
         sent.extend_from_slice(&raw(0, b""));
         sent.extend_from_slice(&end(None));
         for step in 1..=sent.len() {
-            let mut incoming = Incoming::new(100);
+            let mut incoming = EnvelopeReader::new(100);
             let mut seen = Vec::new();
             for piece in sent.chunks(step) {
                 incoming.push(piece);
@@ -146,11 +146,11 @@ mod tests {
             (raw(0, b"\xff"), "invalid_argument"),
             (Bytes::from_static(&[0, 255, 255, 255, 255]), "resource_exhausted"),
         ] {
-            let mut incoming = Incoming::new(100);
+            let mut incoming = EnvelopeReader::new(100);
             incoming.push(&bytes);
             assert_eq!(incoming.next().unwrap_err().code(), code, "{bytes:?}");
         }
-        let mut incoming = Incoming::new(100);
+        let mut incoming = EnvelopeReader::new(100);
         incoming.push(&[0, 0, 0]);
         assert_eq!(incoming.next().unwrap(), None);
         assert!(!incoming.is_empty());

@@ -216,7 +216,7 @@ impl EgressDestination {
         let bits: u8 = bits.map_or(Some(bits_max), |bits| bits.parse().ok())?;
         // `10.1.2.3/8` is more likely a mistake than a way to say `10.0.0.0/8`.
         let text = format!("{address}/{bits}");
-        text.parse::<node::client::Allowed>().ok()?;
+        text.parse::<node::client::AllowedNetwork>().ok()?;
         let is_internal = !is_public(address) && bits >= INTERNAL_BITS_MIN;
         Some(EgressDestination::Subnet { text, is_internal, is_everything: bits == 0 })
     }

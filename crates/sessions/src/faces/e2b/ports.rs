@@ -14,9 +14,9 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use node::http::{self, CredentialBinding, Verbatim};
+use node::http::{self, CredentialBinding, VerbatimAnswer};
 
-use super::E2b;
+use super::E2bContext;
 use super::errors::{RestError, not_running, port_closed};
 use super::port_room::PortPlace;
 use super::tokens::{TokenPurpose, is_id};
@@ -47,7 +47,7 @@ const OF_CONNECTION: [HeaderName; 6] = [
 
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum PortTarget {
     /// To the server.
     Server,
     /// Into a sandbox.
@@ -58,12 +58,12 @@ pub(super) enum Target {
 ///
 /// # Errors
 /// When the headers make no sense.
-pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<Target, RestError> {
+pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestError> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     if let Some(target) = host.or_else(|| uri.host()).and_then(named) {
         return Ok(target);
     }
-    let Some(id) = headers.get("e2b-sandbox-id") else { return Ok(Target::Server) };
+    let Some(id) = headers.get("e2b-sandbox-id") else { return Ok(PortTarget::Server) };
     let id = id.to_str().map_err(|_| RestError::invalid("e2b-sandbox-id: is no text"))?;
     let port = match headers.get("e2b-sandbox-port") {
         None => ENVD_PORT,
@@ -72,20 +72,25 @@ pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<Target, RestError
             port.ok_or_else(|| RestError::invalid("e2b-sandbox-port: is no port"))?
         }
     };
-    Ok(Target::Sandbox { id: id.to_owned(), port })
+    Ok(PortTarget::Sandbox { id: id.to_owned(), port })
 }
 
 /// Where a name of a host leads.
-fn named(host: &str) -> Option<Target> {
+fn named(host: &str) -> Option<PortTarget> {
     let (name, _domain) = host.split_once('.')?;
     let (port, id) = name.split_once('-')?;
     let id = id.to_ascii_lowercase();
     let port = port.parse().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit()))?;
-    is_id(&id).then_some(Target::Sandbox { id, port })
+    is_id(&id).then_some(PortTarget::Sandbox { id, port })
 }
 
 /// Passes a request on to a port of a sandbox.
-pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Request) -> Response {
+pub(super) async fn forward(
+    face: &E2bContext,
+    id: &str,
+    port: u16,
+    mut request: Request,
+) -> Response {
     let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
         Ok(open) => open,
         Err(closed) => return closed.answer(id),
@@ -124,7 +129,7 @@ pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Reques
     };
     match pass(stream, PortUse { guard, place }, request).await {
         Ok(mut response) => {
-            response.extensions_mut().insert(Verbatim);
+            response.extensions_mut().insert(VerbatimAnswer);
             response
         }
         Err(error) => {
@@ -177,7 +182,8 @@ async fn pass(
     for name in &OF_CONNECTION {
         response.headers_mut().remove(name);
     }
-    Ok(response.map(|body| Body::new(Passing { body, _port_use: port_use, _sender: sender })))
+    Ok(response
+        .map(|body| Body::new(ForwardedAnswer { body, _port_use: port_use, _sender: sender })))
 }
 
 /// Takes away what is about the client's connection.
@@ -210,13 +216,13 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade, _port_use: PortUse) {
 }
 
 /// An answer under way. Keeps its sandbox, and the connection that it comes on.
-struct Passing {
+struct ForwardedAnswer {
     body: Incoming,
     _port_use: PortUse,
     _sender: http1::SendRequest<Body>,
 }
 
-impl hyper::body::Body for Passing {
+impl hyper::body::Body for ForwardedAnswer {
     type Data = bytes::Bytes;
     type Error = hyper::Error;
 
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn a_host_or_two_headers_name_a_port() {
         let id = new_id().unwrap();
-        let sandbox = |port| Target::Sandbox { id: id.clone(), port };
+        let sandbox = |port| PortTarget::Sandbox { id: id.clone(), port };
         let upper = id.to_uppercase();
         for (host, port_header, expected) in [
             (format!("8000-{id}.example.com:81"), None, sandbox(8000)),
@@ -267,7 +273,7 @@ mod tests {
             let found = target(&headers, &Uri::from_static("/"));
             assert_eq!(found.unwrap(), expected, "{host}");
         }
-        assert_eq!(target(&HeaderMap::new(), &Uri::from_static("/")).unwrap(), Target::Server);
+        assert_eq!(target(&HeaderMap::new(), &Uri::from_static("/")).unwrap(), PortTarget::Server);
     }
 
     #[test]

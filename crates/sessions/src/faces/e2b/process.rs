@@ -64,20 +64,20 @@ pub(super) struct ProcessConfig {
 
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Size {
+pub(super) struct PtySize {
     cols: u16,
     rows: u16,
 }
 
 /// A terminal that is asked for.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Pty {
-    size: Option<Size>,
+pub(super) struct PtyRequest {
+    size: Option<PtySize>,
 }
 
-impl Pty {
+impl PtyRequest {
     /// Its size, if one was given.
-    pub(super) fn size(self) -> Option<Size> {
+    pub(super) fn size(self) -> Option<PtySize> {
         self.size
     }
 }
@@ -86,7 +86,7 @@ impl Pty {
 #[derive(Debug, Deserialize)]
 pub(super) struct StartRequest {
     process: ProcessConfig,
-    pty: Option<Pty>,
+    pty: Option<PtyRequest>,
     tag: Option<String>,
     /// Left out by clients from before one could choose.
     stdin: Option<bool>,
@@ -95,14 +95,14 @@ pub(super) struct StartRequest {
 /// Which process is meant.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Selector {
+pub(super) struct ProcessSelector {
     pid: Option<u32>,
     tag: Option<String>,
 }
 
 /// What listeners are told.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum ProcessEvent {
     /// A message, ready to be sent.
     Message(Bytes),
     /// Nothing comes any more; why, if that is an error.
@@ -111,34 +111,37 @@ pub(super) enum Told {
 
 /// Processes of one sandbox, the oldest first. None of them keeps it: a paused one may have to go.
 #[derive(Debug)]
-pub(super) struct Processes {
-    running: Mutex<Vec<Arc<Running>>>,
+pub(super) struct SandboxProcesses {
+    running: Mutex<Vec<Arc<RunningProcess>>>,
     places: Arc<Semaphore>,
 }
 
-impl Default for Processes {
-    fn default() -> Processes {
-        Processes { running: Mutex::default(), places: Arc::new(Semaphore::new(PROCESSES_MAX)) }
+impl Default for SandboxProcesses {
+    fn default() -> SandboxProcesses {
+        SandboxProcesses {
+            running: Mutex::default(),
+            places: Arc::new(Semaphore::new(PROCESSES_MAX)),
+        }
     }
 }
 
 /// A process that has not ended.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningProcess {
     pid: u32,
     config: ProcessConfig,
     tag: Option<String>,
     handle: ProcessHandle,
-    input: tokio::sync::Mutex<Input>,
+    input: tokio::sync::Mutex<InputTarget>,
     /// None when it is over.
-    listeners: Mutex<Option<Vec<mpsc::Sender<Told>>>>,
-    progress: Progress,
+    listeners: Mutex<Option<Vec<mpsc::Sender<ProcessEvent>>>>,
+    progress: OutputProgress,
     _place: OwnedSemaphorePermit,
 }
 
 /// Where input goes.
 #[derive(Debug)]
-enum Input {
+enum InputTarget {
     Pipe(pipe::Sender),
     Terminal(ProcessTerminal),
     /// It was closed, or never open.
@@ -147,7 +150,7 @@ enum Input {
 
 /// What became of its output.
 #[derive(Debug, Default)]
-struct Progress {
+struct OutputProgress {
     bytes: AtomicU64,
     /// A listener is being waited for.
     is_waiting: AtomicBool,
@@ -155,25 +158,25 @@ struct Progress {
 
 /// One of the streams.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum OutputStream {
     Stdout,
     Stderr,
     Pty,
 }
 
-impl Kind {
+impl OutputStream {
     fn message(self, bytes: &[u8]) -> Bytes {
         let kind = match self {
-            Kind::Stdout => "stdout",
-            Kind::Stderr => "stderr",
-            Kind::Pty => "pty",
+            OutputStream::Stdout => "stdout",
+            OutputStream::Stderr => "stderr",
+            OutputStream::Pty => "pty",
         };
         let data = STANDARD.encode(bytes);
         frames::message_of_text(&format!(r#"{{"event":{{"data":{{"{kind}":"{data}"}}}}}}"#))
     }
 }
 
-impl Processes {
+impl SandboxProcesses {
     /// Starts a process; what it does is told to the answer. After `time` it is killed, whether or
     /// not somebody still listens.
     ///
@@ -185,7 +188,7 @@ impl Processes {
         request: StartRequest,
         own: &BTreeMap<String, String>,
         time: Option<Duration>,
-    ) -> Result<mpsc::Receiver<Told>, RpcError> {
+    ) -> Result<mpsc::Receiver<ProcessEvent>, RpcError> {
         let program = program(guard, &request, own).await?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let message = format!("the sandbox has {PROCESSES_MAX} processes, which is its limit");
@@ -194,26 +197,26 @@ impl Processes {
         let process = guard.start(program).await?;
         let (input, outputs) = match process.streams {
             ProcessStreams::Pipes(ProcessPipes { stdin, stdout, stderr }) => {
-                let input = stdin.map_or(Input::Closed, Input::Pipe);
-                (input, Outputs::Pipes(stdout, stderr))
+                let input = stdin.map_or(InputTarget::Closed, InputTarget::Pipe);
+                (input, ProcessOutputs::Pipes(stdout, stderr))
             }
             ProcessStreams::Terminal(terminal) => {
-                (Input::Terminal(terminal.clone()), Outputs::Terminal(terminal))
+                (InputTarget::Terminal(terminal.clone()), ProcessOutputs::Terminal(terminal))
             }
         };
         let (first, told) = mpsc::channel(MESSAGES_MAX);
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningProcess {
             pid: process.pid,
             config: request.process,
             tag: request.tag,
             handle: process.handle,
             input: tokio::sync::Mutex::new(input),
             listeners: Mutex::new(Some(vec![first.clone()])),
-            progress: Progress::default(),
+            progress: OutputProgress::default(),
             _place: place,
         });
         // There is room: it is empty.
-        let _told = first.try_send(Told::Message(running.started()));
+        let _told = first.try_send(ProcessEvent::Message(running.started()));
         self.running.lock().push(Arc::clone(&running));
         let all = Arc::clone(self);
         // Ends with the process, which ends with its sandbox at the latest.
@@ -225,10 +228,13 @@ impl Processes {
     ///
     /// # Errors
     /// When there is no such process, or too many listen.
-    pub(super) fn connect(&self, selector: &Selector) -> Result<mpsc::Receiver<Told>, RpcError> {
+    pub(super) fn connect(
+        &self,
+        selector: &ProcessSelector,
+    ) -> Result<mpsc::Receiver<ProcessEvent>, RpcError> {
         let running = self.find(selector)?;
         let (listener, told) = mpsc::channel(MESSAGES_MAX);
-        let _told = listener.try_send(Told::Message(running.started()));
+        let _told = listener.try_send(ProcessEvent::Message(running.started()));
         let mut listeners = running.listeners.lock();
         let Some(listeners) = &mut *listeners else { return Err(gone(selector)) };
         listeners.retain(|listener| !listener.is_closed());
@@ -242,7 +248,7 @@ impl Processes {
 
     /// What has not ended.
     pub(super) fn list(&self) -> Value {
-        let one = |running: &Arc<Running>| {
+        let one = |running: &Arc<RunningProcess>| {
             let mut one = json!({ "pid": running.pid, "config": running.config });
             if let Some(tag) = &running.tag {
                 one["tag"] = json!(tag);
@@ -262,7 +268,7 @@ impl Processes {
             let listeners = running.listeners.lock().as_mut().map(std::mem::take);
             for listener in listeners.into_iter().flatten() {
                 // One that has no room finds its stream at an end all the same.
-                let _told = listener.try_send(Told::Over(Some(paused.clone())));
+                let _told = listener.try_send(ProcessEvent::Over(Some(paused.clone())));
             }
         }
     }
@@ -271,19 +277,19 @@ impl Processes {
     ///
     /// # Errors
     /// When there is none.
-    pub(super) fn find(&self, selector: &Selector) -> Result<Arc<Running>, RpcError> {
-        let is_meant = |running: &Arc<Running>| match (selector.pid, &selector.tag) {
+    pub(super) fn find(&self, selector: &ProcessSelector) -> Result<Arc<RunningProcess>, RpcError> {
+        let is_meant = |running: &Arc<RunningProcess>| match (selector.pid, &selector.tag) {
             (Some(pid), _) => running.pid == pid,
             (None, Some(tag)) => running.tag.as_ref() == Some(tag),
             (None, None) => false,
         };
         // One that has ended may still have output that is being read.
-        let is_there = |it: &&Arc<Running>| it.handle.end().is_none() && is_meant(it);
+        let is_there = |it: &&Arc<RunningProcess>| it.handle.end().is_none() && is_meant(it);
         self.running.lock().iter().find(is_there).cloned().ok_or_else(|| gone(selector))
     }
 }
 
-fn gone(selector: &Selector) -> RpcError {
+fn gone(selector: &ProcessSelector) -> RpcError {
     match (selector.pid, &selector.tag) {
         (Some(pid), _) => RpcError::not_found(format!("process with pid {pid} not found")),
         (None, Some(tag)) => {
@@ -306,7 +312,7 @@ async fn program(
     let mut env = own.clone();
     env.extend(envs.clone());
     let terminal = request.pty.map(|pty| {
-        let size = pty.size.unwrap_or(Size { cols: 80, rows: 24 });
+        let size = pty.size.unwrap_or(PtySize { cols: 80, rows: 24 });
         TerminalDimensions { rows: size.rows, cols: size.cols }
     });
     let cwd = cwd.as_deref().filter(|cwd| !cwd.is_empty());
@@ -351,13 +357,13 @@ fn check(config: &ProcessConfig) -> Result<(), RpcError> {
 }
 
 /// What is read of a process.
-enum Outputs {
+enum ProcessOutputs {
     Pipes(pipe::Receiver, Option<pipe::Receiver>),
     Terminal(ProcessTerminal),
 }
 
 /// How it came to an end.
-enum End {
+enum E2bProcessEnd {
     Ended(ProcessEnd),
     /// Its time was over, and it was killed.
     TimedOut,
@@ -365,7 +371,7 @@ enum End {
     Lost,
 }
 
-impl Running {
+impl RunningProcess {
     fn started(&self) -> Bytes {
         frames::message(&json!({ "event": { "start": { "pid": self.pid } } }))
     }
@@ -374,19 +380,21 @@ impl Running {
     ///
     /// # Errors
     /// When that is closed, or of the other kind.
-    pub(super) async fn write(&self, data: &Data) -> Result<(), RpcError> {
+    pub(super) async fn write(&self, data: &InputData) -> Result<(), RpcError> {
         let mut input = self.input.lock().await;
         let written = match (&mut *input, data) {
-            (Input::Pipe(pipe), Data::Stdin(bytes)) => pipe.write_all(bytes).await,
-            (Input::Terminal(terminal), Data::Pty(bytes)) => terminal.write_all(bytes).await,
-            (Input::Closed, Data::Stdin(_)) => {
+            (InputTarget::Pipe(pipe), InputData::Stdin(bytes)) => pipe.write_all(bytes).await,
+            (InputTarget::Terminal(terminal), InputData::Pty(bytes)) => {
+                terminal.write_all(bytes).await
+            }
+            (InputTarget::Closed, InputData::Stdin(_)) => {
                 return Err(RpcError::new("failed_precondition", "its input is closed"));
             }
-            (Input::Terminal(_), Data::Stdin(_)) => {
+            (InputTarget::Terminal(_), InputData::Stdin(_)) => {
                 let message = "the process has a terminal; write to that";
                 return Err(RpcError::new("failed_precondition", message));
             }
-            (Input::Pipe(_) | Input::Closed, Data::Pty(_)) => {
+            (InputTarget::Pipe(_) | InputTarget::Closed, InputData::Pty(_)) => {
                 return Err(RpcError::new("failed_precondition", "the process has no terminal"));
             }
         };
@@ -401,11 +409,11 @@ impl Running {
     /// A terminal has no end but the character that stands for it.
     pub(super) async fn close(&self) -> Result<(), RpcError> {
         let mut input = self.input.lock().await;
-        if matches!(*input, Input::Terminal(_)) {
+        if matches!(*input, InputTarget::Terminal(_)) {
             let message = "a terminal is not closed; write the character 4 (Ctrl-D)";
             return Err(RpcError::new("failed_precondition", message));
         }
-        *input = Input::Closed;
+        *input = InputTarget::Closed;
         Ok(())
     }
 
@@ -427,31 +435,36 @@ impl Running {
     ///
     /// # Errors
     /// When it has none.
-    pub(super) async fn resize(&self, size: Size) -> Result<(), RpcError> {
+    pub(super) async fn resize(&self, size: PtySize) -> Result<(), RpcError> {
         match &*self.input.lock().await {
-            Input::Terminal(terminal) => {
+            InputTarget::Terminal(terminal) => {
                 let size = TerminalDimensions { rows: size.rows, cols: size.cols };
                 terminal.resize(size).map_err(|error| RpcError::invalid(error.to_string()))
             }
-            Input::Pipe(_) | Input::Closed => {
+            InputTarget::Pipe(_) | InputTarget::Closed => {
                 Err(RpcError::new("failed_precondition", "the process has no terminal"))
             }
         }
     }
 
     /// Reads its output up to its end, and tells both.
-    async fn follow(&self, outputs: Outputs, time: Option<Duration>, all: &Processes) {
+    async fn follow(
+        &self,
+        outputs: ProcessOutputs,
+        time: Option<Duration>,
+        all: &SandboxProcesses,
+    ) {
         let streams = async {
             match outputs {
-                Outputs::Pipes(stdout, stderr) => {
+                ProcessOutputs::Pipes(stdout, stderr) => {
                     let stderr = async {
                         if let Some(stderr) = stderr {
-                            self.relay(stderr, Kind::Stderr).await;
+                            self.relay(stderr, OutputStream::Stderr).await;
                         }
                     };
-                    tokio::join!(self.relay(stdout, Kind::Stdout), stderr);
+                    tokio::join!(self.relay(stdout, OutputStream::Stdout), stderr);
                 }
-                Outputs::Terminal(terminal) => self.relay(terminal, Kind::Pty).await,
+                ProcessOutputs::Terminal(terminal) => self.relay(terminal, OutputStream::Pty).await,
             }
         };
         let mut streams = Box::pin(streams);
@@ -463,7 +476,7 @@ impl Running {
                 () = &mut streams, if !is_drained => is_drained = true,
             }
         };
-        if !is_drained && matches!(end, End::Ended(_)) {
+        if !is_drained && matches!(end, E2bProcessEnd::Ended(_)) {
             self.drain(&mut streams).await;
         }
         drop(streams);
@@ -476,20 +489,20 @@ impl Running {
         }
     }
 
-    async fn end(&self, time: Option<Duration>) -> End {
+    async fn end(&self, time: Option<Duration>) -> E2bProcessEnd {
         let mut handle = self.handle.clone();
         let ended = match time {
             Some(time) => time::timeout(time, handle.wait()).await,
             None => Ok(handle.wait().await),
         };
         match ended {
-            Ok(Ok(end)) => End::Ended(end),
-            Ok(Err(_)) => End::Lost,
+            Ok(Ok(end)) => E2bProcessEnd::Ended(end),
+            Ok(Err(_)) => E2bProcessEnd::Lost,
             Err(_) => {
                 let _gone = handle.signal(SIGKILL).await;
                 // Whatever comes of it, its listeners do not wait any longer.
                 drop(time::timeout(KILL_MAX, handle.wait()).await);
-                End::TimedOut
+                E2bProcessEnd::TimedOut
             }
         }
     }
@@ -511,7 +524,7 @@ impl Running {
     }
 
     /// Hands over what comes out of one stream.
-    async fn relay(&self, mut from: impl AsyncRead + Unpin, kind: Kind) {
+    async fn relay(&self, mut from: impl AsyncRead + Unpin, kind: OutputStream) {
         let mut buf = vec![0; CHUNK_BYTES];
         loop {
             let count = match from.read(&mut buf).await {
@@ -524,7 +537,7 @@ impl Running {
             if listeners.is_empty() {
                 continue;
             }
-            let message = Told::Message(kind.message(bytes));
+            let message = ProcessEvent::Message(kind.message(bytes));
             let mut has_lost = false;
             self.progress.is_waiting.store(true, Ordering::Relaxed);
             for listener in &listeners {
@@ -539,14 +552,14 @@ impl Running {
 }
 
 /// What is told at the end of a process.
-fn last_words(end: &End) -> Vec<Told> {
-    let over = |error| vec![Told::Over(Some(error))];
+fn last_words(end: &E2bProcessEnd) -> Vec<ProcessEvent> {
+    let over = |error| vec![ProcessEvent::Over(Some(error))];
     match end {
-        End::TimedOut => {
+        E2bProcessEnd::TimedOut => {
             over(RpcError::new("deadline_exceeded", "the process took longer than it may"))
         }
-        End::Lost => over(RpcError::sandbox_ended()),
-        End::Ended(end) => match (end.directory_errno, end.exec_errno, &end.failure) {
+        E2bProcessEnd::Lost => over(RpcError::sandbox_ended()),
+        E2bProcessEnd::Ended(end) => match (end.directory_errno, end.exec_errno, &end.failure) {
             (Some(_), _, _) => over(RpcError::invalid("cwd: there is no such directory")),
             (None, Some(errno), _) => {
                 let error = std::io::Error::from_raw_os_error(errno);
@@ -558,7 +571,7 @@ fn last_words(end: &End) -> Vec<Told> {
             }
             (None, None, None) => {
                 let event = json!({ "event": { "end": end_event(end) } });
-                vec![Told::Message(frames::message(&event)), Told::Over(None)]
+                vec![ProcessEvent::Message(frames::message(&event)), ProcessEvent::Over(None)]
             }
         },
     }
@@ -600,17 +613,17 @@ fn signal_words(number: i32) -> String {
 
 /// Bytes for the input of a process.
 #[derive(Debug)]
-pub(super) enum Data {
+pub(super) enum InputData {
     Stdin(Vec<u8>),
     Pty(Vec<u8>),
 }
 
-impl Data {
+impl InputData {
     /// Reads `{"stdin": "…"}` or `{"pty": "…"}`.
     ///
     /// # Errors
     /// When it is neither, or no base64.
-    pub(super) fn parse(value: &Value) -> Result<Data, RpcError> {
+    pub(super) fn parse(value: &Value) -> Result<InputData, RpcError> {
         let bytes = |name: &str| {
             let text = value.get(name)?.as_str()?;
             Some(
@@ -620,8 +633,8 @@ impl Data {
             )
         };
         match (bytes("stdin"), bytes("pty")) {
-            (Some(stdin), None) => Ok(Data::Stdin(stdin?)),
-            (None, Some(pty)) => Ok(Data::Pty(pty?)),
+            (Some(stdin), None) => Ok(InputData::Stdin(stdin?)),
+            (None, Some(pty)) => Ok(InputData::Pty(pty?)),
             _ => Err(RpcError::invalid("input: either `stdin` or `pty` is needed")),
         }
     }
@@ -661,8 +674,8 @@ mod tests {
 
     #[test]
     fn what_could_not_be_started_is_an_error_and_not_an_end() {
-        let code = |end: ProcessEnd| match last_words(&End::Ended(end)).as_slice() {
-            [Told::Over(Some(error))] => error.code(),
+        let code = |end: ProcessEnd| match last_words(&E2bProcessEnd::Ended(end)).as_slice() {
+            [ProcessEvent::Over(Some(error))] => error.code(),
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -676,19 +689,21 @@ mod tests {
     #[test]
     fn input_is_of_one_kind() {
         assert!(
-            matches!(Data::parse(&json!({ "stdin": "aGk=" })), Ok(Data::Stdin(b)) if b == b"hi")
+            matches!(InputData::parse(&json!({ "stdin": "aGk=" })), Ok(InputData::Stdin(b)) if b == b"hi")
         );
-        assert!(matches!(Data::parse(&json!({ "pty": "" })), Ok(Data::Pty(b)) if b.is_empty()));
+        assert!(
+            matches!(InputData::parse(&json!({ "pty": "" })), Ok(InputData::Pty(b)) if b.is_empty())
+        );
         for wrong in
             [json!({}), json!({ "stdin": "?" }), json!({ "stdin": "", "pty": "" }), json!(1)]
         {
-            assert_eq!(Data::parse(&wrong).unwrap_err().code(), "invalid_argument", "{wrong}");
+            assert_eq!(InputData::parse(&wrong).unwrap_err().code(), "invalid_argument", "{wrong}");
         }
     }
 
     #[test]
     fn output_is_a_message_with_base64() {
-        let bytes = Kind::Stdout.message(b"hi\xff");
+        let bytes = OutputStream::Stdout.message(b"hi\xff");
         assert_eq!(&bytes[5..], br#"{"event":{"data":{"stdout":"aGn/"}}}"#);
     }
 }

@@ -9,21 +9,23 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::{Principal, Scope};
 use node::clock;
-use node::http::{self, CredentialBinding, Upload};
+use node::http::{self, CredentialBinding, UploadBody};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::shapes::{Connecting, Forking, NewSandbox, Pausing, Refreshing, Snapshotting, Timeout};
+use self::shapes::{
+    ConnectBody, ForkBody, NewSandbox, PauseBody, RefreshBody, SnapshotBody, TimeoutBody,
+};
 use super::errors::{RestError, shown};
 use super::figures::SamplePeriod;
 use super::network::{self, NetworkRules};
 use super::query::parameters;
-use super::sandboxes::{FACE, Kept, TIMEOUT_S, TenantSandbox, deadline, resume};
+use super::sandboxes::{FACE, StoredE2bSandbox, TIMEOUT_S, TenantSandbox, deadline, resume};
 use super::tokens::{is_id, new_id};
-use super::{E2b, discard};
+use super::{E2bContext, discard};
 use crate::error::Error;
-use crate::service::{Extras, KeptExtras, SandboxGuard, SessionUpdate};
-use api::{CreateSession, Grant, Session, SessionState};
+use crate::service::{CreateExtras, KeptExtras, SandboxGuard, SessionUpdate};
+use api::{CreateSession, Grant, SessionState, SessionView};
 
 /// Bytes of a request.
 const BODY_BYTES_MAX: u64 = 1 << 20;
@@ -39,8 +41,8 @@ const FORKS_MAX: usize = 64;
 type Answer = Result<Response, RestError>;
 
 /// A request that somebody may make.
-struct Asked<'a> {
-    face: &'a E2b,
+struct AuthorizedRequest<'a> {
+    face: &'a E2bContext,
     who: &'a Principal,
     tenant: &'a str,
     /// The id of the API token.
@@ -50,7 +52,7 @@ struct Asked<'a> {
 }
 
 /// Answers a request.
-pub(super) async fn answer(face: &E2b, request: Request) -> Response {
+pub(super) async fn answer(face: &E2bContext, request: Request) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let segments: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
     if method == Method::GET && segments == ["health"] {
@@ -58,7 +60,7 @@ pub(super) async fn answer(face: &E2b, request: Request) -> Response {
     }
     let headers = request.headers().clone();
     let binding = CredentialBinding::of(request.extensions());
-    let body = match Upload::from_request(request, &()).await {
+    let body = match UploadBody::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refused(&error),
     };
@@ -71,7 +73,7 @@ pub(super) async fn answer(face: &E2b, request: Request) -> Response {
     };
     binding.bind(face.tokens.revocation(&who));
     let (tenant, holder) = (&who.tenant, &who.token_id);
-    let asked = Asked { face, who: &who, tenant, holder, uri: &uri, headers: &headers };
+    let asked = AuthorizedRequest { face, who: &who, tenant, holder, uri: &uri, headers: &headers };
     let answered = asked.route(&method, &segments, body).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -86,7 +88,7 @@ fn refused(error: &http::Error) -> Response {
 }
 
 /// The body as JSON; nothing at all is an object without content.
-async fn read<T: DeserializeOwned>(body: Upload) -> Result<T, RestError> {
+async fn read<T: DeserializeOwned>(body: UploadBody) -> Result<T, RestError> {
     let bytes = body.all(BODY_BYTES_MAX).await?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
     http::parse_json("the body", text).map_err(|error| {
@@ -140,8 +142,8 @@ fn done() -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-impl Asked<'_> {
-    async fn route(&self, method: &Method, segments: &[&str], body: Upload) -> Answer {
+impl AuthorizedRequest<'_> {
+    async fn route(&self, method: &Method, segments: &[&str], body: UploadBody) -> Answer {
         let (get, post) = (method == Method::GET, method == Method::POST);
         match segments {
             ["sandboxes"] if post => self.create(read(body).await?, TIMEOUT_S_BEFORE).await,
@@ -178,7 +180,10 @@ impl Asked<'_> {
     }
 
     /// A sandbox of this caller that has not ended.
-    async fn find(&self, id: &str) -> Result<(Session, KeptExtras, Kept), RestError> {
+    async fn find(
+        &self,
+        id: &str,
+    ) -> Result<(SessionView, KeptExtras, StoredE2bSandbox), RestError> {
         let missing = || RestError::no_sandbox(id);
         if !is_id(id) {
             return Err(missing());
@@ -197,7 +202,7 @@ impl Asked<'_> {
     }
 
     /// How a sandbox is reached.
-    fn reached(&self, id: &str, kept: &Kept) -> Value {
+    fn reached(&self, id: &str, kept: &StoredE2bSandbox) -> Value {
         let keys = &self.face.keys;
         json!({
             "templateID": kept.template,
@@ -237,7 +242,7 @@ impl Asked<'_> {
         }
         request.grants = self.grants_of_new(&kept).await?;
         let id = new_id()?;
-        let extras = Extras {
+        let extras = CreateExtras {
             face: Some(FACE),
             id: Some(id.clone()),
             deadline_ms: Some(deadline(timeout_s)),
@@ -256,9 +261,9 @@ impl Asked<'_> {
     }
 
     /// Keeps a sandbox from giving up its place.
-    fn keep(&self, id: &str, kept: &Kept, guard: SandboxGuard) {
+    fn keep(&self, id: &str, kept: &StoredE2bSandbox, guard: SandboxGuard) {
         let of = TenantSandbox { tenant: self.tenant, id };
-        let E2b { sessions, keys, sandboxes, .. } = self.face;
+        let E2bContext { sessions, keys, sandboxes, .. } = self.face;
         let live = sandboxes.keep(sessions, keys, of, kept.clone(), guard);
         live.note_holder(self.holder);
     }
@@ -269,7 +274,7 @@ impl Asked<'_> {
     /// # Errors
     /// 403 for what is named and not offered.
     fn egress(&self, network: &NetworkRules) -> Result<Option<Grant>, RestError> {
-        let E2b { sessions, config, .. } = self.face;
+        let E2bContext { sessions, config, .. } = self.face;
         let Some(grant) = network.grant(config.internet) else { return Ok(None) };
         match sessions.authorize(self.who, std::slice::from_ref(&grant)) {
             Err(error) if network.names_something() => Err(of_network(error)),
@@ -279,7 +284,10 @@ impl Asked<'_> {
     }
 
     /// Returns the grants of a new sandbox; none where its template decides.
-    async fn grants_of_new(&self, kept: &Kept) -> Result<Option<Vec<Grant>>, RestError> {
+    async fn grants_of_new(
+        &self,
+        kept: &StoredE2bSandbox,
+    ) -> Result<Option<Vec<Grant>>, RestError> {
         let egress = self.egress(&kept.network)?;
         if egress.is_none() && !kept.network.denies_something() {
             return Ok(None);
@@ -315,7 +323,7 @@ impl Asked<'_> {
         done()
     }
 
-    async fn connect(&self, id: &str, body: Connecting) -> Answer {
+    async fn connect(&self, id: &str, body: ConnectBody) -> Answer {
         let (session, extras, kept) = self.find(id).await?;
         let sessions = &self.face.sessions;
         let (status, guard) = if session.state == SessionState::Active {
@@ -339,7 +347,7 @@ impl Asked<'_> {
         id: &str,
         deadline_ms: Option<u64>,
         seconds: u64,
-        kept: &Kept,
+        kept: &StoredE2bSandbox,
     ) -> Result<(), RestError> {
         let at_ms = deadline(seconds).max(deadline_ms.unwrap_or(0));
         let sessions = &self.face.sessions;
@@ -348,7 +356,7 @@ impl Asked<'_> {
     }
 
     /// What older clients have in place of `connect`.
-    async fn resume(&self, id: &str, body: Connecting) -> Answer {
+    async fn resume(&self, id: &str, body: ConnectBody) -> Answer {
         let (session, _, _) = self.find(id).await?;
         if session.state == SessionState::Active {
             let message = format!("sandbox {id} is already running");
@@ -357,7 +365,7 @@ impl Asked<'_> {
         self.connect(id, body).await
     }
 
-    async fn pause(&self, id: &str, body: Pausing) -> Answer {
+    async fn pause(&self, id: &str, body: PauseBody) -> Answer {
         let (session, _, kept) = self.find(id).await?;
         if session.state != SessionState::Active {
             let message = format!("sandbox {id} is already paused");
@@ -382,7 +390,7 @@ impl Asked<'_> {
         done()
     }
 
-    async fn timeout(&self, id: &str, body: Timeout) -> Answer {
+    async fn timeout(&self, id: &str, body: TimeoutBody) -> Answer {
         let (session, _, kept) = self.find(id).await?;
         if session.state != SessionState::Active {
             return Err(RestError::no_sandbox(id));
@@ -393,7 +401,7 @@ impl Asked<'_> {
         done()
     }
 
-    async fn refresh(&self, id: &str, body: Refreshing) -> Answer {
+    async fn refresh(&self, id: &str, body: RefreshBody) -> Answer {
         let (session, extras, kept) = self.find(id).await?;
         if session.state != SessionState::Active {
             return Err(RestError::no_sandbox(id));
@@ -403,7 +411,7 @@ impl Asked<'_> {
         done()
     }
 
-    async fn fork(&self, id: &str, body: Forking) -> Answer {
+    async fn fork(&self, id: &str, body: ForkBody) -> Answer {
         let (_, _, kept) = self.find(id).await?;
         let count = body.count.unwrap_or(1);
         if !(1..=FORKS_MAX).contains(&count) {
@@ -416,7 +424,7 @@ impl Asked<'_> {
         for _ in 0..count {
             let id = new_id()?;
             ids.push(id.clone());
-            extras.push(Extras {
+            extras.push(CreateExtras {
                 face: Some(FACE),
                 id: Some(id),
                 deadline_ms,
@@ -433,7 +441,7 @@ impl Asked<'_> {
         Ok((StatusCode::CREATED, Json(forks)).into_response())
     }
 
-    async fn snapshot(&self, id: &str, body: Snapshotting) -> Answer {
+    async fn snapshot(&self, id: &str, body: SnapshotBody) -> Answer {
         self.find(id).await?;
         let snapshot = self.face.sessions.snapshot(self.tenant, id, body.name).await?;
         Ok((StatusCode::CREATED, Json(shapes::snapshot(&snapshot))).into_response())

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::figures::{SAMPLE_EVERY, SampleUse, UsageSamples};
-use super::filesystem::Watchers;
+use super::filesystem::PolledWatches;
 use super::network::NetworkRules;
-use super::process::Processes;
-use super::tokens::{Keys, Operation, Signed, is_id};
+use super::process::SandboxProcesses;
+use super::tokens::{SignedClaims, SignedOperation, TokenKeys, is_id};
 use crate::error::Error;
 use crate::service::{DeadlineAction, SandboxGuard, Sessions};
 
@@ -26,7 +26,7 @@ pub(super) const TIMEOUT_S: u64 = 300;
 
 /// What is kept with a session of this face.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredE2bSandbox {
     /// What it was made from.
     pub(super) template: String,
     /// Whatever comes for it brings it back when it is paused.
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     pub(super) network: NetworkRules,
 }
 
-impl Kept {
+impl StoredE2bSandbox {
     pub(super) fn on_deadline(&self) -> DeadlineAction {
         match (self.pauses, self.drops_memory) {
             (false, _) => DeadlineAction::End,
@@ -61,14 +61,14 @@ impl Kept {
 
 /// A sandbox that lives.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveE2bSandbox {
     pub(super) tenant: String,
-    pub(super) kept: Kept,
-    keys: Keys,
+    pub(super) kept: StoredE2bSandbox,
+    keys: TokenKeys,
     /// Ids of the API tokens that were given tokens of it.
     holders: Mutex<BTreeSet<String>>,
-    pub(super) processes: Arc<Processes>,
-    pub(super) watchers: Watchers,
+    pub(super) processes: Arc<SandboxProcesses>,
+    pub(super) watchers: PolledWatches,
     pub(super) samples: UsageSamples,
     /// Another one each time that its processes begin anew.
     pub(super) boot_id: String,
@@ -87,22 +87,22 @@ pub(super) struct TenantSandbox<'a> {
 
 /// All of them, by id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sandboxes(Arc<Mutex<HashMap<String, Arc<Live>>>>);
+pub(super) struct E2bSandboxes(Arc<Mutex<HashMap<String, Arc<LiveE2bSandbox>>>>);
 
 /// Why a sandbox cannot be used.
 #[derive(Debug)]
-pub(super) enum Closed {
+pub(super) enum SandboxClosed {
     /// It is not there, not of this face, or does not run.
     NotRunning,
     /// Something else.
     Failed(Error),
 }
 
-impl From<Error> for Closed {
-    fn from(error: Error) -> Closed {
+impl From<Error> for SandboxClosed {
+    fn from(error: Error) -> SandboxClosed {
         match error {
             Error::NotFound(_) | Error::Ended | Error::Conflict(_) | Error::SandboxEnded(_) => {
-                Closed::NotRunning
+                SandboxClosed::NotRunning
             }
             other @ (Error::Refused(_)
             | Error::Grant(_)
@@ -112,22 +112,22 @@ impl From<Error> for Closed {
             | Error::NotHere(_)
             | Error::Agent(_)
             | Error::Unavailable(_)
-            | Error::Internal(_)) => Closed::Failed(other),
+            | Error::Internal(_)) => SandboxClosed::Failed(other),
         }
     }
 }
 
-impl Sandboxes {
+impl E2bSandboxes {
     /// A sandbox that lives, or is brought back when it wants that. Whoever calls has seen that the
     /// caller may.
     pub(super) async fn open(
         &self,
         sessions: &Sessions,
-        keys: &Keys,
+        keys: &TokenKeys,
         id: &str,
-    ) -> Result<(Arc<Live>, SandboxGuard), Closed> {
+    ) -> Result<(Arc<LiveE2bSandbox>, SandboxGuard), SandboxClosed> {
         if !is_id(id) {
-            return Err(Closed::NotRunning);
+            return Err(SandboxClosed::NotRunning);
         }
         let known = self.0.lock().get(id).cloned();
         let (tenant, kept) = match &known {
@@ -136,7 +136,7 @@ impl Sandboxes {
                 let tenant = sessions.tenant_of(id).await?;
                 let extras = sessions.extras(&tenant, id).await?;
                 if extras.face.as_deref() != Some(FACE) {
-                    return Err(Closed::NotRunning);
+                    return Err(SandboxClosed::NotRunning);
                 }
                 (tenant, serde_json::from_value(extras.extra).unwrap_or_default())
             }
@@ -153,9 +153,9 @@ impl Sandboxes {
     }
 
     /// Looks whether a sandbox runs, and does nothing to it.
-    pub(super) async fn check(&self, sessions: &Sessions, id: &str) -> Result<(), Closed> {
+    pub(super) async fn check(&self, sessions: &Sessions, id: &str) -> Result<(), SandboxClosed> {
         if !is_id(id) {
-            return Err(Closed::NotRunning);
+            return Err(SandboxClosed::NotRunning);
         }
         let tenant = match self.known(id) {
             Some(live) => live.tenant.clone(),
@@ -167,7 +167,7 @@ impl Sandboxes {
             | SessionState::Paused
             | SessionState::Stopped
             | SessionState::Ended
-            | SessionState::Error => Err(Closed::NotRunning),
+            | SessionState::Error => Err(SandboxClosed::NotRunning),
         }
     }
 
@@ -175,27 +175,27 @@ impl Sandboxes {
     pub(super) fn keep(
         &self,
         sessions: &Sessions,
-        keys: &Keys,
+        keys: &TokenKeys,
         of: TenantSandbox<'_>,
-        kept: Kept,
+        kept: StoredE2bSandbox,
         guard: SandboxGuard,
-    ) -> Arc<Live> {
+    ) -> Arc<LiveE2bSandbox> {
         let TenantSandbox { tenant, id } = of;
         let (ended, frozen) = (guard.ended(), guard.frozen());
         let mut all = self.0.lock();
         // One whose sandbox has just ended is about to be forgotten.
-        let is_same = |live: &&Arc<Live>| live.frozen.same_channel(&frozen);
+        let is_same = |live: &&Arc<LiveE2bSandbox>| live.frozen.same_channel(&frozen);
         if let Some(live) = all.get(id).filter(is_same) {
             live.held.lock().get_or_insert(guard);
             return Arc::clone(live);
         }
-        let live = Arc::new(Live {
+        let live = Arc::new(LiveE2bSandbox {
             tenant: tenant.to_owned(),
             kept,
             keys: keys.clone(),
             holders: Mutex::default(),
             processes: Arc::default(),
-            watchers: Watchers::default(),
+            watchers: PolledWatches::default(),
             samples: UsageSamples::default(),
             boot_id: keys.boot(id, node::clock::wall_ms()),
             frozen: frozen.clone(),
@@ -224,7 +224,7 @@ impl Sandboxes {
     }
 
     /// What is known of a sandbox, if it lives.
-    pub(super) fn known(&self, id: &str) -> Option<Arc<Live>> {
+    pub(super) fn known(&self, id: &str) -> Option<Arc<LiveE2bSandbox>> {
         self.0.lock().get(id).cloned()
     }
 
@@ -232,10 +232,10 @@ impl Sandboxes {
     /// of the address says which one that is.
     pub(super) fn signer(
         &self,
-        signed: &Signed<'_>,
-        operation: Operation,
+        signed: &SignedClaims<'_>,
+        operation: SignedOperation,
     ) -> Option<(String, String)> {
-        let tried: Vec<(String, Arc<Live>)> = {
+        let tried: Vec<(String, Arc<LiveE2bSandbox>)> = {
             let all = self.0.lock();
             all.iter().take(TRIED_MAX).map(|(id, live)| (id.clone(), Arc::clone(live))).collect()
         };
@@ -249,7 +249,7 @@ impl Sandboxes {
     }
 }
 
-impl Live {
+impl LiveE2bSandbox {
     /// Remembers to whom tokens of it were given.
     pub(super) fn note_holder(&self, token_id: &str) {
         self.holders.lock().insert(token_id.to_owned());
@@ -260,7 +260,7 @@ impl Live {
 /// samples of it while it runs.
 async fn watch_over(
     sessions: &Sessions,
-    this: &Weak<Live>,
+    this: &Weak<LiveE2bSandbox>,
     id: &str,
     mut frozen: watch::Receiver<bool>,
 ) {
@@ -292,7 +292,11 @@ async fn watch_over(
 }
 
 /// A sandbox has ended: nothing of it is known any more.
-fn forget(all: &Weak<Mutex<HashMap<String, Arc<Live>>>>, this: &Weak<Live>, id: &str) {
+fn forget(
+    all: &Weak<Mutex<HashMap<String, Arc<LiveE2bSandbox>>>>,
+    this: &Weak<LiveE2bSandbox>,
+    id: &str,
+) {
     let (Some(all), Some(this)) = (all.upgrade(), this.upgrade()) else { return };
     this.held.lock().take();
     let mut all = all.lock();
@@ -306,7 +310,7 @@ pub(super) async fn resume(
     sessions: &Sessions,
     tenant: &str,
     id: &str,
-    kept: &Kept,
+    kept: &StoredE2bSandbox,
     timeout_s: Option<u64>,
 ) -> Result<SandboxGuard, Error> {
     let (_, guard) = sessions.resume_held(tenant, id).await?;

@@ -30,19 +30,19 @@ const SIGNATURE_PREFIX: &str = "v1_";
 
 /// What tokens are made with.
 #[derive(Clone)]
-pub(super) struct Keys(Hmac<Sha256>);
+pub(super) struct TokenKeys(Hmac<Sha256>);
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys")
     }
 }
 
-impl Keys {
+impl TokenKeys {
     /// With a key of one's own, which all servers that share the store have.
-    pub(super) fn new(key: &[u8; 32]) -> Keys {
+    pub(super) fn new(key: &[u8; 32]) -> TokenKeys {
         // HMAC takes keys of any length; it has no other reason to refuse one.
-        Keys(Hmac::new_from_slice(key).expect("HMAC takes every key"))
+        TokenKeys(Hmac::new_from_slice(key).expect("HMAC takes every key"))
     }
 
     /// Opens files and processes of a sandbox, for whoever has the API token with the id `holder`.
@@ -111,14 +111,14 @@ pub(super) fn same(given: &str, expected: &str) -> bool {
 
 /// What a signed address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum SignedOperation {
     Read,
     Write,
 }
 
 /// What an address claims.
 #[derive(Clone, Debug)]
-pub(super) struct Signed<'a> {
+pub(super) struct SignedClaims<'a> {
     pub(super) path: &'a str,
     pub(super) user: &'a str,
     /// Seconds since 1970 after which it is no good.
@@ -126,12 +126,12 @@ pub(super) struct Signed<'a> {
     pub(super) signature: &'a str,
 }
 
-impl Signed<'_> {
+impl SignedClaims<'_> {
     /// Whether whoever has this token has signed it.
-    pub(super) fn is_of(&self, operation: Operation, token: &str) -> bool {
+    pub(super) fn is_of(&self, operation: SignedOperation, token: &str) -> bool {
         let operation = match operation {
-            Operation::Read => "read",
-            Operation::Write => "write",
+            SignedOperation::Read => "read",
+            SignedOperation::Write => "write",
         };
         let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
         if let Some(expires_s) = self.expires_s {
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn every_sandbox_and_purpose_has_its_own_token() {
-        let keys = Keys::new(&[1; 32]);
+        let keys = TokenKeys::new(&[1; 32]);
         let all = [
             keys.access("a", "tok_1"),
             keys.access("a", "tok_2"),
             keys.access("b", "tok_1"),
             keys.traffic("a", "tok_1"),
-            Keys::new(&[2; 32]).access("a", "tok_1"),
+            TokenKeys::new(&[2; 32]).access("a", "tok_1"),
         ];
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
@@ -228,27 +228,27 @@ mod tests {
         // As the Python client 2.63.0 makes it.
         let signature = "v1_dDNoBxe3rZ1nrOBZr/EsqnxVvmZ1lm1vvfrnyeDBxEA";
         let token = "token";
-        let claim = |path, user, expires_s| Signed { path, user, expires_s, signature };
+        let claim = |path, user, expires_s| SignedClaims { path, user, expires_s, signature };
         let made = {
             let text = "/a b:read::token:5";
             format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text.as_bytes())))
         };
-        let good = Signed { signature: &made, ..claim("/a b", "", Some(5)) };
-        assert!(good.is_of(Operation::Read, token));
-        assert!(!good.is_of(Operation::Write, token));
-        assert!(!good.is_of(Operation::Read, "other"));
+        let good = SignedClaims { signature: &made, ..claim("/a b", "", Some(5)) };
+        assert!(good.is_of(SignedOperation::Read, token));
+        assert!(!good.is_of(SignedOperation::Write, token));
+        assert!(!good.is_of(SignedOperation::Read, "other"));
         for wrong in [
-            Signed { path: "/a", ..good.clone() },
-            Signed { user: "root", ..good.clone() },
-            Signed { expires_s: Some(6), ..good.clone() },
-            Signed { expires_s: None, ..good.clone() },
+            SignedClaims { path: "/a", ..good.clone() },
+            SignedClaims { user: "root", ..good.clone() },
+            SignedClaims { expires_s: Some(6), ..good.clone() },
+            SignedClaims { expires_s: None, ..good.clone() },
             claim("/a b", "", Some(5)),
         ] {
-            assert!(!wrong.is_of(Operation::Read, token), "{wrong:?}");
+            assert!(!wrong.is_of(SignedOperation::Read, token), "{wrong:?}");
         }
         assert!(!good.is_stale(4999));
         assert!(good.is_stale(5000));
-        assert!(!Signed { expires_s: None, ..good }.is_stale(u64::MAX));
+        assert!(!SignedClaims { expires_s: None, ..good }.is_stale(u64::MAX));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::write::GzDecoder;
 use futures_util::stream;
 use node::clock;
-use node::http::{CredentialBinding, Upload};
+use node::http::{CredentialBinding, UploadBody};
 use sandbox::{FileWriter, MissingParents, OpenFile, SandboxFileEntry, SandboxFiles, WriteMode};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,8 +23,8 @@ use super::envd::{USER, has_token};
 use super::errors::RestError;
 use super::filesystem::{METADATA_MAX, at_home, read_metadata, set_metadata};
 use super::query::parameters;
-use super::tokens::{Operation, Signed};
-use super::{E2b, discard};
+use super::tokens::{SignedClaims, SignedOperation};
+use super::{E2bContext, discard};
 use crate::service::SandboxGuard;
 
 /// A file of Linux's that is another one after each start (`random(4)`).
@@ -46,16 +46,16 @@ const METADATA_HEADER: &str = "x-metadata-";
 
 /// What stands behind the `?`.
 #[derive(Debug, Default)]
-struct Query {
+struct TransferQuery {
     path: Option<String>,
     username: String,
     signature: Option<String>,
     expires_s: Option<u64>,
 }
 
-impl Query {
-    fn parse(text: &str) -> Result<Query, RestError> {
-        let mut query = Query::default();
+impl TransferQuery {
+    fn parse(text: &str) -> Result<TransferQuery, RestError> {
+        let mut query = TransferQuery::default();
         for (name, value) in parameters(text) {
             match name.as_str() {
                 "path" => query.path = Some(value),
@@ -76,13 +76,13 @@ impl Query {
 }
 
 /// Answers a request for the content of files, of this sandbox or of the one that signed it.
-pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Response {
+pub(super) async fn answer(face: &E2bContext, id: Option<&str>, request: Request) -> Response {
     let operation = match *request.method() {
-        Method::GET => Operation::Read,
-        Method::POST => Operation::Write,
+        Method::GET => SignedOperation::Read,
+        Method::POST => SignedOperation::Write,
         _ => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
     };
-    let query = match Query::parse(request.uri().query().unwrap_or_default()) {
+    let query = match TransferQuery::parse(request.uri().query().unwrap_or_default()) {
         Ok(query) => query,
         Err(error) => return error.into_response(),
     };
@@ -102,18 +102,18 @@ pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Re
     };
     let answered = match operation {
         // `/proc` is not for reading files. This one is how clients see that all has begun anew.
-        Operation::Read if query.path.as_deref() == Some(BOOT_ID_PATH) => {
+        SignedOperation::Read if query.path.as_deref() == Some(BOOT_ID_PATH) => {
             Ok(format!("{}\n", live.boot_id).into_response())
         }
-        Operation::Read => download(guard, query.path).await,
-        Operation::Write => upload(&guard, query.path, request).await,
+        SignedOperation::Read => download(guard, query.path).await,
+        SignedOperation::Write => upload(&guard, query.path, request).await,
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// The answer to a request that was not read.
 async fn refused(request: Request, answer: Response) -> Response {
-    if let Ok(body) = Upload::from_request(request, &()).await {
+    if let Ok(body) = UploadBody::from_request(request, &()).await {
         discard(body).await;
     }
     answer
@@ -121,10 +121,10 @@ async fn refused(request: Request, answer: Response) -> Response {
 
 /// Which sandbox a request is for, when it may be made.
 async fn admit(
-    face: &E2b,
+    face: &E2bContext,
     id: Option<&str>,
-    operation: Operation,
-    query: &Query,
+    operation: SignedOperation,
+    query: &TransferQuery,
     headers: &HeaderMap,
     binding: &CredentialBinding,
 ) -> Result<String, RestError> {
@@ -134,7 +134,7 @@ async fn admit(
         return Ok(id.to_owned());
     }
     let signature = query.signature.as_deref().ok_or_else(RestError::unauthenticated)?;
-    let signed = Signed {
+    let signed = SignedClaims {
         path: query.path.as_deref().unwrap_or_default(),
         user: &query.username,
         expires_s: query.expires_s,
@@ -156,10 +156,10 @@ async fn admit(
 
 /// The API token, of all that the sandbox's tenant has, behind the token that signed an address.
 async fn signer_of(
-    face: &E2b,
+    face: &E2bContext,
     id: &str,
-    signed: &Signed<'_>,
-    operation: Operation,
+    signed: &SignedClaims<'_>,
+    operation: SignedOperation,
 ) -> Option<(String, String)> {
     let tenant = match face.sandboxes.known(id) {
         Some(live) => live.tenant.clone(),
@@ -223,7 +223,7 @@ fn about(error: sandbox::FilesError, path: &str) -> RestError {
 }
 
 /// What comes with every file of an upload.
-struct Uploading<'a> {
+struct UploadQuery<'a> {
     files: &'a SandboxFiles,
     metadata: Vec<(String, String)>,
     is_packed: bool,
@@ -242,7 +242,7 @@ async fn upload(
     };
     let files = guard.files().await?;
     let metadata = metadata_of(request.headers())?;
-    let uploading = Uploading { files: &files, metadata, is_packed };
+    let uploading = UploadQuery { files: &files, metadata, is_packed };
     let kind = request.headers().get(header::CONTENT_TYPE);
     let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let written = if kind.starts_with("multipart/form-data") {
@@ -251,8 +251,8 @@ async fn upload(
         uploading.take_form(form, path).await?
     } else {
         let path = path.ok_or_else(|| RestError::invalid("path: is missing"))?;
-        let body = Upload::from_request(request, &()).await?;
-        vec![uploading.take(Source::Body(body), &path).await?]
+        let body = UploadBody::from_request(request, &()).await?;
+        vec![uploading.take(TransferSource::Body(body), &path).await?]
     };
     Ok(Json(written).into_response())
 }
@@ -273,16 +273,16 @@ fn metadata_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, RestError> 
 }
 
 /// Where content comes from.
-enum Source<'a> {
-    Body(Upload),
+enum TransferSource<'a> {
+    Body(UploadBody),
     Part(Field<'a>),
 }
 
-impl Source<'_> {
+impl TransferSource<'_> {
     async fn chunk(&mut self) -> Result<Option<Bytes>, RestError> {
         match self {
-            Source::Body(body) => Ok(body.chunk().await?),
-            Source::Part(part) => {
+            TransferSource::Body(body) => Ok(body.chunk().await?),
+            TransferSource::Part(part) => {
                 let chunk = time::timeout(PAUSE_MAX, part.chunk()).await.map_err(|_| late())?;
                 chunk.map_err(|error| RestError::new(error.status(), error.body_text()))
             }
@@ -295,7 +295,7 @@ fn late() -> RestError {
     RestError::invalid(format!("nothing of the upload arrived for {seconds} s"))
 }
 
-impl Uploading<'_> {
+impl UploadQuery<'_> {
     /// Takes all files of a form.
     async fn take_form(
         &self,
@@ -326,13 +326,13 @@ impl Uploading<'_> {
             let named = part.file_name().map(unescaped);
             let to = path.clone().or(named).filter(|to| !to.is_empty());
             let to = to.ok_or_else(|| RestError::invalid("path: a file has none"))?;
-            written.push(self.take(Source::Part(part), &to).await?);
+            written.push(self.take(TransferSource::Part(part), &to).await?);
         }
         Err(RestError::invalid(format!("the form has more than {PARTS_MAX} parts")))
     }
 
     /// Takes one file.
-    async fn take(&self, mut source: Source<'_>, path: &str) -> Result<Value, RestError> {
+    async fn take(&self, mut source: TransferSource<'_>, path: &str) -> Result<Value, RestError> {
         let path = at_home(path);
         let opened = self.files.write(&path, MissingParents::Make, WriteMode::Replace).await;
         let mut writer = opened.map_err(|error| about(error, &path))?;
@@ -391,12 +391,12 @@ mod tests {
     #[test]
     fn queries_are_decoded() {
         let text = "path=%2Fa%20b&username=user&signature=v1_a%2Bb&signature_expiration=5";
-        let query = Query::parse(text).unwrap();
+        let query = TransferQuery::parse(text).unwrap();
         assert_eq!(query.path.as_deref(), Some("/a b"));
         assert_eq!((query.username.as_str(), query.expires_s), ("user", Some(5)));
         assert_eq!(query.signature.as_deref(), Some("v1_a+b"));
-        assert!(Query::parse("signature_expiration=soon").is_err());
-        assert_eq!(Query::parse("").unwrap().path, None);
+        assert!(TransferQuery::parse("signature_expiration=soon").is_err());
+        assert_eq!(TransferQuery::parse("").unwrap().path, None);
     }
 
     #[test]

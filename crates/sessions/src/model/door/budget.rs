@@ -19,16 +19,16 @@ const ACCOUNTS_MAX: usize = 20_000;
 
 /// What somebody has used so far.
 #[derive(Debug, Default)]
-pub(super) struct Account(Mutex<Spent>);
+pub(super) struct ModelAccount(Mutex<SpentAmount>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Spent {
+struct SpentAmount {
     tokens: u64,
     dollars: f64,
 }
 
-impl Account {
-    fn spent(&self) -> Spent {
+impl ModelAccount {
+    fn spent(&self) -> SpentAmount {
         *self.0.lock()
     }
 
@@ -41,17 +41,17 @@ impl Account {
 
 /// What the sandboxes of one tenant share.
 #[derive(Debug)]
-pub(super) struct Tenant {
-    account: Account,
+pub(super) struct TenantBudget {
+    account: ModelAccount,
     /// Bytes of their requests that are held.
-    pub(super) room: Arc<Room>,
+    pub(super) room: Arc<ByteBudget>,
 }
 
 /// What one grant may use.
 #[derive(Debug)]
-pub(super) struct Budget {
-    own: Arc<Account>,
-    tenant: Arc<Tenant>,
+pub(super) struct GrantBudget {
+    own: Arc<ModelAccount>,
+    tenant: Arc<TenantBudget>,
     tokens_max: Option<u64>,
     dollars_max: Option<f64>,
     prices: BTreeMap<String, ModelPrice>,
@@ -59,7 +59,7 @@ pub(super) struct Budget {
     tokens_max_of_tenant: u64,
 }
 
-impl Budget {
+impl GrantBudget {
     /// Whether there is something left; whose it is that is used up when not.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let spent = self.own.spent();
@@ -105,38 +105,38 @@ impl ModelPrice {
 
 /// The accounts of a server. In memory: they begin anew with it.
 #[derive(Debug)]
-pub(super) struct Accounts {
+pub(super) struct ModelAccounts {
     tokens_max_per_tenant: u64,
     room_per_tenant: usize,
-    books: Mutex<Books>,
+    books: Mutex<ModelLedger>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct ModelLedger {
     /// By the holder of a grant and its port inside, so that a sandbox that comes back, or whose
     /// grant is changed, does not begin anew.
-    grants: HashMap<(Arc<str>, u16), (u64, Arc<Account>)>,
+    grants: HashMap<(Arc<str>, u16), (u64, Arc<ModelAccount>)>,
     /// Grows with each account, so that it is known which one was opened first.
     opened: u64,
-    tenants: HashMap<Arc<str>, Arc<Tenant>>,
+    tenants: HashMap<Arc<str>, Arc<TenantBudget>>,
 }
 
-impl Accounts {
+impl ModelAccounts {
     /// `room_per_tenant`: bytes of the requests of one tenant that may be held.
-    pub(super) fn new(tokens_max_per_tenant: u64, room_per_tenant: usize) -> Accounts {
-        Accounts { tokens_max_per_tenant, room_per_tenant, books: Mutex::default() }
+    pub(super) fn new(tokens_max_per_tenant: u64, room_per_tenant: usize) -> ModelAccounts {
+        ModelAccounts { tokens_max_per_tenant, room_per_tenant, books: Mutex::default() }
     }
 
     /// The budget of a grant, and the tenant whose it is.
-    pub(super) fn open(&self, spec: &ModelDoorSpec) -> (Budget, Arc<Tenant>) {
+    pub(super) fn open(&self, spec: &ModelDoorSpec) -> (GrantBudget, Arc<TenantBudget>) {
         let mut books = self.books.lock();
         let own = books.grant((Arc::clone(&spec.holder), spec.port));
         let tenant = books.tenants.entry(Arc::clone(&spec.tenant)).or_insert_with(|| {
-            let room = Arc::new(Room::new(self.room_per_tenant));
-            Arc::new(Tenant { account: Account::default(), room })
+            let room = Arc::new(ByteBudget::new(self.room_per_tenant));
+            Arc::new(TenantBudget { account: ModelAccount::default(), room })
         });
         let tenant = Arc::clone(tenant);
-        let budget = Budget {
+        let budget = GrantBudget {
             own,
             tenant: Arc::clone(&tenant),
             tokens_max: spec.tokens_max,
@@ -148,8 +148,8 @@ impl Accounts {
     }
 }
 
-impl Books {
-    fn grant(&mut self, key: (Arc<str>, u16)) -> Arc<Account> {
+impl ModelLedger {
+    fn grant(&mut self, key: (Arc<str>, u16)) -> Arc<ModelAccount> {
         if let Some((_, account)) = self.grants.get(&key) {
             return Arc::clone(account);
         }
@@ -157,14 +157,14 @@ impl Books {
             self.give_up();
         }
         self.opened += 1;
-        let account = Arc::new(Account::default());
+        let account = Arc::new(ModelAccount::default());
         self.grants.insert(key, (self.opened, Arc::clone(&account)));
         account
     }
 
     /// Gives up the older half of the accounts that nobody uses.
     fn give_up(&mut self) {
-        let is_idle = |account: &Arc<Account>| Arc::strong_count(account) == 1;
+        let is_idle = |account: &Arc<ModelAccount>| Arc::strong_count(account) == 1;
         let idle = self.grants.values().filter(|(_, account)| is_idle(account));
         let mut idle: Vec<u64> = idle.map(|(opened, _)| *opened).collect();
         idle.sort_unstable();
@@ -175,14 +175,14 @@ impl Books {
 
 /// Bytes that may be held at one time.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ByteBudget {
     most: usize,
     held: AtomicUsize,
 }
 
-impl Room {
-    pub(super) fn new(most: usize) -> Room {
-        Room { most, held: AtomicUsize::new(0) }
+impl ByteBudget {
+    pub(super) fn new(most: usize) -> ByteBudget {
+        ByteBudget { most, held: AtomicUsize::new(0) }
     }
 
     /// How many are held.
@@ -203,14 +203,14 @@ impl Room {
 
 /// Bytes that one request holds, in each of some rooms. Given back when dropped.
 #[derive(Debug)]
-pub(super) struct Held {
-    rooms: [Arc<Room>; 3],
+pub(super) struct HeldBytes {
+    rooms: [Arc<ByteBudget>; 3],
     bytes: usize,
 }
 
-impl Held {
-    pub(super) fn new(rooms: [Arc<Room>; 3]) -> Held {
-        Held { rooms, bytes: 0 }
+impl HeldBytes {
+    pub(super) fn new(rooms: [Arc<ByteBudget>; 3]) -> HeldBytes {
+        HeldBytes { rooms, bytes: 0 }
     }
 
     /// Takes more. False when there is no room for it.
@@ -226,7 +226,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.rooms.iter().for_each(|room| room.give(self.bytes));
     }
@@ -238,12 +238,12 @@ mod tests {
 
     #[test]
     fn rooms_are_given_back() {
-        let rooms = [10, 20, 5].map(|most| Arc::new(Room::new(most)));
+        let rooms = [10, 20, 5].map(|most| Arc::new(ByteBudget::new(most)));
         let held = |index: usize| rooms[index].held();
-        let mut one = Held::new(rooms.clone());
+        let mut one = HeldBytes::new(rooms.clone());
         assert!(one.grow(4));
         assert!(!one.grow(2), "the third one is full");
-        let mut two = Held::new(rooms.clone());
+        let mut two = HeldBytes::new(rooms.clone());
         assert!(two.grow(1) && !two.grow(usize::MAX));
         assert_eq!([held(0), held(1), held(2)], [5, 5, 5]);
         drop((one, two));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn accounts_of_those_who_are_gone_are_given_up_in_time() {
-        let mut books = Books::default();
+        let mut books = ModelLedger::default();
         let key = |number: usize| (Arc::from(format!("ses_{number}")), 8100);
         let kept = books.grant(key(0));
         kept.add(5, 0.0);

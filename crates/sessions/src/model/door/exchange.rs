@@ -8,10 +8,10 @@ use hyper::StatusCode;
 use hyper::http::request::Parts;
 use node::clock;
 
-use super::question::Question;
+use super::question::ModelQuery;
 use super::{ModelDoor, ModelEnd, ModelRequest, ModelTokens};
-use crate::model::Refused;
-use crate::model::usage::{Ledger, Usage};
+use crate::model::ModelRefusal;
+use crate::model::usage::{ModelUsage, UsageObserver};
 
 /// The one path whose answers cost something.
 const CHARGED_PATH: &str = "/v1/messages";
@@ -27,7 +27,7 @@ const ESTIMATE_MAX: u64 = 128_000;
 const LEFT: &str = "the client left";
 
 /// One request.
-pub(super) struct Exchange {
+pub(super) struct ModelExchange {
     door: Arc<ModelDoor>,
     method: String,
     path: String,
@@ -36,15 +36,15 @@ pub(super) struct Exchange {
     max_tokens: u64,
     is_streamed: bool,
     started: Instant,
-    stage: Stage,
-    usage: Usage,
+    stage: ExchangeStage,
+    usage: ModelUsage,
     bytes_out: u64,
     bytes_in: u64,
 }
 
 /// How far it came.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum ExchangeStage {
     /// Nothing was sent.
     Unsent,
     /// It was sent; nothing came back yet.
@@ -52,7 +52,7 @@ enum Stage {
     /// It was answered.
     Answered(StatusCode),
     /// It was not, by the model.
-    Refused { why: Refused, was_sent: bool },
+    Refused { why: ModelRefusal, was_sent: bool },
 }
 
 /// So much of a text from inside as is told, without what could pass for more than one line.
@@ -61,9 +61,9 @@ fn told(text: &str) -> String {
     text.chars().take(TOLD_CHARS_MAX).map(plain).collect()
 }
 
-impl Exchange {
-    pub(super) fn new(door: Arc<ModelDoor>, head: &Parts) -> Exchange {
-        Exchange {
+impl ModelExchange {
+    pub(super) fn new(door: Arc<ModelDoor>, head: &Parts) -> ModelExchange {
+        ModelExchange {
             door,
             method: told(head.method.as_str()),
             path: told(head.uri.path()),
@@ -71,15 +71,15 @@ impl Exchange {
             max_tokens: 0,
             is_streamed: false,
             started: clock::now(),
-            stage: Stage::Unsent,
-            usage: Usage::default(),
+            stage: ExchangeStage::Unsent,
+            usage: ModelUsage::default(),
             bytes_out: 0,
             bytes_in: 0,
         }
     }
 
     /// It is known what it asks for, in so many bytes.
-    pub(super) fn asked(&mut self, question: &Question, bytes: u64) {
+    pub(super) fn asked(&mut self, question: &ModelQuery, bytes: u64) {
         self.model = Some(question.model.clone());
         self.max_tokens = question.max_tokens.min(ESTIMATE_MAX);
         self.is_streamed = question.is_streamed;
@@ -88,28 +88,28 @@ impl Exchange {
 
     /// It goes outside.
     pub(super) fn sent(&mut self) {
-        self.stage = Stage::Sent;
+        self.stage = ExchangeStage::Sent;
     }
 
     /// The head of its answer is there.
     pub(super) fn answered(&mut self, status: StatusCode) {
-        self.stage = Stage::Answered(status);
+        self.stage = ExchangeStage::Answered(status);
     }
 
     /// It was not answered by the model.
-    pub(super) fn refused(&mut self, why: Refused) {
-        let was_sent = matches!(self.stage, Stage::Sent);
-        self.stage = Stage::Refused { why, was_sent };
+    pub(super) fn refused(&mut self, why: ModelRefusal) {
+        let was_sent = matches!(self.stage, ExchangeStage::Sent);
+        self.stage = ExchangeStage::Refused { why, was_sent };
     }
 
     /// What it used, and whether that is an estimate.
     fn used(&self) -> (ModelTokens, bool) {
         let is_free = match self.stage {
-            Stage::Unsent => true,
-            Stage::Sent => false,
-            Stage::Answered(status) => !status.is_success(),
+            ExchangeStage::Unsent => true,
+            ExchangeStage::Sent => false,
+            ExchangeStage::Answered(status) => !status.is_success(),
             // The model may go on with what it did not answer in time.
-            Stage::Refused { why, was_sent } => !was_sent || why != Refused::Slow,
+            ExchangeStage::Refused { why, was_sent } => !was_sent || why != ModelRefusal::Slow,
         };
         if is_free || self.path != CHARGED_PATH {
             return (ModelTokens::default(), false);
@@ -132,19 +132,20 @@ impl Exchange {
 
     fn end(&self) -> (ModelEnd, Option<u16>, Option<&'static str>) {
         match self.stage {
-            Stage::Unsent | Stage::Sent => (ModelEnd::Failed, None, Some(LEFT)),
-            Stage::Answered(status) if status.is_success() => {
+            ExchangeStage::Unsent | ExchangeStage::Sent => (ModelEnd::Failed, None, Some(LEFT)),
+            ExchangeStage::Answered(status) if status.is_success() => {
                 (ModelEnd::Answered, Some(status.as_u16()), None)
             }
-            Stage::Answered(status) => {
+            ExchangeStage::Answered(status) => {
                 (ModelEnd::Failed, Some(status.as_u16()), status.canonical_reason())
             }
-            Stage::Refused { why, .. } => {
+            ExchangeStage::Refused { why, .. } => {
                 let (status, _, message) = why.parts();
                 let end = match why {
-                    Refused::Down | Refused::Slow | Refused::Broken | Refused::Unread => {
-                        ModelEnd::Failed
-                    }
+                    ModelRefusal::Down
+                    | ModelRefusal::Slow
+                    | ModelRefusal::Broken
+                    | ModelRefusal::Unread => ModelEnd::Failed,
                     _ => ModelEnd::Refused,
                 };
                 (end, Some(status), Some(message))
@@ -153,14 +154,14 @@ impl Exchange {
     }
 }
 
-impl Ledger for Exchange {
-    fn enter(&mut self, usage: &Usage, bytes: u64) {
+impl UsageObserver for ModelExchange {
+    fn enter(&mut self, usage: &ModelUsage, bytes: u64) {
         self.usage = *usage;
         self.bytes_in = bytes;
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ModelExchange {
     fn drop(&mut self) {
         let (tokens, is_estimated) = self.used();
         let model = self.model.as_deref();

@@ -20,7 +20,7 @@ const NAMES: [&str; 4] = ["model", "max_tokens", "stream", "tools"];
 
 /// What of a request's body matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct ModelQuery {
     /// The model that is asked for.
     pub(super) model: String,
     /// Models that its tools ask for, such as one that gives advice.
@@ -33,14 +33,14 @@ pub(super) struct Question {
     pub(super) has_others: bool,
 }
 
-impl Question {
+impl ModelQuery {
     /// Reads a body.
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(super) fn read(body: &[u8]) -> Result<Question, &'static str> {
-        let found: Found = serde_json::from_slice(body).map_err(|_| UNCLEAR)?;
-        Ok(Question {
+    pub(super) fn read(body: &[u8]) -> Result<ModelQuery, &'static str> {
+        let found: RequestFields = serde_json::from_slice(body).map_err(|_| UNCLEAR)?;
+        Ok(ModelQuery {
             model: found.model.ok_or(NO_MODEL)?,
             of_tools: found.tools.unwrap_or_default(),
             max_tokens: found.max_tokens.unwrap_or(0),
@@ -51,7 +51,7 @@ impl Question {
 }
 
 #[derive(Default)]
-struct Found {
+struct RequestFields {
     model: Option<String>,
     max_tokens: Option<u64>,
     stream: Option<bool>,
@@ -60,26 +60,26 @@ struct Found {
 }
 
 /// A name in an object.
-struct Name {
+struct FieldName {
     /// One of [`NAMES`].
     known: Option<&'static str>,
     /// It is not, and may be read as `model`.
     is_other: bool,
 }
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+impl<'de> Deserialize<'de> for FieldName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FieldName, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Name;
+            type Value = FieldName;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name")
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Name, E> {
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FieldName, E> {
                 if let Some(known) = NAMES.into_iter().find(|name| *name == text) {
-                    return Ok(Name { known: Some(known), is_other: false });
+                    return Ok(FieldName { known: Some(known), is_other: false });
                 }
                 // In both directions, because there are letters that become one of ours in only
                 // one of them, as the sign of Kelvin does.
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for Name {
                     return Err(E::custom("a name in other letters"));
                 }
                 let is_other = folded.contains("MODEL") || folded.contains("FALLBACK");
-                Ok(Name { known: None, is_other })
+                Ok(FieldName { known: None, is_other })
             }
         }
         deserializer.deserialize_str(Reader)
@@ -102,26 +102,26 @@ fn set<T, E: serde::de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> 
     }
 }
 
-impl<'de> Deserialize<'de> for Found {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Found, D::Error> {
+impl<'de> Deserialize<'de> for RequestFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RequestFields, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Found;
+            type Value = RequestFields;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-                let mut found = Found::default();
-                while let Some(name) = map.next_key::<Name>()? {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestFields, A::Error> {
+                let mut found = RequestFields::default();
+                while let Some(name) = map.next_key::<FieldName>()? {
                     found.has_others |= name.is_other;
                     match name.known {
                         Some("model") => set(&mut found.model, map.next_value()?)?,
                         Some("max_tokens") => set(&mut found.max_tokens, map.next_value()?)?,
                         Some("stream") => set(&mut found.stream, map.next_value()?)?,
                         Some("tools") => {
-                            set(&mut found.tools, map.next_value::<Tools>()?.0)?;
+                            set(&mut found.tools, map.next_value::<ToolModels>()?.0)?;
                         }
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
@@ -134,27 +134,27 @@ impl<'de> Deserialize<'de> for Found {
 }
 
 /// The models that a list of tools names.
-struct Tools(Vec<String>);
+struct ToolModels(Vec<String>);
 
-impl<'de> Deserialize<'de> for Tools {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tools, D::Error> {
+impl<'de> Deserialize<'de> for ToolModels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ToolModels, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Tools;
+            type Value = ToolModels;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of tools")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tools, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ToolModels, A::Error> {
                 let mut models = Vec::new();
-                while let Some(tool) = list.next_element::<Tool>()? {
+                while let Some(tool) = list.next_element::<ToolModel>()? {
                     models.extend(tool.0);
                     if models.len() > MODELS_OF_TOOLS_MAX {
                         return Err(A::Error::custom("too many tools have models"));
                     }
                 }
-                Ok(Tools(models))
+                Ok(ToolModels(models))
             }
         }
         deserializer.deserialize_seq(Reader)
@@ -165,27 +165,27 @@ impl<'de> Deserialize<'de> for Tools {
 const MODELS_OF_TOOLS_MAX: usize = 64;
 
 /// The model that one tool names.
-struct Tool(Option<String>);
+struct ToolModel(Option<String>);
 
-impl<'de> Deserialize<'de> for Tool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tool, D::Error> {
+impl<'de> Deserialize<'de> for ToolModel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ToolModel, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Tool;
+            type Value = ToolModel;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a tool")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tool, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ToolModel, A::Error> {
                 let mut model = None;
-                while let Some(name) = map.next_key::<Name>()? {
+                while let Some(name) = map.next_key::<FieldName>()? {
                     match name.known {
                         Some("model") => set(&mut model, map.next_value()?)?,
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
-                Ok(Tool(model))
+                Ok(ToolModel(model))
             }
         }
         deserializer.deserialize_map(Reader)
@@ -196,8 +196,8 @@ impl<'de> Deserialize<'de> for Tool {
 mod tests {
     use super::*;
 
-    fn read(body: &str) -> Result<Question, &'static str> {
-        Question::read(body.as_bytes())
+    fn read(body: &str) -> Result<ModelQuery, &'static str> {
+        ModelQuery::read(body.as_bytes())
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let of_tools = vec!["big".to_owned()];
         let model = "a-1".to_owned();
         let expected =
-            Question { model, of_tools, max_tokens: 9, is_streamed: true, has_others: false };
+            ModelQuery { model, of_tools, max_tokens: 9, is_streamed: true, has_others: false };
         assert_eq!(found, expected);
         assert!(read(r#"{"model":"a","fallback_models":["b"]}"#).unwrap().has_others);
         assert!(read(r#"{"model":"a","Fallbacks":[]}"#).unwrap().has_others);
@@ -245,6 +245,6 @@ mod tests {
         }
         assert_eq!(read("{}"), Err(NO_MODEL));
         let wide: Vec<u8> = "{\"model\":\"a\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert_eq!(Question::read(&wide), Err(UNCLEAR));
+        assert_eq!(ModelQuery::read(&wide), Err(UNCLEAR));
     }
 }

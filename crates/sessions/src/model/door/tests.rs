@@ -1,7 +1,7 @@
 //! Doors to an endpoint that is written in the relay's tests.
 
 use node::clock;
-use node::telemetry::Metrics;
+use node::telemetry::MetricsRegistry;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -76,7 +76,7 @@ impl Drop for Served {
 async fn ground(tokens_max_per_tenant: u64) -> Ground {
     let model = model().await;
     let url = format!("http://{}", model.address);
-    let doors = ModelDoors::new(&url, Some(KEY), Roots::Machine, tokens_max_per_tenant).unwrap();
+    let doors = ModelDoors::new(&url, Some(KEY), TlsRoots::Machine, tokens_max_per_tenant).unwrap();
     Ground { model, doors, diary: Arc::default() }
 }
 
@@ -332,7 +332,7 @@ async fn who_leaves_before_the_answer_pays_for_what_it_may_be() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut ground = ground(0).await;
-    ground.doors = ModelDoors::new(&url, None, Roots::Machine, 0).unwrap();
+    ground.doors = ModelDoors::new(&url, None, TlsRoots::Machine, 0).unwrap();
     let served = ground.serve(ground.spec()).await;
     let mut client = served.client().await;
     client.write_all(request("POST /v1/messages", HELLO).as_bytes()).await.unwrap();
@@ -410,10 +410,10 @@ async fn figures_are_of_all_doors() {
     let served = ground.serve(ground.spec()).await;
     served.message(HELLO).await;
     ground.diary.all(1).await;
-    let text = Metrics::new(registry).render().unwrap();
+    let text = MetricsRegistry::new(registry).render().unwrap();
     assert!(text.contains("cove_gateway_model_output_tokens_total 3"), "{text}");
-    let wrong = ModelDoors::new("ftp://a", None, Roots::Machine, 0).unwrap_err();
+    let wrong = ModelDoors::new("ftp://a", None, TlsRoots::Machine, 0).unwrap_err();
     assert!(matches!(wrong, ModelDoorsError::Url(_)));
-    let wrong = ModelDoors::new("http://a", Some("a\nb"), Roots::Machine, 0).unwrap_err();
+    let wrong = ModelDoors::new("http://a", Some("a\nb"), TlsRoots::Machine, 0).unwrap_err();
     assert_eq!(wrong, ModelDoorsError::Key);
 }

@@ -7,7 +7,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use node::telemetry::{Metrics, Registry};
+use node::telemetry::{MetricsRegistry, Registry};
 use tokio::time::timeout;
 
 use super::*;
@@ -47,8 +47,9 @@ async fn collide<A: Send + 'static, B>(
 
     let mut registry = Registry::default();
     let config = StoreConfig::new(StoreUrl::Postgres(format!("{url}&application_name=gated")));
-    let slow = SessionStore::open(Store::open(config, &mut registry).await.unwrap()).await.unwrap();
-    let metrics = Metrics::new(registry);
+    let slow =
+        SessionStore::open(SqlStore::open(config, &mut registry).await.unwrap()).await.unwrap();
+    let metrics = MetricsRegistry::new(registry);
 
     let (locked, is_locked) = tokio::sync::oneshot::channel();
     let (unlock, until_unlocked) = mpsc::channel::<()>();
@@ -121,14 +122,14 @@ async fn a_batch_loses_against_a_claim_and_writes_nothing() {
         "sessions",
         with_session,
         async |store| {
-            let part = Part {
+            let part = SessionBatch {
                 session: "ses_1".to_owned(),
                 epoch: 1,
                 ceiling: 99_999,
                 events: vec![super::events::row("ses_1", 1)],
-                ..Part::default()
+                ..SessionBatch::default()
             };
-            store.write_batch(Arc::new(Batch { parts: vec![part] })).await.unwrap()
+            store.write_batch(Arc::new(WriteBatch { parts: vec![part] })).await.unwrap()
         },
         async |store| store.claim("ses_1", "first", 1, NOW).await.unwrap(),
     )

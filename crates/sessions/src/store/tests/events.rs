@@ -29,12 +29,12 @@ pub(super) async fn last(store: &SessionStore, session: &str) -> u64 {
     }
 }
 
-fn part(session: &str, events: Vec<EventRow>) -> Part {
-    Part { session: session.to_owned(), epoch: 1, events, ..Part::default() }
+fn part(session: &str, events: Vec<EventRow>) -> SessionBatch {
+    SessionBatch { session: session.to_owned(), epoch: 1, events, ..SessionBatch::default() }
 }
 
-async fn write(store: &SessionStore, parts: Vec<Part>) -> Vec<usize> {
-    store.write_batch(Arc::new(Batch { parts })).await.unwrap()
+async fn write(store: &SessionStore, parts: Vec<SessionBatch>) -> Vec<usize> {
+    store.write_batch(Arc::new(WriteBatch { parts })).await.unwrap()
 }
 
 async fn numbers(
@@ -63,7 +63,7 @@ async fn a_batch_is_written_once_however_often_and_read_in_pages() {
             role: "user".to_owned(),
             content: json!([{"type": "text", "text": "\0"}]),
         };
-        let full = Part {
+        let full = SessionBatch {
             ceiling: 9_000,
             last_seq: 292,
             row: Some(Arc::new(SessionRow {
@@ -134,7 +134,7 @@ async fn who_lost_a_session_writes_nothing_of_it_and_all_of_the_others() {
             store.insert_session(session(id, "a"), 9).await.unwrap();
         }
         let taken = store.claim("ses_1", "there", 1, NOW).await.unwrap().unwrap();
-        let late = Part {
+        let late = SessionBatch {
             ceiling: 1 << 40,
             last_seq: 5,
             messages: vec![MessageRow {
@@ -153,7 +153,7 @@ async fn who_lost_a_session_writes_nothing_of_it_and_all_of_the_others() {
             }],
             ..part("ses_1", vec![row("ses_1", 5)])
         };
-        let with_row = |is_whole: bool| Part {
+        let with_row = |is_whole: bool| SessionBatch {
             row: Some(Arc::new(SessionRow { turns: 9, ..session("ses_1", "a") })),
             is_whole,
             ..late.clone()

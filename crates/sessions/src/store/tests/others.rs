@@ -63,7 +63,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
 
 #[tokio::test]
 async fn secrets_open_for_their_own_row_alone() {
-    let secrets = Secrets::new(Sealer::new(&[7; 32]));
+    let secrets = SecretStore::new(Sealer::new(&[7; 32]));
     let env = BTreeMap::from([("KEY".to_owned(), "value".to_owned())]);
     let sealed = secrets.seal_env("a", "ses_1", &env).unwrap();
     assert_eq!(secrets.seal_env("a", "ses_1", &BTreeMap::new()).unwrap(), None);
@@ -172,8 +172,13 @@ async fn usage_is_summed_and_no_agent_can_spoil_the_sum() {
             if store.session("a", session).await.unwrap().is_none() {
                 store.insert_session(super::session(session, "a"), 9).await.unwrap();
             }
-            let part = Part { session: session.to_owned(), epoch: 1, usage, ..Part::default() };
-            store.write_batch(Arc::new(Batch { parts: vec![part] })).await.unwrap();
+            let part = SessionBatch {
+                session: session.to_owned(),
+                epoch: 1,
+                usage,
+                ..SessionBatch::default()
+            };
+            store.write_batch(Arc::new(WriteBatch { parts: vec![part] })).await.unwrap();
         }
         let one = UsageFilter { session: Some("ses_1".to_owned()), ..UsageFilter::default() };
         let sum = store.usage_sum("a", one.clone()).await.unwrap();

@@ -261,7 +261,7 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
         };
         store.insert_session(row, MANY).await.unwrap();
         store.insert_session(session("ses_2", "a"), MANY).await.unwrap();
-        let part = |session: &str| Part {
+        let part = |session: &str| SessionBatch {
             session: session.to_owned(),
             epoch: 1,
             events: (1..=12_000).map(|seq| super::events::row(session, seq)).collect(),
@@ -271,9 +271,9 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
                 tenant: "a".to_owned(),
                 ..UsageRow::default()
             }],
-            ..Part::default()
+            ..SessionBatch::default()
         };
-        let batch = Batch { parts: vec![part("ses_1"), part("ses_2")] };
+        let batch = WriteBatch { parts: vec![part("ses_1"), part("ses_2")] };
         assert_eq!(store.write_batch(Arc::new(batch)).await.unwrap(), [0; 0]);
         let attachment = AttachmentRow {
             id: "att_1".to_owned(),

@@ -9,7 +9,7 @@ mod server;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 
 use client::Person;
@@ -141,7 +141,7 @@ impl World {
             session: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(id),
                 mode: PoolMode::Transaction,
-                verify: Verify::Unknown,
+                verify: VerifyMode::Unknown,
                 read_only: false,
                 local_infile: false,
                 capabilities: caps,

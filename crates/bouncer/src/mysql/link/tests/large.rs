@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PAYLOAD_MAX, PacketHeader, put_packet};
@@ -38,7 +38,7 @@ impl Pair {
             client: MysqlClientSession::new(MysqlClientSetup {
                 id: ClientId(1),
                 mode: PoolMode::Transaction,
-                verify: Verify::Unknown,
+                verify: VerifyMode::Unknown,
                 read_only,
                 local_infile: false,
                 capabilities: OLD,

@@ -1,6 +1,6 @@
 //! Why a connection stays with its client, and when it does not any more.
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 
 use super::codec;
 use super::stage::{Setup, play};
@@ -387,7 +387,7 @@ fn modes_decide_when_a_connection_is_given_back() {
          a< OK[t] ERR[1235]
          a: closed",
     );
-    let always = Setup { verify: Verify::Always, ..Setup::default() };
+    let always = Setup { verify: VerifyMode::Always, ..Setup::default() };
     play(
         &always,
         "a> Q[SELECT 1]
@@ -428,7 +428,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          b< COLS[1] DEF ROW[2] END
          b: free",
     );
-    let never = Setup { verify: Verify::Never, ..Setup::default() };
+    let never = Setup { verify: VerifyMode::Never, ..Setup::default() };
     play(
         &never,
         "a> Q[CALL locks()]

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
@@ -119,7 +119,11 @@ impl World {
                     PoolMode::Transaction,
                     PoolMode::Session,
                 ]),
-                verify: *self.dice.pick(&[Verify::Unknown, Verify::Never, Verify::Always]),
+                verify: *self.dice.pick(&[
+                    VerifyMode::Unknown,
+                    VerifyMode::Never,
+                    VerifyMode::Always,
+                ]),
                 read_only: false,
                 local_infile: false,
                 capabilities,

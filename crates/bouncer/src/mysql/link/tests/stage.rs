@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
@@ -29,7 +29,7 @@ use crate::pg::statements::HashKey;
 
 pub(crate) struct Setup {
     pub(crate) mode: PoolMode,
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyMode,
     pub(crate) read_only: bool,
     pub(crate) local_infile: bool,
     pub(crate) limits: LinkLimits,
@@ -44,7 +44,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             mode: PoolMode::Transaction,
-            verify: Verify::Unknown,
+            verify: VerifyMode::Unknown,
             read_only: false,
             local_infile: false,
             limits: LinkLimits::default(),

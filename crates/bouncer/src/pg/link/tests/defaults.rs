@@ -136,7 +136,7 @@ fn a_reset_that_is_rolled_back_was_none() {
 fn what_code_has_reset_is_what_the_client_started_with() {
     let setup = Setup {
         settings: &[('a', "work_mem", "5MB")],
-        verify: api::Verify::Unknown,
+        verify: api::VerifyMode::Unknown,
         ..Setup::default()
     };
     play(
@@ -164,7 +164,7 @@ fn what_code_has_reset_is_what_the_client_started_with() {
 #[test]
 fn what_a_client_started_with_is_not_forgotten_by_asking() {
     let settings = &[('a', "application_name", "mine")];
-    let setup = Setup { verify: api::Verify::Always, settings, ..Setup::default() };
+    let setup = Setup { verify: api::VerifyMode::Always, settings, ..Setup::default() };
     play(
         &setup,
         "a> Q[RESET ALL]

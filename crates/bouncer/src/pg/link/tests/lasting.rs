@@ -34,7 +34,7 @@ fn a_connection_of_dblink_keeps_its_server_connection_and_ends_with_it() {
 }
 
 fn asking() -> Setup {
-    Setup { verify: api::Verify::Unknown, ..Setup::default() }
+    Setup { verify: api::VerifyMode::Unknown, ..Setup::default() }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use proptest::prelude::*;
 use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, put_header, split_string};
 use wire::pg::message::{self, ErrorFields, backend};
@@ -376,7 +376,7 @@ impl World {
         let session = PgClientSession::new(PgClientSetup {
             id: ClientId(u32::try_from(who).unwrap()),
             mode: PoolMode::Transaction,
-            verify: Verify::Never,
+            verify: VerifyMode::Never,
             read_only: false,
             settings: PgSettings::default(),
             forced: Arc::default(),

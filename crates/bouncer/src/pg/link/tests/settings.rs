@@ -83,7 +83,7 @@ fn a_setting_counts_if_its_transaction_commits() {
 
 #[test]
 fn settings_that_a_function_made_are_found_and_followed() {
-    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    let setup = Setup { verify: api::VerifyMode::Unknown, ..Setup::default() };
     play(
         &setup,
         "a> Q[SELECT f()]
@@ -105,7 +105,7 @@ fn settings_that_a_function_made_are_found_and_followed() {
 
 #[test]
 fn settings_of_no_module_stay_known_when_others_are_found() {
-    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    let setup = Setup { verify: api::VerifyMode::Unknown, ..Setup::default() };
     play(
         &setup,
         "a> Q[SET cove.b = 'v']
@@ -139,7 +139,7 @@ fn a_setting_that_only_the_server_can_read_is_asked_for() {
 
 #[test]
 fn a_setting_of_no_module_that_a_function_made_is_found_by_its_name() {
-    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    let setup = Setup { verify: api::VerifyMode::Unknown, ..Setup::default() };
     play(
         &setup,
         "a> Q[SELECT f('cove.b', 'v')]

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use wire::pg::frame::{HEADER_BYTES, PgHeader, put_header, split_string};
 
 use crate::pg::client::{ClientId, PgClientSession, PgClientSetup};
@@ -28,7 +28,7 @@ use crate::pg::statements::HashKey;
 
 pub(super) struct Setup {
     pub(super) mode: PoolMode,
-    pub(super) verify: Verify,
+    pub(super) verify: VerifyMode,
     pub(super) read_only: bool,
     pub(super) limits: LinkLimits,
     /// Settings that a client starts with, by its letter.
@@ -44,7 +44,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             mode: PoolMode::Transaction,
-            verify: Verify::Never,
+            verify: VerifyMode::Never,
             read_only: false,
             limits: LinkLimits::default(),
             settings: &[],

@@ -24,7 +24,7 @@ fn every_operation_asks_a_guest_for_its_right() {
                 continue;
             }
             // What is about no namespace needs all of the warehouse.
-            let is_about_all = matches!(op, Op::CreateNamespace);
+            let is_about_all = matches!(op, CatalogOperation::CreateNamespace);
             let is_there = match namespaces {
                 [] => true,
                 [one] => *one == "n" && !is_about_all,
@@ -33,7 +33,7 @@ fn every_operation_asks_a_guest_for_its_right() {
             let may = match need(op) {
                 Need::ToBeKnown => true,
                 // What is listed leads to what may be seen.
-                Need::To(Right::Read) if op == Op::ListNamespaces => true,
+                Need::To(Right::Read) if op == CatalogOperation::ListNamespaces => true,
                 Need::To(Right::Read) => is_there,
                 Need::To(Right::Write | Right::Manage) => is_there && writes,
                 _ => false,
@@ -51,10 +51,16 @@ fn every_operation_asks_a_guest_for_its_right() {
 fn only_what_icebergs_clients_need_is_for_guests() {
     for operation in operations() {
         let is_icebergs = operation.path.starts_with("/v1/") && operation.op.is_told();
-        let is_config = operation.op == Op::Config;
+        let is_config = operation.op == CatalogOperation::Config;
         assert!(!operation.op.is_for_guests() || is_icebergs || is_config, "{:?}", operation.op);
     }
-    for op in [Op::Token, Op::Sign, Op::LoadCredentials, Op::Changes, Op::ListWarehouses] {
+    for op in [
+        CatalogOperation::Token,
+        CatalogOperation::Sign,
+        CatalogOperation::LoadCredentials,
+        CatalogOperation::Changes,
+        CatalogOperation::ListWarehouses,
+    ] {
         assert!(!op.is_for_guests(), "{op:?}");
     }
 }

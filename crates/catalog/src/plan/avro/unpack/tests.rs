@@ -32,8 +32,8 @@ pub(in crate::plan) fn pack(codec: &str, plain: &[u8]) -> Vec<u8> {
 const CODECS: [&str; 4] = ["null", "deflate", "snappy", "zstandard"];
 
 fn unpack(codec: &str, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, &'static str> {
-    let codec = Codec::named(Some(codec.as_bytes())).unwrap();
-    let unpacked = Unpacker::new(codec).unpack(packed, bytes_max);
+    let codec = AvroCodec::named(Some(codec.as_bytes())).unwrap();
+    let unpacked = BlockUnpacker::new(codec).unpack(packed, bytes_max);
     unpacked.map(Cow::into_owned).map_err(|error| error.0)
 }
 
@@ -84,7 +84,7 @@ fn lengths_that_are_only_said_take_no_memory() {
 
 #[test]
 fn blocks_of_one_file_are_unpacked_one_after_the_other() {
-    let mut unpacker = Unpacker::new(Codec::Zstandard);
+    let mut unpacker = BlockUnpacker::new(AvroCodec::Zstandard);
     let all = [b"first ".repeat(100), Vec::new(), b"second".repeat(9)];
     for plain in &all {
         let packed = pack("zstandard", plain);

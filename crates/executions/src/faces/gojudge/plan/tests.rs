@@ -4,17 +4,22 @@ use node::clock;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::limits::Kind;
+use crate::limits::LimitTable;
 
 const MIB: u64 = 1 << 20;
 
-fn rules(kind: Kind) -> Rules {
-    Rules::new(kind, &LimitSpec::default(), &LimitSpec::default(), 4096 * MIB).unwrap()
+fn rules(kind: LimitTable) -> LimitRules {
+    LimitRules::new(kind, &LimitSpec::default(), &LimitSpec::default(), 4096 * MIB).unwrap()
 }
 
-fn plan_with(store: &Store, request: Value, has_streams: bool) -> Result<Plan, RunError> {
-    let (run, compile, config) = (rules(Kind::Run), rules(Kind::Compile), Config::default());
-    let planner = Planner {
+fn plan_with(
+    store: &FileStore,
+    request: Value,
+    has_streams: bool,
+) -> Result<GojudgePlan, RunError> {
+    let (run, compile, config) =
+        (rules(LimitTable::Run), rules(LimitTable::Compile), GojudgeConfig::default());
+    let planner = GojudgePlanner {
         config: &config,
         store,
         tenant: "tenant",
@@ -29,11 +34,11 @@ fn plan_with(store: &Store, request: Value, has_streams: bool) -> Result<Plan, R
     planner.plan(serde_json::from_value(request).unwrap())
 }
 
-fn plan(request: Value) -> Result<Plan, RunError> {
-    plan_with(&Store::new(&Config::default()), request, false)
+fn plan(request: Value) -> Result<GojudgePlan, RunError> {
+    plan_with(&FileStore::new(&GojudgeConfig::default()), request, false)
 }
 
-fn one(cmd: Value) -> Program {
+fn one(cmd: Value) -> GojudgeProgram {
     plan(json!({"cmd": [cmd]})).unwrap().programs.pop().unwrap()
 }
 
@@ -135,7 +140,7 @@ fn files_that_cannot_be_placed_are_the_program_s_outcome() {
     }}));
     let refused = program.refused.unwrap();
     let errors: Vec<_> = refused.file_error.iter().map(|e| (e.name.as_str(), e.kind)).collect();
-    assert_eq!(refused.status, Status::FileError);
+    assert_eq!(refused.status, GojudgeStatus::FileError);
     assert_eq!(
         errors,
         [
@@ -209,7 +214,7 @@ fn names_of_streams_are_not_looked_for_among_files() {
 
 #[test]
 fn stored_files_go_by_descriptor_and_streams_only_where_there_is_a_caller() {
-    let store = Store::new(&Config::default());
+    let store = FileStore::new(&GojudgeConfig::default());
     let id = store.add("tenant", "f", b"12", clock::now()).unwrap();
     let request = json!({"cmd": [{"args": ["a"], "copyIn": {"f": {"fileId": id}},
         "files": [{"streamIn": true}, {"streamOut": true}, {"fileId": id}]}]});
@@ -217,5 +222,8 @@ fn stored_files_go_by_descriptor_and_streams_only_where_there_is_a_caller() {
     let program = plan_with(&store, request, true).unwrap().programs.pop().unwrap();
     assert!(matches!(program.command.files[0].content, WorkspaceContent::Shared(_)));
     assert!(program.command.files[0].executable);
-    assert!(matches!(&*program.streams, [Stream::In, Stream::Out, Stream::Shared(_)]));
+    assert!(matches!(
+        &*program.streams,
+        [DescriptorPlan::In, DescriptorPlan::Out, DescriptorPlan::Shared(_)]
+    ));
 }

@@ -1,14 +1,14 @@
 //! Results to statuses, and jobs to fields.
 
-use api::{ExecutionId, Mode, Stage, TestResult, Truncated};
+use api::{ExecutionId, ExecutionMode, StageResult, TestResult, TruncatedStreams};
 use serde_json::json;
 
 use super::*;
 use crate::faces::judge0::submission::LABEL;
 use crate::verdict::infrastructure_failure;
 
-fn outcome(verdict: Verdict, code: Option<i32>, signal: Option<&str>) -> Outcome {
-    Outcome {
+fn outcome(verdict: Verdict, code: Option<i32>, signal: Option<&str>) -> StageOutcome {
+    StageOutcome {
         verdict,
         exit_code: code,
         signal: signal.map(str::to_owned),
@@ -22,15 +22,15 @@ fn outcome(verdict: Verdict, code: Option<i32>, signal: Option<&str>) -> Outcome
     }
 }
 
-fn limited(verdict: Verdict, limit: LimitHit) -> Outcome {
-    Outcome { limit: Some(limit), ..outcome(verdict, None, Some("SIGKILL")) }
+fn limited(verdict: Verdict, limit: LimitHit) -> StageOutcome {
+    StageOutcome { limit: Some(limit), ..outcome(verdict, None, Some("SIGKILL")) }
 }
 
-fn execution(outcome: Outcome) -> Execution {
+fn execution(outcome: StageOutcome) -> Execution {
     Execution {
         id: ExecutionId("ex_01KBJ8QZ5N8M3V0Y2R7T4W6X9A".to_owned()),
         outcome,
-        mode: Mode::Fresh,
+        mode: ExecutionMode::Fresh,
         stages: Vec::new(),
         files: Vec::new(),
         tests: Vec::new(),
@@ -38,18 +38,18 @@ fn execution(outcome: Outcome) -> Execution {
     }
 }
 
-fn remembered() -> Remembered {
-    Remembered {
+fn remembered() -> SubmissionRecord {
+    SubmissionRecord {
         face: LABEL.to_owned(),
         language_id: 71,
         cpu_time_limit: 5.0,
         number_of_runs: 1,
-        ..Remembered::default()
+        ..SubmissionRecord::default()
     }
 }
 
-fn job(state: State, result: Option<&Execution>) -> Job {
-    Job {
+fn job(state: State, result: Option<&Execution>) -> QueuedJob {
+    QueuedJob {
         id: ExecutionId("ex_01KBJ8QZ5N8M3V0Y2R7T4W6X9A".to_owned()),
         tenant: "t".to_owned(),
         state,
@@ -70,11 +70,11 @@ fn job(state: State, result: Option<&Execution>) -> Job {
 
 #[test]
 fn every_verdict_has_a_status_and_a_message() {
-    let not_started = Outcome {
+    let not_started = StageOutcome {
         message: Some("start `./a.out`: no".to_owned()),
         ..outcome(Verdict::Re, Some(126), None)
     };
-    let slow = Outcome { cpu_ms: 5000.1, ..outcome(Verdict::Ok, Some(0), None) };
+    let slow = StageOutcome { cpu_ms: 5000.1, ..outcome(Verdict::Ok, Some(0), None) };
     for (outcome, status, message) in [
         (outcome(Verdict::Ok, Some(0), None), "Accepted", None),
         (outcome(Verdict::Wa, Some(0), None), "Wrong Answer", None),
@@ -129,7 +129,7 @@ fn every_verdict_has_a_status_and_a_message() {
         (infrastructure_failure(), "Internal Error", infrastructure_failure().message.as_deref()),
         (outcome(Verdict::Jf, Some(0), None), "Internal Error", None),
     ] {
-        let judged = Judged::finished(&execution(outcome.clone()), &remembered());
+        let judged = SubmissionOutcome::finished(&execution(outcome.clone()), &remembered());
         let seen = (STATUSES[judged.status - 1], judged.message.as_deref());
         assert_eq!(seen, (status, message), "{outcome:?}");
     }
@@ -137,7 +137,7 @@ fn every_verdict_has_a_status_and_a_message() {
 
 #[test]
 fn a_failed_compilation_shows_what_the_compiler_said_and_no_run() {
-    let compile = |limit| Outcome {
+    let compile = |limit| StageOutcome {
         stderr: "error\n".to_owned(),
         limit,
         ..outcome(Verdict::Ce, Some(1), None)
@@ -147,18 +147,18 @@ fn a_failed_compilation_shows_what_the_compiler_said_and_no_run() {
     {
         let mut execution = execution(compile(limit));
         let outcome = compile(limit);
-        execution.stages = vec![Stage {
+        execution.stages = vec![StageResult {
             name: StageName::Compile,
-            mode: Mode::Fresh,
+            mode: ExecutionMode::Fresh,
             outcome,
             output_at_top: false,
         }];
-        let judged = Judged::finished(&execution, &remembered());
-        let expected = Judged {
+        let judged = SubmissionOutcome::finished(&execution, &remembered());
+        let expected = SubmissionOutcome {
             status: COMPILATION,
             compile_output: Some(b"error\nout\n".to_vec()),
             message: message.map(str::to_owned),
-            ..Judged::default()
+            ..SubmissionOutcome::default()
         };
         assert_eq!(judged, expected);
     }
@@ -168,23 +168,23 @@ fn a_failed_compilation_shows_what_the_compiler_said_and_no_run() {
 fn figures_of_several_runs_are_their_mean_and_the_first_failure_is_shown() {
     let run = |verdict, cpu_ms, memory_peak_bytes, stdout: &str| TestResult {
         name: String::new(),
-        outcome: Outcome {
+        outcome: StageOutcome {
             cpu_ms,
             memory_peak_bytes,
             stdout: stdout.to_owned(),
             ..outcome(verdict, Some(0), None)
         },
-        mode: Mode::Fresh,
+        mode: ExecutionMode::Fresh,
         judge: None,
         output_at_top: false,
     };
     let mut execution = execution(outcome(Verdict::Ok, Some(0), None));
     execution.tests = vec![run(Verdict::Ok, 10.0, 1024, "a"), run(Verdict::Ok, 20.0, 3072, "b")];
-    let judged = Judged::finished(&execution, &remembered());
+    let judged = SubmissionOutcome::finished(&execution, &remembered());
     let seen = (judged.status, judged.cpu_ms, judged.memory_bytes, judged.stdout);
     assert_eq!(seen, (ACCEPTED, Some(15.0), Some(2048), Some(b"b".to_vec())));
     execution.tests.insert(0, run(Verdict::Wa, 30.0, 2048, "c"));
-    let judged = Judged::finished(&execution, &remembered());
+    let judged = SubmissionOutcome::finished(&execution, &remembered());
     assert_eq!((judged.status, judged.stdout), (WRONG_ANSWER, Some(b"c".to_vec())));
 }
 
@@ -192,16 +192,21 @@ fn figures_of_several_runs_are_their_mean_and_the_first_failure_is_shown() {
 fn programs_of_several_files_are_compared_here() {
     for (expected, status) in [("out", ACCEPTED), ("out  \n\n", ACCEPTED), ("other", WRONG_ANSWER)]
     {
-        let remembered = Remembered { expected: Some(BASE64.encode(expected)), ..remembered() };
+        let remembered =
+            SubmissionRecord { expected: Some(BASE64.encode(expected)), ..remembered() };
         let execution = execution(outcome(Verdict::Ok, Some(0), None));
-        assert_eq!(Judged::finished(&execution, &remembered).status, status, "{expected:?}");
+        assert_eq!(
+            SubmissionOutcome::finished(&execution, &remembered).status,
+            status,
+            "{expected:?}"
+        );
     }
 }
 
 #[test]
 fn the_default_fields_of_every_state() {
     let finished = execution(outcome(Verdict::Ok, Some(0), None));
-    let dead = Job { message: Some("three times".to_owned()), ..job(State::Dead, None) };
+    let dead = QueuedJob { message: Some("three times".to_owned()), ..job(State::Dead, None) };
     let nothing = json!({"time": null, "memory": null, "stdout": null, "stderr": null,
                          "compile_output": null, "message": null});
     for (job, status_id, changes) in [
@@ -220,32 +225,32 @@ fn the_default_fields_of_every_state() {
         }
         expected["token"] = token::of(&job.id).into();
         expected["status"] = status(status_id);
-        let submitted = Submitted::of(job).unwrap();
-        let shown = submitted.render(DEFAULT_FIELDS, Texts::Plain, &[]).unwrap();
+        let submitted = SubmissionView::of(job).unwrap();
+        let shown = submitted.render(DEFAULT_FIELDS, TextEncoding::Plain, &[]).unwrap();
         assert_eq!(shown, expected);
     }
 }
 
 #[test]
 fn texts_are_plain_or_base64_and_never_broken() {
-    let bytes = Outcome {
+    let bytes = StageOutcome {
         stdout: "\u{fffd}".to_owned(),
         stdout_base64: Some("/w==".to_owned()),
-        truncated: Truncated::default(),
+        truncated: TruncatedStreams::default(),
         ..outcome(Verdict::Ok, Some(0), None)
     };
-    let submitted = Submitted::of(job(State::Finished, Some(&execution(bytes)))).unwrap();
-    assert_eq!(submitted.render(["stdout"], Texts::Plain, &[]), Err(NotText));
-    let shown = submitted.render(["stdout", "stderr"], Texts::Base64, &[]);
+    let submitted = SubmissionView::of(job(State::Finished, Some(&execution(bytes)))).unwrap();
+    assert_eq!(submitted.render(["stdout"], TextEncoding::Plain, &[]), Err(NotText));
+    let shown = submitted.render(["stdout", "stderr"], TextEncoding::Base64, &[]);
     assert_eq!(shown, Ok(json!({"stdout": "/w==", "stderr": null})));
 }
 
 #[test]
 fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let finished = execution(outcome(Verdict::Re, Some(7), None));
-    let submitted = Submitted::of(job(State::Finished, Some(&finished))).unwrap();
+    let submitted = SubmissionView::of(job(State::Finished, Some(&finished))).unwrap();
     let all = FIELDS.into_iter().chain(MADE_FIELDS).chain(NAMED_FIELDS);
-    let shown = submitted.render(all, Texts::Plain, &[]).unwrap();
+    let shown = submitted.render(all, TextEncoding::Plain, &[]).unwrap();
     for (field, expected) in [
         ("created_at", json!("1970-01-01T00:00:01.000Z")),
         ("started_at", json!("1970-01-01T00:00:02.000Z")),
@@ -263,8 +268,8 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let count = FIELDS.len() + MADE_FIELDS.len() + NAMED_FIELDS.len();
     assert_eq!(shown.as_object().unwrap().len(), count);
     for face in [None, Some("{}"), Some(r#"{"face":"gojudge"}"#), Some("nonsense")] {
-        let job = Job { face: face.map(str::to_owned), ..job(State::Queued, None) };
-        assert!(Submitted::of(job).is_none());
+        let job = QueuedJob { face: face.map(str::to_owned), ..job(State::Queued, None) };
+        assert!(SubmissionView::of(job).is_none());
     }
 }
 

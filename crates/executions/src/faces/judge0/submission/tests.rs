@@ -9,18 +9,18 @@ use super::*;
 /// Bytes that may be repeated.
 const COPIES: u64 = 1000;
 
-fn languages() -> Vec<Numbered> {
-    let numbered = |id, kind, file: Option<&str>| Numbered {
+fn languages() -> Vec<NumberedLanguage> {
+    let numbered = |id, kind, file: Option<&str>| NumberedLanguage {
         id,
         name: String::new(),
         kind,
         source_file: file.map(str::to_owned),
     };
     vec![
-        numbered(43, Kind::PlainText, Some("text.txt")),
-        numbered(44, Kind::Executable, Some("a.out")),
-        numbered(71, Kind::Language("python"), Some("main.py")),
-        numbered(89, Kind::MultiFile, None),
+        numbered(43, NumberedKind::PlainText, Some("text.txt")),
+        numbered(44, NumberedKind::Executable, Some("a.out")),
+        numbered(71, NumberedKind::Language("python"), Some("main.py")),
+        numbered(89, NumberedKind::MultiFile, None),
     ]
 }
 
@@ -28,7 +28,7 @@ fn parsed(parameters: &Value, base64: bool) -> Result<Submission, Complaints> {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
     let mut copies_left = COPIES;
-    parse(parameters, base64, &languages(), &Config::default(), &mut copies_left)
+    parse(parameters, base64, &languages(), &Judge0Config::default(), &mut copies_left)
 }
 
 /// A good submission with some parameters replaced.
@@ -131,7 +131,7 @@ fn copies_are_counted_before_they_are_made() {
         (runs(0, 0, 20), None),
     ] {
         let parameters = parameters.as_object().unwrap();
-        let parsed = parse(parameters, false, &languages(), &Config::default(), &mut left);
+        let parsed = parse(parameters, false, &languages(), &Judge0Config::default(), &mut left);
         assert_eq!(parsed.err().map(|complaints| json!(complaints)), expected);
     }
     assert_eq!(left, 0);
@@ -230,7 +230,7 @@ fn check(rows: &[(Value, bool, Value)]) {
         }
         whole.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         assert_eq!(json!(submission.request), whole, "{changes}");
-        let face: Remembered = serde_json::from_str(&submission.face.unwrap()).unwrap();
+        let face: SubmissionRecord = serde_json::from_str(&submission.face.unwrap()).unwrap();
         assert_eq!(face.face, LABEL);
     }
 }
@@ -322,7 +322,7 @@ fn what_cove_refuses_is_told_in_judge0_s_names() {
         ("language", "language_id"),
         ("else", "base"),
     ] {
-        let complaints = complaint(&Refusal::invalid(field, "no"));
+        let complaints = complaint(&RequestRefusal::invalid(field, "no"));
         assert_eq!(json!(complaints), json!({ name: ["no"] }), "{field}");
     }
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn languages() -> Vec<Language> {
-    let language = |name: &str, extension: &str, version: &str, compiled| Language {
+fn languages() -> Vec<LanguageView> {
+    let language = |name: &str, extension: &str, version: &str, compiled| LanguageView {
         name: name.to_owned(),
         aliases: Vec::new(),
         extensions: vec![extension.to_owned()],
@@ -18,15 +18,15 @@ fn languages() -> Vec<Language> {
     vec![
         language("python", "py", "Python 3.11.7", false),
         language("c", "c", "gcc 12.2.0", true),
-        Language {
+        LanguageView {
             extensions: Vec::new(),
             ..language("java-source", "java", "javac 17.0.1", false)
         },
     ]
 }
 
-fn parsed(body: &Value) -> Result<Job, String> {
-    let config = Config { run_memory_limit: Some(1000), ..Config::default() };
+fn parsed(body: &Value) -> Result<PistonJob, String> {
+    let config = PistonConfig { run_memory_limit: Some(1000), ..PistonConfig::default() };
     parse(body, &languages(), &config)
 }
 
@@ -193,6 +193,6 @@ fn what_cove_refuses_is_told_in_piston_s_names() {
         ("files[0].name", "is absolute", "files[0].name is absolute"),
         ("", "no", "no"),
     ] {
-        assert_eq!(refusal(&Refusal::invalid(field, message)), expected);
+        assert_eq!(refusal(&RequestRefusal::invalid(field, message)), expected);
     }
 }

@@ -84,7 +84,7 @@ async fn a_producer_gets_every_result_once() {
             let result = json!({"echo": request["source"]}).to_string().into_bytes();
             let finish = Finish::Result(result.clone());
             let ended = queue.finish(claim.lease.clone(), finish, now_ms()).await.unwrap();
-            assert_eq!(ended, Ended::Now(State::Finished));
+            assert_eq!(ended, AttemptDisposition::Now(State::Finished));
             let parts = Parts { request: true, result: true };
             let job = queue.get(claim.lease.id, parts).await.unwrap().unwrap();
             assert_eq!((&*job.language, job.result), ("python", Some(result)));

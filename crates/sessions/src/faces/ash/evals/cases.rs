@@ -1,16 +1,18 @@
 //! The questions.
 
-use api::Agent;
+use api::AgentView;
 use axum::Json;
 use axum::extract::Path;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::call::{Answer, Body, Caller, Failure, Query, created, flat_and_named, removed};
+use super::super::call::{
+    Answer, AshBody, AshCaller, AshFailure, AshQuery, created, flat_and_named, removed,
+};
 use super::super::time;
 use super::{CASE, find};
-use crate::service::Document;
+use crate::service::FaceDocument;
 
 /// Questions of one agent, and bytes of one with all that belongs to it.
 const CASES_MAX: u64 = 1000;
@@ -19,21 +21,21 @@ const CASE_BYTES_MAX: usize = 64 << 10;
 /// What is kept of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(in super::super) struct Case {
+pub(in super::super) struct EvalCase {
     pub(super) question: String,
     pub(super) expected_topics: Option<Vec<String>>,
     pub(super) expected_not_topics: Option<Vec<String>>,
     reference_answer: Option<String>,
     pub(super) category: Option<String>,
     pub(super) tags: Option<Vec<String>>,
-    chat_history: Option<Vec<Turn>>,
+    chat_history: Option<Vec<EvalTurn>>,
     #[serde(default = "yes")]
     pub(super) is_active: bool,
 }
 
 /// What was said before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Turn {
+struct EvalTurn {
     role: String,
     content: String,
 }
@@ -43,18 +45,18 @@ fn yes() -> bool {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in super::super) struct Import {
-    cases: Vec<Case>,
+pub(in super::super) struct ImportCases {
+    cases: Vec<EvalCase>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(in super::super) struct Listing {
+pub(in super::super) struct EvalCaseList {
     category: Option<String>,
     is_active: Option<String>,
 }
 
-impl Case {
+impl EvalCase {
     /// What an agent is asked, with what was said before.
     pub(super) fn prompt(&self) -> String {
         let Some(history) = self.chat_history.as_ref().filter(|history| !history.is_empty()) else {
@@ -65,44 +67,47 @@ impl Case {
         format!("{}\nuser: {}", said.join("\n"), self.question)
     }
 
-    fn check(&self) -> Result<Value, Failure> {
+    fn check(&self) -> Result<Value, AshFailure> {
         if self.question.is_empty() {
-            return Err(Failure::bad("question: is empty"));
+            return Err(AshFailure::bad("question: is empty"));
         }
-        let body = serde_json::to_value(self).map_err(Failure::internal)?;
+        let body = serde_json::to_value(self).map_err(AshFailure::internal)?;
         if body.to_string().len() > CASE_BYTES_MAX {
-            return Err(Failure::bad(format!("a case has at most {CASE_BYTES_MAX} bytes")));
+            return Err(AshFailure::bad(format!("a case has at most {CASE_BYTES_MAX} bytes")));
         }
         Ok(body)
     }
 }
 
 /// The questions of an agent, the oldest first.
-pub(super) async fn of(caller: &Caller, agent: &Agent) -> Result<Vec<(Document, Case)>, Failure> {
+pub(super) async fn of(
+    caller: &AshCaller,
+    agent: &AgentView,
+) -> Result<Vec<(FaceDocument, EvalCase)>, AshFailure> {
     let documents = caller.documents(CASE, Some(&agent.id)).await?;
     Ok(documents.into_iter().map(|document| (document.clone(), case_of(&document))).collect())
 }
 
-pub(super) fn case_of(document: &Document) -> Case {
+pub(super) fn case_of(document: &FaceDocument) -> EvalCase {
     serde_json::from_value(document.body.clone()).unwrap_or_default()
 }
 
-async fn room(caller: &Caller, agent: &Agent, more: usize) -> Result<(), Failure> {
+async fn room(caller: &AshCaller, agent: &AgentView, more: usize) -> Result<(), AshFailure> {
     let sessions = caller.sessions();
     let known = sessions.count_documents(&caller.tenant, CASE, Some(&agent.id)).await?;
     let more = u64::try_from(more).unwrap_or(u64::MAX);
     match known.saturating_add(more) > CASES_MAX {
-        true => Err(Failure::bad(format!("an agent has at most {CASES_MAX} cases"))),
+        true => Err(AshFailure::bad(format!("an agent has at most {CASES_MAX} cases"))),
         false => Ok(()),
     }
 }
 
 /// `POST /api/agents/{name}/eval-cases`.
 pub(in super::super) async fn create(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(case): Body<Case>,
-) -> Result<Response, Failure> {
+    AshBody(case): AshBody<EvalCase>,
+) -> Result<Response, AshFailure> {
     let agent = caller.agent(&name).await?;
     let body = case.check()?;
     room(&caller, &agent, 1).await?;
@@ -114,14 +119,14 @@ pub(in super::super) async fn create(
 
 /// `GET /api/agents/{name}/eval-cases`.
 pub(in super::super) async fn list(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Query(listing): Query<Listing>,
+    AshQuery(listing): AshQuery<EvalCaseList>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
     let category = listing.category.filter(|category| !category.is_empty());
     let is_active = listing.is_active.as_deref().map(|text| text == "true");
-    let is_wanted = |case: &Case| {
+    let is_wanted = |case: &EvalCase| {
         category.as_ref().is_none_or(|wanted| case.category.as_ref() == Some(wanted))
             && is_active.is_none_or(|wanted| case.is_active == wanted)
     };
@@ -135,19 +140,19 @@ pub(in super::super) async fn list(
 }
 
 /// `GET /api/agents/{name}/eval-cases/export`.
-pub(in super::super) async fn export(caller: Caller, path: Path<String>) -> Answer {
-    list(caller, path, Query(Listing::default())).await
+pub(in super::super) async fn export(caller: AshCaller, path: Path<String>) -> Answer {
+    list(caller, path, AshQuery(EvalCaseList::default())).await
 }
 
 /// `POST /api/agents/{name}/eval-cases/import`.
 pub(in super::super) async fn import(
-    caller: Caller,
+    caller: AshCaller,
     Path(name): Path<String>,
-    Body(import): Body<Import>,
+    AshBody(import): AshBody<ImportCases>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
     // All of them are fine, or none is taken.
-    let bodies: Result<Vec<Value>, Failure> = import.cases.iter().map(Case::check).collect();
+    let bodies: Result<Vec<Value>, AshFailure> = import.cases.iter().map(EvalCase::check).collect();
     let bodies = bodies?;
     room(&caller, &agent, bodies.len()).await?;
     let imported = bodies.len();
@@ -160,7 +165,7 @@ pub(in super::super) async fn import(
 
 /// `GET /api/agents/{name}/eval-cases/{id}`.
 pub(in super::super) async fn get(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, id)): Path<(String, String)>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
@@ -170,19 +175,19 @@ pub(in super::super) async fn get(
 
 /// `PATCH /api/agents/{name}/eval-cases/{id}`.
 pub(in super::super) async fn update(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, id)): Path<(String, String)>,
-    Body(changes): Body<serde_json::Map<String, Value>>,
+    AshBody(changes): AshBody<serde_json::Map<String, Value>>,
 ) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
     let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
-    let mut fields = serde_json::to_value(case_of(&kept)).map_err(Failure::internal)?;
+    let mut fields = serde_json::to_value(case_of(&kept)).map_err(AshFailure::internal)?;
     if let Value::Object(fields) = &mut fields {
         fields.extend(changes);
     }
-    let case: Case =
-        serde_json::from_value(fields).map_err(|error| Failure::bad(format!("body: {error}")))?;
+    let case: EvalCase = serde_json::from_value(fields)
+        .map_err(|error| AshFailure::bad(format!("body: {error}")))?;
     let body = case.check()?;
     caller.sessions().put_document(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
     let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
@@ -191,7 +196,7 @@ pub(in super::super) async fn update(
 
 /// `DELETE /api/agents/{name}/eval-cases/{id}`.
 pub(in super::super) async fn remove(
-    caller: Caller,
+    caller: AshCaller,
     Path((name, id)): Path<(String, String)>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
@@ -200,7 +205,7 @@ pub(in super::super) async fn remove(
     Ok(removed())
 }
 
-fn shape(agent: &str, document: &Document) -> Value {
+fn shape(agent: &str, document: &FaceDocument) -> Value {
     let case = case_of(document);
     json!({
         "id": document.id,
@@ -224,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_question_has_what_was_said_before() {
-        let case = |history: Value| -> Case {
+        let case = |history: Value| -> EvalCase {
             serde_json::from_value(json!({"question": "And now?", "chatHistory": history})).unwrap()
         };
         assert!(case(Value::Null).is_active, "unless it says otherwise");
@@ -235,8 +240,8 @@ mod tests {
 
     #[test]
     fn a_question_asks_something() {
-        assert!(Case::default().check().is_err());
-        let long = Case { question: "x".repeat(CASE_BYTES_MAX), ..Case::default() };
+        assert!(EvalCase::default().check().is_err());
+        let long = EvalCase { question: "x".repeat(CASE_BYTES_MAX), ..EvalCase::default() };
         assert!(long.check().is_err());
     }
 }

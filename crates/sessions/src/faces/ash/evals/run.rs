@@ -13,9 +13,9 @@ use tokio::time;
 use super::super::versions;
 use super::super::{FACE, turn};
 use super::cases::case_of;
-use super::{CASE, OPEN, OPEN_RUNS, Outcome, RESULT, RUN, Run, outcome_of, run_of, told};
+use super::{CASE, EvalOutcome, EvalRun, OPEN, OPEN_RUNS, RESULT, RUN, outcome_of, run_of, told};
 use crate::error::Error;
-use crate::service::{Document, Extras, Sessions};
+use crate::service::{CreateExtras, FaceDocument, Sessions};
 
 /// Runs that a server works on at one time.
 const AT_ONCE: usize = 4;
@@ -28,13 +28,13 @@ const PAGE: usize = 500;
 
 /// The runs that are worked on.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Runs {
+pub(in super::super) struct EvalRuns {
     places: Arc<Semaphore>,
     drain: Drain,
 }
 
 /// Goes on with what this server left undone when it was stopped.
-pub(in super::super) async fn keep(runs: Runs, sessions: Sessions) {
+pub(in super::super) async fn keep(runs: EvalRuns, sessions: Sessions) {
     while !runs.drain.is_draining() {
         match runs.find(&sessions).await {
             Ok(()) => return,
@@ -49,9 +49,9 @@ pub(in super::super) async fn keep(runs: Runs, sessions: Sessions) {
     }
 }
 
-impl Runs {
-    pub(in super::super) fn new(drain: Drain) -> Runs {
-        Runs { places: Arc::new(Semaphore::new(AT_ONCE)), drain }
+impl EvalRuns {
+    pub(in super::super) fn new(drain: Drain) -> EvalRuns {
+        EvalRuns { places: Arc::new(Semaphore::new(AT_ONCE)), drain }
     }
 
     async fn find(&self, sessions: &Sessions) -> Result<(), Error> {
@@ -76,7 +76,7 @@ impl Runs {
         run: &str,
         agent: &str,
     ) {
-        let work = Work {
+        let work = RunningEval {
             sessions: sessions.clone(),
             tenant: Arc::clone(tenant),
             run: run.to_owned(),
@@ -98,7 +98,7 @@ impl Runs {
 }
 
 /// A run under way.
-struct Work {
+struct RunningEval {
     sessions: Sessions,
     tenant: Arc<str>,
     run: String,
@@ -106,7 +106,7 @@ struct Work {
     drain: Drain,
 }
 
-impl Work {
+impl RunningEval {
     async fn run(&self) -> Result<(), Error> {
         self.change(|run| {
             run.status = "running".to_owned();
@@ -213,7 +213,7 @@ impl Work {
             options: AgentOptions { system_prompt: prompt, ..AgentOptions::default() },
             ..CreateSession::default()
         };
-        let extras = Extras { face: Some(FACE), ..Extras::default() };
+        let extras = CreateExtras { face: Some(FACE), ..CreateExtras::default() };
         let made = self.sessions.create_as(&self.tenant, request, extras).await;
         let session = made.map_err(|error| told(&error))?;
         let asked = turn::ask(&self.sessions, &self.tenant, &session.id, question).await;
@@ -224,13 +224,13 @@ impl Work {
             );
         }
         match asked {
-            Ok(turn::Outcome { error: Some(error), .. }) => Err(error),
-            Ok(turn::Outcome { text, .. }) => Ok(text),
+            Ok(turn::AshTurnOutcome { error: Some(error), .. }) => Err(error),
+            Ok(turn::AshTurnOutcome { text, .. }) => Ok(text),
             Err(error) => Err(told(&error)),
         }
     }
 
-    async fn outcomes(&self) -> Result<Vec<Outcome>, Error> {
+    async fn outcomes(&self) -> Result<Vec<EvalOutcome>, Error> {
         let mut all = Vec::new();
         let mut after: Option<String> = None;
         loop {
@@ -246,8 +246,8 @@ impl Work {
         }
     }
 
-    async fn change(&self, change: impl Fn(&mut Run)) -> Result<(), Error> {
-        let apply = |known: &Document| {
+    async fn change(&self, change: impl Fn(&mut EvalRun)) -> Result<(), Error> {
+        let apply = |known: &FaceDocument| {
             let mut run = run_of(known);
             change(&mut run);
             serde_json::to_value(run).map_err(Error::internal)
@@ -255,8 +255,12 @@ impl Work {
         self.modify(RUN, &self.run, apply).await.map(drop)
     }
 
-    async fn settle(&self, id: &str, change: impl Fn(&mut Outcome)) -> Result<Outcome, Error> {
-        let apply = |known: &Document| {
+    async fn settle(
+        &self,
+        id: &str,
+        change: impl Fn(&mut EvalOutcome),
+    ) -> Result<EvalOutcome, Error> {
+        let apply = |known: &FaceDocument| {
             let mut outcome = outcome_of(known);
             change(&mut outcome);
             serde_json::to_value(outcome).map_err(Error::internal)
@@ -269,8 +273,8 @@ impl Work {
         &self,
         kind: &str,
         id: &str,
-        apply: impl Fn(&Document) -> Result<Value, Error>,
-    ) -> Result<Document, Error> {
+        apply: impl Fn(&FaceDocument) -> Result<Value, Error>,
+    ) -> Result<FaceDocument, Error> {
         loop {
             let known = self.sessions.document(&self.tenant, kind, id).await?;
             let known = known.ok_or(Error::NotFound("run"))?;
@@ -308,10 +312,10 @@ fn number(count: usize) -> f64 {
 }
 
 /// What a run shows.
-fn summary(outcomes: &[Outcome]) -> Value {
-    let done: Vec<&Outcome> =
+fn summary(outcomes: &[EvalOutcome]) -> Value {
+    let done: Vec<&EvalOutcome> =
         outcomes.iter().filter(|outcome| outcome.status == "completed").collect();
-    let mean = |value: fn(&Outcome) -> f64| {
+    let mean = |value: fn(&EvalOutcome) -> f64| {
         let sum: f64 = done.iter().map(|outcome| value(outcome)).sum();
         if done.is_empty() { 0.0 } else { sum / number(done.len()) }
     };
@@ -358,12 +362,12 @@ mod tests {
 
     #[test]
     fn a_summary_counts_what_failed_against_the_run() {
-        let outcome = |status: &str, topic: f64, latency_ms: u64| Outcome {
+        let outcome = |status: &str, topic: f64, latency_ms: u64| EvalOutcome {
             status: status.to_owned(),
             topic_score: Some(topic),
             safety_score: Some(1.0),
             latency_ms: Some(latency_ms),
-            ..Outcome::default()
+            ..EvalOutcome::default()
         };
         let all = [outcome("completed", 1.0, 100), outcome("completed", 0.0, 300)];
         let shown = summary(&all);

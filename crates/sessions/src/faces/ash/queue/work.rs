@@ -13,9 +13,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time;
 
 use super::super::{FACE, turn};
-use super::{Item, KIND, Status};
+use super::{KIND, QueueItem, QueueItemStatus};
 use crate::error::Error;
-use crate::service::{Document, Extras, Sessions};
+use crate::service::{CreateExtras, FaceDocument, Sessions};
 
 /// Items that a server works on at one time.
 const AT_ONCE: usize = 8;
@@ -34,21 +34,21 @@ const PAGE: usize = 50;
 
 /// The tenants whose items are worked on.
 #[derive(Clone)]
-pub(in super::super) struct Queue {
+pub(in super::super) struct QueueTenants {
     working: Arc<Mutex<HashMap<Arc<str>, Arc<Notify>>>>,
     places: Arc<Semaphore>,
     drain: Drain,
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for QueueTenants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Queue")
     }
 }
 
-impl Queue {
-    pub(in super::super) fn new(drain: Drain) -> Queue {
-        Queue { working: Arc::default(), places: Arc::new(Semaphore::new(AT_ONCE)), drain }
+impl QueueTenants {
+    pub(in super::super) fn new(drain: Drain) -> QueueTenants {
+        QueueTenants { working: Arc::default(), places: Arc::new(Semaphore::new(AT_ONCE)), drain }
     }
 
     /// Looks for what is there from before, and from time to time for what others have left.
@@ -68,11 +68,11 @@ impl Queue {
     }
 
     async fn sweep(&self, sessions: &Sessions, is_first: bool) -> Result<(), Error> {
-        let processing = Status::Processing.as_str();
+        let processing = QueueItemStatus::Processing.as_str();
         for tenant in sessions.tenants_of_documents(KIND, processing).await? {
             self.free(sessions, &tenant, is_first).await?;
         }
-        let pending = Status::Pending.as_str();
+        let pending = QueueItemStatus::Pending.as_str();
         for tenant in sessions.tenants_of_documents(KIND, pending).await? {
             self.wake(sessions, &tenant.into());
         }
@@ -81,14 +81,14 @@ impl Queue {
 
     /// Lets items wait again that nobody works on any more.
     async fn free(&self, sessions: &Sessions, tenant: &str, is_first: bool) -> Result<(), Error> {
-        let processing = Some(Status::Processing.as_str());
+        let processing = Some(QueueItemStatus::Processing.as_str());
         for document in sessions.documents(tenant, KIND, processing, None, PAGE).await? {
             let item = item_of(&document);
             // What this server had before it was started, nobody has.
             let is_ours = item.server.as_deref() == Some(sessions.server());
             let is_left = item.lease_ms < clock::wall_ms() || (is_ours && is_first);
             if is_left {
-                put(sessions, tenant, &document, Status::Pending, &item).await?;
+                put(sessions, tenant, &document, QueueItemStatus::Pending, &item).await?;
             }
         }
         Ok(())
@@ -116,20 +116,20 @@ impl Queue {
     async fn run(self, sessions: Sessions, tenant: Arc<str>, woken: Arc<Notify>) {
         while !self.drain.is_draining() {
             let pause = match next(&sessions, &tenant).await {
-                Ok(Next::Due(document)) => {
+                Ok(NextQueueStep::Due(document)) => {
                     let Ok(_place) = self.places.acquire().await else { break };
                     match self.process(&sessions, &tenant, document).await {
                         Ok(()) => continue,
                         Err(error) => failed(&error),
                     }
                 }
-                Ok(Next::At(due_ms)) => {
+                Ok(NextQueueStep::At(due_ms)) => {
                     Duration::from_millis(due_ms.saturating_sub(clock::wall_ms()))
                 }
-                Ok(Next::None) => {
+                Ok(NextQueueStep::None) => {
                     self.working.lock().remove(&tenant);
                     // Something may have come just now, and found this task at work.
-                    if !matches!(next(&sessions, &tenant).await, Ok(Next::None)) {
+                    if !matches!(next(&sessions, &tenant).await, Ok(NextQueueStep::None)) {
                         self.wake(&sessions, &tenant);
                     }
                     return;
@@ -150,16 +150,16 @@ impl Queue {
         &self,
         sessions: &Sessions,
         tenant: &str,
-        document: Document,
+        document: FaceDocument,
     ) -> Result<(), Error> {
         let now_ms = clock::wall_ms();
-        let mut item = Item {
+        let mut item = QueueItem {
             server: Some(sessions.server().to_owned()),
             started_ms: Some(now_ms),
             lease_ms: now_ms + LEASE_MS,
             ..item_of(&document)
         };
-        let claimed = put(sessions, tenant, &document, Status::Processing, &item).await?;
+        let claimed = put(sessions, tenant, &document, QueueItemStatus::Processing, &item).await?;
         // Cancelled, or somebody else's.
         let Some(mut document) = claimed else { return Ok(()) };
         let result = match session(sessions, tenant, &mut item).await {
@@ -172,7 +172,8 @@ impl Queue {
                         () = time::sleep(RENEW_EVERY) => {}
                     }
                     item.lease_ms = clock::wall_ms() + LEASE_MS;
-                    match put(sessions, tenant, &document, Status::Processing, &item).await {
+                    match put(sessions, tenant, &document, QueueItemStatus::Processing, &item).await
+                    {
                         Ok(Some(renewed)) => document = renewed,
                         // Somebody else has it by now.
                         Ok(None) => return Ok(()),
@@ -196,43 +197,43 @@ impl Queue {
     }
 
     /// What becomes of an item.
-    fn settle(&self, item: &mut Item, error: Option<String>) -> Status {
+    fn settle(&self, item: &mut QueueItem, error: Option<String>) -> QueueItemStatus {
         let now_ms = clock::wall_ms();
         item.server = None;
         item.error = error;
         if item.error.is_none() {
             item.completed_ms = Some(now_ms);
-            return Status::Completed;
+            return QueueItemStatus::Completed;
         }
         // It is not its fault that the server shuts down.
         if self.drain.is_draining() {
-            return Status::Pending;
+            return QueueItemStatus::Pending;
         }
         item.retries += 1;
         if item.retries >= item.max_retries {
             item.completed_ms = Some(now_ms);
-            return Status::Failed;
+            return QueueItemStatus::Failed;
         }
         item.due_ms = now_ms + pause_ms(item.retries);
-        Status::Pending
+        QueueItemStatus::Pending
     }
 }
 
 /// What is to be done next.
-enum Next {
-    Due(Document),
+enum NextQueueStep {
+    Due(FaceDocument),
     At(u64),
     None,
 }
 
 /// The item whose turn it is: of those that are due the most urgent one, then the oldest.
-async fn next(sessions: &Sessions, tenant: &str) -> Result<Next, Error> {
+async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, Error> {
     let now_ms = clock::wall_ms();
-    let mut best: Option<(u32, Document)> = None;
+    let mut best: Option<(u32, FaceDocument)> = None;
     let mut soonest: Option<u64> = None;
     let mut after: Option<String> = None;
     loop {
-        let pending = Some(Status::Pending.as_str());
+        let pending = Some(QueueItemStatus::Pending.as_str());
         let page = sessions.documents(tenant, KIND, pending, after.as_deref(), PAGE).await?;
         after = page.last().map(|last| last.id.clone());
         let is_last = page.len() < PAGE;
@@ -249,19 +250,19 @@ async fn next(sessions: &Sessions, tenant: &str) -> Result<Next, Error> {
         }
     }
     Ok(match (best, soonest) {
-        (Some((_, document)), _) => Next::Due(document),
-        (None, Some(due_ms)) => Next::At(due_ms),
-        (None, None) => Next::None,
+        (Some((_, document)), _) => NextQueueStep::Due(document),
+        (None, Some(due_ms)) => NextQueueStep::At(due_ms),
+        (None, None) => NextQueueStep::None,
     })
 }
 
 /// The session that an item is for; made when it is for none.
-async fn session(sessions: &Sessions, tenant: &str, item: &mut Item) -> Result<String, Error> {
+async fn session(sessions: &Sessions, tenant: &str, item: &mut QueueItem) -> Result<String, Error> {
     if let Some(session) = &item.session {
         return Ok(session.clone());
     }
     let request = CreateSession { agent: Some(item.agent.clone()), ..CreateSession::default() };
-    let extras = Extras { face: Some(FACE), ..Extras::default() };
+    let extras = CreateExtras { face: Some(FACE), ..CreateExtras::default() };
     let made = sessions.create_as(tenant, request, extras).await?;
     item.session = Some(made.id.clone());
     Ok(made.id)
@@ -270,15 +271,15 @@ async fn session(sessions: &Sessions, tenant: &str, item: &mut Item) -> Result<S
 async fn put(
     sessions: &Sessions,
     tenant: &str,
-    known: &Document,
-    status: Status,
-    item: &Item,
-) -> Result<Option<Document>, Error> {
+    known: &FaceDocument,
+    status: QueueItemStatus,
+    item: &QueueItem,
+) -> Result<Option<FaceDocument>, Error> {
     let body = serde_json::to_value(item).map_err(Error::internal)?;
     sessions.replace_document(tenant, known, Some(status.as_str()), body).await
 }
 
-fn item_of(document: &Document) -> Item {
+fn item_of(document: &FaceDocument) -> QueueItem {
     serde_json::from_value(document.body.clone()).unwrap_or_default()
 }
 
@@ -304,24 +305,24 @@ mod tests {
 
     #[test]
     fn an_item_is_tried_as_often_as_it_says() {
-        let queue = Queue::new(Drain::new());
-        let mut item = Item { max_retries: 2, ..Item::default() };
+        let queue = QueueTenants::new(Drain::new());
+        let mut item = QueueItem { max_retries: 2, ..QueueItem::default() };
         let why = || Some("why".to_owned());
-        assert_eq!(queue.settle(&mut item, why()), Status::Pending);
-        assert_eq!(queue.settle(&mut item, why()), Status::Failed);
+        assert_eq!(queue.settle(&mut item, why()), QueueItemStatus::Pending);
+        assert_eq!(queue.settle(&mut item, why()), QueueItemStatus::Failed);
         assert_eq!((item.retries, item.error.as_deref()), (2, Some("why")));
-        assert_eq!(queue.settle(&mut item, None), Status::Completed);
-        let mut never = Item::default();
-        assert_eq!(queue.settle(&mut never, why()), Status::Failed);
+        assert_eq!(queue.settle(&mut item, None), QueueItemStatus::Completed);
+        let mut never = QueueItem::default();
+        assert_eq!(queue.settle(&mut never, why()), QueueItemStatus::Failed);
     }
 
     #[test]
     fn the_end_of_the_server_is_not_counted() {
         let drain = Drain::new();
-        let queue = Queue::new(drain.clone());
+        let queue = QueueTenants::new(drain.clone());
         drain.begin();
-        let mut item = Item { max_retries: 1, ..Item::default() };
-        assert_eq!(queue.settle(&mut item, Some("why".to_owned())), Status::Pending);
+        let mut item = QueueItem { max_retries: 1, ..QueueItem::default() };
+        assert_eq!(queue.settle(&mut item, Some("why".to_owned())), QueueItemStatus::Pending);
         assert_eq!((item.retries, item.due_ms), (0, 0));
     }
 }

@@ -8,10 +8,10 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::{Answer, Asked, shapes};
+use super::{Answer, AuthorizedRequest, shapes};
 use crate::faces::e2b::errors::RestError;
 use crate::faces::e2b::query::{parameters, quoted_pairs};
-use crate::faces::e2b::sandboxes::{FACE, Kept};
+use crate::faces::e2b::sandboxes::{FACE, StoredE2bSandbox};
 use crate::service::{ListQuery, ListedSession};
 
 /// Items of a page, unless the client wants fewer.
@@ -28,7 +28,7 @@ const PAUSED: [SessionState; 4] =
 
 /// What a list is to have.
 #[derive(Debug, PartialEq)]
-struct Wanted {
+struct ListSelection {
     metadata: BTreeMap<String, String>,
     states: Vec<SessionState>,
     template: Option<String>,
@@ -42,9 +42,9 @@ struct Wanted {
     name: Option<String>,
 }
 
-impl Wanted {
-    fn parse(query: &str) -> Result<Wanted, RestError> {
-        let mut wanted = Wanted {
+impl ListSelection {
+    fn parse(query: &str) -> Result<ListSelection, RestError> {
+        let mut wanted = ListSelection {
             metadata: BTreeMap::new(),
             states: [&[SessionState::Active][..], &PAUSED].concat(),
             template: None,
@@ -128,10 +128,10 @@ fn page(items: Vec<Value>, next: Option<String>) -> Response {
     response
 }
 
-impl Asked<'_> {
+impl AuthorizedRequest<'_> {
     /// All that run, for older clients.
     pub(super) async fn list_running(&self) -> Answer {
-        let mut wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        let mut wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         wanted.states = vec![SessionState::Active];
         wanted.limit = LOOKED_AT_MAX;
         let (items, _) = self.sandboxes(&wanted).await?;
@@ -140,12 +140,15 @@ impl Asked<'_> {
 
     /// A page of sandboxes.
     pub(super) async fn list_page(&self) -> Answer {
-        let wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        let wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         let (items, next) = self.sandboxes(&wanted).await?;
         Ok(page(items, next))
     }
 
-    async fn sandboxes(&self, wanted: &Wanted) -> Result<(Vec<Value>, Option<String>), RestError> {
+    async fn sandboxes(
+        &self,
+        wanted: &ListSelection,
+    ) -> Result<(Vec<Value>, Option<String>), RestError> {
         let mut found: Vec<(String, Value)> = Vec::new();
         // The store has the newest first; where the oldest are wanted, all are looked at.
         let mut cursor = wanted.next.clone().filter(|_| !wanted.oldest_first);
@@ -163,7 +166,8 @@ impl Asked<'_> {
             let list = self.face.sessions.list_with_extras(self.tenant, query).await?;
             looked_at += list.sessions.len();
             for ListedSession { session, extras } in &list.sessions {
-                let kept: Kept = serde_json::from_value(extras.extra.clone()).unwrap_or_default();
+                let kept: StoredE2bSandbox =
+                    serde_json::from_value(extras.extra.clone()).unwrap_or_default();
                 let created = utc(&session.created_at);
                 let is_wanted = wanted.template.as_ref().is_none_or(|it| *it == kept.template)
                     && wanted
@@ -196,7 +200,7 @@ impl Asked<'_> {
 
     /// A page of snapshots.
     pub(super) async fn snapshots(&self) -> Answer {
-        let wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        let wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         let (mut found, mut before) = (Vec::new(), wanted.next.clone());
         let sessions = &self.face.sessions;
         loop {
@@ -227,9 +231,9 @@ mod tests {
 
     #[test]
     fn filters_are_read() {
-        let wanted = Wanted::parse("").unwrap();
+        let wanted = ListSelection::parse("").unwrap();
         assert_eq!((wanted.limit, wanted.states.len(), wanted.next), (PAGE_MAX, 5, None));
-        let wanted = Wanted::parse(
+        let wanted = ListSelection::parse(
             "metadata=user%3D%2525C3%2525A4&state=running&limit=2&nextToken=x&order=asc&template=t\
              &startedAfter=2026-11-21T22%3A00%3A00.123456%2B00%3A00",
         )
@@ -239,8 +243,8 @@ mod tests {
         assert_eq!((wanted.limit, wanted.next.as_deref()), (2, Some("x")));
         assert_eq!((wanted.oldest_first, wanted.template.as_deref()), (true, Some("t")));
         assert_eq!(wanted.started_after.as_deref(), Some("2026-11-21T22:00:00.123456000"));
-        assert_eq!(Wanted::parse("state=running,paused").unwrap().states.len(), 5);
-        assert_eq!(Wanted::parse("limit=1000").unwrap().limit, PAGE_MAX);
+        assert_eq!(ListSelection::parse("state=running,paused").unwrap().states.len(), 5);
+        assert_eq!(ListSelection::parse("limit=1000").unwrap().limit, PAGE_MAX);
     }
 
     #[test]
@@ -267,7 +271,7 @@ mod tests {
             "startedAfter=yesterday",
             "startedAfter=2026-11-21T22:00:00-05:00",
         ] {
-            assert!(Wanted::parse(query).is_err(), "{query}");
+            assert!(ListSelection::parse(query).is_err(), "{query}");
         }
     }
 }

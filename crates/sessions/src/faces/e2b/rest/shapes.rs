@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Session, SessionState, Snapshot};
+use api::{SessionState, SessionView, SnapshotView};
 use node::clock::rfc3339_of_ms as time;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use super::BASE;
 use crate::faces::e2b::errors::RestError;
 use crate::faces::e2b::figures::UsageSample;
 use crate::faces::e2b::network;
-use crate::faces::e2b::sandboxes::Kept;
+use crate::faces::e2b::sandboxes::StoredE2bSandbox;
 use crate::faces::e2b::{ENVD_VERSION, cpu_count};
-use crate::service::{LogLevel, LogLine};
+use crate::service::{AgentLogLine, LogLevel};
 
 /// What a new sandbox is to be.
 #[derive(Debug, Default, Deserialize)]
@@ -67,13 +67,13 @@ impl NewSandbox {
     ///
     /// # Errors
     /// Names the field of `network` that is wrong.
-    pub(super) fn kept(&self) -> Result<Kept, RestError> {
+    pub(super) fn kept(&self) -> Result<StoredE2bSandbox, RestError> {
         let (network, inbound) = network::of_new(self.network.as_ref(), self.internet)?;
         let template = match self.template_id.as_str() {
             "" => BASE.to_owned(),
             other => other.to_owned(),
         };
-        Ok(Kept {
+        Ok(StoredE2bSandbox {
             template,
             auto_resume: self.auto_resume.is_some_and(|it| it.enabled),
             pauses: self.auto_pause.unwrap_or(false),
@@ -88,34 +88,34 @@ impl NewSandbox {
 /// Body of `connect` and `resume`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Connecting {
+pub(super) struct ConnectBody {
     pub(super) timeout: Option<u64>,
 }
 
 /// Body of `pause`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pausing {
+pub(super) struct PauseBody {
     pub(super) memory: Option<bool>,
 }
 
 /// Body of `timeout`.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Timeout {
+pub(super) struct TimeoutBody {
     pub(super) timeout: u64,
 }
 
 /// Body of `refreshes`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Refreshing {
+pub(super) struct RefreshBody {
     pub(super) duration: Option<u64>,
 }
 
 /// Body of `fork`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Forking {
+pub(super) struct ForkBody {
     pub(super) timeout: Option<u64>,
     pub(super) count: Option<usize>,
 }
@@ -123,12 +123,16 @@ pub(super) struct Forking {
 /// Body of `snapshots`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Snapshotting {
+pub(super) struct SnapshotBody {
     pub(super) name: Option<String>,
 }
 
 /// A sandbox in a list.
-pub(super) fn listed(session: &Session, deadline_ms: Option<u64>, kept: &Kept) -> Value {
+pub(super) fn listed(
+    session: &SessionView,
+    deadline_ms: Option<u64>,
+    kept: &StoredE2bSandbox,
+) -> Value {
     let mebibytes = |bytes: Option<u64>| bytes.unwrap_or(0) >> 20;
     // What is paused has no end; E2B's clients want one all the same.
     let end_at = deadline_ms.map_or_else(|| session.last_active_at.clone(), time);
@@ -149,7 +153,7 @@ pub(super) fn listed(session: &Session, deadline_ms: Option<u64>, kept: &Kept) -
 }
 
 /// A snapshot.
-pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
+pub(super) fn snapshot(snapshot: &SnapshotView) -> Value {
     json!({ "snapshotID": snapshot.id, "names": snapshot.name.iter().collect::<Vec<_>>() })
 }
 
@@ -169,12 +173,12 @@ pub(super) fn metric(sample: &UsageSample) -> Value {
 }
 
 /// A line of a log, for older clients.
-pub(super) fn log_line(line: &LogLine) -> Value {
+pub(super) fn log_line(line: &AgentLogLine) -> Value {
     json!({ "timestamp": time(line.at_ms), "line": line.text })
 }
 
 /// A line of a log.
-pub(super) fn log_entry(line: &LogLine) -> Value {
+pub(super) fn log_entry(line: &AgentLogLine) -> Value {
     let level = match line.level {
         LogLevel::Stderr => "error",
         LogLevel::System => "info",
@@ -195,20 +199,20 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_kept() {
         let kept = |value| new(value).kept().unwrap();
-        let plain = Kept { template: "base".to_owned(), ..Kept::default() };
+        let plain = StoredE2bSandbox { template: "base".to_owned(), ..StoredE2bSandbox::default() };
         assert_eq!(kept(json!({})), plain);
         assert_eq!(kept(json!({ "templateID": "base", "unknown": 1, "autoPause": null })), plain);
         let all = json!({
             "templateID": "mine", "autoPause": true, "autoResume": { "enabled": true },
             "network": { "allowPublicTraffic": false, "maskRequestHost": "a:${PORT}" },
         });
-        let expected = Kept {
+        let expected = StoredE2bSandbox {
             template: "mine".to_owned(),
             auto_resume: true,
             pauses: true,
             private_ports: true,
             masked_host: Some("a:${PORT}".to_owned()),
-            ..Kept::default()
+            ..StoredE2bSandbox::default()
         };
         assert_eq!(kept(all), expected);
     }
